@@ -19,7 +19,7 @@ from ringfence.config.paths import make_private_dir
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.pool.pool import Pool, PoolSize
 from ringfence.sandbox.workspace.policy import RESERVED_ID
-from ringfence.sandbox.workspace.run import Prepared
+from ringfence.sandbox.workspace.run import RunWorkspace
 
 _ROUNDS = 20
 _FILES = 500
@@ -91,7 +91,7 @@ def _project(workspace: Path) -> Path:
     return workspace
 
 
-async def _prepared(workspace: Path, state: Path) -> Prepared:
+async def _prepared(workspace: Path, state: Path) -> RunWorkspace:
     run = f"2026-01-01T00-00-00-{uuid4().hex[:8]}"
     run_dir = make_private_dir(state / "runs" / run)
     return await prepare(workspace, None, run=run, run_dir=run_dir, state=state)

@@ -5,9 +5,8 @@ The check is imported where there is one: `exec` has none, and it is a tenth of 
 
 import math
 import time
-from collections.abc import Collection
-from contextlib import AsyncExitStack
-from dataclasses import replace
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -22,24 +21,14 @@ from ringfence.job.recorder import Recorder
 from ringfence.job.sandboxes import Sandboxes
 from ringfence.job.state import JobState
 from ringfence.job.stopping import Stops
-from ringfence.sandbox.workspace.git.commits import NOT_TAKEN, ImportedCommits
+from ringfence.sandbox import Placement, Sandbox
 from ringfence.sandbox.workspace.placement import open_copy
 from ringfence.sandbox.workspace.record import open_store
-from ringfence.sandbox.workspace.run import (
-    Finished,
-    Prepared,
-    fetch_commits,
-    finish,
-    finish_again,
-    give_rights_back,
-    may_have_commits,
-)
+from ringfence.sandbox.workspace.run import Finished, RunWorkspace
 from ringfence.sandbox.workspace.snapshot.store import Snapshot
 
 COMMITS_S = 180.0
 """How long bringing commits out may take; files are kept afterwards all the same."""
-KEEP_S = 600.0
-"""How long keeping the state of the workspace may take."""
 _PATCH_NAME = "work.patch"
 _END_S = 30.0
 _SLACK_S = 10.0
@@ -50,7 +39,7 @@ _SLACK_S = 10.0
 class Delivery:
     """The way out of one run's work."""
 
-    prepared: Prepared
+    workspace: RunWorkspace
     run_dir: Path
     sandboxes: Sandboxes
     recorder: Recorder
@@ -59,57 +48,29 @@ class Delivery:
     """Patterns of what the agent may not write, as the user gave them."""
 
     async def bring_out(self) -> Finished:
-        """Keep what was made: commits, if there are any, packed in a new sandbox, files by a checkpoint.
+        """Keep what was made: commits, if there are any, packed in a new sandbox, files by a snapshot.
 
         Raises:
             RingfenceError: It could not be kept.
         """
-        commits = await self._commits()
-        try:
-            with anyio.fail_after(KEEP_S):
-                work = await finish(self.prepared, commits)
-        except TimeoutError as exc:
-            raise InfrastructureFault(
-                f"the state of the workspace could not be kept in {KEEP_S:g} s; it is as the agent left it: look at"
-                f" {self.prepared.record.workspace!r} by hand"
-            ) from exc
+        work = await self.workspace.deliver(self._export)
         await self._tell(work, "after")
         return work
 
-    async def _commits(self) -> ImportedCommits | None:
-        """The commits made inside; what keeps a sandbox from handing them out does not decide how the run ended."""
-        if self.prepared.workspace.git is None:
-            return None
-        notes = await give_rights_back(self.prepared)
-        if not await may_have_commits(self.prepared):
-            return ImportedCommits({}, notes)
-        out = ImportedCommits({}, (f"{NOT_TAKEN}: {self.stops.reason} meanwhile",))
+    @asynccontextmanager
+    async def _export(self, placement: Placement) -> AsyncIterator[Sandbox]:
+        """A sandbox for commits to be packed in; it ends where that takes too long, or the user stops it."""
+        is_over = False
         with self.stops.interruptible(), anyio.move_on_after(COMMITS_S) as clock:
-            out = await self._exported()
+            async with self.sandboxes.opened("export", placement) as sandbox:
+                yield sandbox
+            is_over = True
         if clock.cancelled_caught:
-            out = ImportedCommits(
-                {},
-                (
-                    f"{NOT_TAKEN}: it took more than {COMMITS_S:g} s; the changes to files are kept all the same",
-                ),
+            raise SandboxError(
+                f"it took more than {COMMITS_S:g} s; the changes to files are kept all the same"
             )
-        return replace(out, notes=(*notes, *out.notes))
-
-    async def _exported(self) -> ImportedCommits:
-        # What the agent made is only data to the git in there, yet a program reads it: the workspace is read-only to
-        # it, and it is dead before the state of the files is kept.
-        placement = self.prepared.placement
-        sealed = replace(
-            placement,
-            workspace_read_only=True,
-            upload="none" if placement.upload == "none" else "git",
-            is_downloaded=False,
-        )
-        try:
-            async with self.sandboxes.opened("export", sealed) as sandbox:
-                return await fetch_commits(self.prepared, sandbox) or ImportedCommits({})
-        except SandboxError as exc:
-            return ImportedCommits({}, (f"{NOT_TAKEN}: {exc}",))
+        if not is_over:
+            raise SandboxError(f"{self.stops.reason} meanwhile")
 
     async def check(self, command: str, work: Finished, *, deadline: float = math.inf) -> Outcome | None:
         """Let `command` decide; what it wrote to the workspace itself is part of the run, however it ended.
@@ -134,7 +95,7 @@ class Delivery:
             return None
         finally:
             with anyio.move_on_after(_END_S, shield=True):
-                again = await finish_again(self.prepared, work)
+                again = await self.workspace.deliver_again(work)
                 if again is not None:
                     await self._tell(again, "checked")
 
@@ -142,7 +103,7 @@ class Delivery:
         """Check what will be delivered: the workspace itself, or exactly the files that leave a clone."""
         from ringfence.job.verification import checked_changes, refuse_check, verify
 
-        placement = self.prepared.placement
+        placement = self.workspace.placement
         with self.stops.gentle():
             store = open_store(work.record, state_dir())
             changes = await checked_changes(command, work.record, store, self.protect)
@@ -150,7 +111,7 @@ class Delivery:
                 return await refuse_check(command, changes.decisive, self.recorder)
             async with AsyncExitStack() as stack:
                 if work.record.mode == "clone":
-                    copy = open_copy(self.prepared.workspace, (store, work.after.id))
+                    copy = open_copy(self.workspace.workspace, (store, work.after.id))
                     placement = await stack.enter_async_context(copy)
                 sandbox = await stack.enter_async_context(self.sandboxes.opened("verify", placement))
                 return await verify(command, sandbox, self.recorder, changes.caveats, deadline=deadline)
@@ -168,7 +129,7 @@ class Delivery:
                 refs=sorted(work.record.refs),
                 runs_on_your_machine=list(work.runs_on_your_machine),
                 files_changed_by_commits=len({file.path for file in work.record.committed}),
-                notes=list(dict.fromkeys([*self.prepared.notes, *work.notes, *self.sandboxes.last_notes])),
+                notes=list(dict.fromkeys([*self.workspace.notes, *work.notes, *self.sandboxes.last_notes])),
             )
         )
 

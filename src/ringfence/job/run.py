@@ -34,7 +34,7 @@ from ringfence.sandbox import Placement
 from ringfence.sandbox.pool.pool import Pool
 from ringfence.sandbox.registry import examine
 from ringfence.sandbox.workspace.open import Workspace
-from ringfence.sandbox.workspace.run import Prepared, close, prepare
+from ringfence.sandbox.workspace.run import RunWorkspace, close, prepare
 from ringfence.secret import Redactor
 
 _END_S = 30.0
@@ -178,7 +178,7 @@ class JobRun:
 
     async def _claimed(self, recorder: Recorder, workspace: Workspace) -> Outcome:
         request = self._request
-        prepared: Prepared | None = None
+        prepared: RunWorkspace | None = None
         try:
             async with meanwhile(request.precheck) as checked:
                 prepared = await prepare(
@@ -199,7 +199,7 @@ class JobRun:
             outcome = await self._after(outcome, delivery)
         return outcome
 
-    async def _closed(self, prepared: Prepared) -> None:
+    async def _closed(self, prepared: RunWorkspace) -> None:
         """Keep the state after a run that did not begin: what somebody writes later is no work of it."""
         try:
             await close(prepared.record, self.dir, state_dir())

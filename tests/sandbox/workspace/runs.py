@@ -8,7 +8,7 @@ from ringfence.sandbox.base import Traits
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.open import Workspace, open_workspace
 from ringfence.sandbox.workspace.record import WorkRecord
-from ringfence.sandbox.workspace.run import Prepared
+from ringfence.sandbox.workspace.run import RunWorkspace
 from ringfence.sandbox.workspace.run import prepare as prepare_opened
 
 
@@ -23,7 +23,7 @@ async def prepare(
     earlier: WorkRecord | None = None,
     is_fenced: bool = True,
     unseen: str | None = None,
-) -> Prepared:
+) -> RunWorkspace:
     """Open a workspace and prepare it for a run."""
     traits = Traits(is_fence=is_fenced, unseen=unseen)
     opened = open_workspace(workspace, mode, state=state, holder=None, traits=traits)

@@ -7,11 +7,12 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.cases import slow_but
+from tests.sandbox.workspace.git.sandboxes import open_at
 from tests.sandbox.workspace.runs import prepare
 
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.record import undo_run
-from ringfence.sandbox.workspace.run import Finished, Prepared, fetch_commits, finish, give_rights_back
+from ringfence.sandbox.workspace.run import Finished, RunWorkspace
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 pytestmark = pytest.mark.anyio
@@ -27,23 +28,23 @@ def mine(repository: Path, own) -> Path:
     return repository
 
 
-Begin = Callable[[], Awaitable[Prepared]]
+Begin = Callable[[], Awaitable[RunWorkspace]]
 
 
 @pytest.fixture
 def begin(mine: Path, state: Path) -> Begin:
     """Prepares a run on the workspace itself."""
 
-    async def prepared() -> Prepared:
+    async def prepared() -> RunWorkspace:
         return await prepare(mine, "bind", run="run-1", run_dir=state / "runs" / "run-1", state=state)
 
     return prepared
 
 
-async def end(prepared: Prepared) -> Finished:
+async def end(prepared: RunWorkspace) -> Finished:
     """End the run within a bound."""
     with anyio.fail_after(_BOUND_S):
-        return await finish(prepared, None)
+        return await prepared.deliver(None)
 
 
 def as_owner(workspace: Path) -> None:
@@ -86,10 +87,9 @@ async def test_commits_come_out_all_the_same(mine: Path, begin: Begin):
     script = "echo agent >a.txt && git commit -qam x && chmod 0 .github sub . "
     async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
         assert (await sandbox.run(["sh", "-c", script], timeout_s=30)).ok
-    notes = await give_rights_back(prepared)
-    async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
-        out = await fetch_commits(prepared, sandbox)
-    assert (out and list(out.refs), "'.'" in notes[0]) == (["refs/ringfence/run-1/main"], True)
+    done = await prepared.deliver(open_at)
+    assert list(done.record.refs) == ["refs/ringfence/run-1/main"]
+    assert "'.'" in done.notes[0]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes what is another user's")
@@ -152,7 +152,7 @@ async def test_strange_rules_before_the_next_run(kind: str, mine: Path, begin):
     assert b"x.log" not in paths
 
 
-async def blobs(prepared: Prepared):
+async def blobs(prepared: RunWorkspace):
     """Files of the checkpoint before a run."""
     store = SnapshotStore(Path(prepared.record.workspace), prepared.workspace.state)
     for blob in await store.blobs(prepared.before.id):
@@ -200,7 +200,7 @@ async def test_more_names_than_are_looked_at(mine: Path, begin, state: Path):
     (mine / "a.txt").write_text("agent\n")
     in_deep_folder(mine, 20_000)  # their paths have 80 MiB, and the bound is 64
     as_owner(mine)
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     assert "a.txt" in {change.path for change in done.diff.files}
     assert set(done.after.skipped.values()) == {"beyond the number of files that are looked at"}
     await undo_run(done.record, state)

@@ -8,7 +8,6 @@ import pytest
 from tests.sandbox.workspace.runs import prepare
 
 from ringfence.sandbox.workspace.record import apply_run, diff_run, open_store, patch_run, undo_run
-from ringfence.sandbox.workspace.run import finish
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 pytestmark = pytest.mark.anyio
@@ -91,7 +90,7 @@ async def test_a_whole_run_runs_nothing(mode, repository: Path, state: Path, can
     prepared = await prepare(repository, mode, run="run-1", run_dir=state / "runs" / "run-1", state=state)
     assert prepared.placement.workspace_source is not None
     (prepared.placement.workspace_source / "a.txt").write_text("agent\n")
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     assert [change.path for change in done.diff.files] == ["a.txt"]
     assert b"+agent" in await patch_run(done.record, open_store(done.record, state))
     if mode == "clone":
@@ -126,7 +125,7 @@ async def test_appearing_git_is_named(workspace: Path, state: Path, own):
         (workspace / path).parent.mkdir(parents=True, exist_ok=True)
         (workspace / path).touch()
     (workspace / ".gitignore").write_text("ignored/\n")
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     assert done.runs_on_your_machine == (".envrc", ".git", "ignored/.git")
     assert await diff_run(done.record, open_store(done.record, state)) == done.diff
 

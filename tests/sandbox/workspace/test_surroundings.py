@@ -9,7 +9,7 @@ from tests.sandbox.workspace.runs import prepare
 from ringfence.config import load
 from ringfence.errors import ConfigurationError
 from ringfence.sandbox.workspace.record import apply_run, load_record, undo_run
-from ringfence.sandbox.workspace.run import Prepared, finish
+from ringfence.sandbox.workspace.run import RunWorkspace
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-async def start(workspace: Path, state: Path, run: str = "run-1") -> Prepared:
+async def start(workspace: Path, state: Path, run: str = "run-1") -> RunWorkspace:
     """Prepare a run on a clone."""
     return await prepare(workspace, "clone", run=run, run_dir=state / "runs" / run, state=state)
 
@@ -32,7 +32,7 @@ async def leave(workspace: Path, state: Path, name: str, text: str) -> None:
     source = prepared.placement.workspace_source
     assert source is not None
     (source / name).write_text(text)
-    await apply_run((await finish(prepared, None)).record, state)
+    await apply_run((await prepared.deliver(None)).record, state)
 
 
 async def test_part_of_a_repository(repository: Path, state: Path):

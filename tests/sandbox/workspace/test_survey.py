@@ -11,7 +11,7 @@ from tests.sandbox.workspace.runs import prepare
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.record import diff_run, open_store, undo_run
-from ringfence.sandbox.workspace.run import Prepared, finish
+from ringfence.sandbox.workspace.run import RunWorkspace
 from ringfence.sandbox.workspace.snapshot import walk as module
 from ringfence.sandbox.workspace.snapshot.walk import walk
 
@@ -108,7 +108,7 @@ async def test_what_is_not_told_is_told_first(mine: Path, state: Path, monkeypat
     make_below(mine / "deep", 0, 30)
     monkeypatch.setattr(module, "MAX_ENTRIES", 5)
     monkeypatch.setattr(module, "_MAX_NAMED", 0)
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     unkept = (await diff_run(done.record, open_store(done.record, state))).unkept
     assert (unkept[0].path, unkept[0].kind) == ("./", "unseen")
 
@@ -127,7 +127,7 @@ async def test_undo_removes_what_the_next_run_is_refused_for(mine: Path, state: 
     first = await begin(mine, state)
     for number in range(201):
         os.mkfifo(mine / f".f{number}")
-    done = await finish(first, None)
+    done = await first.deliver(None)
     with pytest.raises(PolicyRefused, match=r"`ringfence undo` does") as caught:
         await begin(mine, state, run="run-2")
     assert caught.value.rule == "too-many-sockets"
@@ -144,7 +144,7 @@ def test_sockets_deep_in_a_git_directory(mine: Path, git):
     assert walk(mine).specials == {b".git/a/b/s", b"lib/.git/worktrees/w/s"}
 
 
-async def inside(prepared: Prepared, workspace: Path, script: str) -> bool:
+async def inside(prepared: RunWorkspace, workspace: Path, script: str) -> bool:
     """Whether a script succeeds in a sandbox of the run."""
     spec = SandboxSpec(backend="bubblewrap", workspace=workspace)
     async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
@@ -193,5 +193,5 @@ async def test_what_git_takes_for_a_repository_is_flagged(mine: Path, state: Pat
         (mine / "build" / name).mkdir()
     for name in ("HEAD", "config"):
         (mine / "build" / name).touch()
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     assert {"build/HEAD", "build/config"} <= set(done.runs_on_your_machine)

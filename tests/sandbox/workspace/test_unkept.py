@@ -8,18 +8,18 @@ import pytest
 from tests.sandbox.workspace.runs import prepare
 
 from ringfence.sandbox.workspace.record import apply_run, undo_run
-from ringfence.sandbox.workspace.run import Finished, Prepared, finish, finish_again
+from ringfence.sandbox.workspace.run import Finished, RunWorkspace
 from ringfence.sandbox.workspace.snapshot.capture import FILE_LIMIT_BYTES
 
 pytestmark = pytest.mark.anyio
-Begin = Callable[..., Awaitable[Prepared]]
+Begin = Callable[..., Awaitable[RunWorkspace]]
 
 
 @pytest.fixture
 def begin(repository: Path, state: Path, own) -> Begin:
     """Prepares a run."""
 
-    async def prepared(mode: str = "bind") -> Prepared:
+    async def prepared(mode: str = "bind") -> RunWorkspace:
         if os.geteuid() == 0 and mode == "bind":
             own(repository)
         return await prepare(repository, mode, run="run-1", run_dir=state / "runs" / "run-1", state=state)  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ async def test_ignored_names_that_are_trusted(repository: Path, begin: Begin):
     (repository / ".vscode" / "tasks.json").write_text("evil")
     (repository / ".idea" / "x.xml").unlink()
     (repository / "deep" / ".claude" / "settings.json").write_text("evil")
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     expected = {
         ".envrc": "added",
         ".vscode/tasks.json": "modified",
@@ -68,7 +68,7 @@ async def test_what_others_packages_bring_is_not_named(repository: Path, begin: 
     (repository / "node_modules" / "x").mkdir(parents=True)
     (repository / "node_modules" / "x" / ".editorconfig").touch()
     (repository / "node_modules" / "x" / ".npmrc").touch()
-    assert told(await finish(prepared, None)) == {"node_modules/x/.npmrc": "added"}
+    assert told(await prepared.deliver(None)) == {"node_modules/x/.npmrc": "added"}
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ async def test_a_restored_time_hides_nothing(repository: Path, begin: Begin):
     status = file.stat()
     file.write_text("evil")
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert told(await finish(prepared, None)) == {".envrc": "modified"}
+    assert told(await prepared.deliver(None)) == {".envrc": "modified"}
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ async def test_large_files(repository: Path, begin: Begin):
     (repository / "gone").unlink()
     large(repository / "new")
     large(repository / "a.txt")
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     assert told(done) == {"changed": "modified", "gone": "deleted", "new": "added", "a.txt": "modified"}
     assert done.diff.files == ()
     assert any(f"now {FILE_LIMIT_BYTES + 2} bytes" in note for note in done.notes)
@@ -106,7 +106,7 @@ async def test_fifos_and_sockets(repository: Path, begin: Begin, state: Path):
     os.mkfifo(repository / "mine")
     prepared = await begin()
     os.mkfifo(repository / ".gitignore")
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     await undo_run(done.record, state)
     assert told(done) == {".gitignore": "added"}
     assert ((repository / "mine").exists(), (repository / ".gitignore").exists()) == (True, False)
@@ -117,7 +117,7 @@ async def test_what_undo_leaves_is_named(repository: Path, begin: Begin, state: 
     """A file that the run made and nothing holds is left by an undo, which says so."""
     prepared = await begin()
     large(repository / "new")
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     restored = await undo_run(done.record, state)
     assert (restored.left, (repository / "new").exists()) == (("new",), True)
 
@@ -131,7 +131,7 @@ async def test_clone(repository: Path, begin: Begin, state: Path):
     clone = prepared.placement.workspace_source
     assert clone is not None
     large(clone / "new")
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     await apply_run(done.record, state)
     assert (told(done), (repository / "new").exists()) == ({"new": "added"}, False)
 
@@ -141,10 +141,10 @@ async def test_what_a_check_does_is_named(repository: Path, begin: Begin):
     """An ignored file that only the check wrote is the run's, too."""
     (repository / ".gitignore").write_text(".envrc\n")
     prepared = await begin()
-    work = await finish(prepared, None)
-    assert await finish_again(prepared, work) is None
+    work = await prepared.deliver(None)
+    assert await prepared.deliver_again(work) is None
     (repository / ".envrc").write_text("evil")
-    again = await finish_again(prepared, work)
+    again = await prepared.deliver_again(work)
     assert again is not None
     assert again.runs_on_your_machine == (".envrc",)
 
@@ -158,7 +158,7 @@ async def test_a_flood_hides_nothing_silently(repository: Path, begin: Begin):
     for number in range(20_001):
         (repository / "a" / ".vscode" / str(number)).touch()
     (repository / ".envrc").write_text("evil")
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     assert {".envrc": "added", "./": "unseen"}.items() <= told(done).items()
 
 
@@ -172,6 +172,6 @@ async def test_sparse_files_are_named_not_read(repository: Path, begin: Begin):
     with (repository / "short").open("wb") as file:
         file.truncate(1024**2)
     (repository / "dense").write_bytes(b"\0" * 5 * 1024**2)
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     assert {change.path for change in done.diff.files} == {"short", "dense"}
     assert told(done) == {f"big{number}": "added" for number in range(90)}

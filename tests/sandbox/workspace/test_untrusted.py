@@ -12,7 +12,6 @@ import pytest
 from tests.sandbox.workspace.runs import claimed, prepare
 
 from ringfence.sandbox.workspace.protect.repositories import distrust_all, why_untrusted
-from ringfence.sandbox.workspace.run import finish
 
 KILLED = """
 import os, signal, subprocess, sys
@@ -127,7 +126,7 @@ async def test_one_within_is_untrusted_on_its_own(mine: Path, state: Path, own, 
         git(mine / "app", "init", "-q")
         if os.geteuid() == 0:
             own(mine)
-        await finish(prepared, None)
+        await prepared.deliver(None)
     assert "made by run 'first'" in (why_untrusted(mine / "app", state) or "")
 
 

@@ -12,7 +12,7 @@ from tests.sandbox.workspace.runs import prepare
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.protect.mounts import mount_guards, special_files
-from ringfence.sandbox.workspace.run import Prepared
+from ringfence.sandbox.workspace.run import RunWorkspace
 
 pytestmark = pytest.mark.anyio
 
@@ -156,5 +156,5 @@ class TestLinks:
         assert len(_notes_on_links(second)) == 1
 
 
-def _notes_on_links(prepared: Prepared) -> list[str]:
+def _notes_on_links(prepared: RunWorkspace) -> list[str]:
     return [note for note in prepared.notes if "hard links" in note]

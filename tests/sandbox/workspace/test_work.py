@@ -26,18 +26,18 @@ from ringfence.sandbox.workspace.record import (
     undo_run,
 )
 from ringfence.sandbox.workspace.restore import WorkspaceConflict
-from ringfence.sandbox.workspace.run import Prepared, close, finish
+from ringfence.sandbox.workspace.run import RunWorkspace, close
 
 # ruff: noqa: ASYNC220, ASYNC240 - tests prepare their files with plain blocking calls
 pytestmark = pytest.mark.anyio
 
 
-async def start(workspace: Path, state: Path, mode=None, run: str = "run-1") -> Prepared:
+async def start(workspace: Path, state: Path, mode=None, run: str = "run-1") -> RunWorkspace:
     """Prepare a run."""
     return await prepare(workspace, mode, run=run, run_dir=state / "runs" / run, state=state)
 
 
-def work(prepared: Prepared) -> None:
+def work(prepared: RunWorkspace) -> None:
     """What an agent would do."""
     source = prepared.placement.workspace_source
     assert source is not None
@@ -50,7 +50,7 @@ async def test_clone_is_applied_and_undone(repository: Path, state: Path):
     """A clone's changes stay out of the workspace until applied, and can be taken back and applied again."""
     prepared = await start(repository, state, "clone")
     work(prepared)
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     assert (repository / "a.txt").read_text() == "one\n"
     for _ in range(2):
         await apply_run(done.record, state)
@@ -65,7 +65,7 @@ async def test_apply_over_the_users_changes_is_a_conflict(repository: Path, stat
     """A file that the user changed meanwhile stops an apply before anything is written."""
     prepared = await start(repository, state, "clone")
     work(prepared)
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     (repository / "a.txt").write_text("user\n")
     with pytest.raises(WorkspaceConflict, match=r"'a\.txt'"):
         await apply_run(done.record, state)
@@ -76,7 +76,7 @@ async def test_apply_where_one_may_not_write(repository: Path, state: Path):
     """On somebody else's workspace an apply says so and names the way out, and the run is not taken for applied."""
     prepared = await start(repository, state, "clone")
     work(prepared)
-    record = (await finish(prepared, None)).record
+    record = (await prepared.deliver(None)).record
     if os.geteuid() == 0:
         record = msgspec.structs.replace(record, uid=12_345, gid=12_345)
     repository.chmod(0o555)
@@ -91,7 +91,7 @@ async def test_undo_of_an_unapplied_clone(repository: Path, state: Path):
     prepared = await start(repository, state, "clone")
     work(prepared)
     with pytest.raises(RingfenceError, match="nothing to undo"):
-        await undo_run((await finish(prepared, None)).record, state)
+        await undo_run((await prepared.deliver(None)).record, state)
 
 
 async def test_clone_has_uncommitted_and_untracked_but_not_ignored_files(repository: Path, state: Path):
@@ -149,7 +149,7 @@ async def test_patch_of_a_run(repository: Path, state: Path, git, tmp_path: Path
     """The patch of a run applies to the workspace it began with."""
     prepared = await start(repository, state, "clone")
     work(prepared)
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     assert await patch_run(done.record, open_store(done.record, state)) == done.patch
     (tmp_path / "p").write_bytes(done.patch)
     git(repository, "apply", str(tmp_path / "p"))
@@ -184,7 +184,7 @@ async def test_one_writes_at_a_time(act, repository: Path, state: Path):
     """While a run, or another undo, holds the workspace, nothing is written to it, and it is said who does."""
     prepared = await start(repository, state, "clone")
     work(prepared)
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     await apply_run(done.record, state)
     with held(repository, by="run-2", state=state), pytest.raises(PolicyRefused, match="'run-2'") as caught:
         await act(done.record, state)
@@ -221,7 +221,7 @@ async def test_killed_undo_is_finished_by_another(moment, repository: Path, stat
     prepared = await start(repository, state, "bind")
     for number in range(2000):
         (repository / f"f{number}").write_text("agent")
-    record = (await finish(prepared, None)).record
+    record = (await prepared.deliver(None)).record
     process = subprocess.Popen([sys.executable, "-c", UNDO, str(prepared.run_dir), str(state)])
     deadline = time.monotonic() + 60
     while not moment(repository) and process.poll() is None:

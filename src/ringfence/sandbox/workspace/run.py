@@ -1,17 +1,19 @@
 """A run's workspace, from before its first sandbox until after its last.
 
 `prepare`: a snapshot, the private git directory, the clone, the mounts, the record. Then sandboxes work on it.
-`fetch_commits`: the commits made inside, through a new sandbox. `finish`: a snapshot, what changed, the patch.
+`RunWorkspace.deliver`: the commits made inside, through a new sandbox; a snapshot, what changed, the patch, the record.
 """
 
 import os
 import shlex
 import stat
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 import msgspec
 
@@ -19,10 +21,11 @@ from ringfence.config.authorship import PROJECT_FILE_NAMES, author_of, remember_
 from ringfence.config.discovery import find_project_file
 from ringfence.config.paths import make_private_dir
 from ringfence.config.trust import is_trusted
-from ringfence.errors import ConfigurationError, UsageError
+from ringfence.errors import ConfigurationError, InfrastructureFault, SandboxError, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.workspace.git.commits import (
+    NOT_TAKEN,
     ImportedCommits,
     Inside,
     has_new_commits,
@@ -30,7 +33,7 @@ from ringfence.sandbox.workspace.git.commits import (
 )
 from ringfence.sandbox.workspace.git.layout import has_git, read_small
 from ringfence.sandbox.workspace.git.merge import beside_tree
-from ringfence.sandbox.workspace.git.private import Submodule
+from ringfence.sandbox.workspace.git.private import PrivateGit, Submodule
 from ringfence.sandbox.workspace.open import Workspace
 from ringfence.sandbox.workspace.placement import place_workspace
 from ringfence.sandbox.workspace.protect.repositories import distrust_all
@@ -49,27 +52,13 @@ from ringfence.sandbox.workspace.snapshot.memo import unlocked_note
 from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
 from ringfence.sandbox.workspace.tree import Tree
 
+KEEP_S = 600.0
+"""How long keeping the state of the workspace may take."""
 _SHOWN = 20
 
 
-@frozen
-class Prepared:
-    """A workspace made ready for a run's sandboxes."""
-
-    workspace: Workspace
-    before: Snapshot
-    record: WorkRecord
-    run_dir: Path
-
-    @property
-    def placement(self) -> Placement:
-        """Of the run's sandboxes."""
-        return self.workspace.placement
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Things the user should be told."""
-        return tuple(self.record.notes)
+OpenSandbox = Callable[[Placement], AbstractAsyncContextManager[Inside]]
+"""Opens a new sandbox at a placement."""
 
 
 @frozen
@@ -86,6 +75,156 @@ class Finished:
     notes: tuple[str, ...] = ()
 
 
+@frozen
+class RunWorkspace:
+    """A workspace made ready for a run's sandboxes, and what is kept of it when they are dead."""
+
+    workspace: Workspace
+    before: Snapshot
+    record: WorkRecord
+    run_dir: Path
+
+    @property
+    def placement(self) -> Placement:
+        """Of the run's sandboxes."""
+        return self.workspace.placement
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Things the user should be told."""
+        return tuple(self.record.notes)
+
+    async def deliver(self, open_sandbox: OpenSandbox | None) -> Finished:
+        """Keep what a run made: its commits, its files, its patch. No sandbox on the workspace may be alive.
+
+        Args:
+            open_sandbox: For git to pack commits in; None: commits are left behind. A `SandboxError` of it says why
+                they are.
+
+        Raises:
+            InfrastructureFault: Git failed, the disk is full, or it takes too long.
+        """
+        commits = await self._fetch_commits(open_sandbox) if open_sandbox else ImportedCommits({})
+        try:
+            with anyio.fail_after(KEEP_S):
+                record = msgspec.structs.replace(self.record, refs=commits.refs)
+                store = open_store(record, self.workspace.state)
+                record, after = await _closed(record, self.run_dir, store)
+                record, more = await self._with_committed_files(record, commits, after, store)
+                return await _finished(record, after, store, (*commits.notes, *more))
+        except TimeoutError as exc:
+            raise InfrastructureFault(
+                f"the state of the workspace could not be kept in {KEEP_S:g} s; it is as the agent left it: look at"
+                f" {self.record.workspace!r} by hand"
+            ) from exc
+
+    async def deliver_again(self, work: Finished) -> Finished | None:
+        """Keep what the check left as the run's end; None if it changed nothing, or only a clone.
+
+        What a check runs was written by the agent: what it changes is the agent's doing.
+
+        Args:
+            work: From `deliver`, before the check.
+
+        Raises:
+            InfrastructureFault: Git failed or the disk is full.
+        """
+        record = work.record
+        if record.mode != "bind":
+            return None
+        store = open_store(record, self.workspace.state)
+        after = await store.take(f"{record.run}/checked", base=record.before)
+        appeared = await _git_appeared(record, after, store)
+        if appeared == record.git_appeared and await store.is_same(work.after.id, after.id):
+            return None
+        changed = [change.path for change in (await store.diff(work.after.id, after.id)).files]
+        changed += [path for path in appeared if path not in record.git_appeared]
+        more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+        note = f"the check changed files, they count as the run's: {', '.join(changed[:_SHOWN]) or 'see below'}{more}"
+        notes = list(dict.fromkeys([*record.notes, note, *after.notes]))
+        record = msgspec.structs.replace(record, after=after.id, git_appeared=appeared, notes=notes)
+        save_record(self.run_dir, record)
+        return await _finished(record, after, store, (*work.notes, note))
+
+    async def _fetch_commits(self, open_sandbox: OpenSandbox) -> ImportedCommits:
+        """Bring the commits made inside out; what keeps a sandbox from that does not decide how the run ended."""
+        git = self.workspace.git
+        if git is None:
+            return ImportedCommits({})
+        notes = await self._give_rights_back()
+        if not self.workspace.submodules and not await has_new_commits(git):
+            return ImportedCommits({}, notes)
+        # What the agent made is only data to the git in there, yet a program reads it: the workspace is read-only to
+        # it, and it is dead before the state of the files is kept.
+        sealed = replace(
+            self.placement,
+            workspace_read_only=True,
+            upload="none" if self.placement.upload == "none" else "git",
+            is_downloaded=False,
+        )
+        parts: list[ImportedCommits] = []
+        try:
+            async with open_sandbox(sealed) as sandbox:
+                parts.append(await self._import(sandbox, git))
+                parts += [await self._import_submodule(sandbox, each) for each in self.workspace.submodules]
+        except SandboxError as exc:
+            parts.append(ImportedCommits({}, (f"{NOT_TAKEN}: {exc}",)))
+        return ImportedCommits(
+            {name: commit for part in parts for name, commit in part.refs.items()},
+            (*notes, *(note for part in parts for note in part.notes)),
+            tuple(file for part in parts for file in part.committed),
+        )
+
+    async def _import(self, sandbox: Inside, git: PrivateGit, place: str = "") -> ImportedCommits:
+        record = self.record
+        return await import_commits(
+            sandbox, git, run_dir=self.run_dir, actor=record.actor, place=place, protect=record.protect
+        )
+
+    async def _import_submodule(self, sandbox: Inside, module: Submodule) -> ImportedCommits:
+        """Bring the commits made in a submodule into its own repository; its refs are told in notes."""
+        out = await self._import(sandbox, module.private, module.place)
+        made = [f"a commit made in it is there as {name}" for name in sorted(out.refs)]
+        notes = tuple(f"submodule {module.place!r}: {note}" for note in (*made, *out.notes))
+        return ImportedCommits({}, notes, out.committed)
+
+    async def _give_rights_back(self) -> tuple[str, ...]:
+        """Open the workspace again for the sandbox that brings commits out; what had to be, as a note.
+
+        An agent that takes its owner's rights away on the workspace, or on a directory that something is mounted in,
+        would keep a further sandbox from being made.
+        """
+        source, workspace = self.placement.workspace_source, self.workspace.path
+        assert source is not None
+        targets = [mount.target for mount in self.placement.mounts]
+        inside = sorted(
+            {target.parent for target in targets if target.is_relative_to(workspace)} - {workspace}
+        )
+
+        def unlock() -> tuple[bytes, ...]:
+            with suppress(OSError), Tree(source, unlock=stat.S_IRUSR | stat.S_IXUSR) as tree:
+                for folder in inside:
+                    with suppress(OSError):
+                        tree.directory(os.fsencode(folder.relative_to(workspace)))
+                return tuple(tree.unlocked)
+            return ()
+
+        actor = Actor.current() if self.record.clone else self.record.actor
+        return unlocked_note(await actor.call(unlock))
+
+    async def _with_committed_files(
+        self, record: WorkRecord, commits: ImportedCommits, after: Snapshot, store: SnapshotStore
+    ) -> tuple[WorkRecord, tuple[str, ...]]:
+        """The record with the files that commits change otherwise than the workspace; a note on those left out."""
+        if not commits.committed:
+            return record, ()
+        tree = {blob.path: (blob.git_mode, blob.id) for blob in await store.blobs(after.id)}
+        committed, left_out = beside_tree(commits.committed, tree, record.protect)
+        record = msgspec.structs.replace(record, committed=committed)
+        save_record(self.run_dir, record)
+        return record, (f"commits change {left_out} more files than are listed",) if left_out else ()
+
+
 async def prepare(
     workspace: Workspace,
     *,
@@ -93,7 +232,7 @@ async def prepare(
     run_dir: Path,
     protect: Collection[str] = (),
     earlier: WorkRecord | None = None,
-) -> Prepared:
+) -> RunWorkspace:
     """Keep the state of a workspace, make what its sandboxes are shown, and begin the record.
 
     Args:
@@ -136,7 +275,7 @@ async def prepare(
         protect=[*protect, *(f"/{os.fsdecode(escape(path))}" for path in workspace.obeyed_paths)],
     )
     save_record(run_dir, record)
-    return Prepared(workspace, before, record, run_dir)
+    return RunWorkspace(workspace, before, record, run_dir)
 
 
 async def _start(
@@ -160,132 +299,6 @@ async def _keep_start(store: SnapshotStore, before: Snapshot, source: Path | Non
     """A checkpoint of the run's own, which does not go when the earlier run's do."""
     taken = await store.take(f"{run}/start", base=before.id, root=source, actor=Actor.current())
     return taken.id
-
-
-async def give_rights_back(prepared: Prepared) -> tuple[str, ...]:
-    """Open the workspace again for the sandbox that brings commits out; what had to be, as a note.
-
-    An agent that takes its owner's rights away on the workspace, or on a directory that something is mounted in,
-    would keep a further sandbox from being made.
-    """
-    source, workspace = prepared.placement.workspace_source, prepared.placement.workspace
-    if source is None or workspace is None:
-        return ()
-    targets = [mount.target for mount in prepared.placement.mounts]
-    inside = sorted({target.parent for target in targets if target.is_relative_to(workspace)} - {workspace})
-
-    def unlock() -> tuple[bytes, ...]:
-        with suppress(OSError), Tree(source, unlock=stat.S_IRUSR | stat.S_IXUSR) as tree:
-            for folder in inside:
-                with suppress(OSError):
-                    tree.directory(os.fsencode(folder.relative_to(workspace)))
-            return tuple(tree.unlocked)
-        return ()
-
-    actor = Actor.current() if prepared.record.clone else prepared.record.actor
-    return unlocked_note(await actor.call(unlock))
-
-
-async def may_have_commits(prepared: Prepared) -> bool:
-    """Whether commits may have been made inside: its refs are not those that it began with, or not ours to see."""
-    if prepared.workspace.git is None or prepared.workspace.submodules:
-        return prepared.workspace.git is not None
-    return await has_new_commits(prepared.workspace.git)
-
-
-async def fetch_commits(prepared: Prepared, sandbox: Inside) -> ImportedCommits | None:
-    """Bring the commits made inside out; None where there is no git.
-
-    Args:
-        prepared: From `prepare`.
-        sandbox: A fresh sandbox at the same placement, to pack them in.
-
-    Raises:
-        InfrastructureFault: Git failed or the disk is full.
-    """
-    if prepared.workspace.git is None or prepared.workspace.layout is None:
-        return None
-    out = await import_commits(
-        sandbox,
-        prepared.workspace.git,
-        run_dir=prepared.run_dir,
-        actor=prepared.record.actor,
-        protect=prepared.record.protect,
-    )
-    modules = [await _module_out(prepared, module, sandbox) for module in prepared.workspace.submodules]
-    notes = (note for module in modules for note in module.notes)
-    committed = (file for module in modules for file in module.committed)
-    return ImportedCommits(out.refs, (*out.notes, *notes), (*out.committed, *committed))
-
-
-async def _module_out(prepared: Prepared, module: Submodule, sandbox: Inside) -> ImportedCommits:
-    """Bring the commits made in a submodule into its own repository; its refs are told in notes."""
-    out = await import_commits(
-        sandbox,
-        module.private,
-        run_dir=prepared.run_dir,
-        actor=prepared.record.actor,
-        place=module.place,
-        protect=prepared.record.protect,
-    )
-    made = [f"a commit made in it is there as {name}" for name in sorted(out.refs)]
-    notes = tuple(f"submodule {module.place!r}: {note}" for note in (*made, *out.notes))
-    return ImportedCommits({}, notes, out.committed)
-
-
-async def finish(prepared: Prepared, out: ImportedCommits | None) -> Finished:
-    """Keep what a run made: its commits, its files, its patch. No sandbox on the workspace may be alive.
-
-    Args:
-        prepared: From `prepare`.
-        out: From `fetch_commits`; None: commits are left behind.
-
-    Raises:
-        InfrastructureFault: Git failed or the disk is full.
-    """
-    record = prepared.record
-    if out is not None:
-        record = msgspec.structs.replace(record, refs=out.refs)
-    store = open_store(record, prepared.workspace.state)
-    record, after = await _closed(record, prepared.run_dir, store)
-    notes = out.notes if out is not None else ()
-    if out is not None and out.committed:
-        tree = {blob.path: (blob.git_mode, blob.id) for blob in await store.blobs(after.id)}
-        committed, left_out = beside_tree(out.committed, tree, record.protect)
-        record = msgspec.structs.replace(record, committed=committed)
-        save_record(prepared.run_dir, record)
-        notes = (*notes, *([f"commits change {left_out} more files than are listed"] if left_out else ()))
-    return await _finished(record, after, store, notes)
-
-
-async def finish_again(prepared: Prepared, work: Finished) -> Finished | None:
-    """Keep what the check left as the run's end; None if it changed nothing, or only a clone.
-
-    What a check runs was written by the agent: what it changes is the agent's doing.
-
-    Args:
-        prepared: From `prepare`.
-        work: From `finish`, before the check.
-
-    Raises:
-        InfrastructureFault: Git failed or the disk is full.
-    """
-    record = work.record
-    if record.mode != "bind":
-        return None
-    store = open_store(record, prepared.workspace.state)
-    after = await store.take(f"{record.run}/checked", base=record.before)
-    appeared = await _git_appeared(record, after, store)
-    if appeared == record.git_appeared and await store.is_same(work.after.id, after.id):
-        return None
-    changed = [change.path for change in (await store.diff(work.after.id, after.id)).files]
-    changed += [path for path in appeared if path not in record.git_appeared]
-    more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
-    note = f"the check changed files, they count as the run's: {', '.join(changed[:_SHOWN]) or 'see below'}{more}"
-    notes = list(dict.fromkeys([*record.notes, note, *after.notes]))
-    record = msgspec.structs.replace(record, after=after.id, git_appeared=appeared, notes=notes)
-    save_record(prepared.run_dir, record)
-    return await _finished(record, after, store, (*work.notes, note))
 
 
 async def close(record: WorkRecord, run_dir: Path, state: Path) -> tuple[WorkRecord, Snapshot]:

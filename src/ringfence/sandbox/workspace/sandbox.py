@@ -17,7 +17,7 @@ from ringfence.sandbox.workspace.placement import place_workspace
 from ringfence.sandbox.workspace.policy import user_without_workspace
 from ringfence.sandbox.workspace.protect.repositories import distrust_all
 from ringfence.sandbox.workspace.record import apply_run, load_record, open_store
-from ringfence.sandbox.workspace.run import Prepared, finish, prepare
+from ringfence.sandbox.workspace.run import RunWorkspace, prepare
 from ringfence.sandbox.workspace.snapshot.diff import FileChange
 from ringfence.sandbox.workspace.snapshot.walk import Walk, walk
 
@@ -46,7 +46,7 @@ class SandboxWorkspace:
 
     placement: Placement
     notes: tuple[str, ...] = ()
-    clone: Prepared | None = None
+    clone: RunWorkspace | None = None
     """In mode `clone`: the private copy, whose changes can be brought into the workspace."""
 
     async def changes(self) -> Changes:
@@ -56,7 +56,7 @@ class SandboxWorkspace:
             UsageError: There is no clone.
             InfrastructureFault: Git failed or the disk is full.
         """
-        work = await finish(self._clone(), None)
+        work = await self._clone().deliver(None)
         return Changes(
             work.diff.files, work.patch, work.runs_on_your_machine, (*work.record.notes, *work.notes)
         )
@@ -71,7 +71,7 @@ class SandboxWorkspace:
         prepared = self._clone()
         await apply_run(load_record(prepared.run_dir), prepared.workspace.state, force=force)
 
-    def _clone(self) -> Prepared:
+    def _clone(self) -> RunWorkspace:
         if self.clone is None:
             raise UsageError(
                 "changes and apply are for mode 'clone': in other modes there is no private copy, and what is written"

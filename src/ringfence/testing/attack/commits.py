@@ -7,22 +7,21 @@ objects are written by Python: no git of the image is needed for the attack.
 import os
 import secrets
 import stat
-from dataclasses import replace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
-from ringfence.errors import RingfenceError, SandboxError, SandboxFileError
+from ringfence.errors import RingfenceError, SandboxFileError
 from ringfence.frozen import frozen
 from ringfence.removal import remove_tree
-from ringfence.sandbox import Sandbox
-from ringfence.sandbox.base import UploadScope
+from ringfence.sandbox import Placement, Sandbox
 from ringfence.sandbox.registry import examine
 from ringfence.sandbox.workspace.git.command import run_git
-from ringfence.sandbox.workspace.git.commits import ImportedCommits
 from ringfence.sandbox.workspace.open import open_workspace
-from ringfence.sandbox.workspace.run import Finished, fetch_commits, finish, prepare
+from ringfence.sandbox.workspace.run import Finished, prepare
 from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.testing.attack.attack import Attack, CarryOut, Scene, Verdict, run_probe
 from ringfence.testing.attack.workspace_files import give
@@ -176,16 +175,16 @@ async def _whole_run(scene: Scene, run: _Run, body: str, **facts: object) -> _Ou
         prepared = await prepare(workspace, run=_RUN, run_dir=run.state / "runs" / _RUN)
     async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
         said = await run_probe(sandbox, body, timeout_s=_GIT_S, head=run.head, **facts)
-    upload: UploadScope = "none" if prepared.placement.upload == "none" else "git"
-    sealed = replace(prepared.placement, workspace_read_only=True, upload=upload, is_downloaded=False)
-    out, ran = ImportedCommits({}), False
-    try:
-        async with Sandbox.start(spec, placement=sealed) as sandbox:
-            out = await fetch_commits(prepared, sandbox) or out
+    ran = False
+
+    @asynccontextmanager
+    async def export(placement: Placement) -> AsyncIterator[Sandbox]:
+        nonlocal ran
+        async with Sandbox.start(spec, placement=placement) as sandbox:
+            yield sandbox
             ran = await _is_there(sandbox, _RAN)
-    except SandboxError as exc:
-        out = ImportedCommits({}, (str(exc),))
-    work = await finish(prepared, out)
+
+    work = await prepared.deliver(export)
     packs = tuple(sorted(path.name for path in (run.place / ".git/objects/pack").iterdir()))
     return _Outcome(said, work, await _git(run.place, "for-each-ref", "refs/ringfence"), packs, ran)
 

@@ -1,21 +1,26 @@
 """Sandboxes at a prepared placement."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
-from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.workspace.run import Prepared
+from ringfence.sandbox import Placement, Sandbox, SandboxSpec
+from ringfence.sandbox.workspace.run import RunWorkspace
 
 
 @asynccontextmanager
-async def fence(prepared: Prepared) -> AsyncIterator[Sandbox]:
-    """A sandbox at a prepared placement; what would be uploaded elsewhere is mounted here."""
-    spec = SandboxSpec(backend="bubblewrap", workspace=prepared.placement.workspace)
+async def open_at(placement: Placement) -> AsyncIterator[Sandbox]:
+    """A sandbox at a placement; what would be uploaded elsewhere is mounted here."""
+    spec = SandboxSpec(backend="bubblewrap", workspace=placement.workspace)
     async with Sandbox.start(
-        spec, placement=replace(prepared.placement, upload="none", is_downloaded=False)
+        spec, placement=replace(placement, upload="none", is_downloaded=False)
     ) as sandbox:
         yield sandbox
+
+
+def fence(prepared: RunWorkspace) -> AbstractAsyncContextManager[Sandbox]:
+    """A sandbox at a prepared placement."""
+    return open_at(prepared.placement)
 
 
 async def shell(sandbox: Sandbox, script: str) -> str:

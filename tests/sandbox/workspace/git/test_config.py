@@ -15,7 +15,7 @@ from ringfence.sandbox.workspace.git import config as user_settings
 from ringfence.sandbox.workspace.git.config import UserSettings, read_settings
 from ringfence.sandbox.workspace.git.layout import find_git
 from ringfence.sandbox.workspace.record import open_store, patch_run, undo_run
-from ringfence.sandbox.workspace.run import Prepared, finish
+from ringfence.sandbox.workspace.run import RunWorkspace
 from ringfence.sandbox.workspace.run_as import Actor
 
 pytestmark = pytest.mark.anyio
@@ -234,7 +234,7 @@ async def test_what_is_no_program_is_left_alone(repository: Path, home: Path):
     assert (await settings_of(repository)).obeyed == ()
 
 
-async def begin(repository: Path, state: Path, own) -> Prepared:
+async def begin(repository: Path, state: Path, own) -> RunWorkspace:
     """Prepare a run on the workspace itself."""
     if os.geteuid() == 0:
         own(repository)
@@ -253,7 +253,7 @@ async def test_it_is_read_only_inside(repository: Path, state: Path, own):
     async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
         script = "echo evil > tools/hooks/pre-commit; rm -rf tools/hooks; mv tools away; echo x > later"
         await sandbox.run(["sh", "-c", script], timeout_s=30)
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     assert (repository / "tools" / "hooks" / "pre-commit").read_text() == "user"
     assert done.runs_on_your_machine == ("later",)
     assert any("'tools/hooks'" in note for note in prepared.notes)
@@ -279,7 +279,7 @@ async def test_a_whole_run_obeys_nothing(how: str, repository, state, home, cana
             monkeypatch.setenv(name, str(script))
     prepared = await begin(repository, state, own)
     (repository / "a.txt").write_text("agent\n")
-    done = await finish(prepared, None)
+    done = await prepared.deliver(None)
     assert b"+agent" in await patch_run(done.record, open_store(done.record, state))
     await undo_run(done.record, state)
     assert (repository / "a.txt").read_text() == "one\n"

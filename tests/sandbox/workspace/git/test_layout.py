@@ -13,7 +13,7 @@ from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.git.commits import unsafe_to_write
 from ringfence.sandbox.workspace.git.layout import GitLayout, find_git, why_not_used
 from ringfence.sandbox.workspace.git.private import make_private_git
-from ringfence.sandbox.workspace.run import Prepared, close
+from ringfence.sandbox.workspace.run import RunWorkspace, close
 from ringfence.sandbox.workspace.run_as import Actor
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,7 @@ def elsewhere(ground: Path, git) -> Path:
 def ready(state: Path, own) -> Callable[..., object]:
     """Prepares a run in mode `bind`."""
 
-    async def make(workspace: Path, run: str = "run-1") -> Prepared:
+    async def make(workspace: Path, run: str = "run-1") -> RunWorkspace:
         if os.geteuid() == 0:
             own(workspace)
         return await prepare(workspace, "bind", run=run, run_dir=state / "runs" / run, state=state)
@@ -50,7 +50,7 @@ def ready(state: Path, own) -> Callable[..., object]:
     return make
 
 
-def shown(prepared: Prepared) -> set[Path]:
+def shown(prepared: RunWorkspace) -> set[Path]:
     """What of the host is mounted over the workspace."""
     return {mount.source for mount in prepared.placement.mounts}
 

@@ -6,19 +6,19 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 import pytest
-from tests.sandbox.workspace.git.sandboxes import fence, shell
+from tests.sandbox.workspace.git.sandboxes import fence, open_at, shell
 from tests.sandbox.workspace.runs import prepare
 
-from ringfence.sandbox.workspace.run import Prepared, fetch_commits, finish
+from ringfence.sandbox.workspace.run import RunWorkspace
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(params=["bind", "clone"])
-def ready(request, state: Path, own) -> Callable[..., Awaitable[Prepared]]:
+def ready(request, state: Path, own) -> Callable[..., Awaitable[RunWorkspace]]:
     """Prepares a run in both modes; as root, `bind` is on a user's workspace."""
 
-    async def make(workspace: Path, run: str = "run-1", beside: Iterable[Path] = ()) -> Prepared:
+    async def make(workspace: Path, run: str = "run-1", beside: Iterable[Path] = ()) -> RunWorkspace:
         for path in (workspace, *beside) if os.geteuid() == 0 and request.param == "bind" else ():
             own(path)
         return await prepare(workspace, request.param, run=run, run_dir=state / "runs" / run, state=state)
@@ -44,8 +44,7 @@ async def test_commits_come_out(repository: Path, ready, git):
         await shell(
             sandbox, "echo x > new; git add new; git commit -qm inside; git branch feature/x; echo y > loose"
         )
-    async with fence(prepared) as sandbox:
-        done = await finish(prepared, await fetch_commits(prepared, sandbox))
+    done = await prepared.deliver(open_at)
     assert set(done.record.refs) == {"refs/ringfence/run-1/main", "refs/ringfence/run-1/feature/x"}
     assert git(repository, "log", "-1", "--format=%s", "refs/ringfence/run-1/main") == "inside"
     assert git(repository, "for-each-ref", "refs/heads") == before
@@ -59,8 +58,7 @@ async def test_commits_come_out(repository: Path, ready, git):
 async def test_nothing_new_makes_no_refs(repository: Path, ready):
     """A run without commits leaves no refs and no notes."""
     prepared = await ready(repository)
-    async with fence(prepared) as sandbox:
-        done = await finish(prepared, await fetch_commits(prepared, sandbox))
+    done = await prepared.deliver(open_at)
     assert (done.record.refs, done.notes) == ({}, ())
 
 
@@ -70,7 +68,7 @@ async def test_detached_commit_comes_out(repository: Path, ready, git):
     prepared = await ready(repository)
     async with fence(prepared) as sandbox:
         await shell(sandbox, "git checkout -q --detach; git commit -q --allow-empty -m lost")
-        done = await finish(prepared, await fetch_commits(prepared, sandbox))
+    done = await prepared.deliver(open_at)
     assert (
         git(repository, "log", "-1", "--format=%s", done.record.refs["refs/ringfence/run-1/HEAD"]) == "lost"
     )
@@ -211,7 +209,7 @@ async def test_every_kind_of_repository(build, workspace: Path, ready, git):
     async with fence(prepared) as sandbox:
         assert "error" not in await shell(sandbox, "git status --porcelain 2>&1")
         await shell(sandbox, "echo x > new; git add new; git commit -qm inside 2>&1")
-        done = await finish(prepared, await fetch_commits(prepared, sandbox))
+    done = await prepared.deliver(open_at)
     assert done.notes == ()
     (commit,) = done.record.refs.values()
     assert git(workspace, "log", "-1", "--format=%s", commit) == "inside"
@@ -237,7 +235,7 @@ async def test_no_repository_stays_none(workspace: Path, ready):
     async with fence(prepared) as sandbox:
         result = await sandbox.run(["sh", "-c", "git status; echo y > f"], timeout_s=10)
         assert "not a git repository" in result.stderr
-        done = await finish(prepared, await fetch_commits(prepared, sandbox))
+    done = await prepared.deliver(open_at)
     assert [change.path for change in done.diff.files] == ["f"]
 
 
@@ -250,5 +248,5 @@ async def test_read_only_cannot_be_written(repository: Path, state: Path, own):
     )
     async with fence(prepared) as sandbox:
         assert not (await sandbox.run(["sh", "-c", "echo x > a.txt"], timeout_s=10)).ok
-        done = await finish(prepared, await fetch_commits(prepared, sandbox))
+    done = await prepared.deliver(open_at)
     assert done.diff.files == ()

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 from tests.sandbox.workspace.conftest import run_git
-from tests.sandbox.workspace.git.sandboxes import fence, shell
+from tests.sandbox.workspace.git.sandboxes import fence, open_at, shell
 from tests.sandbox.workspace.runs import prepare
 
-from ringfence.sandbox.workspace.run import Prepared, fetch_commits
+from ringfence.sandbox.workspace.run import RunWorkspace
 
 pytestmark = pytest.mark.anyio
 
 
-async def carried(workspace: Path, state: Path) -> Prepared:
+async def carried(workspace: Path, state: Path) -> RunWorkspace:
     """A run on a clone that is to be carried."""
     run_dir = state / "runs" / "run-1"
     return await prepare(
@@ -20,7 +20,7 @@ async def carried(workspace: Path, state: Path) -> Prepared:
     )
 
 
-def git_of(prepared: Prepared) -> Path:
+def git_of(prepared: RunWorkspace) -> Path:
     """The git directory that is carried."""
     assert prepared.placement.workspace_source is not None
     return prepared.placement.workspace_source / ".git"
@@ -41,10 +41,7 @@ async def test_commits_come_out(repository: Path, state: Path) -> None:
     prepared = await carried(repository, state)
     async with fence(prepared) as sandbox:
         await shell(sandbox, "echo two > new; git add new; git commit -qm second")
-    async with fence(prepared) as sandbox:
-        out = await fetch_commits(prepared, sandbox)
-    assert out is not None
-    (commit,) = out.refs.values()
+    (commit,) = (await prepared.deliver(open_at)).record.refs.values()
     assert run_git(repository, "log", "--format=%s", commit) == "second\nwork"
 
 

@@ -5,11 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.sandbox.workspace.git.sandboxes import fence, shell
+from tests.sandbox.workspace.git.sandboxes import fence, open_at, shell
 from tests.sandbox.workspace.runs import prepare
 
 from ringfence.sandbox.workspace.git.layout import find_git
-from ringfence.sandbox.workspace.run import Prepared, fetch_commits, finish
+from ringfence.sandbox.workspace.run import RunWorkspace
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 _ADD = ("-c", "protocol.file.allow=always", "submodule", "add", "-q")
@@ -37,7 +37,7 @@ def above(repository: Path, module: Path, git, commit_all) -> Path:
     return repository
 
 
-async def start(workspace: Path, state: Path, own) -> Prepared:
+async def start(workspace: Path, state: Path, own) -> RunWorkspace:
     """Prepare a run in place."""
     if os.geteuid() == 0:
         own(workspace)
@@ -59,8 +59,7 @@ async def test_git_works_in_and_above_submodules(above: Path, state: Path, own, 
             await shell(sandbox, f"cd {place}; echo two > code; git add -A; git commit -qm inside")
         assert await shell(sandbox, "git status --porcelain; git fsck --strict 2>&1") == ""
     assert modules(above) == before
-    async with fence(prepared) as sandbox:
-        done = await finish(prepared, await fetch_commits(prepared, sandbox))
+    done = await prepared.deliver(open_at)
     gitlink = git(above, "rev-parse", "refs/ringfence/run-1/main:lib")
     assert git(above / "lib", "log", "-1", "--format=%s", gitlink) == "inside"
     inner = git(above / "lib", "rev-parse", f"{gitlink}:deep/inner")
@@ -82,7 +81,7 @@ async def test_submodules_below_a_linked_work_tree(above: Path, state: Path, gro
     assert prepared.notes == ()
     async with fence(prepared) as sandbox:
         await shell(sandbox, "cd lib; echo two > code; git commit -qam inside; cd ..; git commit -qam inside")
-        done = await finish(prepared, await fetch_commits(prepared, sandbox))
+    done = await prepared.deliver(open_at)
     assert set(done.record.refs) == {"refs/ringfence/run-1/linked"}
 
 
@@ -126,6 +125,5 @@ async def test_sabotaged_submodule_does_not_keep_others_in(above: Path, state: P
     async with fence(prepared) as sandbox:
         await shell(sandbox, "echo x > new; git add new; git commit -qm inside")
         await shell(sandbox, "rm -rf /run/ringfence-submodules/0/* 2>/dev/null || true")
-    async with fence(prepared) as sandbox:
-        done = await finish(prepared, await fetch_commits(prepared, sandbox))
+    done = await prepared.deliver(open_at)
     assert set(done.record.refs) == {"refs/ringfence/run-1/main"}
