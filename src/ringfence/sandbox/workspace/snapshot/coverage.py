@@ -4,7 +4,7 @@ After a run the ignore rules are those from before it: an agent that edits `.git
 nor make files of the user look like its own.
 """
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Container
 from dataclasses import dataclass, field
 
 from ringfence.errors import InfrastructureFault
@@ -94,8 +94,7 @@ async def cover_after(found: Walk, cache: StatCache, known: Collection[bytes], e
     """
     evaluator = _Evaluator()
     folders = await evaluator.ignored(found.new_folders(known), earlier.rules, are_folders=True)
-    coverage = await _choose(found, cache, known, earlier.rules, folders, evaluator)
-    coverage.new -= {path for path in coverage.new & earlier.ignored if path not in known}
+    coverage = await _choose(found, cache, known, earlier.rules, folders, evaluator, earlier.ignored)
     coverage.ignored = earlier.ignored
     return coverage
 
@@ -107,6 +106,7 @@ async def _choose(
     rules: Rules,
     folders: set[bytes],
     evaluator: _Evaluator,
+    left_out: Container[bytes] = (),
 ) -> Coverage:
     """Choose the files that are covered.
 
@@ -117,8 +117,9 @@ async def _choose(
         rules: The rules.
         folders: Directories that they ignore.
         evaluator: Tells which files they ignore.
+        left_out: Files that are ignored whatever the rules, but for those in `always`.
     """
-    new = found.new_files(folders, always)
+    new = {path for path in found.new_files(folders, always) if path not in left_out or path in always}
     # As always, mostly: the cache is of the snapshot that this one will be compared with.
     unsure = set() if always is cache else set(cache).difference(always) - found.lost | found.suspects.keys()
     ignored = await evaluator.ignored((new | unsure).difference(always), rules)
