@@ -33,6 +33,7 @@ from ringfence.sandbox.workspace.policy import (
 from ringfence.sandbox.workspace.protect.own_program import check_own_program
 from ringfence.sandbox.workspace.protect.repositories import expect_no_git, settle_git, why_untrusted
 from ringfence.sandbox.workspace.run_as import Actor, owner_of
+from ringfence.sandbox.workspace.snapshot.memo import named_note
 
 _SHOWN = 5
 
@@ -192,10 +193,5 @@ def _upload_note(unseen: str | None, mode: WorkspaceMode) -> tuple[str, ...]:
 
 
 def _obeyed_note(settings: UserSettings) -> tuple[str, ...]:
-    if not settings.obeyed:
-        return ()
-    names = ", ".join(map(repr, settings.obeyed[:_SHOWN]))
-    more = f" and {len(settings.obeyed) - _SHOWN} more" if len(settings.obeyed) > _SHOWN else ""
-    return (
-        f"your git configuration leads into the workspace; ringfence does not follow it, your git does: {names}{more}",
-    )
+    what = "your git configuration leads into the workspace; ringfence does not follow it, your git does"
+    return named_note(what, settings.obeyed, most=_SHOWN)

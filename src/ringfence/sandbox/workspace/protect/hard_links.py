@@ -4,6 +4,7 @@ import os
 from collections.abc import Collection, Mapping
 from itertools import islice
 
+from ringfence.sandbox.workspace.snapshot.memo import named
 from ringfence.sandbox.workspace.tree import Tree
 
 _SHOWN = 5
@@ -34,7 +35,7 @@ def links_note(
     count = f"at least {len(out)}" if folders else str(len(out))
     note = (
         f"{count} files have another name elsewhere (hard links), and what is written to them in place is written"
-        f" there, too; mode 'clone' has none: {_named(out)}"
+        f" there, too; mode 'clone' has none: {named(out, most=_SHOWN)}"
     )
     return (note,)
 
@@ -59,8 +60,3 @@ def _linked_in(tree: Tree, folder: bytes, limit: int) -> dict[bytes, tuple[int, 
         except OSError:
             continue
     return found
-
-
-def _named(paths: Collection[bytes]) -> str:
-    names = ", ".join(repr(os.fsdecode(path)) for path in list(paths)[:_SHOWN])
-    return f"{names} and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else names

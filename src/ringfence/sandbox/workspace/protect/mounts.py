@@ -19,6 +19,7 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.base import BindMount
 from ringfence.sandbox.workspace.git.layout import has_git
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
+from ringfence.sandbox.workspace.snapshot.memo import named, named_note
 from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE, MAX_ENTRIES, UNREADABLE
 from ringfence.sandbox.workspace.tree import SET_ID, Tree
 
@@ -271,11 +272,8 @@ def _lies_in(path: bytes, folders: Collection[bytes]) -> bool:
 
 def cover_note(specials: Collection[bytes]) -> tuple[str, ...]:
     """Tell what is covered; nothing where nothing is."""
-    if not specials:
-        return ()
-    return (
-        f"sockets, fifos and devices in the workspace are out of the agent's reach: {_named(sorted(specials))}",
-    )
+    what = "sockets, fifos and devices in the workspace are out of the agent's reach"
+    return named_note(what, sorted(specials), most=_SHOWN)
 
 
 def refuse_unseen(workspace: Path, blindness: str) -> None:
@@ -314,11 +312,9 @@ def check_roots_files(workspace: Path) -> None:
     with Tree(workspace) as tree:
         found = sorted(_privileged(tree))
     if found:
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        names = ", ".join(repr(os.fsdecode(path)) for path in found[:_SHOWN])
         raise PolicyRefused(
             f"workspace mode 'bind' is refused: an agent could put its own program into files with set-id bits or"
-            f" capabilities: {names}{more}; take these away (chmod ug-s, setcap -r), or use mode 'clone'",
+            f" capabilities: {named(found, most=_SHOWN)}; take these away (chmod ug-s, setcap -r), or use mode 'clone'",
             rule="bind-privileged-files",
         )
 
@@ -348,8 +344,3 @@ def _has_capabilities(tree: Tree, path: bytes) -> bool:
 def _mount_points() -> Iterator[bytes]:
     for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
         yield _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), line.split()[4])
-
-
-def _named(paths: Collection[bytes]) -> str:
-    names = ", ".join(repr(os.fsdecode(path)) for path in list(paths)[:_SHOWN])
-    return f"{names} and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else names

@@ -121,13 +121,15 @@ def mark_of(status: os.stat_result) -> Mark:
     return Mark(status.st_ino, status.st_size, status.st_ctime_ns, status.st_mode)
 
 
-def named_note(what: str, paths: Sequence[bytes]) -> tuple[str, ...]:
+def named(paths: Sequence[bytes | str], *, most: int = _SHOWN) -> str:
+    """The first of some files, and how many more there are."""
+    names = ", ".join(repr(os.fsdecode(path) or ".") for path in paths[:most])
+    return f"{names} and {len(paths) - most} more" if len(paths) > most else names
+
+
+def named_note(what: str, paths: Sequence[bytes | str], *, most: int = _SHOWN) -> tuple[str, ...]:
     """A note that names files; none where there are none."""
-    if not paths:
-        return ()
-    names = ", ".join(repr(os.fsdecode(path) or ".") for path in paths[:_SHOWN])
-    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-    return (f"{what}: {names}{more}",)
+    return (f"{what}: {named(paths, most=most)}",) if paths else ()
 
 
 def unlocked_note(paths: Sequence[bytes]) -> tuple[str, ...]:
