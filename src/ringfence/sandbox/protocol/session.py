@@ -69,7 +69,7 @@ class GuestSession:
         self._id = sandbox_id
         self._directory = directory
         self._peer = peer
-        self._link = GuestLink(fence.stream)
+        self.link = GuestLink(fence.stream)
         self._environment: dict[str, str] = {}
         self._encoded_environment = b""
         self._oom_kills = 0
@@ -85,10 +85,10 @@ class GuestSession:
         try:
             with self._serving:
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._link.outgoing.run)
+                    tasks.start_soon(self.link.outgoing.run)
                     tasks.start_soon(self._watch)
                     try:
-                        await self._link.read_forever()
+                        await self.link.read_forever()
                     except ProtocolError as exc:
                         self.abort(str(exc))
                     tasks.cancel_scope.cancel()
@@ -109,15 +109,15 @@ class GuestSession:
         while True:
             await anyio.sleep(_LOOK_S)
             now = time.monotonic()
-            sending_since = self._link.outgoing.sending_since
+            sending_since = self.link.outgoing.sending_since
             if sending_since is not None and now - sending_since > _STALL_S:
                 self.abort(f"has not read its input for {_STALL_S:g} s")
-            if seen == self._link.frames_seen:
+            if seen == self.link.frames_seen:
                 if now - asked_at > _SILENCE_S:
                     self.abort(f"has not answered for {_SILENCE_S:g} s")
             elif now - asked_at > _HEARTBEAT_S:
-                asked_at, seen = now, self._link.frames_seen
-                self._link.ping()
+                asked_at, seen = now, self.link.frames_seen
+                self.link.ping()
             self._end_late(now)
 
     def _end_late(self, now: float) -> None:
@@ -132,7 +132,7 @@ class GuestSession:
         """Why the stream came to its end. A guest that ends it and does not go is helped."""
         if self._broken_promise:
             return EndReason("protocol", f"the guest {self._broken_promise}")
-        if self._link.bye == "ttl" and self._spec.ttl_s is not None:
+        if self.link.bye == "ttl" and self._spec.ttl_s is not None:
             return EndReason("ttl", f"its time to live ({self._spec.ttl_s:g} s) was up")
         end = EndReason("protocol", "the guest closed the stream and did not go")
         with anyio.move_on_after(_LEAVE_S):
@@ -148,30 +148,25 @@ class GuestSession:
 
     def _report(self, end: EndReason) -> None:
         text = f"sandbox {self._id} is gone: {end}"
-        self._link.fail(SandboxDied(text, sandbox_id=self._id, reason=end.reason))
+        self.link.fail(SandboxDied(text, sandbox_id=self._id, reason=end.reason))
 
     def close(self) -> None:
         """The holder lets go of the sandbox: who still waits, or calls later, is told so."""
         self._report(EndReason("killed", "it was closed"))
 
-    @property
-    def link(self) -> GuestLink:
-        """The stream, for connections."""
-        return self._link
-
     def check_open(self) -> None:
         """Raise why the sandbox is gone, if it is."""
-        if self._link.error is not None:
-            raise self._link.error
+        if self.link.error is not None:
+            raise self.link.error
 
     @property
     def hello(self) -> dict[str, str]:
         """What the guest said of itself in its first frame."""
-        return dict(self._link.hello or {})
+        return dict(self.link.hello or {})
 
     async def death(self) -> BaseException:
         """Wait until the sandbox is gone; return why."""
-        return await self._link.death()
+        return await self.link.death()
 
     async def ping(self) -> None:
         """Wait until the guest has answered.
@@ -179,7 +174,7 @@ class GuestSession:
         Raises:
             SandboxDied: The sandbox is gone.
         """
-        await self._link.ask(frames.PING, frames.PONG)
+        await self.link.ask(frames.PING, frames.PONG)
 
     async def greet(self) -> None:
         """Send the guest its modules and wait for its first frame.
@@ -190,10 +185,10 @@ class GuestSession:
         if self._peer == "new guest":
             from ringfence.sandbox.protocol.loader import guest_payload
 
-            self._link.outgoing.append(guest_payload())
+            self.link.outgoing.append(guest_payload())
         try:
             with anyio.fail_after(_START_S):
-                hello = await self._link.wait_for_hello()
+                hello = await self.link.wait_for_hello()
         except TimeoutError:
             raise SandboxStartFailed(f"the guest did not answer within {_START_S:g} s") from None
         except SandboxDied as exc:
@@ -236,7 +231,7 @@ class GuestSession:
             limits.append(("silence_s", facts.silence_limit_s))
         limits += [("path", path) for path in facts.watched_paths]
         limits += [("tmpfs", path) for path in facts.tmpfs_paths]
-        self._link.post(frames.CONFIG, 0, frames.encode_record(limits))
+        self.link.post(frames.CONFIG, 0, frames.encode_record(limits))
 
     async def measure(self) -> Usage:
         """The guest's own account of what is used inside.
@@ -247,12 +242,12 @@ class GuestSession:
         reason = f"has not answered for {_SILENCE_S:g} s"
         try:
             with anyio.move_on_after(_SILENCE_S):
-                use = parse_usage(await self._link.ask(frames.STATS, frames.STATS_REPLY))
+                use = parse_usage(await self.link.ask(frames.STATS, frames.STATS_REPLY))
                 return Usage(*use)
         except ProtocolError as exc:
             reason = str(exc)
         self.abort(reason)
-        raise await self._link.death()
+        raise await self.link.death()
 
     # --- opening channels
 
@@ -330,11 +325,11 @@ class GuestSession:
         return self._open(frames.encode_record(fields), window, sink)
 
     def _open(self, record: bytes, window: int, sink: Sink) -> Channel:
-        if self._link.open_commands >= _MAX_COMMANDS:
+        if self.link.open_commands >= _MAX_COMMANDS:
             raise UsageError(
                 f"more than {_MAX_COMMANDS} commands at once in one sandbox; wait for some to end"
             )
-        channel = self._link.open(record, window=window, sink=sink)
+        channel = self.link.open(record, window=window, sink=sink)
         if self._peer == "supervisor":
             channel.on_refused = self.on_refused
         return channel
