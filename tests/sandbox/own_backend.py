@@ -22,7 +22,7 @@ from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Tra
 from ringfence.sandbox.bubblewrap.bwrap import find_bwrap
 from ringfence.sandbox.protocol.stream import pipe_stream
 from ringfence.sandbox.spec import SandboxSpec
-from ringfence.sandbox.tar import TOP
+from ringfence.sandbox.tar.stream import TOP
 
 _EXIT_S = 8.0
 

@@ -20,16 +20,9 @@ from hypothesis import strategies as st
 from tests.cases import examples, slow_but
 
 from ringfence.errors import InfrastructureFault, LimitReached, RingfenceError, SandboxFileError, UsageError
-from ringfence.sandbox.tar import (
-    DAMAGED,
-    Bounds,
-    Read,
-    Transfer,
-    pack_copy,
-    pack_workspace,
-    unpack_copy,
-    unpack_workspace,
-)
+from ringfence.sandbox.tar.pack import pack_copy, pack_workspace
+from ringfence.sandbox.tar.stream import DAMAGED, Bounds, Read, Transfer
+from ringfence.sandbox.tar.unpack import unpack_copy, unpack_workspace
 from ringfence.sandbox.workspace.tree import Tree
 
 WIDE = Bounds(10_000_000, 1000)

@@ -18,7 +18,7 @@ from ringfence.sandbox.base import Volume
 from ringfence.sandbox.docker.client import Engine, EngineError
 from ringfence.sandbox.docker.create import volume_mount
 from ringfence.sandbox.docker.labels import carrier_name
-from ringfence.sandbox.tar import TOP
+from ringfence.sandbox.tar.stream import TOP
 
 _FOLDER = "/carried"
 _TRANSFER_S = 1800.0

@@ -20,7 +20,9 @@ from ringfence.removal import remove_tree
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol.command import WINDOW, SandboxProcess
 from ringfence.sandbox.sandbox import Sandbox
-from ringfence.sandbox.tar import DAMAGED, Bounds, Transfer, pack_copy, unpack_copy
+from ringfence.sandbox.tar.pack import pack_copy
+from ringfence.sandbox.tar.stream import DAMAGED, Bounds, Transfer
+from ringfence.sandbox.tar.unpack import unpack_copy
 from ringfence.sandbox.workspace.tree import Tree
 
 LIMIT_BYTES = 4 * 1024**3

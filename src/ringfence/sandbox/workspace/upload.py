@@ -14,7 +14,9 @@ from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, next_step
 from ringfence.removal import put_in_place, remove_tree
 from ringfence.sandbox.base import Backend, Launch, Placement, Volume
-from ringfence.sandbox.tar import Bounds, Transfer, pack_workspace, unpack_workspace
+from ringfence.sandbox.tar.pack import pack_workspace
+from ringfence.sandbox.tar.stream import Bounds, Transfer
+from ringfence.sandbox.tar.unpack import unpack_workspace
 from ringfence.sandbox.workspace.run_as import Actor, owner_of
 
 _MOST = Bounds(16 * 1024**3, 1_000_000)

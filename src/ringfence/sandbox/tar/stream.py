@@ -1,0 +1,162 @@
+"""Reads tar streams, which are hostile, within bounds; and what both directions share."""
+
+import io
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO, cast
+
+from ringfence.errors import LimitReached
+from ringfence.frozen import frozen
+
+TOP = "workspace"
+"""Name of a workspace's own directory in a stream."""
+CHUNK_BYTES = 1024**2
+_BUFFER_BYTES = 16 * 1024
+_HEADERS_BYTES = 64 * 1024
+"""Read whole by the library, which calls itself for each header that extends another."""
+_LISTED = 1000
+_NOTED = 20
+SHOWN_NAME_CHARS = 200
+_NAME_BYTES = 4096
+DAMAGED = (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError)
+"""What reading raises where a stream is no archive, or one that would lead out of its target."""
+
+
+Read = Callable[[int], bytes]
+"""Gives the next bytes of a stream, about as many as asked for; none at the end."""
+Write = Callable[[bytes], object]
+"""Takes the next bytes of a stream."""
+
+
+@frozen
+class Bounds:
+    """How much one stream may hold."""
+
+    size_bytes: int
+    entries: int
+
+
+@dataclass
+class Transfer:
+    """What a stream held."""
+
+    files: int = 0
+    entries: int = 0
+    size_bytes: int = 0
+    left_out: list[str] = field(default_factory=list)
+    """The first of what was not transferred, and why."""
+    put_back: list[str] = field(default_factory=list)
+    """The first protected paths that had been changed."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of a workspace that came back."""
+        notes = []
+        if self.put_back:
+            changed = ", ".join(self.put_back[:_NOTED])
+            notes.append(f"protected files were changed inside and put back: {changed}")
+        if self.left_out:
+            notes.append(f"not carried back from the engine: {', '.join(self.left_out[:_NOTED])}")
+        return tuple(notes)
+
+    def leave_out(self, path: bytes, why: str) -> None:
+        """Note what was not transferred."""
+        if len(self.left_out) < _LISTED:
+            self.left_out.append(f"{os.fsdecode(path[:_NAME_BYTES])!r} ({why})")
+
+    def note_change(self, path: bytes) -> None:
+        """Note a protected path that had been changed."""
+        if len(self.put_back) < _NOTED:
+            self.put_back.append(repr(os.fsdecode(path)))
+
+    def count(self, member: tarfile.TarInfo, bounds: Bounds) -> None:
+        """Count an entry.
+
+        Raises:
+            LimitReached: It is beyond the bounds.
+        """
+        self.entries += 1
+        self.size_bytes += member.size
+        self.files += member.isreg()
+        if self.size_bytes > bounds.size_bytes:
+            raise LimitReached("disk", allowed=bounds.size_bytes, used=self.size_bytes)
+        if self.entries > bounds.entries:
+            raise LimitReached("files", allowed=bounds.entries, used=self.entries)
+
+
+# --- reading headers
+
+
+class TarReader:
+    """A hostile tar stream, read once from its beginning.
+
+    Names that are no UTF-8 are escaped (`surrogateescape`).
+
+    Raises:
+        tarfile.TarError: It is no archive.
+    """
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._count = 0
+        self._limit = _HEADERS_BYTES
+        self._tar = tarfile.open(  # noqa: SIM115 -- it has no file of its own
+            mode="r|",
+            fileobj=cast("BinaryIO", self),
+            encoding="utf-8",
+            errors="surrogateescape",
+            bufsize=_BUFFER_BYTES,
+        )
+
+    def read(self, count: int) -> bytes:
+        """For the library: the next bytes of the stream, unless it holds headers without a file between them."""
+        if self._count > self._limit:
+            raise tarfile.ReadError("it holds headers without end")
+        data = self._read(count)
+        self._count += len(data)
+        return data
+
+    def members(self) -> Iterator[tarfile.TarInfo]:
+        """Each header in turn. Its `size` is not negative, and not bounded either.
+
+        Raises:
+            DAMAGED: The stream is damaged, or its headers go on without end.
+        """
+        while (member := self._next()) is not None:
+            if member.size < 0:  # an extended header can say so
+                raise tarfile.ReadError(f"a file of {member.size} bytes")
+            # Up to where the next header is expected, and then so much of headers.
+            self._limit = self._tar.offset + _HEADERS_BYTES
+            yield member
+
+    def _next(self) -> tarfile.TarInfo | None:
+        # It keeps all headers: a million would be a gigabyte.
+        self._tar.members = []  # type: ignore[attr-defined]  # typeshed lacks it
+        self._tar.pax_headers = {}
+        return self._tar.next()
+
+    def contents(self, member: tarfile.TarInfo) -> io.BufferedReader:
+        """The contents of the regular file that `members` gave last."""
+        return cast("io.BufferedReader", self._tar.extractfile(member))
+
+
+def encode_name(name: str) -> bytes:
+    """The bytes of a member's name."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def parse_name(name: str) -> list[bytes]:
+    """The components of a member's name.
+
+    Raises:
+        tarfile.ReadError: It leads out of the target.
+    """
+    parts = encode_name(name).removeprefix(b"./").rstrip(b"/").split(b"/")
+    if any(part in (b"", b".", b"..") or b"\0" in part for part in parts):
+        raise tarfile.ReadError(f"the name {name[:SHOWN_NAME_CHARS]!r} leads elsewhere")
+    return parts
+
+
+# --- unpacking
