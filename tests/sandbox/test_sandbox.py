@@ -166,7 +166,7 @@ async def test_guest_killed(opener: Callable[[str], Opener]) -> None:
 async def test_host_guest_killed(opener: Callable[[str], Opener]) -> None:
     """A guest on the bare host that is killed is a dead sandbox."""
     async with opener("host")() as sandbox:
-        sandbox._session.fence._process.kill()  # type: ignore[attr-defined]
+        sandbox._session.fence.process.kill()  # type: ignore[attr-defined]
         with anyio.fail_after(PATIENCE_S), pytest.raises(SandboxDied):
             await sandbox.run(["sleep", "60"])
 
@@ -178,7 +178,7 @@ async def test_stopped_guest_on_the_host(
     monkeypatch.setattr("ringfence.sandbox.host._LEAVE_S", 0.2)
     with anyio.fail_after(PATIENCE_S):
         async with opener("host")() as sandbox:
-            guest = sandbox._session.fence._process  # type: ignore[attr-defined]
+            guest = sandbox._session.fence.process  # type: ignore[attr-defined]
             guest.send_signal(signal.SIGSTOP)
     assert guest.returncode == -signal.SIGKILL
 

@@ -92,6 +92,13 @@ class Usage:
     forks_refused: int | None = None
     """How often the limit on processes kept one from being started."""
 
+    def completed_by(self, other: "Usage") -> "Usage":
+        """The same, with another account in the place of what this one does not say."""
+        names = ("memory_bytes", "cpu_s", "pids", "oom_kills", "forks_refused")
+        return Usage(
+            *(getattr(other, name) if getattr(self, name) is None else getattr(self, name) for name in names)
+        )
+
 
 @frozen
 class Facts:

@@ -11,7 +11,7 @@ from ringfence.config.egress import WEB_PORTS
 from ringfence.config.engine_access import EngineAccess
 from ringfence.egress.address import refused_target
 from ringfence.egress.environment import PROXY_PORT
-from ringfence.errors import PolicyRefused
+from ringfence.errors import PolicyRefused, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Facts, Placement
 from ringfence.sandbox.image_name import ImageName, parse_image_name
@@ -350,3 +350,21 @@ def _workspace_mode(placement: Placement) -> str:
     if placement.workspace_read_only:
         return "read_only"
     return "bind" if placement.workspace == placement.workspace_source else "clone"
+
+
+def check_effect_without_run(spec: SandboxSpec) -> None:
+    """Refuse what would have no effect.
+
+    Raises:
+        UsageError: It is the model's API or a credential, which are a run's; or a mode without a workspace.
+    """
+    if spec.egress.wants_model or spec.egress.swap:
+        what = "the model's API" if spec.egress.wants_model else "egress.swap"
+        raise UsageError(
+            f"SandboxSpec(egress=...) grants {what}, which needs a run, whose gateway has the credentials; use"
+            " `run_task`, `ringfence run` or `ringfence exec`"
+        )
+    if spec.mode is not None and spec.workspace is None:
+        raise UsageError(
+            f"SandboxSpec(mode={spec.mode!r}) has no effect without a workspace; name one, or leave it out"
+        )

@@ -58,6 +58,14 @@ class ExecResult:
         kept.add((self.stderr or self.stdout).strip().encode())
         return "; ".join(kept.value().decode("utf-8", "replace").split("\n"))
 
+    @classmethod
+    def not_started(cls, argv: tuple[str, ...], message: str, *, is_absent: bool) -> "ExecResult":
+        """Of a command that could not be started, with the exit code and message that a shell gives."""
+        text = f"ringfence: {message}\n".encode("utf-8", "replace")
+        return cls(
+            argv, b"", text, 0, len(text), 127 if is_absent else 126, None, 0.0, "exit", is_started=False
+        )
+
 
 class BoundedOutput:
     """Keeps the first and the last bytes of a stream and counts the rest.

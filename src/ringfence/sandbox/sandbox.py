@@ -15,10 +15,17 @@ from ringfence.sandbox.base import Facts, Fence, Launch, Placement, Usage
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol import files
 from ringfence.sandbox.protocol.command import WINDOW, Refusals, SandboxProcess, check_size
-from ringfence.sandbox.protocol.connection import Connection, Listener, Serve, dial, listening
-from ringfence.sandbox.protocol.link import MOST_CONNECTIONS
+from ringfence.sandbox.protocol.connection import (
+    Connection,
+    Listener,
+    Serve,
+    check_listener,
+    check_port,
+    dial,
+    listening,
+)
 from ringfence.sandbox.protocol.records import Failure, errno_name
-from ringfence.sandbox.protocol.session import GuestSession, Peer, is_word
+from ringfence.sandbox.protocol.session import GuestSession, Peer
 from ringfence.sandbox.result import BoundedOutput, ExecResult, OnOutput
 
 if TYPE_CHECKING:
@@ -33,7 +40,6 @@ _GATHER_WINDOW = 4 * 1024 * 1024
 _SETUP_S = 1800.0
 _SETUP_BYTES = 64 * 1024
 _SETUP_SAID_BYTES = 1000
-_HIGHEST_PORT = 65_535
 
 
 class Sandbox:
@@ -112,8 +118,9 @@ class Sandbox:
             SandboxStartFailed: The machine cannot do it; the text says what to install or allow.
         """
         from ringfence.egress.environment import environment_for
+        from ringfence.sandbox.policy import check_effect_without_run
 
-        _check_effect(spec)
+        check_effect_without_run(spec)
         changes = {"setup": (), "env": environment_for(spec, spec.env)}
         async with cls.start(spec.model_copy(update=changes)) as sandbox, AsyncExitStack() as stack:
             if spec.forward or spec.engine_access is not None or spec.egress.wants_proxy:
@@ -372,9 +379,7 @@ class Sandbox:
         if failure.stage == "cwd":
             where = cwd or self.workspace
             raise UsageError(f"working directory {where!r} cannot be entered inside: {failure.message}")
-        text = f"ringfence: {failure.message}\n".encode("utf-8", "replace")
-        code = 127 if errno_name(failure) == "ENOENT" else 126
-        return ExecResult(argv, b"", text, 0, len(text), code, None, 0.0, "exit", is_started=False)
+        return ExecResult.not_started(argv, failure.message, is_absent=errno_name(failure) == "ENOENT")
 
     @asynccontextmanager
     async def spawn(
@@ -426,14 +431,7 @@ class Sandbox:
             SandboxPortError: The port or path is taken or forbidden inside.
             SandboxDied: The sandbox is gone.
         """
-        if (port is None) == (unix is None) or not 1 <= limit <= MOST_CONNECTIONS:
-            raise UsageError(
-                f"listen takes one of port and unix, and a limit from 1 to {MOST_CONNECTIONS}, "
-                f"not {port!r}, {unix!r}, {limit!r}"
-            )
-        if unix is not None and not (unix.startswith("/") and is_word(unix)):
-            raise UsageError(f"{unix!r} is not an absolute path")
-        where: tuple[str, object] = ("path", unix) if port is None else ("port", _checked_port(port, least=0))
+        where = check_listener(port, unix, limit)
         async with listening(self._session.link, serve, where, limit=limit) as listener:
             yield listener
 
@@ -444,7 +442,7 @@ class Sandbox:
             SandboxPortError: Nothing answers there, or not in time.
             SandboxDied: The sandbox is gone.
         """
-        return await dial(self._session.link, _checked_port(port, least=1), timeout_s=timeout_s)
+        return await dial(self._session.link, check_port(port, least=1), timeout_s=timeout_s)
 
     async def read_file(self, path: str, *, limit_bytes: int = 64 * 1024**2) -> bytes:
         """The bytes of a file inside.
@@ -516,38 +514,8 @@ class Sandbox:
         kernel = await self._session.fence.usage()
         if None not in (kernel.memory_bytes, kernel.cpu_s, kernel.pids):
             return kernel
-        own = await self._session.measure()
-        return Usage(
-            memory_bytes=own.memory_bytes if kernel.memory_bytes is None else kernel.memory_bytes,
-            cpu_s=own.cpu_s if kernel.cpu_s is None else kernel.cpu_s,
-            pids=own.pids if kernel.pids is None else kernel.pids,
-            oom_kills=own.oom_kills if kernel.oom_kills is None else kernel.oom_kills,
-        )
-
-
-def _checked_port(port: int, *, least: int) -> int:
-    if not least <= port <= _HIGHEST_PORT:
-        raise UsageError(f"a port is a number from {least} to {_HIGHEST_PORT}, not {port!r}")
-    return port
+        return kernel.completed_by(await self._session.measure())
 
 
 async def _keep_no_record(_event: "Event") -> None:
     """Without a run there is no record; what is refused is in the results of commands."""
-
-
-def _check_effect(spec: "SandboxSpec") -> None:
-    """Refuse what would have no effect.
-
-    Raises:
-        UsageError: It is the model's API or a credential, which are a run's; or a mode without a workspace.
-    """
-    if spec.egress.wants_model or spec.egress.swap:
-        what = "the model's API" if spec.egress.wants_model else "egress.swap"
-        raise UsageError(
-            f"SandboxSpec(egress=...) grants {what}, which needs a run, whose gateway has the credentials; use"
-            " `run_task`, `ringfence run` or `ringfence exec`"
-        )
-    if spec.mode is not None and spec.workspace is None:
-        raise UsageError(
-            f"SandboxSpec(mode={spec.mode!r}) has no effect without a workspace; name one, or leave it out"
-        )

@@ -12,10 +12,11 @@ from anyio import lowlevel
 from anyio.abc import ByteStream, TaskGroup
 
 from ringfence.background_tasks import background_tasks
-from ringfence.errors import SandboxDied, SandboxPortError
+from ringfence.errors import SandboxDied, SandboxPortError, UsageError
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.link import GuestLink
+from ringfence.sandbox.protocol.link import MOST_CONNECTIONS, GuestLink
 from ringfence.sandbox.protocol.records import Failure, ProtocolError, errno_name, parse_failure, parse_port
+from ringfence.sandbox.protocol.session import is_word
 from ringfence.sandbox.protocol.stream import ByteQueue, Wakeup
 
 _GRANT_BATCH = frames.CONNECTION_WINDOW // 2
@@ -383,3 +384,33 @@ async def listening(
             yield listener
         finally:
             listener.close()
+
+
+_HIGHEST_PORT = 65_535
+
+
+def check_port(port: int, *, least: int) -> int:
+    """Refuse what is no number of a port; return it.
+
+    Raises:
+        UsageError: It is below `least` or above 65535.
+    """
+    if not least <= port <= _HIGHEST_PORT:
+        raise UsageError(f"a port is a number from {least} to {_HIGHEST_PORT}, not {port!r}")
+    return port
+
+
+def check_listener(port: int | None, unix: str | None, limit: int) -> tuple[str, object]:
+    """Refuse what nothing can listen on; return the field of the request for the guest.
+
+    Raises:
+        UsageError: Not one of port and path is given, it is none, or the limit is out of range.
+    """
+    if (port is None) == (unix is None) or not 1 <= limit <= MOST_CONNECTIONS:
+        raise UsageError(
+            f"listen takes one of port and unix, and a limit from 1 to {MOST_CONNECTIONS}, "
+            f"not {port!r}, {unix!r}, {limit!r}"
+        )
+    if unix is not None and not (unix.startswith("/") and is_word(unix)):
+        raise UsageError(f"{unix!r} is not an absolute path")
+    return ("port", check_port(port, least=0)) if port is not None else ("path", unix)
