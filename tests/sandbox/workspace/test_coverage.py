@@ -200,6 +200,34 @@ async def test_objects_that_an_agent_could_write_are_not_read(
     assert b"sub/b.txt" in await covered(SnapshotStore(repository, tmp_path / "another-state"))
 
 
+@pytest.mark.parametrize("place", [".", "inner"])
+async def test_a_repository_that_a_run_made_has_no_say(
+    repository: Path, store: SnapshotStore, git, place: str
+):
+    """Neither its own ignore rules nor its index decide what a later run is seen to change."""
+    (repository / place).mkdir(exist_ok=True)
+    git(repository / place, "init", "-q")
+    (repository / place / ".git" / "info" / "exclude").write_text("*.txt\n")
+    (repository / place / "new.txt").write_text("made by the next run")
+    distrust(repository / place, "a-run", store.state)
+    taken = await store.take("r/x")
+    path = b"new.txt" if place == "." else f"{place}/new.txt".encode()
+    assert path in {blob.path for blob in await store.blobs(taken.id)}
+
+
+async def test_a_repository_around_tracked_files_has_no_say(repository: Path, store: SnapshotStore, git):
+    """Where the index holds files below a directory, git takes it for one, whatever repository is in it; so do we."""
+    (repository / "sub" / ".git" / "info").mkdir(parents=True)
+    (repository / "sub" / ".git" / "objects").mkdir()
+    (repository / "sub" / ".git" / "refs").mkdir()
+    (repository / "sub" / ".git" / "HEAD").write_text("ref: refs/heads/x\n")
+    (repository / "sub" / ".git" / "info" / "exclude").write_text("*\n")
+    (repository / "sub" / "new.txt").write_text("new")
+    assert "sub/new.txt" in git(repository, "ls-files", "-o", "--exclude-standard")
+    taken = await store.take("r/x")
+    assert b"sub/new.txt" in {blob.path for blob in await store.blobs(taken.id)}
+
+
 async def test_rules_are_bounded_together(repository: Path, store: SnapshotStore):
     """Rules in hundreds of sparse files cost next to nothing, those at the top hold, and the rest is told."""
     (repository / ".gitignore").write_text("*.log\n")

@@ -96,6 +96,17 @@ async def test_while_it_works(mine: Path, state: Path, git):
         assert why_untrusted(mine, state) is not None
 
 
+async def test_exchanged_while_others_look(mine: Path, state: Path, git):
+    """Whoever looks meanwhile settles nothing: one that takes its place before the run's end is the run's, too."""
+    async with claimed(mine, "bind", run="first", state=state):
+        git(mine, "init", "-q")
+        assert why_untrusted(mine, state) is not None
+        (mine / ".git").rename(mine / "old")
+        git(mine, "init", "-q")
+        assert why_untrusted(mine, state) is not None
+    assert "made by run 'first'" in (why_untrusted(mine, state) or "")
+
+
 @pytest.mark.slow
 def test_of_a_renamed_workspace(killed: Path, state: Path):
     """The directory around it may be called otherwise."""

@@ -40,7 +40,7 @@ def held(workspace: Path, *, by: str, state: Path) -> Iterator[None]:
         InfrastructureFault: The lock cannot be made.
     """
     folder = make_private_dir(state / "locks")
-    path = folder / f"{hashlib.sha256(os.fsencode(workspace)).hexdigest()}.lock"
+    path = _path(folder, workspace)
     with _gate(folder):
         lock = _open(path)
         try:
@@ -55,6 +55,28 @@ def held(workspace: Path, *, by: str, state: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def read_holder(workspace: Path, state: Path) -> str | None:
+    """Who holds a workspace now; None if nobody does.
+
+    Raises:
+        InfrastructureFault: The lock cannot be looked at.
+    """
+    folder = make_private_dir(state / "locks")
+    path = _path(folder, workspace)
+    with _gate(folder):
+        if not path.exists():
+            return None
+        lock = _open(path)
+        try:
+            return None if _try_lock(lock, path) else _holder(lock)[0]
+        finally:
+            os.close(lock)
+
+
+def _path(folder: Path, workspace: Path) -> Path:
+    return folder / f"{hashlib.sha256(os.fsencode(workspace)).hexdigest()}.lock"
 
 
 @contextmanager

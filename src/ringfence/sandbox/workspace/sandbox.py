@@ -126,6 +126,7 @@ async def open_for_sandbox(
 async def _distrust_new(workspace: Workspace, before: Walk, name: str) -> None:
     """Remember the git repositories that came below the workspace as an agent's, as after a run."""
     with anyio.move_on_after(_DISTRUST_S, shield=True):
-        after = await workspace.owner.call(lambda: walk(workspace.path, gathers=False))
+        shut = before.closed  # on all others an agent may have taken the rights to look
+        after = await workspace.owner.call(lambda: walk(workspace.path, gathers=False, shut=shut))
         made = [os.fsdecode(path) for path in after.git_entries - before.git_entries]
         distrust_all(workspace.path, made, run=name, state=workspace.state)

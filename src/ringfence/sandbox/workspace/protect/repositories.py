@@ -23,8 +23,8 @@ import msgspec
 from ringfence.config.paths import make_private_dir, replace_state_file
 from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
-from ringfence.journal import is_alive
 from ringfence.sandbox.workspace.git.layout import has_git
+from ringfence.sandbox.workspace.lock import read_holder
 from ringfence.sandbox.workspace.tree import Tree
 
 _FOLDER = "untrusted-git"
@@ -130,7 +130,7 @@ def why_untrusted(workspace: Path, state: Path) -> str | None:
 
 def _came_unseen(workspace: Path, expected: _Mark, state: Path) -> str:
     """One that came during a run that goes on still, or never came to its end."""
-    if is_alive(state / "runs" / expected.run):
+    if read_holder(workspace, state) == expected.run:
         return f"the git repository is not used: run {expected.run!r}, which goes on, made it"
     settle_git(workspace, state)
     return (

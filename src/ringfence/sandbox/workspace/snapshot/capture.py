@@ -42,7 +42,7 @@ class Capture:
         actor: On whose behalf it is read.
         cache: Of the workspace's last snapshot; becomes that of this one.
         is_clone: Whether the directory is not the workspace itself: the status of its files says nothing of theirs.
-        is_trusted: Whether git may read the objects of the workspace's own repository.
+        is_trusted: Whether the repository in a directory may be read.
         base: After a run: what is known of the snapshot before it. Rights that the owner was deprived of are given
             back then, and files beyond the total limit are skipped; before a run such files are refused.
         began_ns: When the work began.
@@ -54,7 +54,7 @@ class Capture:
     actor: Actor
     cache: StatCache
     is_clone: bool
-    is_trusted: bool
+    is_trusted: Callable[[Path], bool]
     base: Memo | None
     began_ns: int
     commit: str = ""

@@ -7,7 +7,8 @@ repositories nor the workspace. It is not asked again about an index that holds 
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -108,14 +109,13 @@ class Repositories:
         root: The workspace.
         actor: As whom git runs.
         known: What git said of their indexes at the last snapshot.
-        is_trusted: Whether git may read the workspace's own objects: not if an agent could have written them, as
-            it could those of all repositories within.
+        is_trusted: Whether the repository in a directory may be read; not if a run made it.
     """
 
     root: Path
     actor: Actor
     known: Mapping[bytes, Tracked]
-    is_trusted: bool
+    is_trusted: Callable[[Path], bool]
     found: dict[bytes, Tracked] = field(default_factory=dict)
     """What git says of them now."""
     tracked: set[bytes] = field(default_factory=set)
@@ -128,6 +128,8 @@ class Repositories:
     """Repositories that were too many to be read."""
     notes: list[str] = field(default_factory=list)
     _room_within: int = field(default_factory=lambda: _ROOM_WITHIN_BYTES)
+    _in_order: list[bytes] = field(default_factory=list)
+    """The paths that the indexes hold, as far as was asked for them."""
 
     async def read(self, place: bytes) -> None:
         """Read a repository.
@@ -142,7 +144,9 @@ class Repositories:
             return
         work_tree = self.root / os.fsdecode(place.rstrip(b"/"))
         room = self._room_within if place else _ROOM_FOR_INDEXES_BYTES
-        index = await self.actor.call(lambda: read_index(work_tree, room_bytes=room))
+        index = None
+        if not self._is_part_of_outer(place) and await anyio.to_thread.run_sync(self.is_trusted, work_tree):
+            index = await self.actor.call(lambda: read_index(work_tree, room_bytes=room))
         if index is None and place and place not in self.submodules:
             return  # What git does not take for a repository is part of the one around it.
         index = index or Index()
@@ -165,6 +169,15 @@ class Repositories:
         paths = tracked.paths.split(b"\0") if tracked.paths else []
         self.tracked.update([place + path for path in paths] if place else paths)
 
+    def _is_part_of_outer(self, place: bytes) -> bool:
+        """Whether an index holds files below a place, which git then takes for a directory whatever is in it."""
+        if not place:
+            return False
+        if len(self._in_order) != len(self.tracked):
+            self._in_order = sorted(self.tracked)
+        at = bisect_left(self._in_order, place)
+        return at < len(self._in_order) and self._in_order[at].startswith(place)
+
     async def _tracked(self, place: bytes, index: Index) -> Tracked:
         digest = await anyio.to_thread.run_sync(lambda: index.digest)
         known = self.known.get(place)
@@ -172,8 +185,8 @@ class Repositories:
 
     async def _ask_git(self, place: bytes, index: Index, digest: bytes) -> Tracked:
         async with scratch_directory(self.actor) as scratch:
-            with_objects = self.is_trusted and not place
-            await self.actor.call(lambda: index.write(scratch, with_objects=with_objects))
+            # Those of repositories within an agent could write.
+            await self.actor.call(lambda: index.write(scratch, with_objects=not place))
             await self.actor.call((scratch / "nothing").mkdir)
             answer = await Git(scratch, scratch / "nothing", self.actor).run(
                 "ls-files",

@@ -145,8 +145,9 @@ class SnapshotStore:
         async with self._locked():
             earlier = await self.memo(base) if base else None
             cache = await anyio.to_thread.run_sync(load_cache, self._cache_file)
-            is_trusted = earlier is None and why_untrusted(root, self.state) is None
-            capture = Capture(self._git, refs, root, actor, cache, is_clone, is_trusted, earlier, began_ns)
+            capture = Capture(
+                self._git, refs, root, actor, cache, is_clone, self._is_trusted, earlier, began_ns
+            )
             await capture.look(await self._known(earlier, cache), self._excludes)
             await capture.keep()
             if capture.is_news and not is_clone:
@@ -165,6 +166,9 @@ class SnapshotStore:
             notes=capture.notes(),
             duration_ms=(time.perf_counter() - start) * 1000,
         )
+
+    def _is_trusted(self, directory: Path) -> bool:
+        return why_untrusted(directory, self.state) is None
 
     async def _known(self, earlier: Memo | None, cache: StatCache) -> Collection[bytes]:
         """The files of a snapshot."""
