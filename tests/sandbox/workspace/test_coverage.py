@@ -136,17 +136,6 @@ async def test_an_ignored_repository_is_not_covered(repository: Path, store: Sna
     assert (await store.memo(taken.id)).ignored == {b"vendor/"}
 
 
-async def test_a_directory_that_cannot_be_listed_lets_its_files_be_read(
-    repository: Path, store: SnapshotStore
-):
-    """Tracked files are covered where their directory can be walked through but not listed."""
-    (repository / "sub").chmod(0o311)
-    try:
-        assert b"sub/b.txt" in {blob.path for blob in await store.blobs((await store.take("r/x")).id)}
-    finally:
-        (repository / "sub").chmod(0o755)
-
-
 async def test_indexes_are_bounded_together(
     repository: Path, store: SnapshotStore, git, monkeypatch: pytest.MonkeyPatch
 ):

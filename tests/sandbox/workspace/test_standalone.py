@@ -69,10 +69,13 @@ async def test_a_second_writer_is_refused(theirs: Path) -> None:
 
 
 async def test_a_repository_made_inside_is_not_used_later(theirs: Path, state: Path) -> None:
-    """One below the workspace is an agent's, also where the directory around it is the workspace next time."""
+    """One below the workspace is an agent's, also in a directory that the agent closed, and as a workspace of its own."""
     async with Sandbox.open(SandboxSpec(backend="bubblewrap", workspace=theirs)) as sandbox:
-        assert (await sandbox.run(["git", "init", "-q", "sub/app"])).ok
-    assert "made by run" in (why_untrusted(theirs / "sub" / "app", state) or "")
+        made = "git init -q sub/app; git init -q shut/app; chmod 000 shut"
+        assert (await sandbox.run(["sh", "-c", made])).ok
+    (theirs / "shut").chmod(0o755)
+    for place in ("sub", "shut"):
+        assert "made by run" in (why_untrusted(theirs / place / "app", state) or "")
 
 
 @pytest.fixture

@@ -127,10 +127,6 @@ async def _choose(
     notes = [f"not all of the workspace was looked at: {found.blindness}"] if found.blindness else []
     coverage = Coverage(new - ignored, unsure & ignored, rules, frozenset(whole | ignored))
     coverage.notes = notes + evaluator.notes
-    if found.closed:
-        # A directory that cannot be listed may let its files be read.
-        unseen = set(always) - ((set(cache) - found.lost) | found.suspects.keys()) - new
-        coverage.new |= {path for path in unseen if lies_in(path, found.closed)}
     return coverage
 
 
