@@ -69,7 +69,7 @@ async def test_a_second_writer_is_refused(theirs: Path) -> None:
 
 
 async def test_a_repository_made_inside_is_not_used_later(theirs: Path, state: Path) -> None:
-    """One below the workspace is an agent's, also in a directory that the agent closed, and as a workspace of its own."""
+    """One below the workspace is an agent's, also where the agent closed the way, and as a workspace of its own."""
     async with Sandbox.open(SandboxSpec(backend="bubblewrap", workspace=theirs)) as sandbox:
         made = "git init -q sub/app; git init -q shut/app; chmod 000 shut"
         assert (await sandbox.run(["sh", "-c", made])).ok
