@@ -185,9 +185,10 @@ def test_ways_out(product: Product) -> None:
     code = (
         f"{HEAD}import socket, threading\n"
         "server = socket.create_server(('127.0.0.1', 0))\n"
-        "def serve():\n    while True:\n        server.accept()[0].close()\n"
+        "def serve():\n    while True:\n        with server.accept()[0] as one:\n"
+        "            one.sendall(b'hi')\n            one.recv(1)\n"
         "threading.Thread(target=serve, daemon=True).start()\n"
-        "call = 'import socket; socket.create_connection((\"127.0.0.1\", 8000), 60)'\n"
+        'call = \'import socket; assert socket.create_connection(("127.0.0.1", 8000), 60).recv(2) == b"hi"\'\n'
         "forward = f'web:8000=127.0.0.1:{server.getsockname()[1]}'\n"
         "async def main():\n"
         "    spec = SandboxSpec(workspace=Path.cwd(), forward=[forward], egress={'allow': ['example.com']},\n"
