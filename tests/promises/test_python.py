@@ -180,30 +180,43 @@ def test_roots_own_workspace(product: Product) -> None:
     assert ((own / "app.py").read_text(), (own / "app.py").stat().st_uid) == ("two\n", 0)
 
 
+_SERVICE = """import socket
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+while True:
+    with server.accept()[0] as one:
+        one.sendall(b"hi")
+        one.recv(1)
+"""
+
+
 def test_ways_out(product: Product) -> None:
     """What a spec grants is reached from inside, also by its set-up; what it does not is refused, and said so."""
+    (product.place / "service.py").write_text(_SERVICE)
     code = (
-        f"{HEAD}import socket, threading\n"
-        "server = socket.create_server(('127.0.0.1', 0))\n"
-        "def serve():\n    while True:\n        with server.accept()[0] as one:\n"
-        "            one.sendall(b'hi')\n            one.recv(1)\n"
-        "threading.Thread(target=serve, daemon=True).start()\n"
-        'call = \'import socket; assert socket.create_connection(("127.0.0.1", 8000), 60).recv(2) == b"hi"\'\n'
-        "forward = f'web:8000=127.0.0.1:{server.getsockname()[1]}'\n"
+        f"{HEAD}import socket, subprocess, sys\n"
+        f"service = subprocess.Popen([sys.executable, {str(product.place / 'service.py')!r}], stdout=-1)\n"
+        "port = int(service.stdout.readline())\n"
+        "own = socket.create_server(('127.0.0.1', 0))\n"
+        "call = ('import socket, sys; place = (\"127.0.0.1\", int(sys.argv[1])); '\n"
+        "    'print(socket.create_connection(place, 60).recv(2))')\n"
+        "forward = [f'web:8000=127.0.0.1:{port}', f'own:8001=127.0.0.1:{own.getsockname()[1]}']\n"
         "async def main():\n"
-        "    spec = SandboxSpec(workspace=Path.cwd(), forward=[forward], egress={'allow': ['example.com']},\n"
-        "        setup=[f\"python3 -c '{call}'\"])\n"
+        "    spec = SandboxSpec(workspace=Path.cwd(), forward=forward, egress={'allow': ['example.com']},\n"
+        "        setup=[f\"python3 -c '{call}' 8000\"])\n"
         "    get = 'import urllib.request as u\\ntry: u.urlopen(\"https://example.org/\")\\nexcept OSError: print(1)'\n"
         "    async with Sandbox.open(spec) as sandbox:\n"
-        "        print((await sandbox.run(['python3', '-c', call])).exit_code)\n"
+        "        print((await sandbox.run(['python3', '-c', call, '8000'])).stdout.strip())\n"
         "        print(*(await sandbox.run(['python3', '-c', get])).refused)\n"
-        "asyncio.run(main())\n"
+        "        print(*(await sandbox.run(['python3', '-c', call, '8001'])).refused)\n"
+        "try:\n    asyncio.run(main())\nfinally:\n    service.kill()\n"
     )
     ended = product.python(code, "Sandbox", "SandboxSpec")
     assert ended.code == 0, ended
-    first, second = ended.out.splitlines()
-    assert first == "0"
-    assert "example.org:443 is not allowed" in second
+    reached, host, own = ended.out.splitlines()
+    assert reached == "b'hi'"
+    assert "example.org:443 is not allowed" in host
+    assert "one that ringfence itself listens on" in own
 
 
 def test_without_async(product: Product) -> None:

@@ -126,7 +126,7 @@ class Sandbox:
             if spec.forward or spec.engine_access is not None or spec.egress.wants_proxy:
                 from ringfence.egress.gate import opened_gate
 
-                await stack.enter_async_context(opened_gate(sandbox, spec, _keep_no_record))
+                await stack.enter_async_context(opened_gate(sandbox, spec, sandbox._note_refused_forward))
             async for _result in sandbox.set_up(spec.setup):
                 pass
             yield sandbox
@@ -234,6 +234,13 @@ class Sandbox:
                 await sandbox._end()
             raise
         await sandbox._end()
+
+    async def _note_refused_forward(self, event: "Event") -> None:
+        """Without a run there is no record; the proxy and the engine note by themselves what they refuse."""
+        from ringfence.events import ForwardRefused
+
+        if isinstance(event, ForwardRefused):
+            self.refusals.add(f"forward {event.forward}: {event.reason}")
 
     async def changes(self) -> "Changes":
         """End everything inside, and say what was changed in the private copy of mode `clone`.
@@ -515,7 +522,3 @@ class Sandbox:
         if None not in (kernel.memory_bytes, kernel.cpu_s, kernel.pids):
             return kernel
         return kernel.completed_by(await self._session.measure())
-
-
-async def _keep_no_record(_event: "Event") -> None:
-    """Without a run there is no record; what is refused is in the results of commands."""
