@@ -18,13 +18,13 @@ from ringfence.sandbox.workspace.git.private import (
 )
 from ringfence.sandbox.workspace.open import Workspace, temporary_directory
 from ringfence.sandbox.workspace.protect.mounts import (
-    Guard,
+    MountRule,
     auto_executed,
     check_roots_files,
     closed_directories,
     cover_note,
     git_entries,
-    mount_guards,
+    make_mounts,
     own_git,
     refuse_unseen,
     special_files,
@@ -115,8 +115,8 @@ def protected_placement(workspace: Workspace, protect: Collection[str]) -> Place
     """What can be told of a workspace's placement before anything is made for it: for `ringfence policy`."""
     if not workspace.traits.is_fence or workspace.mode == "read_only":
         return workspace.placement
-    guards = (auto_executed(), _own_environment(workspace))
-    return replace(workspace.placement, mounts=mount_guards(workspace.path, guards, protect=protect))
+    rules = (auto_executed(), _own_environment(workspace))
+    return replace(workspace.placement, mounts=make_mounts(workspace.path, rules, protect=protect))
 
 
 def _mounts(
@@ -131,27 +131,27 @@ def _mounts(
     if found is None:
         return mounts
     if workspace.mode == "clone":
-        return mounts + mount_guards(workspace.path, [auto_executed()], source=source, protect=protect)
+        return mounts + make_mounts(workspace.path, [auto_executed()], source=source, protect=protect)
     refuse_unseen(workspace.path, found.blindness)
     specials = special_files(_reachable_specials(found, git))
     if workspace.mode == "read_only":
-        return mounts + mount_guards(workspace.path, [specials], is_writable=False)
+        return mounts + make_mounts(workspace.path, [specials], is_writable=False)
     if workspace.placement.is_idmapped:
         check_roots_files(workspace.path)
-    guards = (
+    rules = (
         *(() if mounts else (own_git(workspace.path),)),
         auto_executed(),
         git_entries(found.git_entries),
-        Guard(workspace.obeyed_files, "read_only", "the user's git configuration leads to it"),
+        MountRule(workspace.obeyed_files, "read_only"),
         closed_directories(found.closed),
         _own_environment(workspace),
         specials,
     )
-    return mounts + mount_guards(workspace.path, guards, protect=protect)
+    return mounts + make_mounts(workspace.path, rules, protect=protect)
 
 
-def _own_environment(workspace: Workspace) -> Guard:
-    return Guard(workspace.own_environment, "read_only", "ringfence itself runs from it")
+def _own_environment(workspace: Workspace) -> MountRule:
+    return MountRule(workspace.own_environment, "read_only")
 
 
 def _reachable_specials(found: Found, git: PrivateGit | None) -> list[bytes]:

@@ -34,13 +34,12 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
 @frozen
-class Guard:
-    """One row of the table: paths in a workspace, what is mounted on those that are there, and why."""
+class MountRule:
+    """One row of the table: paths in a workspace, and what is mounted on those that are there."""
 
     paths: Collection[bytes]
     treatment: Literal["read_only", "masked"]
     """`read_only`: itself. `masked`: something that nothing can be sent to."""
-    because: str
     most: int = 0
     """How many can be mounted; 0 where they are bounded otherwise."""
     rule: str = ""
@@ -59,12 +58,12 @@ class Guard:
             raise PolicyRefused(f"{text}, or use mode 'clone'", rule=self.rule)
 
 
-def auto_executed() -> Guard:
+def auto_executed() -> MountRule:
     """Files that the host runs or trusts by their name."""
-    return Guard(AUTO_EXECUTED, "read_only", "the host runs or trusts it by its name")
+    return MountRule(AUTO_EXECUTED, "read_only")
 
 
-def own_git(workspace: Path) -> Guard:
+def own_git(workspace: Path) -> MountRule:
     """The workspace's `.git`, for when it is not replaced by a private one.
 
     Raises:
@@ -76,15 +75,14 @@ def own_git(workspace: Path) -> Guard:
             f"{str(git)!r} is neither a directory nor a file and cannot be guarded; use mode 'clone'",
             rule="git-link",
         )
-    return Guard((b".git",), "read_only", "git on the host runs the hooks and programs that it names")
+    return MountRule((b".git",), "read_only")
 
 
-def git_entries(entries: Iterable[bytes]) -> Guard:
-    """Every `.git` below the workspace's own."""
-    return Guard(
+def git_entries(entries: Iterable[bytes]) -> MountRule:
+    """Every `.git` below the workspace's own: git on the host runs the hooks and programs that it names."""
+    return MountRule(
         sorted(entries),
         "read_only",
-        "git on the host runs the hooks and programs that it names",
         most=200,
         rule="too-many-repositories",
         too_many="{count} git repositories lie in the workspace, and {most} can be guarded; remove some"
@@ -92,20 +90,19 @@ def git_entries(entries: Iterable[bytes]) -> Guard:
     )
 
 
-def closed_directories(closed: Mapping[bytes, str]) -> Guard:
-    """Directories that their owner shut.
+def closed_directories(closed: Mapping[bytes, str]) -> MountRule:
+    """Directories that their owner shut: an agent with the owner's rights could open what was not looked into.
 
     Args:
         closed: What was not looked into, and why; directories end in a slash.
     """
-    return Guard(
+    return MountRule(
         [
             path[:-1]
             for path, why in sorted(closed.items())
             if path.endswith(b"/") and path != ELSEWHERE and why.startswith(UNREADABLE)
         ],
         "read_only",
-        "an agent with its owner's rights could open it, and nobody has looked into it",
         most=100,
         rule="too-many-shut",
         too_many="{count} directories in the workspace cannot be read, and {most} can be kept shut; let their owner"
@@ -113,12 +110,11 @@ def closed_directories(closed: Mapping[bytes, str]) -> Guard:
     )
 
 
-def special_files(paths: Iterable[bytes]) -> Guard:
-    """Sockets, fifos and devices."""
-    return Guard(
+def special_files(paths: Iterable[bytes]) -> MountRule:
+    """Sockets, fifos and devices: they lead out, to the program at their other end or to a device."""
+    return MountRule(
         sorted(paths),
         "masked",
-        "it leads out: to the program that listens on it or reads it, or to a device",
         most=200,
         rule="too-many-sockets",
         too_many="{count} sockets, fifos and devices lie in the workspace, and {most} can be covered; remove them"
@@ -126,9 +122,9 @@ def special_files(paths: Iterable[bytes]) -> Guard:
     )
 
 
-def mount_guards(
+def make_mounts(
     workspace: Path,
-    guards: Sequence[Guard],
+    rules: Sequence[MountRule],
     *,
     source: Path | None = None,
     protect: Collection[str] = (),
@@ -142,7 +138,7 @@ def mount_guards(
 
     Args:
         workspace: Path inside.
-        guards: The table.
+        rules: The table.
         source: Directory on the host that is shown there, if another.
         protect: Further patterns, as in `.gitignore`, of what may not be written. Each file or directory that
             is there and matches is mounted; what appears later is reported.
@@ -152,12 +148,12 @@ def mount_guards(
         PolicyRefused: There are more paths in a row, or files that match, than can be mounted.
     """
     source = source or workspace
-    for guard in guards:
-        guard.refuse_too_many()
-    masked = sorted(path for guard in guards if guard.treatment == "masked" for path in guard.paths)
+    for rule in rules:
+        rule.refuse_too_many()
+    masked = sorted(path for rule in rules if rule.treatment == "masked" for path in rule.paths)
     held: dict[bytes, bool] = {}
     if is_writable:
-        read_only = [path for guard in guards if guard.treatment == "read_only" for path in guard.paths]
+        read_only = [path for rule in rules if rule.treatment == "read_only" for path in rule.paths]
         held = _held(source, workspace, read_only, protect)
         for path in masked:
             # In the user's own git directory nothing can be renamed: it is replaced, or read-only as a whole.
