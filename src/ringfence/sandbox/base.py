@@ -15,7 +15,7 @@ from ringfence.errors import DeathReason, SandboxStartFailed
 from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
-    from ringfence.sandbox.spec import SandboxSpec
+    from ringfence.sandbox.spec import SandboxSpec, WorkspaceMode
 
 Enforcement = Literal["kernel", "soft", "none"]
 UploadScope = Literal["none", "git", "all"]
@@ -42,6 +42,15 @@ class Placement:
     """Whether what was uploaded is downloaded at the end, in the place of the source."""
     is_idmapped: bool = False
     """Whether root's files in the source are `uid`'s inside, by an idmapped mount; what is made there is root's."""
+
+    @property
+    def mode(self) -> "WorkspaceMode | None":
+        """How the workspace is shown; None without one."""
+        if self.workspace is None:
+            return None
+        if self.workspace_read_only:
+            return "read_only"
+        return "bind" if self.workspace == self.workspace_source else "clone"
 
 
 @frozen

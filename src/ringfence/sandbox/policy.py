@@ -306,7 +306,7 @@ def effective_policy(spec: SandboxSpec, placement: Placement, facts: Facts) -> d
         "uid": placement.uid,
         "gid": placement.gid,
         "workspace": str(placement.workspace) if placement.workspace else None,
-        "workspace_is": _workspace_mode(placement),
+        "workspace_is": placement.mode or "none",
         "limits": {
             "memory": int(spec.memory),
             "cpus": spec.cpus,
@@ -342,14 +342,6 @@ def _engine_lines(access: EngineAccess | None) -> list[str]:
         f"containers with the label {access.label!r} can be seen: list, inspect, logs, stats, top",
         f"what can be done with them: {acts}",
     ]
-
-
-def _workspace_mode(placement: Placement) -> str:
-    if placement.workspace is None:
-        return "none"
-    if placement.workspace_read_only:
-        return "read_only"
-    return "bind" if placement.workspace == placement.workspace_source else "clone"
 
 
 def check_effect_without_run(spec: SandboxSpec) -> None:

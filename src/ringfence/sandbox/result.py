@@ -100,3 +100,31 @@ class BoundedOutput:
         cut = self.total - len(self._head) - len(tail)
         marker = f"\n[... {cut} bytes cut ...]\n".encode() if cut else b""
         return bytes(self._head) + marker + tail
+
+
+class CommandOutput:
+    """What a running command has written, kept within bounds.
+
+    Args:
+        limit_bytes: Kept of stdout and of stderr each.
+        flood_limit_bytes: More than this from one stream is a flood.
+        on_output: Called with each piece.
+    """
+
+    def __init__(self, limit_bytes: int, flood_limit_bytes: int, on_output: OnOutput | None) -> None:
+        self.stdout = BoundedOutput(limit_bytes)
+        self.stderr = BoundedOutput(limit_bytes)
+        self.is_flood = False
+        self._flood_limit = flood_limit_bytes
+        self._on_output = on_output
+
+    def add(self, chunk: bytes, *, is_stderr: bool) -> bool:
+        """Append bytes; return whether they make it a flood, which is said once."""
+        output = self.stderr if is_stderr else self.stdout
+        output.add(chunk)
+        if self._on_output is not None:
+            self._on_output(chunk, is_stderr)
+        if self.is_flood or output.total <= self._flood_limit:
+            return False
+        self.is_flood = True
+        return True

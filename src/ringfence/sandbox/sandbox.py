@@ -26,7 +26,7 @@ from ringfence.sandbox.protocol.connection import (
 )
 from ringfence.sandbox.protocol.records import Failure, errno_name
 from ringfence.sandbox.protocol.session import GuestSession, Peer
-from ringfence.sandbox.result import BoundedOutput, ExecResult, OnOutput
+from ringfence.sandbox.result import CommandOutput, ExecResult, OnOutput
 
 if TYPE_CHECKING:
     from ringfence.events import Event
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ringfence.sandbox.workspace.upload import Upload
 
 _FLOOD_BYTES = 1024**3
-
 _GATHER_WINDOW = 4 * 1024 * 1024
 _SETUP_S = 1800.0
 _SETUP_BYTES = 64 * 1024
@@ -88,12 +87,7 @@ class Sandbox:
     @property
     def mode(self) -> "WorkspaceMode | None":
         """How the workspace is shown: `bind`, `clone` or `read_only`; None without one."""
-        place = self.placement
-        if place.workspace is None:
-            return None
-        if place.workspace_read_only:
-            return "read_only"
-        return "bind" if place.workspace == place.workspace_source else "clone"
+        return self.placement.mode
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -224,7 +218,10 @@ class Sandbox:
             async with background_tasks() as tasks:
                 tasks.start_soon(serve)
                 try:
-                    await sandbox._begin()
+                    await sandbox._session.greet()
+                    sandbox._session.configure()
+                    async for _result in sandbox.set_up(spec.setup):
+                        pass
                     yield sandbox
                 finally:
                     sandbox._session.close()
@@ -253,7 +250,9 @@ class Sandbox:
             SandboxDied: What was made inside could not be brought back from the engine.
             InfrastructureFault: Git failed or the disk is full.
         """
-        own = self._clone()
+        from ringfence.sandbox.workspace.sandbox import check_clone
+
+        own = check_clone(self._own)
         if self._changes is None:
             self._session.close()
             await self._end()
@@ -272,15 +271,8 @@ class Sandbox:
             PolicyRefused: Somebody else is writing to the workspace.
         """
         await self.changes()
-        await self._clone().apply(force=force)
-
-    def _clone(self) -> "SandboxWorkspace":
-        if self._own is None or self._own.clone is None:
-            raise UsageError(
-                "changes and apply are for SandboxSpec(mode='clone'): in other modes there is no private copy, and what"
-                " is written is written to the workspace itself"
-            )
-        return self._own
+        assert self._own is not None
+        await self._own.apply(force=force)
 
     async def _end(self) -> None:
         """Kill everything inside, and bring back what was uploaded; what was lost is raised, once."""
@@ -297,12 +289,6 @@ class Sandbox:
             except RingfenceError as exc:
                 self.last_notes = (f"what was made inside is lost: {exc}",)
                 raise
-
-    async def _begin(self) -> None:
-        await self._session.greet()
-        self._session.configure()
-        async for _result in self.set_up(self.spec.setup):
-            pass
 
     async def set_up(self, commands: Sequence[str]) -> AsyncIterator[ExecResult]:
         """Run shell commands that prepare the sandbox, one after another, giving what each came to.
@@ -350,43 +336,33 @@ class Sandbox:
         """
         if output_limit_bytes < 0:
             raise UsageError(f"output_limit_bytes is a number of bytes, not {output_limit_bytes!r}")
-        stdout, stderr = BoundedOutput(output_limit_bytes), BoundedOutput(output_limit_bytes)
-        flooded = False
+        output = CommandOutput(output_limit_bytes, flood_limit_bytes, on_output)
 
         def gather(kind: int, chunk: bytes) -> None:
-            nonlocal flooded
-            output = stdout if kind == frames.STDOUT else stderr
-            output.add(chunk)
             channel.consumed(kind, len(chunk))
-            if on_output is not None:
-                on_output(chunk, kind == frames.STDERR)
-            if output.total > flood_limit_bytes and not flooded:
-                flooded = True
+            if output.add(chunk, is_stderr=kind == frames.STDERR):
                 channel.post(frames.KILL)
 
         with self.refusals.watched() as refused:
             channel = self._session.open(argv, cwd, env, timeout_s, window=_GATHER_WINDOW, sink=gather)
             end = await self._session.finish(channel, stdin, timeout_s)
         if isinstance(end, Failure):
-            return self._not_started(tuple(argv), end, cwd)
+            if end.stage == "cwd":
+                where = cwd or self.workspace
+                raise UsageError(f"working directory {where!r} cannot be entered inside: {end.message}")
+            return ExecResult.not_started(tuple(argv), end.message, is_absent=errno_name(end) == "ENOENT")
         return ExecResult(
             argv=tuple(argv),
-            stdout_bytes=stdout.value(),
-            stderr_bytes=stderr.value(),
-            stdout_total=stdout.total,
-            stderr_total=stderr.total,
+            stdout_bytes=output.stdout.value(),
+            stderr_bytes=output.stderr.value(),
+            stdout_total=output.stdout.total,
+            stderr_total=output.stderr.total,
             exit_code=end.exit_code,
             signal=end.signal,
             duration_s=end.duration_s,
-            ended_by="output" if flooded else await self._session.find_cause(end),
+            ended_by="output" if output.is_flood else await self._session.find_cause(end),
             refused=tuple(refused),
         )
-
-    def _not_started(self, argv: tuple[str, ...], failure: Failure, cwd: str | None) -> ExecResult:
-        if failure.stage == "cwd":
-            where = cwd or self.workspace
-            raise UsageError(f"working directory {where!r} cannot be entered inside: {failure.message}")
-        return ExecResult.not_started(argv, failure.message, is_absent=errno_name(failure) == "ENOENT")
 
     @asynccontextmanager
     async def spawn(

@@ -53,10 +53,10 @@ class SandboxWorkspace:
         """What was changed in the clone. Nothing inside may be alive.
 
         Raises:
-            UsageError: There is no clone.
             InfrastructureFault: Git failed or the disk is full.
         """
-        work = await self._clone().deliver(None)
+        assert self.clone is not None
+        work = await self.clone.deliver(None)
         return Changes(
             work.diff.files, work.patch, work.runs_on_your_machine, (*work.record.notes, *work.notes)
         )
@@ -65,19 +65,24 @@ class SandboxWorkspace:
         """Bring the changes that `changes` has found into the workspace.
 
         Raises:
-            UsageError: There is no clone.
             WorkspaceConflict, PolicyRefused, RingfenceError: As `record.apply_run`.
         """
-        prepared = self._clone()
-        await apply_run(load_record(prepared.run_dir), prepared.workspace.state, force=force)
+        assert self.clone is not None
+        await apply_run(load_record(self.clone.run_dir), self.clone.workspace.state, force=force)
 
-    def _clone(self) -> RunWorkspace:
-        if self.clone is None:
-            raise UsageError(
-                "changes and apply are for mode 'clone': in other modes there is no private copy, and what is written"
-                " is written to the workspace itself"
-            )
-        return self.clone
+
+def check_clone(own: SandboxWorkspace | None) -> SandboxWorkspace:
+    """Refuse a sandbox that does not work on a private copy.
+
+    Raises:
+        UsageError: It is one.
+    """
+    if own is None or own.clone is None:
+        raise UsageError(
+            "changes and apply are for SandboxSpec(mode='clone'): in other modes there is no private copy, and what is"
+            " written is written to the workspace itself"
+        )
+    return own
 
 
 @asynccontextmanager
