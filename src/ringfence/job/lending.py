@@ -119,7 +119,7 @@ async def inject(leases: Sequence[Lease], sandbox: Sandbox, emit: Emit) -> None:
         if content is not None:
             await sandbox.write_file(where, content, mode=0o600)
         else:
-            sandbox.lend({lease.name: (await lease.current()).text})
+            sandbox.add_environment({lease.name: (await lease.current()).text})
 
 
 def _log(line: str) -> None:

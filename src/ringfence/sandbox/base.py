@@ -64,7 +64,7 @@ class BindMount:
 
 @frozen
 class Launch:
-    """What a backend is told to start."""
+    """What a backend starts."""
 
     sandbox_id: str
     spec: "SandboxSpec"
@@ -129,7 +129,7 @@ class Facts:
     process_limit: int | None = None
     """Each command gets this as RLIMIT_NPROC, where that is how `pids` is enforced."""
     notes: tuple[str, ...] = ()
-    """Things the user should be told: toolchains shown, limits that are soft, ..."""
+    """Notes for the user: toolchains shown, limits that are soft, ..."""
     image: str | None = None
     """The image it was made from and its digest, for backends that use one."""
     engine: str | None = None

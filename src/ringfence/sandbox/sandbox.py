@@ -63,16 +63,16 @@ class Sandbox:
         self._is_ended = False
         self._upload: Upload | None = None
         self.last_notes: tuple[str, ...] = ()
-        """What the user should be told after its end."""
+        """What the user should know after its end."""
         self.refusals = Refusals()
         """What the gate refuses while commands run; the gate adds to it."""
         start = str(placement.workspace or fence.facts.home)
         self._session = GuestSession(fence, spec, sandbox_id=sandbox_id, directory=start, peer=peer)
         self._session.on_refused = self.refusals.add
 
-    def lend(self, environment: Mapping[str, str]) -> None:
+    def add_environment(self, environment: Mapping[str, str]) -> None:
         """Add variables to every command from now on. Unlike those of the spec they are in no record and no list."""
-        self._session.lent.update(environment)
+        self._session.extra_environment.update(environment)
 
     @property
     def facts(self) -> Facts:

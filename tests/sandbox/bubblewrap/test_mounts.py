@@ -116,7 +116,7 @@ def test_what_was_staged_is_not_inherited(tmp_path: Path) -> None:
     staging = Staging()
     staging.add(tmp_path, tmp_path.stat())
     with (tmp_path / "lent").open("w") as lent:
-        number = staging.lend(lent.fileno())
+        number = staging.pass_descriptor(lent.fileno())
         listed = _staged(staging, ["/bin/ls", "/proc/self/fd"]).stdout.split()
     # The last is the directory that is being listed.
     assert listed == [b"0", b"1", b"2", str(number).encode(), b"3"]

@@ -151,7 +151,7 @@ def _add_isolation(arguments: Arguments, launch: Launch) -> None:
         "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--clearenv", "--chdir", "/"
     )
     rules = arguments.hold(memory_file(filter_bytes(platform.machine())))
-    arguments.add("--add-seccomp-fd", arguments.lend(rules))
+    arguments.add("--add-seccomp-fd", arguments.pass_descriptor(rules))
 
 
 def _facts(launch: Launch, limits: Limits, toolchains: Toolchains) -> Facts:
@@ -225,8 +225,8 @@ def _is_orphan(folder: Path, mark: bytes) -> bool:
     words = (folder / "cmdline").read_bytes()
     if mark not in words or not words.partition(b"\0")[0].endswith(b"bwrap"):
         return False  # in a container the guest itself is the first process
-    told = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line)
-    is_ours = os.geteuid() in (0, int(told["Uid"].split()[0]))
-    numbers = told.get("NSpid", "").split()
+    fields = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line)
+    is_ours = os.geteuid() in (0, int(fields["Uid"].split()[0]))
+    numbers = fields.get("NSpid", "").split()
     is_first = len(numbers) > 1 and numbers[-1] == "1"
-    return is_ours and is_first and (_PROC / told["PPid"].strip() / "cmdline").read_bytes() != words
+    return is_ours and is_first and (_PROC / fields["PPid"].strip() / "cmdline").read_bytes() != words

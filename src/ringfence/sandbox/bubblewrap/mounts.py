@@ -71,10 +71,10 @@ class Arguments:
         self._stack.callback(os.close, descriptor)
         return descriptor
 
-    def lend(self, descriptor: int) -> int:
+    def pass_descriptor(self, descriptor: int) -> int:
         """Give bwrap a descriptor that is owned here; its number there."""
         if self.staging is not None:
-            return self.staging.lend(descriptor)
+            return self.staging.pass_descriptor(descriptor)
         self.descriptors.append(descriptor)
         return descriptor
 
@@ -110,7 +110,7 @@ class Arguments:
             self.add("--ro-bind" if read_only else "--bind", staged, target)
         else:
             assert not is_idmapped  # only root has files of root's to show
-            self.add("--ro-bind-fd" if read_only else "--bind-fd", self.lend(descriptor), target)
+            self.add("--ro-bind-fd" if read_only else "--bind-fd", self.pass_descriptor(descriptor), target)
 
     def data(self, text: bytes, target: str) -> None:
         """A file with these bytes, in the root of the sandbox, which is read-only in the end."""
@@ -118,7 +118,7 @@ class Arguments:
 
     def copy(self, descriptor: int, target: str) -> None:
         """A file with what `descriptor` gives to its end. A mount takes bwrap 0.2 ms, a small file nothing."""
-        self.add("--perms", "0444", "--file", self.lend(descriptor), target)
+        self.add("--perms", "0444", "--file", self.pass_descriptor(descriptor), target)
 
     def encoded(self) -> bytes:
         """As bwrap reads them from a descriptor."""

@@ -6,7 +6,7 @@ own, binds the sources into a directory anyone can walk through, then drops to t
 becomes bwrap. Before that it goes into the sandbox's control group. A descriptor of another namespace cannot be
 mounted, so it opens each source again, and goes on only if that is what was opened before.
 
-Its interpreter takes as long to start as all the host has to prepare, so it is started first, and told what to do
+Its interpreter takes as long to start as all the host has to prepare, so it is started first, and gets its orders
 over a socket.
 """
 
@@ -23,8 +23,8 @@ from ringfence.sandbox.idmap import PROGRAM
 
 DIRECTORY = "/mnt"
 """Covered by an empty file system in that namespace only; every Debian and Red Hat has it."""
-_FIRST_LENT = 256
-"""Number of the first descriptor lent to bwrap. Those that come over the socket get the lowest free ones."""
+_FIRST_PASSED = 256
+"""Number of the first descriptor passed to bwrap. Those that come over the socket get the lowest free ones."""
 _AT_ONCE = 64 * 1024
 """Bytes that a fresh socket takes without waiting; its buffer is three times that by default."""
 
@@ -35,11 +35,11 @@ def fail(text, *values):
     sys.stderr.write("ringfence: " + text % values + "\\n")
     posix._exit(1)
 wire = _socket.socket(fileno=int(sys.argv[1]))
-text, lent = b"", []
+text, passed = b"", []
 while True:
     data, ancillary, _, _ = wire.recvmsg(65536, 2048)
     for _, _, numbers in ancillary:
-        lent += memoryview(numbers).cast("i")
+        passed += memoryview(numbers).cast("i")
     if not data:
         break
     text += data
@@ -48,9 +48,9 @@ if not text:
     posix._exit(1)
 words = marshal.loads(text)
 sources, directory, uid, gid = words["sources"], words["directory"], words["uid"], words["gid"]
-if len(lent) != words["lent"]:
-    fail("%d descriptors came for %d", len(lent), words["lent"])
-for number, descriptor in enumerate(lent, words["first"]):
+if len(passed) != words["passed"]:
+    fail("%d descriptors came for %d", len(passed), words["passed"])
+for number, descriptor in enumerate(passed, words["first"]):
     posix.dup2(descriptor, number)
     posix.close(descriptor)
 for entrance in words["entrances"]:
@@ -108,7 +108,7 @@ class Staging:
 
     def __init__(self) -> None:
         self._sources: list[tuple[bytes, tuple[int, int] | None, bool]] = []
-        self._lent: list[int] = []
+        self._passed: list[int] = []
         self._wire, self._program_end = socket.socketpair()
 
     def add(self, source: Path, status: os.stat_result | None = None, *, is_idmapped: bool = False) -> Path:
@@ -123,13 +123,13 @@ class Staging:
         self._sources.append((bytes(source), identity, is_idmapped))
         return Path(DIRECTORY, str(len(self._sources) - 1))
 
-    def lend(self, descriptor: int) -> int:
+    def pass_descriptor(self, descriptor: int) -> int:
         """Number that `descriptor` will have in bwrap; it stays the caller's to close."""
         assert (
-            len(self._lent) < 200
+            len(self._passed) < 200
         )  # the kernel lets no more than 253 go in one message (SCM_MAX_FD, unix(7))
-        self._lent.append(descriptor)
-        return _FIRST_LENT + len(self._lent) - 1
+        self._passed.append(descriptor)
+        return _FIRST_PASSED + len(self._passed) - 1
 
     def program(self, interpreter: str) -> tuple[list[str], int]:
         """The command of the program that stages, and the descriptor that it must inherit."""
@@ -149,8 +149,8 @@ class Staging:
         words = {
             "entrances": [bytes(entrance) for entrance in entrances],
             "sources": self._sources,
-            "first": _FIRST_LENT,
-            "lent": len(self._lent),
+            "first": _FIRST_PASSED,
+            "passed": len(self._passed),
             "directory": DIRECTORY.encode(),
             "uid": uid,
             "gid": gid,
@@ -166,11 +166,11 @@ class Staging:
 
     def _send(self, data: bytes) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # it is gone; its last words say why
-            sent = socket.send_fds(self._wire, [data], self._lent)
+            sent = socket.send_fds(self._wire, [data], self._passed)
             self._wire.sendall(data[sent:])
             self._wire.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Let go of the program: one that was not told to go on ends."""
+        """Let go of the program: one that got no orders ends."""
         self._wire.close()
         self._program_end.close()

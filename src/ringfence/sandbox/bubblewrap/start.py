@@ -36,7 +36,7 @@ class Start:
         self._guest_ends = (guest_stdin, guest_stdout, guest_stderr)
 
     async def stage(self, interpreter: str) -> None:
-        """Start the program that stages, for a caller who is root; it waits to be told what."""
+        """Start the program that stages, for a caller who is root; it waits for its orders."""
         staging = self.arguments.staging = Staging()
         argv, wire = staging.program(interpreter)
         await self._launch(argv, (wire,))
@@ -45,7 +45,7 @@ class Start:
         self, bwrap: Bwrap, command: tuple[str, ...], placement: Placement, limits: Limits
     ) -> Process:
         """Have bwrap, under its limits, read the arguments and become `command`."""
-        args_fd = self.arguments.lend(self._args_read)
+        args_fd = self.arguments.pass_descriptor(self._args_read)
         words = ["--args", str(args_fd), "--", *command]
         group = self.group = limits.make()
         staging = self.arguments.staging

@@ -207,7 +207,7 @@ class InputStream:
         await self._channel.send_stdin(data)
 
     async def aclose(self) -> None:
-        """Tell the command that nothing more comes."""
+        """End the command's input."""
         if not self._is_closed:
             self._is_closed = True
             self._channel.post(frames.STDIN_END)
@@ -280,7 +280,7 @@ class SandboxProcess:
         self._channel.post(frames.SIGNAL, frames.U32.pack(int(number)))
 
     async def resize(self, rows: int, columns: int) -> None:
-        """Tell the terminal's new size.
+        """Announce the terminal's new size.
 
         Raises:
             UsageError: The command has no terminal, or no terminal has that size.

@@ -302,9 +302,9 @@ class Listener:
         self._changed.notify_all()
 
     async def wait_until_idle(self) -> None:
-        """Wait until all connections are over that the guest has told of, also those that are not served yet.
+        """Wait until all connections are over that the guest has announced, also those that are not served yet.
 
-        What a process inside opened before it ended was told of before its end.
+        What a process inside opened before it ended was announced before its end.
 
         Raises:
             SandboxDied: The sandbox is gone.

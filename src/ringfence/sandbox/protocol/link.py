@@ -185,14 +185,14 @@ class GuestLink:
         return reply.payload
 
     async def death(self) -> BaseException:
-        """Wait until the sandbox is gone; return what `fail` was told."""
+        """Wait until the sandbox is gone; return the reason that `fail` was given."""
         if self.error is None:
             await self._failed.wait()
         assert self.error is not None
         return self.error
 
     def fail(self, error: BaseException) -> None:
-        """The sandbox is gone: everyone who waits is told. Why it went first is what is told ever after."""
+        """The sandbox is gone: everyone who waits gets the reason. The first reason stays."""
         if self.error is not None:
             return
         self.error = error

@@ -64,7 +64,7 @@ class GuestSession:
         self._spec = spec
         self.on_refused: Callable[[str], None] | None = None
         """Is given what a supervisor's gate refused while a command ran."""
-        self.lent: dict[str, str] = {}
+        self.extra_environment: dict[str, str] = {}
         """Variables of every command that are in no record."""
         self._id = sandbox_id
         self._directory = directory
@@ -140,7 +140,7 @@ class GuestSession:
         if ((await self.fence.usage()).oom_kills or 0) > self._oom_kills:
             return EndReason("memory", f"the memory limit ({self._spec.memory} bytes) killed it")
         if end.reason == "memory" and self._oom_kills:
-            # An engine's flag says that the limit killed something in the container, and that was told before.
+            # An engine's flag says that the limit killed something in the container, and that was reported before.
             return EndReason(
                 "killed", "killed from outside, or by the memory limit, which had killed a command before"
             )
@@ -151,7 +151,7 @@ class GuestSession:
         self.link.fail(SandboxDied(text, sandbox_id=self._id, reason=end.reason))
 
     def close(self) -> None:
-        """The holder lets go of the sandbox: who still waits, or calls later, is told so."""
+        """The sandbox is closed: whoever still waits, or calls later, gets the reason."""
         self._report(EndReason("killed", "it was closed"))
 
     def check_open(self) -> None:
@@ -284,7 +284,7 @@ class GuestSession:
 
     def _variables(self, env: Mapping[str, str]) -> bytes:
         """The environment of a command; most have that of the one before."""
-        environment = {**self.fence.facts.environment, **self._spec.env, **self.lent, **env}
+        environment = {**self.fence.facts.environment, **self._spec.env, **self.extra_environment, **env}
         if environment != self._environment:
             pairs = [("env", f"{name}={value}") for name, value in environment.items()]
             self._encoded_environment = frames.encode_record(pairs)

@@ -147,7 +147,7 @@ class DescriptorStream(ByteStream):
             connection.shutdown(socket.SHUT_WR)
 
     async def aclose(self) -> None:
-        """Close the descriptors; whoever receives or sends is told."""
+        """Close the descriptors; whoever receives or sends gets an error."""
         await self.send_eof()
         if self._read_fd < 0:
             return

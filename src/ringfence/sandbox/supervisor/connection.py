@@ -86,7 +86,7 @@ class FrameConnection:
         self._outgoing.clear()
 
     async def write_forever(self) -> None:
-        """Send what is queued, until the connection is lost; it is closed then, which whoever reads is told."""
+        """Send what is queued, until the connection is lost; it is closed then, and whoever reads gets an error."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._outgoing.run)
             while not self._lost.is_set():

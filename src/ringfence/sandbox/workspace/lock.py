@@ -32,7 +32,7 @@ def held(workspace: Path, *, by: str, state: Path) -> Iterator[None]:
 
     Args:
         workspace: Resolved; it need not be there, or be of any use.
-        by: Who writes, which others are told.
+        by: Who writes, which others see.
         state: The state directory.
 
     Raises:

@@ -51,7 +51,7 @@ class Workspace:
     owner: Actor
     """As whom host code reads and writes its files."""
     placement: Placement
-    """What a sandbox is told of it; from `open_workspace` the workspace itself, with nothing mounted upon it."""
+    """What a launch needs of it; from `open_workspace` the workspace itself, with nothing mounted upon it."""
     traits: Traits = Traits()
     """Of the backend: whether it fences, and whether files are uploaded and downloaded."""
     layout: GitLayout | None = None
@@ -65,7 +65,7 @@ class Workspace:
     submodules: tuple[Submodule, ...] = ()
     """Those with a private git directory of their own."""
     notes: tuple[str, ...] = ()
-    """What the user should be told about it."""
+    """Notes for the user."""
 
     @property
     def sandbox_user(self) -> Actor:
@@ -98,7 +98,7 @@ async def open_workspace(
         path: As named by the user.
         mode: The mode that was asked for; None: by the table of `policy`.
         state: The state directory.
-        holder: Who works there, which others are told: a run's id. None: nobody is kept from writing meanwhile.
+        holder: Who works there, which others see: a run's id. None: nobody is kept from writing meanwhile.
         traits: Of the backend. Where it does not fence, the workspace itself is worked on, as the caller.
 
     Raises:

@@ -112,7 +112,7 @@ async def open_copy(workspace: Workspace, files: tuple[SnapshotStore, str]) -> A
 
 
 def protected_placement(workspace: Workspace, protect: Collection[str]) -> Placement:
-    """What can be told of a workspace's placement before anything is made for it: for `ringfence policy`."""
+    """What is known of a workspace's placement before anything is made for it: for `ringfence policy`."""
     if not workspace.traits.is_fence or workspace.mode == "read_only":
         return workspace.placement
     rules = (auto_executed(), _own_environment(workspace))

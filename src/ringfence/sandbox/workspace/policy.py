@@ -189,7 +189,7 @@ def choose_user_and_mode(
     ========  ==================  =========================  ==================================
 
     Where the engine does not see this machine's files, it is `clone` for all, and `bind` is refused. Group 0 is never
-    lent: the reserved id takes its place.
+    used: the reserved id takes its place.
 
     Args:
         caller: Who runs ringfence.

@@ -91,7 +91,7 @@ class RunWorkspace:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Things the user should be told."""
+        """Notes for the user."""
         return tuple(self.record.notes)
 
     async def deliver(self, open_sandbox: OpenSandbox | None) -> Finished:
@@ -182,7 +182,7 @@ class RunWorkspace:
         )
 
     async def _import_submodule(self, sandbox: Inside, module: Submodule) -> ImportedCommits:
-        """Bring the commits made in a submodule into its own repository; its refs are told in notes."""
+        """Bring the commits made in a submodule into its own repository; notes name its refs."""
         out = await self._import(sandbox, module.private, module.place)
         made = [f"a commit made in it is there as {name}" for name in sorted(out.refs)]
         notes = tuple(f"submodule {module.place!r}: {note}" for note in (*made, *out.notes))
@@ -385,7 +385,7 @@ def surroundings(workspace: Path, state: Path) -> list[str]:
 
 
 def _part_note(workspace: Path) -> list[str]:
-    """Tell that the project is larger than what the agent sees. A home that is a repository is no project."""
+    """Note that the project is larger than what the agent sees. A home that is a repository is no project."""
     home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() raises where there is none
     if has_git(workspace):
         return []
@@ -400,7 +400,7 @@ def _part_note(workspace: Path) -> list[str]:
 
 
 def _settings_note(workspace: Path, state: Path) -> list[str]:
-    """Tell of a project file that a run left: it can only tighten, but that may be what keeps this run from working."""
+    """Note a project file that a run left: it can only tighten, but that may be what keeps this run from working."""
     with suppress(ConfigurationError):
         file = find_project_file(workspace)
         run = author_of(file, state) if file is not None else None

@@ -106,7 +106,7 @@ def owner_of(workspace: Path) -> Actor:
 
 
 def primary_group(uid: int, group: int) -> int:
-    """The group to lend: the owner's own. A workspace's group may have powers, such as docker's. docker."""
+    """The group to act with: the owner's own. A workspace's group may have powers, such as docker's."""
     try:
         return pwd.getpwuid(uid).pw_gid
     except KeyError:
@@ -201,7 +201,7 @@ class Identity:
             )
 
     def _is_in_force(self) -> bool:
-        """Neither call reports whether it did anything: a second one tells."""
+        """Neither call reports whether it did anything: a second call shows it."""
         libc = _libc()
         return bool(libc.setfsuid(_NOBODY) == self._uid and libc.setfsgid(_NOBODY) == self._gid)
 

@@ -68,7 +68,7 @@ class Tree:
         self._fds, self._names = [], []
 
     def directory(self, path: bytes, *, create: bool = False) -> int:
-        """A descriptor of the directory at `path`, lent until the next call.
+        """A descriptor of the directory at `path`, valid until the next call.
 
         Raises:
             OSError: It is absent, or something on the way is no directory, or may not be entered.

@@ -111,7 +111,7 @@ class Trial:
 
     async def build(self, recipe: Recipe, tell: Callable[[str], None] | None = None) -> None:
         """Build it."""
-        await build(self.engine, recipe, authorities=0, rebuild=False, tell=tell or self.told.append)
+        await build(self.engine, recipe, authorities=0, rebuild=False, report=tell or self.told.append)
 
     async def left(self) -> list[Mapping[str, Any]]:
         """Containers and nameless images of these builds."""

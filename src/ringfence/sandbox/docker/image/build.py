@@ -41,13 +41,13 @@ from ringfence.sandbox.docker.image.recipe import (
 )
 from ringfence.sandbox.docker.image.store import StoredImage, built_from, discard, find_image, name_image
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 """Is given each line. What it says comes from outside: escape it before a terminal shows it."""
 
 _BUILD_S = 3600.0
 _CLEANING_S = 20.0
 _BOOTSTRAP_GRACE_S = 20.0
-"""mmdebstrap removes what it unpacked when it is told to end."""
+"""mmdebstrap removes what it unpacked when it is asked to end."""
 _POLL_S = 0.25
 _LINE_CHARS, _KEPT_LINES = 500, 40
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
@@ -82,14 +82,14 @@ class Built:
     seconds: float
 
 
-async def build_image(engine: Engine, target: Target, options: BuildOptions, tell: Tell) -> Built:
+async def build_image(engine: Engine, target: Target, options: BuildOptions, report: Report) -> Built:
     """Have an image: one that is there of the same inputs is used.
 
     Args:
         engine: Where it is built and kept.
         target: Which.
         options: How.
-        tell: Is given each line of what goes on, as it comes.
+        report: Is given each line of progress, as it comes.
 
     Raises:
         ImageBuildFailed: It could not be built; nothing nameless is left.
@@ -99,21 +99,21 @@ async def build_image(engine: Engine, target: Target, options: BuildOptions, tel
     authorities = host_authorities() if options.trust_host else {}
     source = packages_source(options.mirror) if options.bootstrap else pinned_base()
     recipe = recipe_of(target, source, authorities)
-    async with _build_lock(tell):
+    async with _build_lock(report):
         was_there = not options.rebuild and await built_from(engine, recipe) is not None
         if not was_there:
             if authorities:
-                tell(f"the image will trust {len(authorities)} authorities that were added to this machine")
+                report(f"the image will trust {len(authorities)} authorities that were added to this machine")
             if options.bootstrap:
-                await _have_debian(engine, recipe_of(DEBIAN, source, {}), options, tell)
-            await build(engine, recipe, authorities=len(authorities), rebuild=options.rebuild, tell=tell)
+                await _have_debian(engine, recipe_of(DEBIAN, source, {}), options, report)
+            await build(engine, recipe, authorities=len(authorities), rebuild=options.rebuild, report=report)
         await name_image(engine, recipe.reference, reference(target))
         image = await find_image(engine, recipe.reference)
     return Built(image, was_there=was_there, seconds=time.monotonic() - begun)
 
 
 @asynccontextmanager
-async def _build_lock(tell: Tell) -> AsyncIterator[None]:
+async def _build_lock(report: Report) -> AsyncIterator[None]:
     """One build at a time: two of the same image would be twice the work, and one of the two without a name."""
     path = state_dir() / "locks" / "images.lock"
     try:
@@ -124,7 +124,7 @@ async def _build_lock(tell: Tell) -> AsyncIterator[None]:
         raise InfrastructureFault(f"could not open {str(path)!r}: {exc.strerror}; {step}") from exc
     try:
         if not try_lock(lock, fcntl.LOCK_EX, what=repr(str(path))):
-            tell("waiting for another build of images to end")
+            report("waiting for another build of images to end")
             while not try_lock(lock, fcntl.LOCK_EX, what=repr(str(path))):  # noqa: ASYNC110 -- of the kernel
                 await anyio.sleep(_POLL_S)
         yield
@@ -132,7 +132,7 @@ async def _build_lock(tell: Tell) -> AsyncIterator[None]:
         os.close(lock)
 
 
-async def build(engine: Engine, recipe: Recipe, *, authorities: int, rebuild: bool, tell: Tell) -> None:
+async def build(engine: Engine, recipe: Recipe, *, authorities: int, rebuild: bool, report: Report) -> None:
     """Have the engine build one image (Docker Engine API, POST /build).
 
     Args:
@@ -140,14 +140,14 @@ async def build(engine: Engine, recipe: Recipe, *, authorities: int, rebuild: bo
         recipe: What it is made of.
         authorities: How many of the machine's certificate authorities are among it.
         rebuild: Use nothing that an earlier build left, and remove the image that this one replaces.
-        tell: Is given each line of what goes on.
+        report: Is given each line of progress.
 
     Raises:
         ImageBuildFailed: It could not be built; nothing of the attempt is left.
     """
-    tell(f"building {recipe.reference} on {recipe.below}")
+    report(f"building {recipe.reference} on {recipe.below}")
     before = await built_from(engine, recipe)
-    log = BuildLog(tell)
+    log = BuildLog(report)
     image: StoredImage | None = None
     try:
         # The digest of the image below: the pinned one, or what our own one is.
@@ -163,7 +163,7 @@ async def build(engine: Engine, recipe: Recipe, *, authorities: int, rebuild: bo
     finally:
         if image is None:
             await _remove_made(engine, log)
-    await _drop(engine, before, image, tell)
+    await _drop(engine, before, image, report)
 
 
 async def _follow(
@@ -202,13 +202,13 @@ async def _remove_made(engine: Engine, log: "BuildLog") -> None:
             await anyio.sleep(0.2)
 
 
-async def _drop(engine: Engine, before: StoredImage | None, after: StoredImage, tell: Tell) -> None:
+async def _drop(engine: Engine, before: StoredImage | None, after: StoredImage, report: Report) -> None:
     """Remove the image that a newer one took the name of."""
     if before is None or before.id == after.id:
         return
     await name_image(engine, after.id, reference(after.target))
     if not await discard(engine, before.id):
-        tell(f"the old image {before.id} is still used; remove it when its containers are gone")
+        report(f"the old image {before.id} is still used; remove it when its containers are gone")
 
 
 def _labels(recipe: Recipe, *, authorities: int, base_digest: str) -> dict[str, str]:
@@ -234,7 +234,7 @@ def _labels(recipe: Recipe, *, authorities: int, base_digest: str) -> dict[str, 
 # --- the image below, where no registry can be reached
 
 
-async def _have_debian(engine: Engine, recipe: Recipe, options: BuildOptions, tell: Tell) -> None:
+async def _have_debian(engine: Engine, recipe: Recipe, options: BuildOptions, report: Report) -> None:
     """Make the image from packages and load it into the engine.
 
     Raises:
@@ -255,10 +255,10 @@ async def _have_debian(engine: Engine, recipe: Recipe, options: BuildOptions, te
         raise InfrastructureFault(
             f"{exc}: --bootstrap needs it (Debian and Ubuntu: apt-get install mmdebstrap)"
         ) from exc
-    tell(f"making {recipe.reference} of {recipe.source}")
-    await _bootstrap(engine, recipe, BuildLog(tell))
+    report(f"making {recipe.reference} of {recipe.source}")
+    await _bootstrap(engine, recipe, BuildLog(report))
     after = await find_image(engine, recipe.reference)
-    await _drop(engine, before, after, tell)
+    await _drop(engine, before, after, report)
 
 
 async def _bootstrap(engine: Engine, recipe: Recipe, log: "BuildLog") -> None:
@@ -303,18 +303,18 @@ async def _import(engine: Engine, recipe: Recipe, first: bytes, rest: AsyncItera
     labels = _labels(recipe, authorities=0, base_digest="")
     # One change for each label: Podman would take all labels of one for the value of the first.
     changes = ('CMD ["bash"]', *(label_instruction({name: value}) for name, value in labels.items()))
-    told: list[Mapping[str, Any]] = []
+    messages: list[Mapping[str, Any]] = []
     await engine.follow(
         "load the image",
         "POST",
         "/images/create",
-        told.append,
+        messages.append,
         params=[("fromSrc", "-"), *(("changes", change) for change in changes)],
         data=layer(),
         headers=_TAR,
         timeout_s=_BUILD_S,
     )
-    return next((str(one["status"]) for one in reversed(told) if one.get("status")), "")
+    return next((str(one["status"]) for one in reversed(messages) if one.get("status")), "")
 
 
 class BuildLog:
@@ -326,12 +326,12 @@ class BuildLog:
     _CACHED = re.compile(r"^ ?-{2,3}> Using cache")
     _STEP = re.compile(r"^STEP \d+(/\d+)?\s?: (?P<instruction>.+)$", re.IGNORECASE)
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, report: Report) -> None:
         self.step = ""
         """The instruction it is at."""
         self.made: list[str] = []
         """Images that this build made on its way, in order; not those that were there."""
-        self._tell = tell
+        self._report = report
         self._last: deque[str] = deque(maxlen=_KEPT_LINES)
         self._partial = ""
         self._was_there = False
@@ -358,7 +358,7 @@ class BuildLog:
             if drawn:
                 self._note(drawn)
                 self._last.append(drawn)
-                self._tell(drawn)
+                self._report(drawn)
 
     def _note(self, line: str) -> None:
         if step := self._STEP.match(line):

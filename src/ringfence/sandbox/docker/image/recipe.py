@@ -35,7 +35,7 @@ class TargetFacts:
 
     summary: str
     budget_bytes: int | None = None
-    """Its size may not pass this without being told; None: no bound, it holds other people's programs."""
+    """Its size may not pass this without a warning; None: no bound, it holds other people's programs."""
     needs: Mapping[str, str] = field(default_factory=dict)
     """Tools that do less in a sandbox without capabilities and network, and what they lack there."""
 

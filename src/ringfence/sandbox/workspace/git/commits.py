@@ -205,8 +205,8 @@ async def import_pack(
 async def _new_commits(git: Git, tips: Mapping[str, str], run: str) -> tuple[dict[str, str], list[str]]:
     """The refs to make, each with its commit, and notes on what is none; every object they lead to is there."""
     asked = "".join(f"{tip}\n" for tip in tips.values()).encode()
-    told = await git.run("cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked)
-    commits = {line.split()[1] for line in told.stdout.decode().splitlines() if line.startswith("commit ")}
+    answer = await git.run("cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked)
+    commits = {line.split()[1] for line in answer.stdout.decode().splitlines() if line.startswith("commit ")}
     refs = {name: f"refs/ringfence/{run}/{name.removeprefix('refs/heads/')}" for name in tips}
     found = {name: tip for name, tip in tips.items() if tip in commits and is_ref_name(refs[name])}
     notes = [f"{name!r} leads to no commit and was not imported" for name in tips if name not in found]
@@ -248,7 +248,7 @@ def adopt_packs(git: Git, layout: GitLayout) -> None:
 
 
 async def keep_commits(git: Git, refs: Mapping[str, str], base: Refs, *, file: Path) -> str:
-    """Keep commits that the user's repository cannot take as a bundle; return what to tell the user about it.
+    """Keep commits that the user's repository cannot take as a bundle; return a note for the user about it.
 
     Args:
         git: A git directory of ours that has the commits, checked.

@@ -72,7 +72,7 @@ def find_bare(directory: Path) -> GitLayout | None:
 
 
 def why_not_used(workspace: Path) -> str | None:
-    """What to tell the user about a `.git` that `find_git` does not use; None if there is nothing to tell."""
+    """A note for the user about a `.git` that `find_git` does not use; None if there is nothing to note."""
     found = _look(workspace)
     return found if isinstance(found, str) else None
 

@@ -109,8 +109,8 @@ async def _changed_on_the_way(git: Git, head: str | None, tip: str) -> set[str]:
     known = [f"^{head}"] if head else []
     listed = await git.run("rev-list", tip, *known, output_limit_bytes=_LISTING_BYTES)
     options = ("--stdin", "-r", "-c", "-z", "--root", "--no-commit-id", "--name-only", "--no-renames")
-    told = await git.run("diff-tree", *options, stdin=listed.stdout, output_limit_bytes=_LISTING_BYTES)
-    return set(os.fsdecode(told.stdout).split("\0")) - {""}
+    answer = await git.run("diff-tree", *options, stdin=listed.stdout, output_limit_bytes=_LISTING_BYTES)
+    return set(os.fsdecode(answer.stdout).split("\0")) - {""}
 
 
 def beside_tree(

@@ -87,7 +87,7 @@ class Submodule:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should be told about it."""
+        """Notes for the user."""
         return tuple(f"submodule {self.place!r}: {note}" for note in self.private.notes)
 
 
@@ -321,8 +321,8 @@ async def _copy_objects(
         rows = (row.partition(b"\t")[0].split() for row in staged.stdout.split(b"\0") if row)
         names = sorted({*refs.commits(), *(words[1].decode() for words in rows if words[0] != _SUBMODULE)})
         asked = "".join(f"{name}\n" for name in names).encode()
-        told = await git.run("cat-file", "--batch-check=%(objectname)", stdin=asked)
-        there = [line for line in told.stdout.decode().splitlines() if " " not in line]
+        answer = await git.run("cat-file", "--batch-check=%(objectname)", stdin=asked)
+        there = [line for line in answer.stdout.decode().splitlines() if " " not in line]
         if there:
             await copy_history(git, there, target)
         return refs

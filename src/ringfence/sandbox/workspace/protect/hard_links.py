@@ -15,7 +15,7 @@ _LOOKED_AT = 2000
 def links_note(
     tree: Tree, linked: Mapping[bytes, tuple[int, int]], ignored: Collection[bytes]
 ) -> tuple[str, ...]:
-    """Tell which files have names elsewhere.
+    """Note which files have names elsewhere.
 
     Args:
         tree: The workspace.

@@ -267,7 +267,7 @@ def _lies_in(path: bytes, folders: Collection[bytes]) -> bool:
 
 
 def cover_note(specials: Collection[bytes]) -> tuple[str, ...]:
-    """Tell what is covered; nothing where nothing is."""
+    """Note what is masked; nothing where nothing is."""
     what = "sockets, fifos and devices in the workspace are out of the agent's reach"
     return named_note(what, sorted(specials), most=_SHOWN)
 

@@ -102,7 +102,7 @@ def distrust_all(workspace: Path, entries: Collection[str], *, run: str, state: 
 
 
 def why_untrusted(workspace: Path, state: Path) -> str | None:
-    """What to tell the user about a `.git` that a run made; None where it is another, or none."""
+    """A note for the user about a `.git` that a run made; None where it is another, or none."""
     if not has_git(workspace):
         return None
     try:
@@ -165,7 +165,7 @@ def _mark_of(git: Path, run: str) -> _Mark | None:
 
 
 def _born_ns(path: Path) -> int:
-    """When a file was made, which `os` does not tell; 0 where it cannot be had (statx(2))."""
+    """When a file was made, which `os` does not say; 0 where it cannot be had (statx(2))."""
     answer = ctypes.create_string_buffer(_STATX_BYTES)
     with suppress(AttributeError, OSError):
         statx = ctypes.CDLL(None).statx

@@ -65,7 +65,7 @@ def rule_cost(path: bytes, data: bytes) -> int:
 
 
 def left_out_note(count: int) -> tuple[str, ...]:
-    """Tell of rules there was no room for; nothing where there was."""
+    """Note rules there was no room for; nothing where there was."""
     if not count:
         return ()
     first = f"more than {ROOM_FOR_RULES_BYTES} bytes of ignore rules: those of {count} files or repositories"

@@ -82,7 +82,7 @@ def load_memo(store: Path, snapshot: str) -> Memo:
 def watched_paths(
     memo: Memo, trusted: Iterable[bytes], covered: Container[bytes], repositories: Collection[bytes] = ()
 ) -> Iterator[bytes]:
-    """Files whose contents are not kept, and that are to be told all the same if they change.
+    """Files whose contents are not kept, and that are reported all the same if they change.
 
     Of what lies in ignored directories (packages of others, by the thousand) only what is run, not what is merely
     read, counts.

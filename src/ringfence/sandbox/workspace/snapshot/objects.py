@@ -115,7 +115,7 @@ async def import_changes(
     packing = replace(git, options=(*git.options, f"fastimport.unpackLimit={unpack_limit}"))
     result = await packing.run(*command, stdin=b"".join(parts), timeout_s=600.0)
     lines = result.stdout.decode("ascii", "replace").splitlines()
-    # An empty tree is told as "missing".
+    # Git reports an empty tree as "missing".
     if len(lines) != 2:
         raise InfrastructureFault(f"git fast-import answered {result.stdout[:200]!r}; is the disk full?")
     tree = lines[1].split()[2] if lines[1].startswith("040000 tree ") else EMPTY_TREE
@@ -129,8 +129,8 @@ async def _commit_unchanged(git: Git, refs: Sequence[str], tree: str) -> tuple[s
     """
     person = {"NAME": "ringfence", "EMAIL": "ringfence@localhost"}
     names = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in person.items()}
-    told = await replace(git, environment=names).run("commit-tree", tree, stdin=f"{refs[0]}\n".encode())
-    commit = told.stdout.decode().strip()
+    answer = await replace(git, environment=names).run("commit-tree", tree, stdin=f"{refs[0]}\n".encode())
+    commit = answer.stdout.decode().strip()
 
     def point() -> None:
         for ref in refs:

@@ -260,8 +260,8 @@ class SnapshotStore:
         if not found:
             return [], gone
         asked = "".join(f"{name}\n" for _, _, name in found).encode()
-        told = await self._git.run("cat-file", "--batch-check=%(objectsize)", stdin=asked)
-        sizes = told.stdout.split(b"\n")[:-1]
+        answer = await self._git.run("cat-file", "--batch-check=%(objectsize)", stdin=asked)
+        sizes = answer.stdout.split(b"\n")[:-1]
         lost = [size for size in sizes if not size.isdigit()]
         if lost or len(sizes) != len(found):
             raise InfrastructureFault(
@@ -286,8 +286,8 @@ class SnapshotStore:
         if not (self.directory / "HEAD").exists():
             return []
         form = "%(refname:lstrip=2) %(objectname) %(tree) %(committerdate:unix)"
-        told = await self._git.run("for-each-ref", f"--format={form}", "refs/ringfence/")
-        found = [line.split(" ") for line in told.stdout.decode().splitlines()]
+        answer = await self._git.run("for-each-ref", f"--format={form}", "refs/ringfence/")
+        found = [line.split(" ") for line in answer.stdout.decode().splitlines()]
         return [Kept(label, commit, tree, int(taken)) for label, commit, tree, taken in found]
 
     async def gc(self, keep: frozenset[str]) -> int:
