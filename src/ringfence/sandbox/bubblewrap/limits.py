@@ -1,4 +1,4 @@
-"""Puts a fence under its limits: a cgroup of ours, the user's systemd, or softly the guest's watchdog."""
+"""Puts a fence under its limits: its own control group, the user's systemd, or softly the guest's watchdog."""
 
 import os
 import platform

@@ -202,7 +202,7 @@ def _make(place: Place, sandbox_id: str) -> Path:
 
 
 def _make_below(parent: Path, place: Place, sandbox_id: str) -> Path | None:
-    """None if another process of ours removed the empty parent meanwhile."""
+    """None if another ringfence process removed the empty parent meanwhile."""
     # Not `exist_ok`: that looks again whether it is a directory, and finds it gone.
     with suppress(FileExistsError):
         parent.mkdir()

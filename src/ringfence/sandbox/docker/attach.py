@@ -49,7 +49,7 @@ class Demultiplexer:
         """Stdout in the next bytes of the stream, however they are cut.
 
         Raises:
-            ProtocolError: A header is none.
+            ProtocolError: A header is malformed.
         """
         if not self._rest and self._kind == _STDOUT and len(data) <= self._left:
             self._left -= len(data)

@@ -96,7 +96,7 @@ class Holder:
 
     @classmethod
     def parse(cls, text: str) -> "Holder | None":
-        """A holder as written on a label; None if it is none."""
+        """Parse a holder from a label; None if it is malformed."""
         parts = text.split(":")
         if len(parts) != 4 or not parts[2].isdecimal():
             return None

@@ -1,4 +1,4 @@
-"""A way to an engine on another machine: `ssh -N -L` from a socket of ours to the engine's."""
+"""A way to an engine on another machine: `ssh -N -L` from a socket of ringfence's to the engine's."""
 
 import tempfile
 from contextlib import suppress

@@ -40,7 +40,7 @@ class Shim:
         """Whose tree it owns; None while it is idle."""
 
     def receive(self) -> Optional[bytes]:
-        """Its next report; empty if it has ended, None if there is none yet."""
+        """Its next report; empty if it has ended, None if none has come yet."""
         try:
             return self.socket.recv(64 * 1024)
         except BlockingIOError:

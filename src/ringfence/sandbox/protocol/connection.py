@@ -404,7 +404,7 @@ def check_listener(port: int | None, unix: str | None, limit: int) -> tuple[str,
     """Refuse what nothing can listen on; return the field of the request for the guest.
 
     Raises:
-        UsageError: Not one of port and path is given, it is none, or the limit is out of range.
+        UsageError: Neither or both of port and path are given, one is invalid, or the limit is out of range.
     """
     if (port is None) == (unix is None) or not 1 <= limit <= MOST_CONNECTIONS:
         raise UsageError(

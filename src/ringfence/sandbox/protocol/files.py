@@ -111,7 +111,7 @@ async def list_dir(session: GuestSession, path: str, limit: int) -> list[DirEntr
 
 
 def parse_listing(data: bytes) -> list[DirEntry] | None:
-    """The entries in a listing; None if it is none. A name that is no name (`..`, `a/b`) is never let out."""
+    """The entries of a listing; None if it is malformed, or holds a name that cannot be one (`..`, `a/b`)."""
     fields = data.split(b"\0")
     if fields.pop() or len(fields) % 3:
         return None

@@ -43,7 +43,7 @@ def parse_record(payload: bytes) -> dict[str, str]:
     """The pairs of a record.
 
     Raises:
-        ProtocolError: It is none.
+        ProtocolError: It is malformed.
     """
     if len(payload) > _RECORD_LIMIT:
         raise ProtocolError(f"sent a record of {len(payload)} bytes")
@@ -57,7 +57,7 @@ def parse_exit(payload: bytes) -> Exit:
     """An EXIT frame.
 
     Raises:
-        ProtocolError: It is none.
+        ProtocolError: It is malformed.
     """
     record = parse_record(payload)
     try:
@@ -97,7 +97,7 @@ def parse_failure(payload: bytes) -> Failure:
     """A FAIL frame.
 
     Raises:
-        ProtocolError: It is none.
+        ProtocolError: It is malformed.
     """
     record = parse_record(payload)
     try:
@@ -110,7 +110,7 @@ def parse_port(payload: bytes) -> int:
     """The port of a LISTENING frame; 0 for a Unix socket.
 
     Raises:
-        ProtocolError: It is none.
+        ProtocolError: It is malformed.
     """
     text = parse_record(payload).get("port", "")
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= _HIGHEST_PORT):

@@ -1,4 +1,4 @@
-"""Starts a supervisor: a process of a session of its own that has nothing of ours but its order and its lock.
+"""Starts a supervisor: a process in a session of its own that inherits nothing but its order and its lock.
 
 It forks at once and its parent ends, so that it is nobody's child. The order is in its stdin; its stdout is a socket for
 the answer. The creator's end of that closing before the answer means that nobody wants the sandbox any more.

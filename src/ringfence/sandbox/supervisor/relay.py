@@ -69,7 +69,7 @@ class CommandRelay:
         """Take a frame of the client for this command.
 
         Raises:
-            ClientError: It is none, or exceeds the credit.
+            ClientError: It is malformed, or exceeds the credit.
         """
         if kind in _CREDITS and len(payload) == frames.U32.size:
             (count,) = frames.U32.unpack(payload)

@@ -35,7 +35,7 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
     before: str
     """Snapshot before the run."""
     start: str | None = None
-    """What the agent found, where that is not `before`: a clone that goes on with an earlier one."""
+    """What the agent found, where that is not `before`: a clone that continues an earlier one."""
     after: str | None = None
     """Snapshot after it; None if it never ended in order."""
     base_commit: str | None = None

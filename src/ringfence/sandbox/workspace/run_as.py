@@ -45,7 +45,7 @@ _SETGROUPS = {
 _MOST = 40
 """Threads of one user: as many as work for ourselves."""
 _NOBODY = 0xFFFFFFFF
-"""Is taken by nobody: setfsuid and setfsgid answer with who is meant now, and change nothing."""
+"""An id that is never valid: setfsuid and setfsgid then change nothing and return the current one."""
 
 
 @frozen
@@ -132,7 +132,7 @@ async def both(
 
 
 def give(directory: Path, owner: "Actor") -> None:
-    """Make a directory of ours, and all in it, somebody else's; nothing happens where it is the caller's."""
+    """Give a directory that ringfence made, with all in it, to another user; does nothing if it is the caller."""
     if not owner.switches:
         return
     for folder, folders, names in os.walk(directory, topdown=False):

@@ -29,7 +29,7 @@ async def scratch_directory(actor: Actor) -> AsyncIterator[Path]:
     Not in the state directory: that is the caller's, where an owner to whom a root caller lends a git
     cannot walk to. Each is locked as long as its process lives.
     """
-    # A cancelled making would leave what nobody has the name of.
+    # If this were cancelled, a directory would be left whose name is lost.
     with anyio.CancelScope(shield=True):
         path, lock = await actor.call(lambda: _make(actor.uid))
     try:

@@ -1,4 +1,4 @@
-"""The images of ours that an engine has: those with our labels and a name of ours.
+"""The images that ringfence built in an engine: those with its labels and one of its names.
 
 Labels alone do not do: an image that somebody makes from one of ours has them too, and is not ours to remove.
 """
@@ -63,14 +63,14 @@ class StoredImage:
 
 
 async def list_images(engine: Engine) -> list[StoredImage]:
-    """All images of ours, the newest first."""
+    """All of them, the newest first."""
     found = await engine.images({"label": [TARGET]})
     images = [image for image in map(_stored, found) if image.references]
     return sorted(images, key=lambda image: (image.created, image.name), reverse=True)
 
 
 async def find_image(engine: Engine, asked: str) -> StoredImage:
-    """The image of ours that is called so: a target (its newest), a reference or an id.
+    """The image of this name: a target (its newest), a reference or an id.
 
     Raises:
         UsageError: There is none; the text says how to build it.

@@ -98,7 +98,7 @@ class GitBounds:
 BOUNDS = GitBounds()
 """For what an agent could have made."""
 LARGE = GitBounds(memory_bytes=4 * 1024**3, file_bytes=64 * 1024**3)
-"""For the user's own history, and for stores of ours as a whole."""
+"""For the user's own history, and for ringfence's own stores as a whole."""
 USERS = GitBounds(memory_bytes=None)
 """For a git that the user asked for by name: `git push` with the user's own hooks and credential helpers."""
 
@@ -261,7 +261,7 @@ def write_clean_git_dir(directory: Path, *, object_format: str = "sha1") -> None
 
 
 def clean_config(object_format: str) -> str:
-    """The configuration of a git directory of ours."""
+    """The configuration of a git directory that ringfence made."""
     core = "[core]\n\trepositoryformatversion = {}\n\tfilemode = true\n\tbare = true\n"
     if object_format == "sha1":
         return core.format(0)

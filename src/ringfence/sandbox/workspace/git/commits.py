@@ -4,8 +4,8 @@ The tips are read on the host, from files (`refs`). Their objects come as a pack
 git directory, with our own configuration, and only reads the agent's object database. So no remote, helper, hook or
 alias of the agent's takes effect, and git cannot fetch a missing object.
 
-On the host nothing in the pack is believed. It is unpacked into a git directory of ours, every object checked and every
-commit found connected to what the user has. Only then it is copied among the user's objects, and refs are made that no
+On the host nothing in the pack is trusted. It is unpacked into a git directory that ringfence made; every object is
+checked, and every commit must be connected to what the user has. Only then is it copied among the user's objects, and refs are made that no
 branch follows. Where that cannot be written to, the commits are kept beside the run.
 """
 
@@ -203,7 +203,7 @@ async def import_pack(
 
 
 async def _new_commits(git: Git, tips: Mapping[str, str], run: str) -> tuple[dict[str, str], list[str]]:
-    """The refs to make, each with its commit, and notes on what is none; every object they lead to is there."""
+    """The refs to make, each with its commit, and notes on tips that are no commits; all their objects are there."""
     asked = "".join(f"{tip}\n" for tip in tips.values()).encode()
     answer = await git.run("cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked)
     commits = {line.split()[1] for line in answer.stdout.decode().splitlines() if line.startswith("commit ")}
@@ -237,7 +237,7 @@ async def _store(
 
 
 def adopt_packs(git: Git, layout: GitLayout) -> None:
-    """Copy the packs of a git directory of ours among the user's.
+    """Copy the packs of a git directory that ringfence made among the user's.
 
     Raises:
         OSError: They cannot be written, or a link is on the way.
@@ -251,7 +251,7 @@ async def keep_commits(git: Git, refs: Mapping[str, str], base: Refs, *, file: P
     """Keep commits that the user's repository cannot take as a bundle; return a note for the user about it.
 
     Args:
-        git: A git directory of ours that has the commits, checked.
+        git: A git directory that ringfence made that has the commits, checked.
         refs: The name under which each shall be fetched, and the commit.
         base: What the user has; it is left out.
         file: Where, in the run's directory.

@@ -63,7 +63,7 @@ def find_git(workspace: Path) -> GitLayout | None:
 
 
 def find_bare(directory: Path) -> GitLayout | None:
-    """The repository without a work tree that `directory` itself is; None where it is none."""
+    """The bare repository that `directory` is; None if it is not one."""
     parts = (directory / "objects", directory / "refs")
     is_one = read_small(directory, b"HEAD") is not None and all(map(_is_real_dir, parts))
     if not is_one or os.path.lexists(directory / "commondir"):

@@ -1,8 +1,8 @@
 """What a merge of an agent's commits would change, file by file: it passes the same table as changes in the workspace.
 
 A commit need not hold what the workspace holds: it can be made of objects that no file ever was. So git merges each tip
-into what the user has, on a directory of ours and without a work tree. What that would change in the user's tree, at the
-paths to which the user has renamed files since, is part of the run's changes.
+into what the user has, in a git directory that ringfence made, without a work tree. What that would change in the
+user's tree, at the paths to which the user has renamed files since, is part of the run's changes.
 """
 
 import os
@@ -57,7 +57,7 @@ async def committed_files(
     """What merging each of the tips would change.
 
     Args:
-        git: A git directory of ours that has the user's objects and the new ones.
+        git: A git directory that ringfence made that has the user's objects and the new ones.
         head: The commit the user was at; None before the first.
         tips: The refs, and the commit of each.
         place: Of the submodule in the workspace; empty for the workspace's own repository.

@@ -38,7 +38,7 @@ class PackRefused(InfrastructureFault):
 
 
 async def take_pack(git: Git, pack: bytes, *, strict: str = "--strict") -> None:
-    """Store a pack in a git directory of ours, every object of it checked.
+    """Store a pack in a git directory that ringfence made, every object of it checked.
 
     Not by `git fetch` of a bundle: git 2.39 does not check the objects of one, `fetch.fsckObjects` or not.
 
@@ -84,7 +84,7 @@ async def _check_sizes(git: Git, names: Sequence[bytes]) -> None:
 
 @asynccontextmanager
 async def quarantine(layout: GitLayout, refs: Refs, actor: Actor) -> AsyncIterator[Git]:
-    """A git directory of ours that sees the user's objects, and refs as they were, and is thrown away.
+    """A git directory that ringfence made that sees the user's objects, and refs as they were, and is thrown away.
 
     No hook, filter, replacement, graft or setting of the user's repository counts in it.
 
@@ -122,7 +122,7 @@ async def copy_history(git: Git, tips: Iterable[str], target: Path) -> None:
     """Put the objects that the tips lead to into a git directory, as one pack.
 
     Args:
-        git: A git directory of ours, in a scratch directory of whoever may read the objects.
+        git: A git directory that ringfence made, in a scratch directory of whoever may read the objects.
         tips: Commits, tags, trees and blobs. What a partial clone never fetched of their history is left out.
         target: The git directory, of the caller.
 

@@ -56,7 +56,7 @@ class NamedCheckpoints:
             force: Take the name away from another checkpoint.
 
         Raises:
-            UsageError: The name is none, or taken; or there is more to keep than the limit.
+            UsageError: The name is invalid, or taken; or there is more to keep than the limit.
             PolicyRefused: A run, undo or apply is writing to the workspace.
             InfrastructureFault: Git failed or the disk is full.
         """

@@ -114,7 +114,7 @@ class Walk:
         return paths
 
     def suspect(self, path: bytes, status: os.stat_result) -> None:
-        """Take a file for one that has to be read, or skip what is none."""
+        """Note a file that has to be read; skip what is not a file."""
         self.note_links(path, status)
         if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
             self.suspects[path] = status.st_blocks * 512 if may_be_hollow(status) else status.st_size
