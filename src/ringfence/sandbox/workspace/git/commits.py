@@ -5,8 +5,8 @@ git directory, with our own configuration, and only reads the agent's object dat
 alias of the agent's takes effect, and git cannot fetch a missing object.
 
 On the host nothing in the pack is trusted. It is unpacked into a git directory that ringfence made; every object is
-checked, and every commit must be connected to what the user has. Only then is it copied among the user's objects, and refs are made that no
-branch follows. Where that cannot be written to, the commits are kept beside the run.
+checked, and every commit must be connected to what the user has. Only then is it copied among the user's objects, and
+refs are made that no branch follows. Where that cannot be written to, the commits are kept beside the run.
 """
 
 import os

@@ -1,7 +1,8 @@
 """Which files the repositories in a workspace track, read from copies of their indexes.
 
 Git works on git directories that ringfence makes, which hold nothing but such a copy, and an empty work tree: it opens
-neither the repositories nor the workspace. It is not asked again about an index that holds what it held at the last snapshot.
+neither the repositories nor the workspace. It is not asked again about an index that holds what it held at the last
+snapshot.
 """
 
 import hashlib
