@@ -12,12 +12,11 @@ import errno
 import platform
 import struct
 from functools import cache
-from itertools import groupby, pairwise
-from operator import itemgetter
+from itertools import pairwise
 from typing import get_args
 
 from ringfence.errors import SandboxStartFailed
-from ringfence.sandbox.seccomp.numbers import AUDIT_ARCH, NUMBERS, Machine
+from ringfence.sandbox.seccomp.numbers import ASSIGNED, AUDIT_ARCH, NUMBERS, Machine
 from ringfence.sandbox.seccomp.rules import RULES, Condition, Rule
 
 _LOAD_WORD = 0x20  # BPF_LD | BPF_W | BPF_ABS
@@ -114,18 +113,11 @@ def _unless(test: int, operand: int, guarded: _Program) -> _Program:
 
 def _unknown_numbers(machine: Machine) -> _Program:
     refuse = [_answer(_ERRNO | errno.ENOSYS)]
-    ranges = _ranges(sorted(NUMBERS[machine].values()))
-    program = _if(_GREATER, ranges[-1][1], refuse)
-    for (_, low), (high, _) in pairwise(ranges):
+    rows = ASSIGNED[machine]
+    program = _if(_GREATER, rows[-1][1], refuse)
+    for (_, low), (high, _) in pairwise(rows):
         program += _if(_GREATER, low, _unless(_GREATER, high - 1, refuse))
     return program
-
-
-def _ranges(numbers: list[int]) -> list[tuple[int, int]]:
-    """First and last of each unbroken row of numbers."""
-    rows = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
-    members = [list(map(itemgetter(1), row)) for _, row in rows]
-    return [(row[0], row[-1]) for row in members]
 
 
 def _call(rules: list[Rule]) -> _Program:

@@ -1,7 +1,7 @@
 """The system calls that a fence refuses, and why.
 
 The filter is compiled from this table, and `ringfence policy` prints it. Other calls are allowed if their number is
-known (see `numbers`), else they are "not implemented". A refused call fails with EPERM, unless callers need another
+assigned (see `numbers`), else they are "not implemented". A refused call fails with EPERM, unless callers need another
 error to fall back on something else; then the row names it.
 """
 
@@ -53,6 +53,10 @@ class Rule:
     errno: int = errno.EPERM
 
 
+def _calls(names: str) -> tuple[str, ...]:
+    return tuple(names.split())
+
+
 def _is(argument: int, *values: int, mask: int = 0xFFFF_FFFF) -> Condition:
     return Condition(argument, frozenset(values), mask)
 
@@ -90,9 +94,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "mount",
         "changing mounts could uncover what the fence hides, or make read-only things writable",
-        (
-            *("mount", "umount2", "pivot_root", "move_mount", "fsopen", "fsmount", "fsconfig", "fspick"),
-            *("open_tree", "open_tree_attr", "mount_setattr", "chroot"),
+        _calls(
+            "mount umount2 pivot_root move_mount fsopen fsmount fsconfig fspick open_tree open_tree_attr "
+            "mount_setattr chroot"
         ),
     ),
     Rule(
@@ -115,9 +119,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "processes",
         "reading or steering other processes would reach the guest, through which everything passes",
-        (
-            *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise"),
-            *("kcmp", "pidfd_getfd", "move_pages", "migrate_pages"),
+        _calls(
+            "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd move_pages migrate_pages"
         ),
     ),
     Rule(
@@ -136,25 +139,17 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "modules and kernels",
         "loads or unloads kernel code",
-        (
-            *("init_module", "finit_module", "delete_module", "create_module", "query_module"),
-            *("get_kernel_syms", "kexec_load", "kexec_file_load"),
+        _calls(
+            "init_module finit_module delete_module create_module query_module get_kernel_syms kexec_load "
+            "kexec_file_load"
         ),
     ),
     Rule(
         "administration",
         "administers the machine: quotas, swap, accounting, power, names, log, security labels",
-        (
-            *("quotactl", "quotactl_fd", "swapon", "swapoff", "reboot", "acct", "syslog", "vhangup"),
-            *(
-                "nfsservctl",
-                "sethostname",
-                "setdomainname",
-                "lsm_set_self_attr",
-                "sysfs",
-                "uselib",
-                "_sysctl",
-            ),
+        _calls(
+            "quotactl quotactl_fd swapon swapoff reboot acct syslog vhangup nfsservctl sethostname setdomainname "
+            "lsm_set_self_attr sysfs uselib _sysctl"
         ),
     ),
     Rule(
