@@ -8,9 +8,10 @@ from tests.sandbox.docker.conftest import asked, engine_facts
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Placement, SandboxSpec
 from ringfence.sandbox.base import Launch, UploadScope
+from ringfence.sandbox.container.hardened import ImageFacts
 from ringfence.sandbox.docker.address import Address
 from ringfence.sandbox.docker.client import Engine
-from ringfence.sandbox.docker.create import check_files, with_ids_inside
+from ringfence.sandbox.docker.create import check_files, parse_image, with_ids_inside
 from ringfence.sandbox.spec import Mount
 
 _HERE, _THERE = "unix:///var/run/docker.sock", "ssh://build@elsewhere"
@@ -21,6 +22,10 @@ def engine(url: str = _HERE, **facts: object) -> Engine:
     made = Engine(Address(url, "asked for"))
     made.facts = engine_facts(**facts)
     return made
+
+
+_OURS, _THEIRS = (ImageFacts("sha256:1", "a:1", {}, (), is_own=is_own) for is_own in (True, False))
+_ROOTS = Placement(87_463, 87_463, Path("/w"), Path("/w"), is_idmapped=True)
 
 
 def launch(upload: UploadScope = "none", spec: SandboxSpec | None = None, uid: int = 1500) -> Launch:
@@ -51,32 +56,55 @@ def test_who_is_unseen(place: Engine, told: str | None) -> None:
 @pytest.mark.parametrize("place", [engine(_THERE), engine(is_rootless=True)], ids=["ssh", "rootless docker"])
 def test_a_mounted_workspace_is_refused(place: Engine) -> None:
     """A workspace that was not made ready to be carried is refused; one that was is not."""
-    check_files(place, launch("all"), is_gvisor=False)
+    check_files(place, launch("all"), _THEIRS, is_gvisor=False)
     with pytest.raises(PolicyRefused, match="mode 'clone'"):
-        check_files(place, launch(), is_gvisor=False)
+        check_files(place, launch(), _THEIRS, is_gvisor=False)
 
 
 def test_mounts_elsewhere_are_refused() -> None:
     """A directory of this machine is never silently left out."""
     spec = SandboxSpec(mounts=(Mount(source=Path("/srv/cache"), target="/cache"),))
     with pytest.raises(PolicyRefused, match="'/srv/cache' cannot be mounted"):
-        check_files(engine(_THERE), launch("all", spec), is_gvisor=False)
+        check_files(engine(_THERE), launch("all", spec), _THEIRS, is_gvisor=False)
 
 
 def test_podman_elsewhere_is_refused() -> None:
     """Podman fills no volume through a container, and the text says what can be done."""
     with pytest.raises(PolicyRefused, match="use Podman's socket on this machine"):
-        check_files(engine(_THERE, is_podman=True), launch("all"), is_gvisor=False)
+        check_files(engine(_THERE, is_podman=True), launch("all"), _THEIRS, is_gvisor=False)
 
 
 def test_roots_files_in_gvisor_are_refused() -> None:
     """In gVisor files are opened as root, whom an idmapped mount leaves out: nothing could be made inside."""
-    shown = Launch(
-        "abc", SandboxSpec(), Placement(87_463, 87_463, Path("/w"), Path("/w"), is_idmapped=True), ()
-    )
-    check_files(engine(), shown, is_gvisor=False)
+    shown = Launch("abc", SandboxSpec(), _ROOTS, ())
+    check_files(engine(), shown, _OURS, is_gvisor=False)
     with pytest.raises(PolicyRefused, match="use mode 'clone', or --sandbox docker, podman"):
-        check_files(engine(), shown, is_gvisor=True)
+        check_files(engine(), shown, _OURS, is_gvisor=True)
+
+
+def test_roots_files_are_not_shown_to_an_image_of_others() -> None:
+    """An image that deceives installs no filter, and what it makes there is root's, also with a set-user-ID bit."""
+    with pytest.raises(PolicyRefused, match=r"did not build image 'a:1'.*use mode 'clone'"):
+        check_files(engine(), Launch("abc", SandboxSpec(), _ROOTS, ()), _THEIRS, is_gvisor=False)
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "is_own"),
+    [
+        (["localhost/ringfence/base:0.2.0"], {"ringfence.image.target": "base"}, True),
+        (["somebody/elses:1"], {"ringfence.image.target": "base"}, False),
+        (["docker.io/localhost/ringfence/base:1"], {"ringfence.image.target": "base"}, False),
+        (["localhost/ringfence/base:1"], {}, False),
+        (None, None, False),
+    ],
+    ids=["built by us", "built upon ours", "of a registry", "without our labels", "without a name"],
+)
+def test_which_images_are_our_own(
+    names: list[str] | None, labels: dict[str, str] | None, is_own: bool
+) -> None:
+    """An image of ours has our label and a name that no registry can publish."""
+    found = {"Id": "sha256:1", "RepoTags": names, "Config": {"Labels": labels}}
+    assert parse_image("a:1", found).is_own is is_own
 
 
 @pytest.mark.parametrize(("uid", "inside"), [(1500, 1500), (87_463, 1000)])

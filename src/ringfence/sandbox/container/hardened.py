@@ -42,6 +42,8 @@ class ImageFacts:
     environment: Mapping[str, str]
     volumes: tuple[str, ...]
     """Places it declares as volumes: they would be disk without a bound."""
+    is_own: bool = False
+    """Whether ringfence built it, so that its programs are known not to deceive."""
 
 
 @frozen

@@ -174,10 +174,11 @@ class DockerBackend(Backend):
             )
         _check_runtime(engine, runtime)
         is_gvisor = facts.is_gvisor(runtime)
-        check_files(engine, launch, is_gvisor=is_gvisor)
+        image = parse_image(spec.image, await engine.image(spec.image))
+        check_files(engine, launch, image, is_gvisor=is_gvisor)
         return harden(
             launch,
-            parse_image(spec.image, await engine.image(spec.image)),
+            image,
             plan_limits(
                 spec,
                 facts.unset_limits,

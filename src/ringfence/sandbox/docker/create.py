@@ -17,6 +17,7 @@ from ringfence.sandbox.container.hardened import (
     stands_in_closed,
 )
 from ringfence.sandbox.docker.client import Engine, EngineFacts
+from ringfence.sandbox.docker.labels import IMAGE_NAMES, IMAGE_TARGET
 
 _IDS_IN_A_NAMESPACE = 65_536
 """As many as shadow's `/etc/subuid` gives a user, and the engine a container, unless told otherwise."""
@@ -30,17 +31,20 @@ _PODMAN_PROCESSES = 16_384
 def parse_image(reference: str, found: Mapping[str, Any]) -> ImageFacts:
     """Read an engine's answer about an image."""
     configuration = found.get("Config") or {}
+    has_own_name = any(str(name).startswith(IMAGE_NAMES) for name in found.get("RepoTags") or ())
     pairs = (str(one).partition("=") for one in configuration.get("Env") or ())
     return ImageFacts(
         id=str(found["Id"]),
         reference=reference,
         environment={name: value for name, _, value in pairs},
         volumes=tuple(map(str, configuration.get("Volumes") or {})),
+        # Whoever builds upon an image of ours gets its labels, but not the name.
+        is_own=has_own_name and IMAGE_TARGET in (configuration.get("Labels") or {}),
     )
 
 
-def check_files(engine: Engine, launch: Launch, *, is_gvisor: bool) -> None:
-    """Refuse what would show a host directory through an engine that cannot.
+def check_files(engine: Engine, launch: Launch, image: ImageFacts, *, is_gvisor: bool) -> None:
+    """Refuse what would show a host directory through an engine that cannot, or to an image that must not have it.
 
     Raises:
         PolicyRefused: The engine is one, and it was not made ready for, or cannot be done.
@@ -56,6 +60,13 @@ def check_files(engine: Engine, launch: Launch, *, is_gvisor: bool) -> None:
         raise PolicyRefused(
             "workspace mode 'bind' is refused: it belongs to root, and gVisor opens files as root, who has no part in an"
             " idmapped mount; use mode 'clone', or --sandbox docker, podman or bubblewrap",
+            rule="bind-owner",
+        )
+    if placement.is_idmapped and not image.is_own:
+        raise PolicyRefused(
+            "workspace mode 'bind' is refused: it belongs to root, and ringfence did not build image "
+            f"{image.reference!r}: one made to deceive could leave set-user-ID programs of root's there; use mode "
+            "'clone', an image of `ringfence image ls`, or --sandbox bubblewrap",
             rule="bind-owner",
         )
     if engine.facts.is_podman and stands_in_closed(placement):

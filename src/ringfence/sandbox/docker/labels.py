@@ -1,4 +1,4 @@
-"""Whose a container or volume is: labels that say which ringfence made it, for which sandbox, until when.
+"""Whose a container, volume or image is: labels that say which ringfence made it, for which sandbox, until when.
 
 Nothing is ever found, or removed, by a prefix of its name: only by these labels, all of them. A container must also have
 the one name that goes with them.
@@ -21,6 +21,9 @@ SANDBOX = "ringfence.sandbox"
 RUN = "ringfence.run"
 HOLDER = "ringfence.holder"
 EXPIRES = "ringfence.expires"
+IMAGE_TARGET = "ringfence.image.target"
+IMAGE_NAMES = "localhost/ringfence/"
+"""How the names of our own images begin. `localhost` is no registry: nobody else can publish one of such a name."""
 
 _LIFE_S = 7 * 86_400.0
 """Of a sandbox without a time to live: when nobody can say whether its holder lives, it is over after this."""

@@ -40,6 +40,7 @@ from ringfence.sandbox.docker.image.recipe import (
     target_facts,
 )
 from ringfence.sandbox.docker.image.store import StoredImage, built_from, discard, find_image, name_image
+from ringfence.sandbox.docker.labels import IMAGE_TARGET
 
 Report = Callable[[str], None]
 """Is given each line. What it says comes from outside: escape it before a terminal shows it."""
@@ -223,7 +224,7 @@ def _labels(recipe: Recipe, *, authorities: int, base_digest: str) -> dict[str, 
         "base.digest": base_digest,
     }
     own = {
-        store.TARGET: recipe.target,
+        IMAGE_TARGET: recipe.target,
         store.INPUTS: recipe.hash,
         store.SOURCE: recipe.source,
         store.AUTHORITIES: str(authorities),

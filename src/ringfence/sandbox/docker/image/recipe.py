@@ -18,6 +18,7 @@ from pathlib import Path
 from ringfence import __version__
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.frozen import frozen
+from ringfence.sandbox.docker.labels import IMAGE_NAMES
 
 
 class Target(StrEnum):
@@ -110,11 +111,8 @@ def label_instruction(labels: Mapping[str, str]) -> str:
 
 
 def reference(target: str, tag: str = __version__) -> str:
-    """An image's name, by default that of the last one built by this version.
-
-    `localhost` is no registry: nobody else can publish an image of this name.
-    """
-    return f"localhost/ringfence/{target}:{tag}"
+    """An image's name, by default that of the last one built by this version."""
+    return f"{IMAGE_NAMES}{target}:{tag}"
 
 
 def pinned_base() -> str:

@@ -18,11 +18,10 @@ from ringfence.sandbox.docker.image.recipe import (
     reference,
     target_facts,
 )
+from ringfence.sandbox.docker.labels import IMAGE_TARGET
 
 OCI = "org.opencontainers.image."
-TARGET, INPUTS, SOURCE, AUTHORITIES = (
-    f"ringfence.image.{name}" for name in ("target", "inputs", "source", "authorities")
-)
+INPUTS, SOURCE, AUTHORITIES = (f"ringfence.image.{name}" for name in ("inputs", "source", "authorities"))
 
 
 @frozen
@@ -64,7 +63,7 @@ class StoredImage:
 
 async def list_images(engine: Engine) -> list[StoredImage]:
     """All of them, the newest first."""
-    found = await engine.images({"label": [TARGET]})
+    found = await engine.images({"label": [IMAGE_TARGET]})
     images = [image for image in map(_stored, found) if image.references]
     return sorted(images, key=lambda image: (image.created, image.name), reverse=True)
 
@@ -154,10 +153,10 @@ async def discard(engine: Engine, image_id: str) -> bool:
 def _stored(row: Mapping[str, Any]) -> StoredImage:
     labels: Mapping[str, str] = row.get("Labels") or {}
     count = labels.get(AUTHORITIES, "0")
-    own = reference(labels[TARGET], "")
+    own = reference(labels[IMAGE_TARGET], "")
     return StoredImage(
         id=str(row["Id"]),
-        target=labels[TARGET],
+        target=labels[IMAGE_TARGET],
         references=tuple(sorted(name for name in row.get("RepoTags") or () if name.startswith(own))),
         size_bytes=int(row.get("Size") or 0),
         inputs=labels.get(INPUTS, ""),
