@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,6 +143,18 @@ class TestLinks:
         assert "out.py" in note
         assert "venv/lib/cached.py" in note
         assert "within" not in note
+
+    async def test_what_is_read_only_inside_is_left_out(
+        self, linked: Path, state: Path, ground: Path, monkeypatch
+    ):
+        """The links of the environment that ringfence runs from, and of protected files, are written by nobody."""
+        (ground / "envrc").touch()
+        (linked / ".envrc").hardlink_to(ground / "envrc")
+        (linked / "venv" / "pyvenv.cfg").touch()
+        monkeypatch.setattr(sys, "prefix", str(linked / "venv"))
+        (note,) = _notes_on_links(await start(linked, state, "bind"))
+        assert note.startswith("1 files")
+        assert note.endswith("'out.py'")
 
     @pytest.mark.parametrize("mode", slow_but(["clone"], ["clone", "read_only"]))
     async def test_where_nothing_is_written_nothing_is_said(self, mode: str, linked: Path, state: Path):

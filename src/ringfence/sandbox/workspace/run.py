@@ -36,6 +36,7 @@ from ringfence.sandbox.workspace.git.merge import beside_tree
 from ringfence.sandbox.workspace.git.private import PrivateGit, Submodule
 from ringfence.sandbox.workspace.open import Workspace
 from ringfence.sandbox.workspace.placement import place_workspace
+from ringfence.sandbox.workspace.protect.hard_links import links_note
 from ringfence.sandbox.workspace.protect.repositories import distrust_all
 from ringfence.sandbox.workspace.record import (
     WorkRecord,
@@ -270,12 +271,27 @@ async def prepare(
             *before.notes,
             *(await anyio.to_thread.run_sync(surroundings, workspace.path, workspace.state) if found else ()),
             *workspace.notes,
-            *(before.shared if workspace.mode == "bind" and found else ()),
+            *(await _links_note(workspace, before) if workspace.mode == "bind" and found else ()),
         ],
         protect=[*protect, *(f"/{os.fsdecode(escape(path))}" for path in workspace.obeyed_paths)],
     )
     save_record(run_dir, record)
     return RunWorkspace(workspace, before, record, run_dir)
+
+
+async def _links_note(workspace: Workspace, before: Snapshot) -> tuple[str, ...]:
+    """Note the files with names elsewhere that can be written inside."""
+    path = workspace.path
+    held = {mount.target: mount.read_only for mount in workspace.placement.mounts}
+    read_only = {
+        os.fsencode(place.relative_to(path)) for place in held if held[place] and place.is_relative_to(path)
+    }
+
+    def look() -> tuple[str, ...]:
+        with Tree(path) as tree:
+            return links_note(tree, before.linked, before.ignored, read_only=read_only)
+
+    return await workspace.owner.call(look)
 
 
 async def _start(

@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection, Mapping
 from itertools import islice
 
-from ringfence.sandbox.workspace.snapshot.memo import named
+from ringfence.sandbox.workspace.snapshot.memo import lies_in, named
 from ringfence.sandbox.workspace.tree import Tree
 
 _SHOWN = 5
@@ -13,7 +13,11 @@ _LOOKED_AT = 2000
 
 
 def links_note(
-    tree: Tree, linked: Mapping[bytes, tuple[int, int]], ignored: Collection[bytes]
+    tree: Tree,
+    linked: Mapping[bytes, tuple[int, int]],
+    ignored: Collection[bytes],
+    *,
+    read_only: Collection[bytes],
 ) -> tuple[str, ...]:
     """Note which files have names elsewhere.
 
@@ -21,15 +25,19 @@ def links_note(
         tree: The workspace.
         linked: Files with more than one name: inode, and how many names it has.
         ignored: Directories, ending in a slash, where a bounded number of files is looked at.
+        read_only: What cannot be written inside, such as a virtual environment whose files are links to a cache.
     """
     found = dict(linked)
-    folders = sorted(path[:-1] for path in ignored if path.endswith(b"/"))
+    closed = {*read_only, *(path + b"/" for path in read_only)}
+    folders = sorted(path[:-1] for path in ignored if path.endswith(b"/") and not lies_in(path, closed))
     for folder in folders[:_LOOKED_AT]:
         found |= _linked_in(tree, folder, max(1, _LOOKED_AT // len(folders)))
     seen: dict[int, int] = {}
     for inode, _ in found.values():
         seen[inode] = seen.get(inode, 0) + 1
-    out = sorted(path for path, (inode, names) in found.items() if seen[inode] < names)
+    out = sorted(
+        path for path, (inode, names) in found.items() if seen[inode] < names and not lies_in(path, closed)
+    )
     if not out:
         return ()
     count = f"at least {len(out)}" if folders else str(len(out))

@@ -245,7 +245,7 @@ def _matching(tree: Tree, patterns: Collection[str]) -> list[bytes]:
     seen = 0
     for folder, names in tree.walk(_MAX_WALKED):
         seen += len(names)
-        if _lies_in(folder, found):
+        if not found.isdisjoint((*_above(folder), folder)):
             continue
         if folder and spec.match(os.fsdecode(folder) + "/"):
             found.add(folder)
@@ -259,11 +259,6 @@ def _matching(tree: Tree, patterns: Collection[str]) -> list[bytes]:
                 rule="too-many-protected",
             )
     return sorted(found)
-
-
-def _lies_in(path: bytes, folders: Collection[bytes]) -> bool:
-    parts = path.split(b"/")
-    return any(b"/".join(parts[:depth]) in folders for depth in range(1, len(parts) + 1))
 
 
 def cover_note(specials: Collection[bytes]) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.sandbox.workspace.git.command import Git
-from ringfence.sandbox.workspace.protect.hard_links import links_note
 from ringfence.sandbox.workspace.run_as import Actor, both
 from ringfence.sandbox.workspace.snapshot.coverage import Coverage, cover_after, cover_before
 from ringfence.sandbox.workspace.snapshot.index import Repositories
@@ -63,8 +62,6 @@ class Capture:
     """Whether the cache changed."""
     found: Walk = field(default_factory=Walk)
     coverage: Coverage = field(default_factory=Coverage)
-    shared: tuple[str, ...] = ()
-    """A note on files that have names elsewhere, where there are some."""
     _read: dict[bytes, Entry] = field(default_factory=dict)
     _unlocked: list[bytes] = field(default_factory=list)
     _notes: tuple[str, ...] = ()
@@ -127,9 +124,6 @@ class Capture:
         if self.found.lost or self._read or self.tree != self.cache.tree:
             self.is_news = True
             self.cache.update(self.found.lost, self._read, self.tree)
-        if self.base is None:
-            ignored = self.coverage.ignored
-            self.shared = await self._in_tree(lambda tree: links_note(tree, self.found.linked, ignored))
 
     async def memo(self, base: str | None) -> Memo:
         """What is known of the snapshot besides its tree."""

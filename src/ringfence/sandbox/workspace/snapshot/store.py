@@ -84,8 +84,10 @@ class Snapshot:
     """Sockets, fifos and devices, ignored or not."""
     blindness: str = ""
     """Why there may be sockets and repositories that were not found; empty: there are none."""
-    shared: tuple[str, ...] = ()
-    """A note on files that have names elsewhere, where there are some."""
+    ignored: frozenset[bytes] = frozenset()
+    """What git ignores; directories, meant as a whole, end in a slash."""
+    linked: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    """Covered files that have more than one name: inode, and how many names it has."""
     notes: tuple[str, ...] = ()
     duration_ms: float = 0.0
 
@@ -162,7 +164,8 @@ class SnapshotStore:
             git_entries=memo.git_entries,
             specials=tuple(capture.found.specials),
             blindness=capture.found.blindness,
-            shared=capture.shared,
+            ignored=memo.ignored,
+            linked=capture.found.linked,
             notes=capture.notes(),
             duration_ms=(time.perf_counter() - start) * 1000,
         )
