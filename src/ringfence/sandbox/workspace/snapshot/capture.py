@@ -11,6 +11,7 @@ from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.run_as import Actor, both
 from ringfence.sandbox.workspace.snapshot.coverage import Coverage, cover_after, cover_before
+from ringfence.sandbox.workspace.snapshot.ignore import IgnoreCheck
 from ringfence.sandbox.workspace.snapshot.index import Repositories
 from ringfence.sandbox.workspace.snapshot.memo import (
     Memo,
@@ -82,16 +83,16 @@ class Capture:
             covered=known,
             shut=self._shut,
         )
+        check = IgnoreCheck(self.git)
         if self.base is None:
             repositories = Repositories(self.root, self.actor, self.cache.tracked, self.is_trusted)
-            self.found, self.coverage = await cover_before(
-                repositories, partial(self.actor.call, look), compared, excludes
-            )
+            self.found, _ = await both(partial(self.actor.call, look), partial(repositories.read, b""))
+            self.coverage = await cover_before(self.found, compared, repositories, excludes, check)
             self.is_news = repositories.found != self.cache.tracked
             self.cache.tracked = repositories.found
         else:
             self.found = await self.actor.call(look)
-            self.coverage = await cover_after(self.found, compared, known, self.base)
+            self.coverage = await cover_after(self.found, compared, known, self.base, check)
         if self.is_clone:
             self.found.lost = set(self.cache)
         self.found.forget(self.coverage.dropped)

@@ -7,14 +7,14 @@ say in how long that takes.
 import errno
 import re
 import stat
-import tempfile
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
+import anyio.to_thread
 import msgspec
 
-from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir
-from ringfence.sandbox.workspace.run_as import Actor
+from ringfence.errors import InfrastructureFault
+from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.snapshot.walk import MAX_NAMES_BYTES
 from ringfence.sandbox.workspace.tree import Tree
 
@@ -64,51 +64,60 @@ def rule_cost(path: bytes, data: bytes) -> int:
     return len(data) + (data.count(b"\n") + 1) * len(path)
 
 
-def left_out_note(count: int) -> tuple[str, ...]:
-    """Note rules there was no room for; nothing where there was."""
-    if not count:
-        return ()
-    first = f"more than {ROOM_FOR_RULES_BYTES} bytes of ignore rules: those of {count} files or repositories"
-    return (f"{first} do not hold for what a run adds, which is covered",)
-
-
-async def ignored_among(
-    paths: Iterable[bytes], rules: Rules, scratch: Path, *, are_folders: bool = False
-) -> set[bytes]:
-    """Those of `paths` that the rules ignore, by themselves or with a directory above them.
+class IgnoreCheck:
+    """Asks git which paths the rules ignore; once that took too long, nothing is ignored.
 
     Args:
-        paths: Files and links, relative to the workspace.
-        rules: Each repository's hold for what lies in it.
-        scratch: A directory of the caller's; what is left in it is of no use.
-        are_folders: Whether the paths are those of directories instead.
-
-    Raises:
-        InfrastructureFault: The rules take too long on these names.
+        store: A git directory of ours that is locked: git reads the rules from its `info/exclude`, and is shown an
+            empty directory in it as the work tree.
     """
-    found: set[bytes] = set()
-    for place, inside in _by_repository(paths, rules.excludes).items():
-        patterns = flatten(rules, place, are_folders=are_folders)
-        if not patterns:
-            continue
-        git_dir = Path(tempfile.mkdtemp(dir=scratch))
-        write_clean_git_dir(git_dir)
-        (git_dir / "info" / "exclude").write_bytes(patterns)
-        (git_dir / "nothing").mkdir()
-        # A dot first: what begins with a colon has a meaning of its own to git.
-        asked = b"\0".join(b"./" + path[len(place) :] for path in inside)
-        answer = await Git(git_dir, git_dir / "nothing", Actor.current()).run(
+
+    def __init__(self, store: Git) -> None:
+        self.notes: list[str] = []
+        self._exclude_file = store.directory / "info" / "exclude"
+        self._nothing = store.directory / "nothing"
+        self._git = replace(store, work_tree=self._nothing)
+
+    async def ignored(
+        self, paths: Collection[bytes], rules: Rules, *, are_folders: bool = False
+    ) -> set[bytes]:
+        """Those of `paths` that the rules ignore, by themselves or with a directory above them.
+
+        Args:
+            paths: Files and links, relative to the workspace.
+            rules: Each repository's hold for what lies in it.
+            are_folders: Whether the paths are those of directories instead.
+        """
+        found: set[bytes] = set()
+        for place, inside in _by_repository(paths, rules.excludes).items():
+            patterns = flatten(rules, place, are_folders=are_folders)
+            if not patterns or self.notes:
+                continue
+            try:
+                found |= await self._match(patterns, place, inside)
+            except InfrastructureFault as exc:
+                self.notes.append(f"new files that are ignored are covered, too: {exc}")
+                return set()
+        return found
+
+    async def _match(self, patterns: bytes, place: bytes, paths: list[bytes]) -> set[bytes]:
+        await anyio.to_thread.run_sync(self._write, patterns)
+        answer = await self._git.run(
             "check-ignore",
             "-z",
             "--no-index",
             "--stdin",
-            stdin=asked,
+            # A dot first: what begins with a colon has a meaning of its own to git.
+            stdin=b"\0".join(b"./" + path[len(place) :] for path in paths),
             timeout_s=_TIMEOUT_S,
             accept=(0, 1),
             output_limit_bytes=2 * MAX_NAMES_BYTES,
         )
-        found.update(place + path[2:] for path in answer.stdout.split(b"\0") if path)
-    return found
+        return {place + path[2:] for path in answer.stdout.split(b"\0") if path}
+
+    def _write(self, patterns: bytes) -> None:
+        self._nothing.mkdir(exist_ok=True)
+        self._exclude_file.write_bytes(patterns)
 
 
 def _by_repository(paths: Iterable[bytes], places: Mapping[bytes, bytes]) -> dict[bytes, list[bytes]]:
