@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from ringfence.errors import SandboxStartFailed, UsageError
+from ringfence.errors import SandboxStartFailed
 from ringfence.sandbox.cgroup import (
     Cgroup,
     GroupLimits,
@@ -139,11 +139,6 @@ def test_launch_prefix() -> None:
     assert words[-1] == "--"
 
 
-def test_no_place_no_group(tmp_path: Path) -> None:
-    """Where nothing can be limited, no group is made."""
-    assert create("a", GroupLimits(1, None, 1), plan(tmp_path)) is None
-
-
 def test_systemd_is_told_only_to_who_can_launch_so(tmp_path: Path) -> None:
     """Who does not launch by `systemd-run` is never promised its limits."""
     uid = os.getuid()
@@ -158,8 +153,7 @@ def test_systemd_is_told_only_to_who_can_launch_so(tmp_path: Path) -> None:
     if shutil.which("systemd-run") is None:
         pytest.skip("systemd-run is not installed")
     assert (found.kind, found.can) == ("systemd", {"memory": True, "cpus": False, "pids": True})
-    with pytest.raises(UsageError, match="launch_prefix"):
-        create("a", GroupLimits(1, None, 1), found)
+    assert found.places == ()
 
 
 @kernel
@@ -184,9 +178,7 @@ def test_adopt_refuses_other_limits(tmp_path: Path) -> None:
 
 def make(sandbox_id: str, memory_bytes: int | None, cpus: float | None, pids: int | None) -> Cgroup:
     """A group on this machine."""
-    cgroup = create(sandbox_id, GroupLimits(memory_bytes, cpus, pids))
-    assert cgroup is not None
-    return cgroup
+    return create(sandbox_id, GroupLimits(memory_bytes, cpus, pids), REAL.places)
 
 
 JOIN = "import sys; sys.stdin.read(1);"
@@ -322,7 +314,7 @@ while time.monotonic() < end: pass
 
     @pytest.mark.slow
     async def test_many_at_once(self) -> None:
-        """Groups that come and go at once do not take the common parent away from each other."""
+        """Groups come and go at once, and each leaves nothing."""
         ids = [f"test-many-{secrets.token_hex(4)}" for _ in range(8)]
 
         def come_and_go(sandbox_id: str) -> None:
@@ -351,8 +343,8 @@ V2_ROOT = Path("/sys/fs/cgroup/unified")
 )
 async def test_version_2_kill() -> None:
     """The kernel's own kill of version 2 empties a group."""
-    directory = V2_ROOT / "ringfence" / f"test-{secrets.token_hex(4)}"
-    directory.mkdir(parents=True)
+    directory = V2_ROOT / f"ringfence-sandbox-test-{secrets.token_hex(4)}"
+    directory.mkdir()
     cgroup = Cgroup(directory.name, (directory,))
     fenced = Fenced(cgroup, "import signal; signal.pause()")
     assert cgroup.usage().cpu_s is not None

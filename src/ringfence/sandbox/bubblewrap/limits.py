@@ -48,9 +48,7 @@ class Limits:
 
     def make(self) -> Cgroup | None:
         """The cgroup for the fence's first process, before it forks; None where there is none, or systemd makes it."""
-        if self._plan.kind not in ("v1", "v2"):
-            return None
-        return create(self._sandbox_id, self._group, self._plan)
+        return create(self._sandbox_id, self._group, self._plan.places) if self._plan.places else None
 
     async def find(self, pid: int) -> Cgroup | None:
         """The cgroup that systemd made around a started process; its limits are read back.

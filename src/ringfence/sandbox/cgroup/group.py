@@ -1,6 +1,5 @@
 """One sandbox's control group: made with its limits, read back, measured, killed, removed; also after a crash."""
 
-import errno
 import os
 import signal
 import time
@@ -8,24 +7,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ringfence.errors import SandboxStartFailed, UsageError
+from ringfence.errors import SandboxStartFailed
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Usage
-from ringfence.sandbox.cgroup.limits import GroupLimits, apply, check, settings_for, write, write_raw
-from ringfence.sandbox.cgroup.plan import (
-    OWN_LEAF,
-    PARENT,
-    CgroupPlan,
-    Place,
-    hierarchies,
-    members,
-    plan,
-    read_fields,
-)
+from ringfence.sandbox.cgroup.limits import GroupLimits, apply, check, settings_for, write
+from ringfence.sandbox.cgroup.plan import OWN_LEAF, PREFIX, Place, hierarchies, members, read_fields
 
 _DEADLINE_S = 5.0
 _POLL_S = 0.005
-_MAX_ATTEMPTS = 50
 
 
 @frozen
@@ -87,9 +76,9 @@ class Cgroup:
         """Kill everything inside and wait until it is gone, at most 5 s; blocks."""
         for directory in self.directories:
             with suppress(OSError):
-                write_raw(directory / "pids.max", "0")  # so that no process is forked meanwhile
+                (directory / "pids.max").write_text("0")  # so that no process is forked meanwhile
             with suppress(OSError):
-                write_raw(directory / "cgroup.kill", "1")
+                (directory / "cgroup.kill").write_text("1")
         deadline = time.monotonic() + _DEADLINE_S
         while (pids := self.members()) and time.monotonic() < deadline:
             for pid in pids:
@@ -98,51 +87,40 @@ class Cgroup:
             time.sleep(_POLL_S)
 
     def remove(self) -> bool:
-        """Remove the group, whose processes are dead or dying, and the common parent if it is empty; blocks.
+        """Remove the group, whose processes are dead or dying; blocks.
 
         Returns:
             False if something is still inside; then it is left for `remove_leftovers`.
         """
         deadline = time.monotonic() + _DEADLINE_S
-        while _remove_trees(self.directories) and time.monotonic() < deadline:
+        remaining = self.directories
+        while remaining := tuple(top for top in remaining if not _remove_tree(top)):
+            if time.monotonic() >= deadline:
+                return False
             time.sleep(_POLL_S)
-        _remove_parents(self.directories)
-        return not any(directory.exists() for directory in self.directories)
+        return True
 
 
-def create(sandbox_id: str, limits: GroupLimits, where: CgroupPlan | None = None) -> Cgroup | None:
-    """Make a sandbox's group with those limits that the plan can enforce; each is read back.
-
-    A caller that needs a limit checks the plan's `can` first: a limit that it denies is not set.
+def create(sandbox_id: str, limits: GroupLimits, places: Sequence[Place]) -> Cgroup:
+    """Make a sandbox's group with those limits that the places can enforce; each is read back.
 
     Args:
         sandbox_id: Names the group.
-        limits: Its limits.
-        where: None: by `plan()`.
-
-    Returns:
-        None if the plan is of kind `none`.
+        limits: Its limits. One that no place can enforce is not set: a caller that needs it checks the plan first.
+        places: Of a plan.
 
     Raises:
         SandboxStartFailed: The kernel did not take a limit.
-        UsageError: The plan is to launch by `launch_prefix` and then to call `adopt`.
     """
-    where = plan() if where is None else where
-    if where.kind == "systemd":
-        raise UsageError(f"the group of {sandbox_id!r} is made by launch_prefix and taken over by adopt")
-    if not where.places:
-        return None
     directories: list[Path] = []
     try:
-        for place in where.places:
-            directory = _make(place, sandbox_id)
-            directories.append(directory)
+        for place in places:
+            directories.append(_make(place, sandbox_id))
             for setting in settings_for(place.version, limits):
                 if setting.controller in place.controllers:
-                    apply(directory, setting)
+                    apply(directories[-1], setting)
     except BaseException:
-        _remove_trees(directories)
-        _remove_parents(directories)
+        Cgroup(sandbox_id, tuple(directories)).remove()
         raise
     return Cgroup(sandbox_id, tuple(directories))
 
@@ -166,10 +144,9 @@ def leftovers(proc: Path = Path("/proc")) -> dict[str, Cgroup]:
     found: dict[str, list[Path]] = {}
     for mount in dict.fromkeys(tree.mount for tree in hierarchies(proc)):
         for path, children, _ in os.walk(mount):
-            if Path(path).name == PARENT:
-                for child in children:
-                    found.setdefault(child, []).append(Path(path) / child)
-                children.clear()
+            for child in [name for name in children if name.startswith(PREFIX)]:
+                found.setdefault(child.removeprefix(PREFIX), []).append(Path(path, child))
+                children.remove(child)
     return {sandbox_id: Cgroup(sandbox_id, tuple(paths)) for sandbox_id, paths in found.items()}
 
 
@@ -185,37 +162,16 @@ def remove_leftovers(sandbox_ids: frozenset[str], proc: Path = Path("/proc")) ->
 
 
 def _make(place: Place, sandbox_id: str) -> Path:
-    """Make `ringfence/<sandbox_id>` in a place."""
+    """Make a sandbox's group in a place."""
     if place.step_aside:
         _step_aside(place.directory)
-    parent = place.directory / PARENT
-    try:
-        for _ in range(_MAX_ATTEMPTS):
-            directory = _make_below(parent, place, sandbox_id)
-            if directory is not None:
-                return directory
-        raise FileNotFoundError(errno.ENOENT, "its parent was removed again and again")
-    except OSError as exc:
-        raise SandboxStartFailed(
-            f"could not make control group {str(parent / sandbox_id)!r}: {exc.strerror}"
-        ) from exc
-
-
-def _make_below(parent: Path, place: Place, sandbox_id: str) -> Path | None:
-    """None if another ringfence process removed the empty parent meanwhile."""
-    # Not `exist_ok`: that looks again whether it is a directory, and finds it gone.
-    with suppress(FileExistsError):
-        parent.mkdir()
-    directory = parent / sandbox_id
+    directory = place.directory / f"{PREFIX}{sandbox_id}"
     try:
         if place.version == 2:
             _enable(place.directory, place.controllers)
-            _enable(parent, place.controllers)
         directory.mkdir()
     except OSError as exc:
-        if exc.errno in (errno.ENOENT, errno.ENODEV):
-            return None
-        raise
+        raise SandboxStartFailed(f"could not make control group {str(directory)!r}: {exc.strerror}") from exc
     return directory
 
 
@@ -223,17 +179,17 @@ def _enable(directory: Path, controllers: frozenset[str]) -> None:
     """Enable controllers for the groups in a version 2 group."""
     missing = controllers - set(read_fields(directory / "cgroup.subtree_control"))
     if missing:
-        write_raw(directory / "cgroup.subtree_control", " ".join(f"+{name}" for name in sorted(missing)))
+        words = " ".join(f"+{name}" for name in sorted(missing))
+        (directory / "cgroup.subtree_control").write_text(words)
 
 
 def _step_aside(directory: Path) -> None:
     """Move our own processes into a leaf."""
     leaf = directory / OWN_LEAF
-    with suppress(FileExistsError):
-        leaf.mkdir()
+    leaf.mkdir(exist_ok=True)
     for pid in members(directory):
         with suppress(ProcessLookupError):
-            write_raw(leaf / "cgroup.procs", str(pid))
+            (leaf / "cgroup.procs").write_text(str(pid))
 
 
 def _tree(top: Path) -> list[Path]:
@@ -241,18 +197,9 @@ def _tree(top: Path) -> list[Path]:
     return [Path(path) for path, _, _ in os.walk(top, topdown=False)]
 
 
-def _remove_trees(tops: Sequence[Path]) -> list[Path]:
-    """Try to remove groups with all below them; returns those that are still there."""
-    for top in tops:
-        for directory in _tree(top):
-            with suppress(OSError):
-                directory.rmdir()
-    return [top for top in tops if top.exists()]
-
-
-def _remove_parents(directories: Sequence[Path]) -> None:
-    """Remove the common parents that are empty."""
-    for directory in directories:
-        if directory.parent.name == PARENT:
-            with suppress(OSError):
-                directory.parent.rmdir()
+def _remove_tree(top: Path) -> bool:
+    """Try to remove a group with all below it; whether it is gone."""
+    for directory in _tree(top):
+        with suppress(OSError):
+            directory.rmdir()
+    return not top.exists()

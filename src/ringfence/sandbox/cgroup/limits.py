@@ -109,18 +109,9 @@ def write(file: Path, value: str) -> None:
         SandboxStartFailed: The kernel refuses.
     """
     try:
-        write_raw(file, value)
+        file.write_text(value)
     except OSError as exc:
         raise SandboxStartFailed(f"could not write {value!r} to {file}: {exc.strerror}") from exc
-
-
-def write_raw(file: Path, value: str) -> None:
-    """Write to a group's file in one call; the kernel's refusal is an `OSError`."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_TRUNC)
-    try:
-        os.write(descriptor, value.encode())
-    finally:
-        os.close(descriptor)
 
 
 def launch_prefix(sandbox_id: str, limits: GroupLimits) -> tuple[str, ...]:

@@ -16,17 +16,15 @@ from ringfence.frozen import frozen
 
 Kind = Literal["v2", "v1", "systemd", "none"]
 
-PARENT = "ringfence"
-"""All our groups lie in a directory of this name; each is named by its sandbox's id."""
+PREFIX = "ringfence-sandbox-"
+"""Of the name of each group, before its sandbox's id."""
 OWN_LEAF = "ringfence-host"
 """The leaf into which our own processes move."""
 
 _CONTROLLERS = {"memory": "memory", "cpus": "cpu", "pids": "pids"}
 _OCTAL = re.compile(r"\\([0-7]{3})")
-_MOUNT_SETTINGS = frozenset({
-    "rw", "ro", "xattr", "noprefix", "clone_children", "cpuset_v2_mode", "favordynmods", "all", "none",
-})  # fmt: skip
-"""Options of a version 1 mount that are no controllers."""
+_MOUNT = re.compile(r"^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S* (\S+)$", re.MULTILINE)
+"""Root, mount point, type and options of a tree in `mountinfo` (proc_pid_mountinfo(5))."""
 _HELP = (
     "to have limits start ringfence by `systemd-run --user --scope -p Delegate=yes ringfence ...`, be root, "
     "or let an administrator delegate a control group to you"
@@ -47,7 +45,7 @@ class Hierarchy:
 
 @frozen
 class Place:
-    """A directory in which the group `ringfence` is made, and the controllers that limit it."""
+    """A directory in which groups are made, and the controllers that limit them."""
 
     directory: Path
     version: int
@@ -99,30 +97,17 @@ def hierarchies(proc: Path, pid: str = "self") -> list[Hierarchy]:
         memberships = (proc / pid / "cgroup").read_text()
     except OSError:
         return []
-    rows = [row for row in (line.split(":", 2) for line in memberships.splitlines()) if len(row) == 3]
-    paths = {frozenset(filter(None, controllers.split(","))): path for _, controllers, path in rows}
     found = []
-    for version, controllers, root, mount in _mounts(mounts):
-        path = paths.get(controllers)
-        own = None if path is None else _below(mount, root, path)
-        if own is not None and own.is_dir():
-            found.append(Hierarchy(version, controllers, mount, own))
-    return found
-
-
-def _mounts(text: str) -> list[tuple[int, frozenset[str], str, Path]]:
-    """Version, controllers, root and mount point of each mounted tree."""
-    found = []
-    for line in text.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(), after.split()
-        if len(fields) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):
-            continue
-        version, controllers = 2, frozenset[str]()
-        if kind[0] == "cgroup":
-            options = frozenset(kind[2].split(",")) - _MOUNT_SETTINGS
-            version, controllers = 1, frozenset(o for o in options if not o.startswith("release_agent="))
-        found.append((version, controllers, _unescape(fields[3]), Path(_unescape(fields[4]))))
+    for root, mount, kind, options in _MOUNT.findall(mounts):
+        version = 2 if kind == "cgroup2" else 1
+        for line in memberships.splitlines():
+            _, names, path = line.split(":", 2)
+            controllers = frozenset(filter(None, names.split(",")))
+            # The options of a version 1 mount are its controllers, and settings. Of version 2 no line names any.
+            if controllers <= set(options.split(",")) and bool(controllers) == (version == 1):
+                own = _below(Path(_unescape(mount)), _unescape(root), path)
+                if own is not None and own.is_dir():
+                    found.append(Hierarchy(version, controllers, Path(_unescape(mount)), own))
     return found
 
 
