@@ -5,6 +5,7 @@
 prints the files of `sandbox/workspace` that one run in mode `bind` enters, with the number of calls into each.
 """
 
+import inspect
 import os
 import subprocess
 import sys
@@ -31,13 +32,10 @@ def entered(package: Path) -> Iterator[Counter[str]]:
     top = f"{package}/"
 
     def profile(frame: FrameType, event: str, _argument: object) -> None:
-        # A module's own body is importing, not use.
-        if (
-            event == "call"
-            and frame.f_code.co_name != "<module>"
-            and frame.f_code.co_filename.startswith(top)
-        ):
-            found[frame.f_code.co_filename.removeprefix(top)] += 1
+        # The body of a module or class is importing, not use: only functions have fast local variables.
+        code = frame.f_code
+        if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(top):
+            found[code.co_filename.removeprefix(top)] += 1
 
     threading.setprofile(profile)
     sys.setprofile(profile)
