@@ -146,7 +146,7 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
         remove_runs,
     )
     from ringfence.job.sweep import close_the_dead
-    from ringfence.sandbox.workspace.scratch import clear_scratch_directories
+    from ringfence.sandbox.workspace.run_as import clear_scratch_directories
 
     # First: to close a dead run is to clear the engines, too, and then nobody would know how many there were.
     containers, named = await _clear_engines(dry_run=dry_run)

@@ -10,7 +10,10 @@ import anyio
 import pytest
 
 from ringfence.sandbox.workspace.policy import RESERVED_ID
-from ringfence.sandbox.workspace.run_as import Identity
+from ringfence.sandbox.workspace.run_as import Actor
+
+US = Actor(RESERVED_ID, RESERVED_ID)
+"""Somebody who is not root."""
 
 pytestmark = [
     pytest.mark.anyio,
@@ -26,11 +29,6 @@ def place() -> Iterator[Path]:
         yield Path(name)
 
 
-def identity() -> Identity:
-    """Somebody with threads of its own."""
-    return Identity(RESERVED_ID, RESERVED_ID)
-
-
 def owner_of_new(path: Path) -> tuple[int, int]:
     """Whose a file is that is made now."""
     path.touch()
@@ -40,10 +38,10 @@ def owner_of_new(path: Path) -> tuple[int, int]:
 
 async def test_every_call_acts_as_the_user(place: Path):
     """However many there are at once: what is made is the user's."""
-    us, owners = identity(), list[tuple[int, int]]()
+    owners = list[tuple[int, int]]()
 
     async def make(number: int) -> None:
-        owners.append(await us.call(lambda: owner_of_new(place / str(number))))
+        owners.append(await US.call(lambda: owner_of_new(place / str(number))))
 
     async with anyio.create_task_group() as tasks:
         for number in range(20):
@@ -53,8 +51,7 @@ async def test_every_call_acts_as_the_user(place: Path):
 
 async def test_the_caller_stays_who_it_is(place: Path):
     """What the caller makes meanwhile and afterwards is the caller's."""
-    us = identity()
-    others = await us.call(lambda: us.call_sync(threading.get_ident))
+    others = await US.call(lambda: US.call_sync(threading.get_ident))
     assert others != threading.get_ident()
     assert owner_of_new(place / "ours") == (0, os.getegid())
 
@@ -65,20 +62,19 @@ async def test_what_root_alone_may_read_is_not_read(place: Path):
     secret.write_text("root's")
     secret.chmod(0o600)
     with pytest.raises(PermissionError):
-        await identity().call(secret.read_text)
+        await US.call(secret.read_text)
 
 
 async def test_a_change_of_the_whole_process_is_not_kept(place: Path):
     """Where the process takes an identity anew, which reaches all of its threads, a thread takes its own again."""
-    us = identity()
-    await us.call(lambda: None)
+    await US.call(lambda: None)
     os.seteuid(0)
-    assert await us.call(lambda: owner_of_new(place / "made")) == (RESERVED_ID, RESERVED_ID)
+    assert await US.call(lambda: owner_of_new(place / "made")) == (RESERVED_ID, RESERVED_ID)
 
 
 async def test_a_caller_that_is_cancelled_waits_for_what_it_began():
     """What acts on files is not left to itself."""
-    us, is_begun, may_end, is_done = identity(), threading.Event(), threading.Event(), list[bool]()
+    is_begun, may_end, is_done = threading.Event(), threading.Event(), list[bool]()
 
     def work() -> None:
         is_begun.set()
@@ -86,7 +82,7 @@ async def test_a_caller_that_is_cancelled_waits_for_what_it_began():
         is_done.append(True)
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(us.call, work)
+        tasks.start_soon(US.call, work)
         await anyio.to_thread.run_sync(is_begun.wait, 30)
         tasks.cancel_scope.cancel()
         may_end.set()

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.removal import remove_tree
-from ringfence.sandbox.workspace.run_as import Actor
-from ringfence.sandbox.workspace.scratch import scratch_directory
+from ringfence.sandbox.workspace.run_as import Actor, scratch_directory
 
 # ruff: noqa: ASYNC221 - tests prepare their files with plain blocking calls
 pytestmark = pytest.mark.anyio
@@ -19,8 +18,7 @@ KILLED = """
 import anyio, os, signal
 from pathlib import Path
 from ringfence.removal import remove_tree
-from ringfence.sandbox.workspace.run_as import Actor
-from ringfence.sandbox.workspace.scratch import scratch_directory
+from ringfence.sandbox.workspace.run_as import Actor, scratch_directory
 async def main():
     async with scratch_directory(Actor.current()) as path:
         os.chdir(path)

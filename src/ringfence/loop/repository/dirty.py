@@ -8,7 +8,7 @@ from ringfence.frozen import frozen
 from ringfence.loop.repository.source import Opened, Source
 from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.git.layout import INDEX_LIMIT, has_git
-from ringfence.sandbox.workspace.scratch import scratch_directory
+from ringfence.sandbox.workspace.run_as import scratch_directory
 from ringfence.sandbox.workspace.snapshot.index import Index, read_index
 
 _COPIED = ("filemode", "symlinks", "ignorecase", "precomposeunicode", "trustctime", "checkstat")

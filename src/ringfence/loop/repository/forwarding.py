@@ -22,7 +22,7 @@ from ringfence.loop.repository.source import Opened, Source, opened
 from ringfence.loop.repository.user_files import Step, states_of, steps_between, write_files
 from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.git.layout import read_small
-from ringfence.sandbox.workspace.scratch import scratch_directory
+from ringfence.sandbox.workspace.run_as import scratch_directory
 
 _BUSY = (
     "MERGE_HEAD",

@@ -27,7 +27,7 @@ from ringfence.sandbox.workspace.git.layout import (
 from ringfence.sandbox.workspace.git.packs import quarantine
 from ringfence.sandbox.workspace.git.refs import Refs, read_refs
 from ringfence.sandbox.workspace.protect.repositories import why_untrusted
-from ringfence.sandbox.workspace.run_as import Actor, owner_of
+from ringfence.sandbox.workspace.run_as import Actor
 
 
 @frozen
@@ -65,7 +65,7 @@ def find_source(path: Path) -> Source:
         raise RepositoryRefused(
             f"{str(path)!r} lies in a git directory; name the work tree that it belongs to"
         )
-    actor = owner_of(resolved) if os.geteuid() == 0 else Actor.current()
+    actor = Actor.for_files(resolved)
     root = actor.call_sync(lambda: _top(resolved))
     if root is not None:
         why = why_untrusted(root, state_dir()) or actor.call_sync(lambda: why_not_used(root))

@@ -110,7 +110,7 @@ async def open_workspace(
     resolved = await anyio.to_thread.run_sync(lambda: check_workspace(path, home=Path.home(), state=state))
     user, mode = _choose(resolved, mode, traits)
     own_environment = check_own_program(resolved) if traits.is_fence and mode == "bind" else ()
-    owner = owner_of(resolved) if os.geteuid() == 0 else Actor.current()
+    owner = Actor.for_files(resolved)
     await owner.call(lambda: check_reachable(resolved))
     with _locked(resolved, mode, holder, state):
         unused = why_untrusted(resolved, state) or await owner.call(lambda: why_not_used(resolved))

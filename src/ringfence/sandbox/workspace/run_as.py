@@ -7,17 +7,25 @@ What such a thread creates belongs to the owner; what the owner may not read, it
 
 To take an identity is a matter of one thread, and so is to be left with the wrong one: a thread of these takes one
 before it does anything, never gives it back, and works for nobody else.
+
+Temporary directories for a git that runs as the owner lie in one directory per user, `ringfence-UID` in the system's
+directory for temporary files, which nobody else may write to or walk through: what is removed there was made by that
+user. Each is locked as long as its process lives.
 """
 
 import asyncio
 import ctypes
+import fcntl
 import functools
 import os
 import platform
 import pwd
-import threading
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+import re
+import stat
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +35,7 @@ import anyio.to_thread
 
 from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
+from ringfence.removal import remove_tree
 
 _Result = TypeVar("_Result")
 _Other = TypeVar("_Other")
@@ -42,10 +51,12 @@ _SETGROUPS = {
     "armv7l": 206,
     "i686": 206,
 }
-_MOST = 40
-"""Threads of one user: as many as work for ourselves."""
+_MOST_THREADS = 40
+"""Of one user: as many as work for ourselves."""
 _NOBODY = 0xFFFFFFFF
 """An id that is never valid: setfsuid and setfsgid then change nothing and return the current one."""
+_SCRATCH_PREFIX = "ringfence-work-"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @frozen
@@ -59,6 +70,11 @@ class Actor:
     def current(cls) -> "Actor":
         """Whoever runs this process."""
         return cls(os.geteuid(), os.getegid())
+
+    @classmethod
+    def for_files(cls, workspace: Path) -> "Actor":
+        """As whom the files of a workspace are read and written: root puts its powers down, others have none."""
+        return owner_of(workspace) if os.geteuid() == 0 else cls.current()
 
     @property
     def switches(self) -> bool:
@@ -78,12 +94,17 @@ class Actor:
     async def call(self, function: Callable[[], _Result]) -> _Result:
         """Run blocking file work in a thread, as this user.
 
+        One that took the identity is waited for, also where the caller is cancelled meanwhile.
+
         Raises:
-            InfrastructureFault: As `call_sync`.
+            InfrastructureFault: This machine offers no way to take the identity.
         """
         if not self.switches:
             return await anyio.to_thread.run_sync(function)
-        return await identity(self.uid, self.gid).call(function)
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        with anyio.CancelScope(shield=True):
+            answer = await asyncio.wrap_future(self._submit(function))
+        return answer  # noqa: RET504 -- for mypy a scope may swallow what is raised, and return nothing
 
     async def clean_up(self, function: Callable[[], object]) -> None:
         """Run blocking clean-up as this user, also where the caller is being cancelled."""
@@ -94,23 +115,67 @@ class Actor:
         """Run file work as this user and wait for it.
 
         Raises:
-            InfrastructureFault: This machine offers no way to take the identity.
+            InfrastructureFault: As `call`.
         """
-        return identity(self.uid, self.gid).call_sync(function) if self.switches else function()
+        # A thread of this user's that waited for another could wait for ever.
+        if not self.switches or _acts_as(self):
+            return function()
+        return self._submit(function).result()
+
+    def _submit(self, function: Callable[[], _Result]) -> Future[_Result]:
+        def work() -> _Result:
+            # A change of the whole process's identity reaches its threads, too: asked each time, which is quick.
+            if not _acts_as(self):
+                _take_identity(self)
+            return function()
+
+        return _threads_of(self).submit(work)
+
+
+@functools.cache
+def _threads_of(actor: Actor) -> ThreadPoolExecutor:
+    """Those that act as a user, and never as another."""
+    return ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix=f"ringfence-uid-{actor.uid}")
+
+
+def _acts_as(actor: Actor) -> bool:
+    """Whether the calling thread acts on files as a user: a call that changes nothing returns as whom it does."""
+    libc = _libc()
+    return bool(libc.setfsuid(_NOBODY) == actor.uid and libc.setfsgid(_NOBODY) == actor.gid)
+
+
+def _take_identity(actor: Actor) -> None:
+    libc = _libc()
+    number = _SETGROUPS.get(platform.machine())
+    if number is None or libc.syscall(number, 0, None) != 0:
+        raise InfrastructureFault(
+            f"cannot act as uid {actor.uid} on {platform.machine()!r}; run ringfence as that user"
+        )
+    libc.setfsgid(actor.gid)
+    libc.setfsuid(actor.uid)
+    if not _acts_as(actor):  # neither call reports whether it did anything
+        raise InfrastructureFault(
+            f"could not act as uid {actor.uid}; run ringfence as that user instead of root"
+        )
+
+
+@functools.cache
+def _libc() -> ctypes.PyDLL:
+    # Calls that take less than a microsecond: letting go of the interpreter for one may cost milliseconds.
+    libc = ctypes.PyDLL(None, use_errno=True)
+    for name in ("setfsuid", "setfsgid"):
+        call = getattr(libc, name)
+        call.argtypes, call.restype = [ctypes.c_uint32], ctypes.c_uint32
+    return libc
 
 
 def owner_of(workspace: Path) -> Actor:
-    """On whose behalf a root caller reads and writes a workspace."""
+    """Whose a workspace is, with the owner's own group: the workspace's may have powers, such as docker's."""
     status = workspace.stat()
-    return Actor(status.st_uid, primary_group(status.st_uid, status.st_gid))
-
-
-def primary_group(uid: int, group: int) -> int:
-    """The group to act with: the owner's own. A workspace's group may have powers, such as docker's."""
     try:
-        return pwd.getpwuid(uid).pw_gid
+        return Actor(status.st_uid, pwd.getpwuid(status.st_uid).pw_gid)
     except KeyError:
-        return group
+        return Actor(status.st_uid, status.st_gid)
 
 
 async def both(
@@ -131,7 +196,7 @@ async def both(
     return results[0], results[1]
 
 
-def give(directory: Path, owner: "Actor") -> None:
+def give(directory: Path, owner: Actor) -> None:
     """Give a directory that ringfence made, with all in it, to another user; does nothing if it is the caller."""
     if not owner.switches:
         return
@@ -141,82 +206,104 @@ def give(directory: Path, owner: "Actor") -> None:
     os.chown(directory, owner.uid, owner.gid)
 
 
-class Identity:
-    """A user as whom threads act on files. Only root can have them do so.
+@asynccontextmanager
+async def scratch_directory(actor: Actor) -> AsyncIterator[Path]:
+    """A directory of the actor's own, which goes at the end; those that killed processes left go now.
 
-    Args:
-        uid: Of the user.
-        gid: Of its group; it has no other.
+    Not in the state directory: that is the caller's, and an owner as whom root runs a git cannot walk to it.
     """
-
-    def __init__(self, uid: int, gid: int) -> None:
-        self._uid = uid
-        self._gid = gid
-        self._threads = ThreadPoolExecutor(_MOST, thread_name_prefix="ringfence-actor")
-        self._taken = threading.local()
-
-    async def call(self, function: Callable[[], _Result]) -> _Result:
-        """Run blocking file work; where the caller is cancelled meanwhile it is waited for all the same.
-
-        Raises:
-            InfrastructureFault: As `call_sync`.
-        """
-        await anyio.lowlevel.checkpoint_if_cancelled()
-        with anyio.CancelScope(shield=True):
-            answer = await asyncio.wrap_future(self._threads.submit(self._as_user, function))
-        return answer  # noqa: RET504 -- for mypy a scope may swallow what is raised, and return nothing
-
-    def call_sync(self, function: Callable[[], _Result]) -> _Result:
-        """Run file work and wait for it.
-
-        Raises:
-            InfrastructureFault: This machine offers no way to take the identity.
-        """
-        if self._is_taken():  # a thread of this user's that waited for another could wait for ever
-            return function()
-        return self._threads.submit(self._as_user, function).result()
-
-    def _as_user(self, function: Callable[[], _Result]) -> _Result:
-        # A change of the whole process's identity reaches its threads, too: asked each time, which is quick.
-        if not self._is_taken() or not self._is_in_force():
-            self._take()
-            self._taken.is_done = True
-        return function()
-
-    def _is_taken(self) -> bool:
-        return getattr(self._taken, "is_done", False)
-
-    def _take(self) -> None:
-        libc = _libc()
-        number = _SETGROUPS.get(platform.machine())
-        if number is None or libc.syscall(number, 0, None) != 0:
-            raise InfrastructureFault(
-                f"cannot act as uid {self._uid} on {platform.machine()!r}; run ringfence as that user"
-            )
-        libc.setfsgid(self._gid)
-        libc.setfsuid(self._uid)
-        if not self._is_in_force():
-            raise InfrastructureFault(
-                f"could not act as uid {self._uid}; run ringfence as that user instead of root"
-            )
-
-    def _is_in_force(self) -> bool:
-        """Neither call reports whether it did anything: a second call shows it."""
-        libc = _libc()
-        return bool(libc.setfsuid(_NOBODY) == self._uid and libc.setfsgid(_NOBODY) == self._gid)
+    # If this were cancelled, a directory would be left whose name is lost.
+    with anyio.CancelScope(shield=True):
+        path, lock = await actor.call(lambda: _make_scratch(actor.uid))
+    try:
+        yield path
+    finally:
+        os.close(lock)
+        await actor.clean_up(lambda: _remove(path))
 
 
-@functools.cache
-def identity(uid: int, gid: int) -> Identity:
-    """The one of a user: its threads serve all that act as it."""
-    return Identity(uid, gid)
+async def clear_scratch_directories() -> None:
+    """Remove what killed processes left: the caller's, for root those of every user."""
+    for actor in await anyio.to_thread.run_sync(_users_with_scratch):
+        await actor.call(functools.partial(_sweep, actor.uid))
 
 
-@functools.cache
-def _libc() -> ctypes.PyDLL:
-    # Calls that take less than a microsecond: letting go of the interpreter for one may cost milliseconds.
-    libc = ctypes.PyDLL(None, use_errno=True)
-    for name in ("setfsuid", "setfsgid"):
-        call = getattr(libc, name)
-        call.argtypes, call.restype = [ctypes.c_uint32], ctypes.c_uint32
-    return libc
+def _users_with_scratch() -> list[Actor]:
+    """The users, as whom the caller can act, that have a directory of scratch directories."""
+    found: list[Actor] = []
+    with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+        for entry in entries:
+            name = re.fullmatch(r"ringfence-([0-9]{1,10})", entry.name)
+            if name is None or os.geteuid() not in (0, int(name[1])):
+                continue
+            with suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                if status.st_uid == int(name[1]):
+                    found.append(Actor(status.st_uid, status.st_gid))
+    return found
+
+
+def _make_scratch(uid: int) -> tuple[Path, int]:
+    parent = _sweep(uid)
+    with _only_one(parent) if parent else nullcontext():
+        path = Path(tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=parent))
+        lock = os.open(path, _DIRECTORY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return path, lock
+
+
+def _sweep(uid: int) -> Path | None:
+    """Remove a user's scratch directories whose processes are dead: the kernel has released their locks.
+
+    Returns:
+        The directory that they lie in.
+    """
+    parent = _parent_of(uid)
+    if parent is not None:
+        with ExitStack() as locks, suppress(OSError):
+            with _only_one(parent):
+                dead = [path for path in parent.glob(f"{_SCRATCH_PREFIX}*") if _claim(path, locks)]
+            for path in dead:
+                _remove(path)
+    return parent
+
+
+def _parent_of(uid: int) -> Path | None:
+    """The user's directory of scratch directories, made if it is not there; None if something else has its name."""
+    parent = Path(tempfile.gettempdir(), f"ringfence-{uid}")
+    try:
+        with suppress(FileExistsError):
+            parent.mkdir(mode=0o700)
+        status = parent.lstat()
+    except OSError:
+        return None
+    is_private = (
+        stat.S_ISDIR(status.st_mode) and status.st_uid == uid and not stat.S_IMODE(status.st_mode) & 0o077
+    )
+    return parent if is_private else None
+
+
+@contextmanager
+def _only_one(parent: Path) -> Iterator[None]:
+    """Nobody makes a scratch directory, or looks for those that are left, at the same time."""
+    lock = os.open(parent, _DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _claim(path: Path, locks: ExitStack) -> bool:
+    """Lock a scratch directory until `locks` are released; whether nobody held it."""
+    with suppress(OSError):
+        lock = os.open(path, _DIRECTORY)
+        locks.callback(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # what stays is tried again by the next one
+        remove_tree(path)

@@ -20,8 +20,7 @@ from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.git.command import LARGE, Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git.layout import GitLayout, read_small
 from ringfence.sandbox.workspace.git.refs import Refs
-from ringfence.sandbox.workspace.run_as import Actor
-from ringfence.sandbox.workspace.scratch import scratch_directory
+from ringfence.sandbox.workspace.run_as import Actor, scratch_directory
 from ringfence.sandbox.workspace.snapshot.objects import quoted
 from ringfence.sandbox.workspace.tree import Tree
 

@@ -19,8 +19,7 @@ from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git.layout import INDEX_LIMIT, find_git, read_config, read_small
-from ringfence.sandbox.workspace.run_as import Actor
-from ringfence.sandbox.workspace.scratch import scratch_directory
+from ringfence.sandbox.workspace.run_as import Actor, scratch_directory
 from ringfence.sandbox.workspace.snapshot.stat_cache import Tracked
 from ringfence.sandbox.workspace.snapshot.walk import MAX_NAMES_BYTES
 

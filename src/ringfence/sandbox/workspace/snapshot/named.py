@@ -1,6 +1,5 @@
 """Checkpoints that the user takes by hand, by name: of the same kind, and in the same store, as those of runs."""
 
-import os
 import re
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,7 +14,7 @@ from ringfence.sandbox.workspace.lock import held
 from ringfence.sandbox.workspace.policy import check_reachable, check_workspace
 from ringfence.sandbox.workspace.protect.repositories import why_untrusted
 from ringfence.sandbox.workspace.restore import Restored, restore
-from ringfence.sandbox.workspace.run_as import Actor, owner_of
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot.diff import Diff, with_unkept
 from ringfence.sandbox.workspace.snapshot.store import NAMED, Snapshot, SnapshotStore
 
@@ -153,7 +152,7 @@ async def open_named_checkpoints(workspace: Path, state: Path) -> NamedCheckpoin
     workspace = await anyio.to_thread.run_sync(
         lambda: check_workspace(workspace, home=Path.home(), state=state)
     )
-    reader = owner_of(workspace) if os.geteuid() == 0 else Actor.current()
+    reader = Actor.for_files(workspace)
     await reader.call(lambda: check_reachable(workspace))
     unused = why_untrusted(workspace, state) or await reader.call(lambda: why_not_used(workspace))
     layout = None if unused else await reader.call(lambda: find_git(workspace))

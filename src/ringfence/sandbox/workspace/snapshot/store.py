@@ -23,8 +23,7 @@ from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git.command import LARGE, Git, GitBoundReached, write_clean_git_dir
 from ringfence.sandbox.workspace.protect.repositories import why_untrusted
-from ringfence.sandbox.workspace.run_as import Actor
-from ringfence.sandbox.workspace.scratch import scratch_directory
+from ringfence.sandbox.workspace.run_as import Actor, scratch_directory
 from ringfence.sandbox.workspace.snapshot.capture import Capture
 from ringfence.sandbox.workspace.snapshot.diff import (
     Diff,
