@@ -152,10 +152,13 @@ def test_undo_leaves_a_repository_that_came_later(product: Product) -> None:
 
 
 def test_undo_leaves_the_owner(product: Product) -> None:
-    """What `undo` writes belongs to the workspace's owner."""
-    product.shell("rm app.py")
+    """What `undo` writes, directories too, belongs to the workspace's owner."""
+    product.write("dir/file", "mine")
+    product.shell("rm -r dir")
     product.does("undo", "last")
-    assert (product.project / "app.py").stat().st_uid == product.project.stat().st_uid
+    owner = product.project.stat()
+    for path in (product.project / "dir", product.project / "dir/file"):
+        assert (path.stat().st_uid, path.stat().st_gid) == (owner.st_uid, owner.st_gid)
 
 
 def test_undo_leaves_other_changes(product: Product) -> None:
@@ -204,15 +207,18 @@ def test_ignore_rules_of_before_count(product: Product) -> None:
 
 
 def test_work_on_a_copy_is_applied(product: Product, fence: Fence) -> None:
-    """What was made on a copy comes into the workspace by `apply`, which the end of the command names."""
+    """What was made on a copy comes into the workspace by `apply`, which the end of the command names; and out again."""
     prepare(product)
+    before = contents(product.project)
     ended = product.shell(CHANGE, *fence, "--mode", "clone")
     assert "apply" in ended.err
-    assert "two" not in (product.project / "app.py").read_text()
+    assert contents(product.project) == before
     product.does("apply", "last")
     assert (product.project / "app.py").read_text() == "two\n"
     assert not (product.project / "gone.txt").exists()
     assert os.access(product.project / "tool", os.X_OK)
+    product.does("undo", "last")
+    assert contents(product.project) == before
 
 
 def test_nothing_was_changed(product: Product) -> None:

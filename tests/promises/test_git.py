@@ -219,14 +219,15 @@ def _sandboxes(product: Product) -> list[Event]:
 
 def test_author_is_the_users(product: Product) -> None:
     """A commit inside has the name and the address that the user's configuration gives."""
-    product.git("config", "user.name", "Ada Example")
+    product.git("config", "user.name", 'Ada "A" O\'Neil')
     product.git("config", "user.email", "ada@example.com")
     ended = product.shell("git commit -q --allow-empty -m x && git log -1 --format='%an %ae'")
-    assert ended.out.strip() == "Ada Example ada@example.com"
+    assert ended.out.strip() == 'Ada "A" O\'Neil ada@example.com'
 
 
 def test_nothing_secret_of_the_configuration_is_inside(product: Product) -> None:
-    """Remotes, credentials, includes and aliases of the user's configuration are not inside."""
+    """Remotes, credentials and aliases of the user's configuration are not inside; harmless settings are."""
+    product.git("config", "core.autocrlf", "input")
     product.git("config", "remote.origin.url", "https://user:s3cret-token@example.com/x.git")
     product.git("config", "alias.x", "!echo secret-alias")
     product.git("config", "credential.helper", "store --file=/secret-place")
@@ -234,6 +235,7 @@ def test_nothing_secret_of_the_configuration_is_inside(product: Product) -> None
     assert ended.code == 0
     assert "s3cret" not in ended.out
     assert "secret" not in ended.out
+    assert "core.autocrlf=input" in ended.out.splitlines()
 
 
 def test_hooks_of_the_user_stay(product: Product, fence: Fence) -> None:

@@ -14,12 +14,10 @@ from typing import Any
 import anyio
 import pytest
 
-from ringfence.errors import InfrastructureFault, SandboxDied, UsageError
+from ringfence.errors import InfrastructureFault, SandboxDied
 from ringfence.events import CommandEnded, JobEnded
 from ringfence.job.standing import remove_dead
-from ringfence.job.store import JobStore
-from ringfence.job.sweep import sweep
-from ringfence.journal import is_alive, read, run_dir, verify
+from ringfence.journal import read, run_dir
 from ringfence.sandbox.supervisor.client import attach, end_sandbox, read_living_state
 from ringfence.sandbox.supervisor.directory import SandboxDirectory, standing_directory, standing_root
 
@@ -83,23 +81,6 @@ async def test_a_supervisor_that_is_killed_leaves_no_process(standing: Standing)
         await use()
     await until(lambda: not inside_of(state.sandbox_id))
     assert not directory.is_alive()
-
-
-async def test_what_a_killed_supervisor_left_is_told_and_cleared(standing: Standing):
-    """Its record is closed as interrupted, its name is free again."""
-    directory = await standing()
-    state = read_living_state(directory)
-    assert state.run_id is not None
-    record = run_dir(state.run_id)
-    os.kill(state.pid, signal.SIGKILL)
-    await until(
-        lambda: not directory.is_alive() and not is_alive(record)
-    )  # the kernel frees locks one by one
-    assert [one.run_id for one in remove_dead()] == [state.run_id]
-    assert await sweep(JobStore()) == [state.run_id]
-    assert verify(run_dir(state.run_id)).status == "sealed"
-    assert not directory.path.exists()
-    assert (await standing()).is_alive()
 
 
 async def test_a_client_that_is_killed_takes_only_its_command_along(standing: Standing, workspace: Path):
@@ -221,30 +202,6 @@ async def test_two_state_directories_never_touch_each_other(
     async with attach(first) as sandbox:
         assert (await sandbox.run(["true"])).ok
     assert await end_sandbox(first)
-
-
-async def test_a_second_sandbox_on_the_same_workspace_is_refused(standing: Standing):
-    """As two runs are: what each did could not be told apart."""
-    await standing("one")
-    with pytest.raises(AssertionError, match="is working on"):
-        await standing("other")
-    assert not standing_directory("other").path.exists()
-
-
-async def test_a_name_that_is_taken_is_refused(standing: Standing):
-    """And the one that has it goes on."""
-    directory = await standing()
-    with pytest.raises(UsageError, match="already"):
-        await standing()
-    assert directory.is_alive()
-
-
-async def test_the_guest_keeps_its_time_to_live(standing: Standing):
-    """The record says that it was up; the next command tells it."""
-    directory = await standing(ttl_s=0.5)
-    await until(lambda: not directory.is_alive())
-    (gone,) = remove_dead()
-    assert "time to live" in gone.why
 
 
 async def test_a_state_directory_of_any_length_will_do(

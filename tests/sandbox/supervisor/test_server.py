@@ -17,7 +17,7 @@ from ringfence.process import run_process
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol.stream import DescriptorStream
 from ringfence.sandbox.supervisor.connection import END, FrameConnection
-from ringfence.sandbox.supervisor.copy import copy_in, copy_out
+from ringfence.sandbox.supervisor.copy import copy_out
 from ringfence.sandbox.supervisor.directory import SandboxDirectory
 from ringfence.sandbox.supervisor.server import ServiceEnd
 
@@ -265,22 +265,6 @@ async def test_a_client_that_reads_nothing_is_cut_off():
         with anyio.fail_after(5):
             await client.write_forever()
         await client.aclose()
-
-
-async def test_a_directory_goes_in_and_comes_out(short_dir: Path):
-    """The same files; what is there already is not merged into."""
-    source = short_dir / "tree"
-    (source / "inner").mkdir(parents=True)
-    (source / "inner" / "file").write_bytes(b"x" * 300_000)
-    async with served(short_dir) as service, service.attached() as sandbox:
-        await copy_in(sandbox, source, "/tmp")
-        await copy_in(sandbox, source, "/tmp/named")
-        copied = await copy_out(sandbox, "/tmp/named", short_dir / "back")
-        listed = await sandbox.run(["find", "/tmp/tree"])
-    assert listed.stdout.split() == ["/tmp/tree", "/tmp/tree/inner", "/tmp/tree/inner/file"]
-    assert (short_dir / "back" / "inner" / "file").read_bytes() == b"x" * 300_000
-    assert copied.files == 1
-    assert not left_over(short_dir)
 
 
 @pytest.mark.parametrize(

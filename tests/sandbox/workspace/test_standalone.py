@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.errors import PolicyRefused, SandboxDied, UsageError
+from ringfence.errors import SandboxDied, UsageError
 from ringfence.job.retention import abandoned_directories
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.protect.repositories import why_untrusted
@@ -52,20 +52,6 @@ async def test_a_commit_inside_is_not_the_users(theirs: Path, git: Git) -> None:
         assert made.ok, made.stderr
     assert (git(theirs, "for-each-ref"), git(theirs, "rev-parse", "HEAD")) == before
     assert (theirs / "new").exists()
-
-
-async def test_a_second_writer_is_refused(theirs: Path) -> None:
-    """Two sandboxes never write to one workspace at once; one that only reads may come beside."""
-    spec = SandboxSpec(backend="bubblewrap", workspace=theirs)
-    async with Sandbox.open(spec):
-        with pytest.raises(PolicyRefused, match="working on") as refused:
-            async with Sandbox.open(spec):
-                pass
-        async with Sandbox.open(spec.model_copy(update={"mode": "read_only"})) as reader:
-            assert (await reader.run(["true"])).ok
-    assert refused.value.rule == "workspace-busy"
-    async with Sandbox.open(spec) as again:
-        assert (await again.run(["true"])).ok
 
 
 async def test_a_repository_made_inside_is_not_used_later(theirs: Path, state: Path) -> None:

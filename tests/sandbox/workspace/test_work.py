@@ -18,15 +18,11 @@ from ringfence.sandbox.workspace.lock import held
 from ringfence.sandbox.workspace.record import (
     WorkRecord,
     apply_run,
-    diff_run,
     load_record,
-    open_store,
-    patch_run,
     save_record,
     undo_run,
 )
-from ringfence.sandbox.workspace.restore import WorkspaceConflict
-from ringfence.sandbox.workspace.run import RunWorkspace, close
+from ringfence.sandbox.workspace.run import RunWorkspace
 
 # ruff: noqa: ASYNC220, ASYNC240 - tests prepare their files with plain blocking calls
 pytestmark = pytest.mark.anyio
@@ -46,32 +42,6 @@ def work(prepared: RunWorkspace) -> None:
     (source / "sub" / "b.txt").unlink()
 
 
-async def test_clone_is_applied_and_undone(repository: Path, state: Path):
-    """A clone's changes stay out of the workspace until applied, and can be taken back and applied again."""
-    prepared = await start(repository, state, "clone")
-    work(prepared)
-    done = await prepared.deliver(None)
-    assert (repository / "a.txt").read_text() == "one\n"
-    for _ in range(2):
-        await apply_run(done.record, state)
-        assert (repository / "a.txt").read_text() == "agent\n"
-        assert not (repository / "sub").exists()
-        await undo_run(done.record, state)
-        assert (repository / "sub" / "b.txt").read_text() == "two\n"
-        assert not (repository / "new").exists()
-
-
-async def test_apply_over_the_users_changes_is_a_conflict(repository: Path, state: Path):
-    """A file that the user changed meanwhile stops an apply before anything is written."""
-    prepared = await start(repository, state, "clone")
-    work(prepared)
-    done = await prepared.deliver(None)
-    (repository / "a.txt").write_text("user\n")
-    with pytest.raises(WorkspaceConflict, match=r"'a\.txt'"):
-        await apply_run(done.record, state)
-    assert not (repository / "new").exists()
-
-
 async def test_apply_where_one_may_not_write(repository: Path, state: Path):
     """On somebody else's workspace an apply says so and names the way out, and the run is not taken for applied."""
     prepared = await start(repository, state, "clone")
@@ -86,74 +56,11 @@ async def test_apply_where_one_may_not_write(repository: Path, state: Path):
         await undo_run(record, state)
 
 
-async def test_undo_of_an_unapplied_clone(repository: Path, state: Path):
-    """There is nothing to undo, and it says so."""
-    prepared = await start(repository, state, "clone")
-    work(prepared)
-    with pytest.raises(RingfenceError, match="nothing to undo"):
-        await undo_run((await prepared.deliver(None)).record, state)
-
-
-async def test_clone_has_uncommitted_and_untracked_but_not_ignored_files(repository: Path, state: Path):
-    """A clone is the workspace as it is now, without what git ignores, with nothing shared."""
-    (repository / "a.txt").write_text("uncommitted\n")
-    (repository / "untracked").touch()
-    (repository / ".gitignore").write_text("ignored\n")
-    (repository / "ignored").touch()
-    source = (await start(repository, state, "clone")).placement.workspace_source
-    assert source is not None
-    assert (source / "a.txt").read_text() == "uncommitted\n"
-    assert sorted(path.name for path in source.iterdir()) == [
-        ".git",
-        ".gitignore",
-        "a.txt",
-        "run.sh",
-        "sub",
-        "untracked",
-    ]
-    assert all(path.stat().st_nlink == 1 for path in source.rglob("*") if path.is_file())
-
-
-@pytest.mark.slow
-async def test_interrupted_run(repository: Path, state: Path, own):
-    """A run that never ended says so; once closed it can be shown and undone."""
-    if os.geteuid() == 0:
-        own(repository)
-    prepared = await start(repository, state)
-    work(prepared)
-    run_dir = state / "runs" / "run-1"
-    with pytest.raises(RecordError, match="interrupted"):
-        await diff_run(load_record(run_dir), open_store(load_record(run_dir), state))
-    record, _ = await close(load_record(run_dir), run_dir, state)
-    assert len((await diff_run(record, open_store(record, state))).files) == 3
-    await undo_run(load_record(run_dir), state)
-    assert (repository / "a.txt").read_text() == "one\n"
-
-
-async def test_root_never_lends_its_uid(repository: Path, state: Path):
-    """Whoever owns the workspace, the placement is somebody who is not root."""
-    prepared = await start(repository, state)
-    assert prepared.placement.uid != 0
-    assert prepared.placement.gid != 0
-    assert prepared.record.mode == ("clone" if os.geteuid() == 0 else "bind")
-
-
 async def test_refused_workspace_leaves_nothing(state: Path):
     """A refusal comes before anything is made."""
     with pytest.raises(PolicyRefused):
         await start(Path("/"), state)
     assert not state.exists()
-
-
-async def test_patch_of_a_run(repository: Path, state: Path, git, tmp_path: Path):
-    """The patch of a run applies to the workspace it began with."""
-    prepared = await start(repository, state, "clone")
-    work(prepared)
-    done = await prepared.deliver(None)
-    assert await patch_run(done.record, open_store(done.record, state)) == done.patch
-    (tmp_path / "p").write_bytes(done.patch)
-    git(repository, "apply", str(tmp_path / "p"))
-    assert (repository / "a.txt").read_text() == "agent\n"
 
 
 @given(text=st.text(st.characters(exclude_categories=())))
@@ -171,12 +78,6 @@ def test_damaged_record(content: bytes, tmp_path: Path):
     (tmp_path / "work.json").write_bytes(content)
     with pytest.raises(RecordError, match=tmp_path.name):
         load_record(tmp_path)
-
-
-def test_record_is_plain_json(tmp_path: Path):
-    """The record can be read by anything that reads JSON."""
-    save_record(tmp_path, WorkRecord(run="r", workspace="/w", mode="bind", uid=1, gid=1, before="x"))
-    assert msgspec.json.decode((tmp_path / "work.json").read_bytes())["workspace"] == "/w"
 
 
 @pytest.mark.parametrize("act", [apply_run, undo_run])
