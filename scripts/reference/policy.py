@@ -4,7 +4,7 @@ import errno
 
 from reference.markdown import code, table
 from ringfence.egress.engine.routes import ROUTES
-from ringfence.sandbox.bubblewrap.mounts import SYSTEM
+from ringfence.sandbox.bubblewrap.view import SYSTEM
 from ringfence.sandbox.policy import RULES as SPEC_RULES
 from ringfence.sandbox.seccomp.rules import RULES as CALL_RULES
 from ringfence.sandbox.workspace.policy import REFUSALS, RESERVED_ID, choose_user_and_mode

@@ -1,9 +1,11 @@
 """A fence that is a host process with the guest at its pipes."""
 
 import os
+import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Self
 
 import anyio
 from anyio.abc import ByteStream, Process
@@ -26,8 +28,9 @@ class ProcessFence(Fence):
     called: str
     leave_s: float
     release: Callable[[], Awaitable[object]] | None
+    stderr: str = ""
+    """The end of what the process, or the guest's interpreter, has written there and was read."""
     _is_killed: bool = False
-    _stderr: str = ""
 
     @classmethod
     async def start(
@@ -37,9 +40,10 @@ class ProcessFence(Fence):
         *,
         called: str,
         env: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
         leave_s: float = 0.0,
         release: Callable[[], Awaitable[object]] | None = None,
-    ) -> "ProcessFence":
+    ) -> Self:
         """Start the process.
 
         Args:
@@ -47,6 +51,7 @@ class ProcessFence(Fence):
             facts: Of the fence.
             called: What messages call the process.
             env: Its whole environment; None inherits ours.
+            pass_fds: Descriptors it inherits, besides the guest's.
             leave_s: How long it may take to end by itself, once its stdin has ended, before it is killed.
             release: Called once by `kill`, when the process is dead.
 
@@ -57,7 +62,9 @@ class ProcessFence(Fence):
         stderr_fd, stderr = os.pipe()
         os.set_blocking(stderr_fd, False)
         try:
-            process = await start_process(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=env)
+            process = await start_process(
+                argv, stdin=stdin, stdout=stdout, stderr=stderr, env=env, pass_fds=pass_fds
+            )
         except BaseException:
             os.close(stderr_fd)
             await stream.aclose()
@@ -71,15 +78,17 @@ class ProcessFence(Fence):
         """Wait until the process ends."""
         await self.process.wait()
         if self._is_killed:
-            return EndReason("killed", "it was closed", self._stderr)
+            return EndReason("killed", "it was closed", self.stderr)
         self._read_stderr()
-        return EndReason("exited", f"{self.called} ended with code {self.process.returncode}", self._stderr)
+        code = self.process.returncode or 0
+        if code < 0:
+            return EndReason("killed", f"killed from outside by {signal.Signals(-code).name}", self.stderr)
+        return EndReason("exited", f"{self.called} ended with code {code}", self.stderr)
 
     def _read_stderr(self) -> None:
-        """Keep the end of what the process, or the guest's interpreter, wrote there."""
-        with suppress(OSError):
-            text = self._stderr + os.read(self.stderr_fd, _STDERR_BYTES).decode("utf-8", "replace")
-            self._stderr = text.strip()[-_STDERR_BYTES:]
+        with suppress(BlockingIOError):
+            text = self.stderr + os.read(self.stderr_fd, _STDERR_BYTES).decode("utf-8", "replace")
+            self.stderr = text.strip()[-_STDERR_BYTES:]
 
     async def kill(self) -> str | None:
         """End stdin, upon which the guest kills what it started and ends; kill a process that does not end in time."""

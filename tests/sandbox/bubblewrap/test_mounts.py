@@ -13,8 +13,8 @@ import pytest
 from ringfence.errors import SandboxStartFailed
 from ringfence.sandbox import Mount, Placement, SandboxSpec
 from ringfence.sandbox.base import BindMount, Launch
-from ringfence.sandbox.bubblewrap.mounts import Arguments, add_mounts
 from ringfence.sandbox.bubblewrap.stage import Staging
+from ringfence.sandbox.bubblewrap.view import Arguments, add_mounts
 
 
 @pytest.fixture(params=[False, True], ids=["user", "root"])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.sandbox.bubblewrap.mounts import find_toolchains
+from ringfence.sandbox.bubblewrap.view import find_toolchains
 
 
 @pytest.fixture

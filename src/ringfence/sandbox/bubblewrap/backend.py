@@ -4,18 +4,18 @@ import os
 import platform
 import signal
 import sys
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
-from anyio.abc import ByteStream, Process
 
 from ringfence.errors import PolicyRefused, SandboxStartFailed
-from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Traits, Usage
+from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Placement, Traits, Usage
 from ringfence.sandbox.bubblewrap.bwrap import Bwrap, explain, find_bwrap
 from ringfence.sandbox.bubblewrap.limits import Limits, find_plan, lacking_limits, plan_limits
-from ringfence.sandbox.bubblewrap.mounts import (
+from ringfence.sandbox.bubblewrap.stage import Staging
+from ringfence.sandbox.bubblewrap.view import (
     HOME,
     Arguments,
     Toolchains,
@@ -23,8 +23,8 @@ from ringfence.sandbox.bubblewrap.mounts import (
     find_toolchains,
     memory_file,
 )
-from ringfence.sandbox.bubblewrap.start import LAST_WORDS, Start, read_words, remove_group, starting
 from ringfence.sandbox.cgroup import Cgroup, remove_leftovers
+from ringfence.sandbox.process_fence import ProcessFence
 from ringfence.sandbox.protocol.loader import guest_arguments
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
@@ -54,10 +54,10 @@ class BubblewrapBackend(Backend):
             raise SandboxStartFailed(
                 f"sandbox backend 'bubblewrap' cannot be used: {await self.unavailable()}"
             )
-        async with starting() as start:
-            if os.getuid() == 0:
-                await start.stage(_interpreter()[0])
-            return await _go_on(start, bwrap, launch)
+        if launch.placement.uid == 0 or launch.placement.gid == 0:
+            raise PolicyRefused("a sandbox never runs as uid or gid 0", rule="no-root")
+        with closing(Arguments(Staging() if os.getuid() == 0 else None)) as arguments:
+            return await _start(bwrap, launch, arguments)
 
     async def remove_leftovers(self, sandbox_ids: frozenset[str], *, dry_run: bool = False) -> list[str]:
         """Remove the control groups of these sandboxes, and every one that was being made; all else died by itself."""
@@ -67,80 +67,104 @@ class BubblewrapBackend(Backend):
         return removed + await anyio.to_thread.run_sync(end_orphans)
 
 
-async def _go_on(start: Start, bwrap: Bwrap, launch: Launch) -> "BubblewrapFence":
-    if launch.placement.uid == 0 or launch.placement.gid == 0:
-        raise PolicyRefused("a sandbox never runs as uid or gid 0", rule="no-root")
-    limits = await plan_limits(launch)
-    interpreter, extra = _interpreter()
-    toolchains = find_toolchains(
-        Path.home(),
-        os.environ.get("PATH", ""),
-        hide=launch.spec.hide_toolchains,
-        extra=extra,
-        workspace=launch.placement.workspace,
+_CALLED = "its first process"
+
+
+async def _start(bwrap: Bwrap, launch: Launch, arguments: Arguments) -> "BubblewrapFence":
+    interpreter, shown_for_it = _interpreter()
+    staging, fence = arguments.staging, None
+    try:
+        if staging is not None:
+            # It starts while the rest is prepared, and waits for its orders.
+            program, wire = staging.program(interpreter)
+            fence = await BubblewrapFence.start(program, Facts(), called=_CALLED, env={}, pass_fds=(wire,))
+        limits = await plan_limits(launch)
+        toolchains = find_toolchains(
+            Path.home(),
+            os.environ.get("PATH", ""),
+            hide=launch.spec.hide_toolchains,
+            extra=shown_for_it,
+            workspace=launch.placement.workspace,
+        )
+        _add_isolation(arguments, launch)
+        add_mounts(arguments, launch, toolchains.roots)
+        command = ["--args", str(arguments.open_pipe()), "--", interpreter, *launch.argv]
+        if fence is None:
+            fence = await BubblewrapFence.start(
+                [*limits.prefix, str(bwrap.path), *command],
+                Facts(),
+                called=_CALLED,
+                env=limits.environment,
+                pass_fds=arguments.descriptors,
+            )
+        fence.facts = _facts(launch, limits, toolchains)
+        fence.group = limits.make()
+        # bwrap waits for its arguments: until they come it has not forked, and no process escapes its limits.
+        if staging is not None:
+            await _stage(staging, bwrap, command, launch.placement, fence.group)
+        elif fence.group is not None:
+            fence.group.add(fence.process.pid)
+        else:
+            fence.group = await limits.find(fence.process.pid)
+        await anyio.to_thread.run_sync(arguments.send)
+    except BaseException as exc:
+        if fence is not None:
+            with anyio.CancelScope(shield=True):
+                await fence.kill()
+            if fence.stderr and isinstance(exc, SandboxStartFailed):
+                # It was gone before it could be put under its limits; why is in its own words.
+                raise SandboxStartFailed(f"the sandbox did not start: {explain(fence.stderr)}") from exc
+        raise
+    return fence
+
+
+async def _stage(
+    staging: Staging, bwrap: Bwrap, command: list[str], placement: Placement, group: Cgroup | None
+) -> None:
+    """Have the program that stages go into the group and become bwrap."""
+    environment = {}
+    if bwrap.library_dir is not None:
+        environment["LD_LIBRARY_PATH"] = str(staging.add(bwrap.library_dir))
+    await staging.go_on(
+        [str(staging.add(bwrap.path)), *command],
+        environment,
+        uid=placement.uid,
+        gid=placement.gid,
+        entrances=() if group is None else group.entrances(),
     )
-    _add_isolation(start.arguments, launch)
-    add_mounts(start.arguments, launch, toolchains.roots)
-    process = await start.run(bwrap, (interpreter, *launch.argv), launch.placement, limits)
-    return BubblewrapFence(
-        process, start.stream, start.stderr_fd, _facts(launch, limits, toolchains), start.group
-    )
 
 
-class BubblewrapFence(Fence):
-    """A running bwrap with the guest in it."""
+@dataclass(eq=False)
+class BubblewrapFence(ProcessFence):
+    """A running bwrap with the guest in it; the PID namespace goes with its first process."""
 
-    def __init__(
-        self, process: Process, stream: ByteStream, stderr_fd: int, facts: Facts, group: Cgroup | None
-    ) -> None:
-        self.facts = facts
-        self.stream = stream
-        self._stderr_fd = stderr_fd
-        self._process = process
-        self._group = group
-        self._is_killed = False
-        self._last_usage = Usage()
-        self._stderr = b""
-        """The end of what bwrap or the guest's interpreter wrote there."""
+    group: Cgroup | None = None
+    _last_usage: Usage = field(default_factory=Usage)
 
     async def wait(self) -> EndReason:
         """Wait until bwrap is gone."""
-        await self._process.wait()
-        if not self._is_killed:
-            self._read_stderr()
-        stderr = explain(self._stderr.decode("utf-8", "replace"))
-        code = self._process.returncode or 0
-        if self._is_killed:
-            return EndReason("killed", "it was closed", stderr)
-        if code < 0:
-            return EndReason("killed", f"killed from outside by {signal.Signals(-code).name}", stderr)
-        return EndReason("exited", f"its first process ended with code {code}", stderr)
-
-    def _read_stderr(self) -> None:
-        self._stderr = (self._stderr + read_words(self._stderr_fd))[-LAST_WORDS:]
+        end = await super().wait()
+        return replace(end, stderr=explain(end.stderr))
 
     async def usage(self) -> Usage:
-        """By the cgroup's account."""
-        if self._group is not None and not self._is_killed:
-            self._last_usage = self._group.usage()
+        """By the cgroup's account; what it was at the end, when everything is dead."""
+        if self.group is not None:
+            self._last_usage = self.group.usage()
         return self._last_usage
 
     async def kill(self) -> str | None:
-        """Kill bwrap; the PID namespace goes with its first process."""
-        if self._is_killed:
-            return None
-        if self._group is not None:
-            self._last_usage = self._group.usage()
-        self._read_stderr()
-        self._is_killed = True
-        with suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
-        os.close(self._stderr_fd)
-        await self.stream.aclose()
-        if self._group is not None:
-            await anyio.to_thread.run_sync(remove_group, self._group)
+        """Kill bwrap, and what is in its control group, which is removed."""
+        await self.usage()
+        await super().kill()
+        group, self.group = self.group, None
+        if group is not None:
+            await anyio.to_thread.run_sync(_remove_group, group)
         return None
+
+
+def _remove_group(group: Cgroup) -> None:
+    group.kill()
+    group.remove()
 
 
 def _add_isolation(arguments: Arguments, launch: Launch) -> None:

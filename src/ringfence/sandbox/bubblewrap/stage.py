@@ -25,8 +25,6 @@ DIRECTORY = "/mnt"
 """Covered by an empty file system in that namespace only; every Debian and Red Hat has it."""
 _FIRST_PASSED = 256
 """Number of the first descriptor passed to bwrap. Those that come over the socket get the lowest free ones."""
-_AT_ONCE = 64 * 1024
-"""Bytes that a fresh socket takes without waiting; its buffer is three times that by default."""
 
 # What is imported is what is built in: `os` alone would take a tenth of opening a sandbox.
 _PROGRAM = """
@@ -158,11 +156,7 @@ class Staging:
             "env": env,
         }
         self._program_end.close()
-        data = marshal.dumps(words, 2)
-        if len(data) <= _AT_ONCE:
-            self._send(data)
-        else:
-            await anyio.to_thread.run_sync(self._send, data)
+        await anyio.to_thread.run_sync(self._send, marshal.dumps(words, 2))
 
     def _send(self, data: bytes) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # it is gone; its last words say why
