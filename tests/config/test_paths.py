@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.config.paths import state_dir
-from ringfence.errors import PolicyRefused
+from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.errors import InfrastructureFault, PolicyRefused
 
 
 def test_a_state_directory_that_everybody_writes_is_refused(
@@ -46,3 +46,16 @@ def test_a_state_directory_behind_a_link_of_another_user_is_refused(
     os.chown(tmp_path / "link", 1500, 1500, follow_symlinks=False)
     with pytest.raises(PolicyRefused, match="link of another user"):
         state_dir()
+
+
+@pytest.mark.parametrize(("place", "advice"), [("state", "RINGFENCE_STATE_DIR"), ("other", "check the path")])
+def test_a_directory_that_cannot_be_made_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, advice: str
+) -> None:
+    """With the reason and the next step, which for the state directory is its variable."""
+    (tmp_path / "state").touch()
+    (tmp_path / "other").touch()
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "state"))
+    wanted = tmp_path / place / "inner"
+    with pytest.raises(InfrastructureFault, match=rf"directory {str(wanted)!r}: Not a directory; .*{advice}"):
+        make_private_dir(wanted)

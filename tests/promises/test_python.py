@@ -98,14 +98,14 @@ def test_nothing_outlives_the_context(found: dict[str, Any]) -> None:
     assert not processes_with(b"sleep\x004251")
 
 
-def fails(product: Product, spec: str) -> Ended:
+def fails(product: Product, spec: str, **variables: Any) -> Ended:
     """Open a sandbox of a spec that is refused, and print the error."""
     code = (
         f"{HEAD}from ringfence.errors import RingfenceError\n"
         f"async def main():\n    async with Sandbox.open({spec}) as sandbox:\n        print('opened')\n"
         "try:\n    asyncio.run(main())\nexcept RingfenceError as error:\n    print(type(error).__name__, error)\n"
     )
-    return product.python(code, "Sandbox", "SandboxSpec", "Mount")
+    return product.python(code, "Sandbox", "SandboxSpec", "Mount", **variables)
 
 
 SPECS = {
@@ -136,6 +136,31 @@ def test_specs_that_are_refused(shared: Product, case: str) -> None:
     assert ended.code == 0, ended
     (line,) = ended.out.splitlines()
     assert line.split()[0] == error
+
+
+@pytest.mark.parametrize("mode", ["bind", "clone", "read_only"])
+def test_a_state_directory_that_cannot_be_had(shared: Product, mode: str) -> None:
+    """The error of a sandbox is ours, and names the directory and what to set."""
+    ended = fails(
+        shared, f"SandboxSpec(workspace=Path.cwd(), mode={mode!r})", RINGFENCE_STATE_DIR="/proc/none"
+    )
+    assert ended.out.startswith("InfrastructureFault could not make the directory '/proc/none/"), ended
+    assert "RINGFENCE_STATE_DIR" in ended.out
+
+
+def test_a_run_without_a_state_directory(product: Product) -> None:
+    """The error of a run is ours, too."""
+    model = product.script(says("Done."))
+    code = (
+        f"{HEAD}from ringfence.errors import InfrastructureFault\n"
+        "try:\n"
+        f"    asyncio.run(run_task(AgentRequest('Do it.', {model!r}), '.'))\n"
+        "except InfrastructureFault as exc:\n"
+        "    print(exc)\n"
+    )
+    ended = product.python(code, "AgentRequest", "run_task", RINGFENCE_STATE_DIR="/proc/none")
+    assert "'/proc/none" in ended.out, ended
+    assert "RINGFENCE_STATE_DIR" in ended.out
 
 
 def test_read_only(shared: Product) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ringfence.cli.clash import in_the_way
 from ringfence.config.paths import make_private_dir, state_dir
-from ringfence.errors import ExitCode, PolicyRefused, RingfenceError, is_full, next_step
+from ringfence.errors import ExitCode, InfrastructureFault, PolicyRefused, RingfenceError, is_full, next_step
 from ringfence.escape import visible
 from ringfence.job.crash import write_trace
 from ringfence.job.outcome import root_cause
@@ -41,6 +41,6 @@ def _keep(error: BaseException, redactor: Redactor) -> str:
     try:
         file: Path = make_private_dir(state_dir() / "crashes") / name
         write_trace(error, file, redactor)
-    except OSError as exc:
-        return f"its details could not be kept ({exc.strerror})"
+    except (OSError, InfrastructureFault) as exc:
+        return f"its details could not be kept ({exc})"
     return f"please report it with {str(file)!r}"

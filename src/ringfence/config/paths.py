@@ -70,11 +70,21 @@ def user_config_file() -> Path:
 
 
 def make_private_dir(path: Path) -> Path:
-    """Create `path` (and parents) readable by its owner only; return it."""
-    # mkdir(parents=True) would give the parents the umask's mode.
-    for directory in (*reversed(path.parents), path):
-        if not directory.exists():
-            directory.mkdir(mode=0o700, exist_ok=True)
+    """Create `path` (and parents) readable by its owner only; return it.
+
+    Raises:
+        InfrastructureFault: It cannot be created.
+    """
+    try:
+        # mkdir(parents=True) would give the parents the umask's mode.
+        for directory in (*reversed(path.parents), path):
+            if not directory.exists():
+                directory.mkdir(mode=0o700, exist_ok=True)
+    except OSError as exc:
+        is_state = path.is_relative_to(state_dir())
+        raise InfrastructureFault(
+            f"could not make the directory {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=is_state)}"
+        ) from exc
     return path
 
 

@@ -106,6 +106,6 @@ def _known() -> dict[str, str]:
 def _remember(versions: dict[str, str]) -> None:
     """For the next time; where it cannot be written it is asked again."""
     newest = dict(list(versions.items())[-_REMEMBERED:])
-    with suppress(OSError):
+    with suppress(OSError, InfrastructureFault):
         make_private_dir(state_dir())
         replace_file(_file(), json.dumps(newest).encode())

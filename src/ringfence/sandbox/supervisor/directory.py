@@ -125,10 +125,7 @@ class SandboxDirectory:
             InfrastructureFault: It cannot be created.
         """
         folder = self.path.parent
-        try:
-            make_private_dir(folder)
-        except OSError as exc:
-            raise _fault("make", folder, exc) from exc
+        make_private_dir(folder)
         with _locked(folder / ".lock"):  # one process at a time looks for a free name and takes it
             if self.path.is_dir():
                 if self.is_alive():

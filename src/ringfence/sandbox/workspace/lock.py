@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ringfence.config.paths import make_private_dir
-from ringfence.errors import InfrastructureFault, PolicyRefused
+from ringfence.errors import InfrastructureFault, PolicyRefused, next_step
 from ringfence.flock import try_lock
 
 BUSY = "workspace-busy"
@@ -119,4 +119,6 @@ def _open(path: Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as exc:
-        raise InfrastructureFault(f"could not open {str(path)!r}: {exc.strerror}") from exc
+        raise InfrastructureFault(
+            f"could not open {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+        ) from exc

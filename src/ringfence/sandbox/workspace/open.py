@@ -15,6 +15,7 @@ import anyio
 import anyio.to_thread
 
 from ringfence.config.paths import make_private_dir
+from ringfence.errors import InfrastructureFault, next_step
 from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 from ringfence.removal import remove_tree
@@ -165,8 +166,18 @@ def _locked(path: Path, mode: WorkspaceMode, holder: str | None, state: Path) ->
 
 @asynccontextmanager
 async def temporary_directory(state: Path, prefix: str) -> AsyncIterator[Path]:
-    """A directory of the caller's own in the state directory, which goes at the end; locked as long as we live."""
-    directory = Path(tempfile.mkdtemp(prefix=prefix, dir=make_private_dir(state / "tmp")))
+    """A directory of the caller's own in the state directory, which goes at the end; locked as long as we live.
+
+    Raises:
+        InfrastructureFault: It cannot be made.
+    """
+    folder = make_private_dir(state / "tmp")
+    try:
+        directory = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not make a directory in {str(folder)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+        ) from exc
     lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try_lock(lock, fcntl.LOCK_EX, what=repr(str(directory)))
