@@ -14,7 +14,7 @@ from ringfence.errors import RingfenceError, SandboxStartFailed, UsageError
 from ringfence.sandbox.base import Facts, Fence, Launch, Placement, Usage
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol import files
-from ringfence.sandbox.protocol.command import WINDOW, Refusals, SandboxProcess, check_size
+from ringfence.sandbox.protocol.command import Refusals, SandboxProcess, check_size
 from ringfence.sandbox.protocol.connection import (
     Connection,
     Listener,
@@ -24,7 +24,7 @@ from ringfence.sandbox.protocol.connection import (
     dial,
     listening,
 )
-from ringfence.sandbox.protocol.records import Failure, errno_name
+from ringfence.sandbox.protocol.records import Failure
 from ringfence.sandbox.protocol.session import GuestSession, Peer
 from ringfence.sandbox.result import CommandOutput, ExecResult, OnOutput
 
@@ -344,13 +344,14 @@ class Sandbox:
                 channel.post(frames.KILL)
 
         with self.refusals.watched() as refused:
-            channel = self._session.open(argv, cwd, env, timeout_s, window=_GATHER_WINDOW, sink=gather)
+            channel = self._session.open(argv, cwd, env, timeout_s, window=_GATHER_WINDOW)
+            channel.sink = gather
             end = await self._session.finish(channel, stdin, timeout_s)
         if isinstance(end, Failure):
             if end.stage == "cwd":
                 where = cwd or self.workspace
                 raise UsageError(f"working directory {where!r} cannot be entered inside: {end.message}")
-            return ExecResult.not_started(tuple(argv), end.message, is_absent=errno_name(end) == "ENOENT")
+            return ExecResult.not_started(tuple(argv), end.message, is_absent=end.errno_name == "ENOENT")
         return ExecResult(
             argv=tuple(argv),
             stdout_bytes=output.stdout.value(),
@@ -358,7 +359,7 @@ class Sandbox:
             stdout_total=output.stdout.total,
             stderr_total=output.stderr.total,
             exit_code=end.exit_code,
-            signal=end.signal,
+            signal=end.signal or None,
             duration_s=end.duration_s,
             ended_by="output" if output.is_flood else await self._session.find_cause(end),
             refused=tuple(refused),
@@ -385,14 +386,12 @@ class Sandbox:
         """
         if tty is not None:
             check_size(*tty)
-        process = SandboxProcess(tuple(argv), has_tty=tty is not None, find_cause=self._session.find_cause)
         size = [("rows", tty[0]), ("cols", tty[1])] if tty else []
-        channel = self._session.open(
-            argv, cwd, env, timeout_s, window=WINDOW, sink=process.on_output, extra=size
-        )
-        process.attach(channel)
+        channel = self._session.open(argv, cwd, env, timeout_s, extra=size)
         try:
-            yield process
+            yield SandboxProcess(
+                tuple(argv), channel, has_tty=tty is not None, find_cause=self._session.find_cause
+            )
         finally:
             await self._session.abandon(channel)
 
@@ -489,7 +488,7 @@ class Sandbox:
             await self._session.ping()
             return
         self._session.abort(f"has not answered for {timeout_s:g} s")
-        raise await self._session.death()
+        raise await self._session.link.death()
 
     async def stats(self) -> Usage:
         """What everything inside uses together: by the kernel's account, else by the guest's."""

@@ -171,7 +171,7 @@ async def test_nobody_answers_a_call(guest: PipeFence) -> None:
             await sandbox.connect(80, timeout_s=0.05)
         several(guest, (frames.CONNECTED, 1, b""), (CLOSE, 1, b""))
         with anyio.fail_after(PATIENCE_S):
-            while sandbox._session.link._channels:
+            while sandbox._session.link.channels:
                 await anyio.lowlevel.checkpoint()
     assert info.value.errno_name == "ETIMEDOUT"
 

@@ -50,3 +50,21 @@ def test_header(length: int, channel: int, kind: int) -> None:
     assert frames.HEADER.pack(length, channel, kind) == struct.pack(">I", length) + struct.pack(
         ">I", channel
     ) + bytes([kind])
+
+
+@given(data=st.data(), payloads=st.lists(st.binary(max_size=50)))
+def test_any_pieces(data: st.DataObject, payloads: list[bytes]) -> None:
+    """However a stream is cut, its frames come whole and in order, and the beginning of the next is kept."""
+    stream = b"".join(frames.encode_frame(7, number, payload) for number, payload in enumerate(payloads))
+    reader, found = frames.FrameReader(50), []
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        found += reader.feed(stream[:size])
+        stream = stream[size:]
+    assert found == [(7, number, payload) for number, payload in enumerate(payloads)]
+
+
+def test_too_long() -> None:
+    """A frame that announces more than may be is refused before its payload has come."""
+    with pytest.raises(frames.FrameError, match="51 bytes"):
+        list(frames.FrameReader(50).feed(frames.HEADER.pack(51, 1, 7)))

@@ -19,7 +19,8 @@ import _struct as struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable, Iterator
+    from typing import Union
 
 VERSION = "1"
 HEADER = struct.Struct(">IIB")
@@ -71,6 +72,55 @@ SIZE = struct.Struct(">II")
 _MAX_FIELDS = 100_000
 
 
+class FrameError(ValueError):
+    """The bytes are not a frame, or not a record."""
+
+
+class FrameReader:
+    """Splits the bytes of a stream into frames, however the stream cuts them.
+
+    Args:
+        max_payload: A frame that announces more bytes than this is refused before they are read.
+    """
+
+    def __init__(self, max_payload: int) -> None:
+        self._max_payload = max_payload
+        self._rest = bytearray()
+        """The beginning of a frame."""
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        """Kind, channel and payload of each frame that the next bytes complete.
+
+        Raises:
+            FrameError: A frame is too long.
+        """
+        if not self._rest:
+            end = yield from self._split(data)
+            self._rest += data[end:]
+            return
+        self._rest += data
+        with memoryview(self._rest) as view:
+            end = yield from self._split(view)
+        del self._rest[:end]
+
+    def _split(self, data: Union[bytes, memoryview]) -> Generator[tuple[int, int, bytes], None, int]:
+        position, end = 0, len(data)
+        while end - position >= HEADER.size:
+            length, channel, kind = HEADER.unpack_from(data, position)
+            if length > self._max_payload:
+                raise FrameError("announced a frame of %d bytes" % length)
+            if end - position - HEADER.size < length:
+                break
+            position += HEADER.size + length
+            yield kind, channel, bytes(data[position - length : position])
+        return position
+
+
+def encode_frame(kind: int, channel: int = 0, payload: bytes = b"") -> bytes:
+    """Encode a frame."""
+    return HEADER.pack(len(payload), channel, kind) + payload
+
+
 def encode_record(pairs: Iterable[tuple[str, object]]) -> bytes:
     """Encode pairs of key and value."""
     parts = []
@@ -86,19 +136,19 @@ def decode_record(payload: bytes) -> list[tuple[str, str]]:
     """Decode the pairs of key and value in `payload`.
 
     Raises:
-        ValueError: It is not a record.
+        FrameError: It is not a record.
     """
     texts: list[str] = []
     position = 0
     while position < len(payload):
         end = position + 4
         if end > len(payload) or len(texts) > _MAX_FIELDS:
-            raise ValueError("record is cut short or has too many fields")
+            raise FrameError("record is cut short or has too many fields")
         (length,) = U32.unpack_from(payload, position)
         position = end + length
         if position > len(payload):
-            raise ValueError("record is cut short")
+            raise FrameError("record is cut short")
         texts.append(payload[end:position].decode("utf-8", "surrogateescape"))
     if len(texts) % 2:
-        raise ValueError("record has a key without a value")
+        raise FrameError("record has a key without a value")
     return list(zip(texts[::2], texts[1::2]))

@@ -18,6 +18,8 @@ _READ = 68 * 1024
 _QUEUE_HIGH, _QUEUE_LOW = 4 * 1024 * 1024, 1024 * 1024
 _JOIN_BELOW = 4096
 _BATCH = 64
+_LARGEST_FRAME = 2**32 - 1
+"""The host is trusted: a command's arguments and environment are as large as the kernel takes them."""
 
 
 class EventLoop:
@@ -77,7 +79,7 @@ class Stream:
         self._on_frame = on_frame
         self._on_room = on_room
         self._on_lost = on_lost
-        self._partial = b""
+        self._reader = frames.FrameReader(_LARGEST_FRAME)
         self._queue: list[bytes] = []
         self._queued_bytes = 0
         self._is_blocked = False
@@ -145,12 +147,5 @@ class Stream:
         if not data:
             self._on_lost()
         self.received_at = time.monotonic()
-        data = self._partial + data if self._partial else data
-        position, end, size = 0, len(data), frames.HEADER.size
-        while end - position >= size:
-            length, channel, kind = frames.HEADER.unpack_from(data, position)
-            if end - position - size < length:
-                break
-            position += size + length
-            self._on_frame(kind, channel, data[position - length : position])
-        self._partial = data[position:]
+        for kind, channel, payload in self._reader.feed(data):
+            self._on_frame(kind, channel, payload)

@@ -27,7 +27,7 @@ from ringfence.sandbox.registry import examine, get_backend
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.spec import SandboxSpec
 from ringfence.sandbox.supervisor.client import SupervisedFence, end_sandbox
-from ringfence.sandbox.supervisor.connection import ADOPT, LOST, USAGE, encode_frame
+from ringfence.sandbox.supervisor.connection import ADOPT, LOST, USAGE
 from ringfence.sandbox.supervisor.directory import (
     SandboxDirectory,
     SupervisorState,
@@ -263,7 +263,7 @@ async def _adopted(
     """
     try:
         stream = await directory.connect()
-        await stream.send(encode_frame(ADOPT))
+        await stream.send(frames.encode_frame(ADOPT))
     except (OSError, *LOST) as exc:
         raise SandboxError(f"no supervisor answers in {str(directory.path)!r}: {exc}") from exc
     async with Sandbox.from_fence(
@@ -309,7 +309,7 @@ class WarmFence(SupervisedFence):
         """By the account of the fence, which the supervisor asks."""
         with suppress(OSError, ValueError, *LOST), anyio.move_on_after(_USAGE_S):
             async with await self.directory.connect() as stream:
-                await stream.send(encode_frame(USAGE))
+                await stream.send(frames.encode_frame(USAGE))
                 reply = await stream.receive()
             fields = dict(frames.decode_record(reply[frames.HEADER.size :]))
             cpu_s = fields.pop("cpu_s", None)

@@ -34,7 +34,6 @@ from ringfence.sandbox.supervisor.connection import (
     LOST,
     USAGE,
     descriptor_stream,
-    encode_frame,
     may_connect,
     peer_uid,
 )
@@ -93,7 +92,7 @@ async def _greet(fence: Fence, spec: SandboxSpec, sandbox_id: str) -> bytes:
         tasks.start_soon(session.serve)
         await session.greet()
         tasks.cancel_scope.cancel()
-    return encode_frame(frames.HELLO, 0, frames.encode_record(session.hello.items()))
+    return frames.encode_frame(frames.HELLO, 0, frames.encode_record(session.link.hello.items()))
 
 
 class _WarmSandbox:
@@ -160,7 +159,9 @@ class _WarmSandbox:
                 elif kind == USAGE:
                     usage = asdict(await self._fence.usage())
                     fields = [(name, value) for name, value in usage.items() if value is not None]
-                    await client.send(encode_frame(frames.STATS_REPLY, 0, frames.encode_record(fields)))
+                    await client.send(
+                        frames.encode_frame(frames.STATS_REPLY, 0, frames.encode_record(fields))
+                    )
                 elif kind == END:
                     self._ended.set()
 

@@ -5,19 +5,12 @@ Output comes as the host granted it, stdin goes as the guest grants it, and ther
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from ringfence.errors import SandboxFileError, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.records import (
-    Exit,
-    Failure,
-    ProtocolError,
-    errno_name,
-    parse_exit,
-    parse_failure,
-)
+from ringfence.sandbox.protocol.link import GuestLink
+from ringfence.sandbox.protocol.records import Exit, Failure, ProtocolError, parse_record
 from ringfence.sandbox.protocol.stream import ByteQueue, Wakeup
 from ringfence.sandbox.result import EndedBy
 
@@ -27,35 +20,38 @@ _HIGHEST_SIGNAL = 64
 _LARGEST_SIDE = 65_535
 _MOST_REFUSALS = 20
 
-Sink = Callable[[int, bytes], None]
-"""Takes (frames.STDOUT or frames.STDERR, bytes) as they come; must not block."""
 
-
-class Poster(Protocol):
-    """The way to the guest."""
-
-    def post(self, kind: int, channel: int, payload: bytes | memoryview = b"") -> None:
-        """Queue a frame."""
+def _drop(_kind: int, _chunk: bytes) -> None:
+    """Output that nobody wants; as it is not consumed, its credit bounds what a hostile guest sends."""
 
 
 class Channel:
-    """One command's frames. `end` is set by the guest's last frame, `error` when the sandbox died first."""
+    """One command's frames. `end` is set by the guest's last frame, `error` when the sandbox died first.
 
-    def __init__(self, link: Poster, number: int, window: int, sink: Sink) -> None:
-        self.number = number
+    Args:
+        link: Where the channel is opened.
+        record: The fields of its OPEN record, but for the window.
+        window: Bytes of each output that may be on their way.
+
+    Raises:
+        SandboxDied: The sandbox is gone.
+    """
+
+    def __init__(self, link: GuestLink, record: bytes, *, window: int) -> None:
         self.end: Exit | Failure | None = None
         self.error: BaseException | None = None
+        self.sink: Callable[[int, bytes], None] = _drop
+        """Takes (frames.STDOUT or frames.STDERR, bytes) as they come; must not block."""
+        self.on_refused: Callable[[str], None] | None = None
+        """Is given what the end reports of refusals; None: it is not believed."""
         self._link = link
-        self._sink = sink
         self._granted = {frames.STDOUT: window, frames.STDERR: window}
         self._owed = {frames.STDOUT: 0, frames.STDERR: 0}
         self._batch = window // 2
         self._stdin_credit = frames.STDIN_WINDOW
         self._changed = Wakeup()
-        self.on_end: Callable[[], None] | None = None
-        """Called once when `end` or `error` is set."""
-        self.on_refused: Callable[[str], None] | None = None
-        """Is given what the end reports of refusals; None: it is not believed."""
+        self._number = link.open(self)
+        link.post(frames.OPEN, self._number, record + frames.encode_record([("window", window)]))
 
     @property
     def is_over(self) -> bool:
@@ -69,33 +65,24 @@ class Channel:
             # Empty ones would cost no credit: a flood of them is held for nothing.
             if self._granted[kind] < 0 or not payload:
                 raise ProtocolError("sent more output than was granted, or none in a frame for it")
-            self._sink(kind, payload)
+            self.sink(kind, payload)
         elif kind == frames.CREDIT_IN and len(payload) == frames.U32.size:
             self._stdin_credit = min(self._stdin_credit + frames.U32.unpack(payload)[0], frames.STDIN_WINDOW)
-            self._changed.notify_all()
         elif kind == frames.EXIT:
-            self._finish(parse_exit(payload))
+            self.end = parse_record(payload, Exit)
+            if self.on_refused is not None and self.end.refused:
+                for line in self.end.refused.split("\n"):
+                    self.on_refused(line)
         elif kind == frames.FAIL:
-            self._finish(parse_failure(payload))
+            self.end = parse_record(payload, Failure)
         else:
             raise ProtocolError(f"sent frame kind {kind} on a command's channel")
-
-    def _finish(self, end: Exit | Failure) -> None:
-        self.end = end
-        if self.on_refused is not None and isinstance(end, Exit):
-            for line in end.refused:
-                self.on_refused(line)
-        self._wake()
+        self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
         """The sandbox is gone."""
         self.error = error
-        self._wake()
-
-    def _wake(self) -> None:
         self._changed.notify_all()
-        if self.on_end is not None:
-            self.on_end()
 
     def consumed(self, kind: int, count: int) -> None:
         """The consumer took `count` bytes; grant as many again, in batches."""
@@ -104,7 +91,17 @@ class Channel:
             owed, self._owed[kind] = self._owed[kind], 0
             self._granted[kind] += owed
             credit = frames.CREDIT_OUT if kind == frames.STDOUT else frames.CREDIT_ERR
-            self._link.post(credit, self.number, frames.U32.pack(owed))
+            self._link.post(credit, self._number, frames.U32.pack(owed))
+
+    async def wait_for_change(self) -> None:
+        """Wait for output, credit or the end.
+
+        Raises:
+            SandboxDied: The sandbox is gone.
+        """
+        if self.error is not None:
+            raise self.error
+        await self._changed.wait()
 
     async def wait(self) -> Exit | Failure:
         """Wait for the end.
@@ -113,30 +110,29 @@ class Channel:
             SandboxDied: The sandbox went first.
         """
         while self.end is None:
-            if self.error is not None:
-                raise self.error
-            await self._changed.wait()
+            await self.wait_for_change()
         return self.end
 
-    async def send_stdin(self, data: bytes) -> bool:
-        """Send as the guest grants; False if the command ended before it took all."""
+    async def send_stdin(self, data: bytes) -> None:
+        """Send as the guest grants. What a command did not read before its end is lost.
+
+        Raises:
+            SandboxDied: The sandbox went first.
+        """
         view = memoryview(bytes(data))
         while view and self.end is None:
-            if self.error is not None:
-                raise self.error
-            if self._stdin_credit == 0:
-                await self._changed.wait()
+            if self._stdin_credit == 0 or self.error is not None:
+                await self.wait_for_change()
                 continue
             piece = view[: min(self._stdin_credit, frames.MAX_PAYLOAD)]
             self._stdin_credit -= len(piece)
-            self._link.post(frames.STDIN, self.number, piece)
+            self._link.post(frames.STDIN, self._number, piece)
             view = view[len(piece) :]
-        return not view
 
     def post(self, kind: int, payload: bytes = b"") -> None:
         """Send a control frame on this channel, unless it is over."""
         if self.end is None and self.error is None:
-            self._link.post(kind, self.number, payload)
+            self._link.post(kind, self._number, payload)
 
 
 FindCause = Callable[[Exit], Awaitable[EndedBy]]
@@ -156,40 +152,25 @@ class ProcessEnd:
 class OutputStream:
     """A command's stdout or stderr: an async iterator of bytes. What is not read makes the command wait."""
 
-    def __init__(self, kind: int) -> None:
+    def __init__(self, channel: Channel, kind: int) -> None:
+        self._channel = channel
         self._kind = kind
         self._unread = ByteQueue()
-        self._changed = Wakeup()
-        self._is_over = False
-        self._channel: Channel | None = None
-
-    def attach(self, channel: Channel) -> None:
-        """Say whom to grant credit."""
-        self._channel = channel
 
     def feed(self, chunk: bytes) -> None:
         """The next bytes came."""
         self._unread.append(chunk)
-        self._changed.notify_all()
-
-    def finish(self) -> None:
-        """No more bytes will come."""
-        self._is_over = True
-        self._changed.notify_all()
 
     def __aiter__(self) -> "OutputStream":
         return self
 
     async def __anext__(self) -> bytes:
         while not self._unread:
-            if self._is_over:
-                if self._channel is not None and self._channel.error is not None:
-                    raise self._channel.error
+            if self._channel.end is not None:
                 raise StopAsyncIteration
-            await self._changed.wait()
+            await self._channel.wait_for_change()
         chunk = self._unread.pop(WINDOW)
-        if self._channel is not None:
-            self._channel.consumed(self._kind, len(chunk))
+        self._channel.consumed(self._kind, len(chunk))
         return chunk
 
 
@@ -224,31 +205,25 @@ class SandboxProcess:
     """
 
     def __init__(
-        self, argv: tuple[str, ...], *, has_tty: bool = False, find_cause: FindCause | None = None
+        self,
+        argv: tuple[str, ...],
+        channel: Channel,
+        *,
+        has_tty: bool = False,
+        find_cause: FindCause | None = None,
     ) -> None:
         self.argv = argv
+        self.stdin = InputStream(channel)
+        self.stdout = OutputStream(channel, frames.STDOUT)
+        self.stderr = OutputStream(channel, frames.STDERR)
+        channel.sink = self._on_output
+        self._channel = channel
         self._has_tty = has_tty
         self._find_cause = find_cause
         self._end: ProcessEnd | None = None
-        self.stdout = OutputStream(frames.STDOUT)
-        self.stderr = OutputStream(frames.STDERR)
-        self.stdin: InputStream
 
-    def attach(self, channel: Channel) -> None:
-        """Bind to the channel that was opened with `on_output` as its sink."""
-        self._channel = channel
-        self.stdin = InputStream(channel)
-        self.stdout.attach(channel)
-        self.stderr.attach(channel)
-        channel.on_end = self._on_end
-
-    def on_output(self, kind: int, chunk: bytes) -> None:
-        """Sink of the channel."""
+    def _on_output(self, kind: int, chunk: bytes) -> None:
         (self.stdout if kind == frames.STDOUT else self.stderr).feed(chunk)
-
-    def _on_end(self) -> None:
-        self.stdout.finish()
-        self.stderr.finish()
 
     async def wait(self) -> ProcessEnd:
         """Wait for the end. Read the output meanwhile: a command whose output is not read waits for ever.
@@ -262,11 +237,11 @@ class SandboxProcess:
             raise SandboxFileError(
                 f"could not start {self.argv[0]!r}: {end.message}",
                 path=self.argv[0],
-                errno_name=errno_name(end),
+                errno_name=end.errno_name,
             )
         if self._end is None:
             cause = end.ended_by if self._find_cause is None else await self._find_cause(end)
-            self._end = self._end or ProcessEnd(end.exit_code, end.signal, cause, end.duration_s)
+            self._end = self._end or ProcessEnd(end.exit_code, end.signal or None, cause, end.duration_s)
         return self._end
 
     async def signal(self, number: int) -> None:

@@ -3,9 +3,8 @@
 Every byte from the guest is hostile.
 """
 
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 from anyio import lowlevel
@@ -15,7 +14,7 @@ from ringfence.background_tasks import background_tasks
 from ringfence.errors import SandboxDied, SandboxPortError, UsageError
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol.link import MOST_CONNECTIONS, GuestLink
-from ringfence.sandbox.protocol.records import Failure, ProtocolError, errno_name, parse_failure, parse_port
+from ringfence.sandbox.protocol.records import Failure, Listening, ProtocolError, parse_record
 from ringfence.sandbox.protocol.session import is_word
 from ringfence.sandbox.protocol.stream import ByteQueue, Wakeup
 
@@ -30,12 +29,13 @@ class Connection(ByteStream):
     What is not received holds up its sender and nobody else. A connection that was cut off, rather than ended by
     the process inside, raises `anyio.BrokenResourceError` after the bytes that came before; a sandbox that is gone
     raises `SandboxDied`.
+
+    Args:
+        link: The link.
+        number: The guest's, of a connection that it has accepted; None for one that the host asks for.
     """
 
-    def __init__(
-        self, link: GuestLink, number: int, *, is_asked_for: bool = False, on_over: Callable[[], None]
-    ) -> None:
-        self.number = number
+    def __init__(self, link: GuestLink, number: int | None = None) -> None:
         self.received_bytes = 0
         """Bytes that came from inside."""
         self.sent_bytes = 0
@@ -43,25 +43,30 @@ class Connection(ByteStream):
         self.failure: Failure | None = None
         """Why a connection that the host asked for could not be made."""
         self._link = link
-        self._on_over = on_over
         self._unread = ByteQueue()
         self._granted = frames.CONNECTION_WINDOW
         self._owed = 0
         self._credit = frames.CONNECTION_WINDOW
-        self._awaits_answer = is_asked_for
+        self._awaits_answer = number is None
         self._guest_ended = False
         self._guest_closed = False
         self._we_ended = False
         self._we_closed = False
         self._error: BaseException | None = None
         self._changed = Wakeup()
+        if number is None:
+            self.number = link.open(self)
+        else:
+            self.number = number
+            link.adopt(number, self)
 
     # --- frames
 
     @property
     def is_over(self) -> bool:
-        """Whether both sides are done with the number."""
-        return self.failure is not None or (self._guest_closed and self._we_closed)
+        """Whether both sides are done with the number, or the sandbox is gone."""
+        is_closed = self._guest_closed and self._we_closed
+        return is_closed or self.failure is not None or self._error is not None
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """A frame of the guest for this connection."""
@@ -81,12 +86,10 @@ class Connection(ByteStream):
         else:
             raise ProtocolError(f"sent frame kind {kind} of {len(payload)} bytes on a connection")
         self._changed.notify_all()
-        if self.is_over:
-            self._on_over()
 
     def _on_answer(self, kind: int, payload: bytes) -> None:
         if kind == frames.FAIL:
-            self.failure = parse_failure(payload)
+            self.failure = parse_record(payload, Failure)
         elif kind != frames.CONNECTED or payload:
             raise ProtocolError(f"answered a request for a connection by frame kind {kind}")
         self._awaits_answer = False
@@ -107,7 +110,6 @@ class Connection(ByteStream):
         """The sandbox is gone."""
         self._error = error
         self._changed.notify_all()
-        self._on_over()
 
     # --- what the holder does
 
@@ -115,6 +117,11 @@ class Connection(ByteStream):
         """Wait until the guest has said whether the connection that was asked for is there."""
         while self._awaits_answer and not self._guest_closed:
             self._check()
+            await self._changed.wait()
+
+    async def wait_until_over(self) -> None:
+        """Wait until both sides are done with it, or the sandbox is gone."""
+        while not self.is_over:
             await self._changed.wait()
 
     async def receive(self, max_bytes: int = 65_536) -> bytes:
@@ -197,7 +204,6 @@ class Connection(ByteStream):
         self._changed.notify_all()
         if self._guest_closed:
             self._link.release(self.number)
-            self._on_over()
 
     def _check(self) -> None:
         if self._error is not None:
@@ -213,10 +219,8 @@ async def dial(link: GuestLink, port: int, *, timeout_s: float) -> Connection:
         SandboxPortError: Nothing answers there, or not within `timeout_s` (`ETIMEDOUT`).
         SandboxDied: The sandbox is gone.
     """
-    number = link.next_number()
-    connection = Connection(link, number, is_asked_for=True, on_over=_nothing)
-    link.attach(number, connection)
-    link.post(frames.CONNECT, number, frames.encode_record([("port", port)]))
+    connection = Connection(link)
+    link.post(frames.CONNECT, connection.number, frames.encode_record([("port", port)]))
     reason, name = f"nothing answered within {timeout_s:g} s", "ETIMEDOUT"
     try:
         with anyio.move_on_after(timeout_s) as patience:
@@ -225,7 +229,7 @@ async def dial(link: GuestLink, port: int, *, timeout_s: float) -> Connection:
         connection.reset()
         raise
     if connection.failure is not None:
-        reason, name = connection.failure.message, errno_name(connection.failure)
+        reason, name = connection.failure.message, connection.failure.errno_name
     elif not patience.cancelled_caught:
         return connection
     connection.reset()
@@ -235,10 +239,6 @@ async def dial(link: GuestLink, port: int, *, timeout_s: float) -> Connection:
     )
 
 
-def _nothing() -> None:
-    """Nobody counts them."""
-
-
 Serve = Callable[[Connection], Awaitable[None]]
 """Serves one connection to its end. It is closed when the function returns, reset when it raises."""
 
@@ -246,23 +246,21 @@ Serve = Callable[[Connection], Awaitable[None]]
 class Listener:
     """A socket inside that takes connections of processes there."""
 
-    def __init__(self, link: GuestLink, number: int, serve: Serve, *, limit: int, tasks: TaskGroup) -> None:
-        self.number = number
+    def __init__(self, link: GuestLink, serve: Serve, *, limit: int, tasks: TaskGroup) -> None:
         self.port = 0
         """Port on the loopback inside; 0 for a Unix socket."""
         self._link = link
         self._serve = serve
         self._limit = limit
         self._tasks = tasks
-        self._accepted: deque[Connection] = deque()
-        self._count = 0
+        self._connections: list[Connection] = []
         self._is_open = False
         self._is_closing = False
         self._is_closed = False
         self._failure: Failure | None = None
         self._error: BaseException | None = None
-        self._answered = anyio.Event()
         self._changed = Wakeup()
+        self.number = link.open(self)
 
     @property
     def is_over(self) -> bool:
@@ -276,30 +274,32 @@ class Listener:
         elif kind == frames.CLOSE and not payload and self._is_closing:
             self._is_closed = True
         elif kind == frames.LISTENING and not self._is_open:
-            self.port = parse_port(payload)
+            self.port = parse_record(payload, Listening).port
             self._is_open = True
-            self._answered.set()
         elif kind == frames.FAIL and not self._is_open:
-            self._failure = parse_failure(payload)
-            self._answered.set()
+            self._failure = parse_record(payload, Failure)
         else:
             raise ProtocolError(f"sent frame kind {kind} of {len(payload)} bytes on a listener")
+        self._changed.notify_all()
 
     def _on_accepted(self, number: int) -> None:
-        if self._count >= self._limit:
+        self._connections = [one for one in self._connections if not one.is_over]
+        if len(self._connections) >= self._limit:
             raise ProtocolError(f"accepted more than {self._limit} connections at once")
-        self._count += 1
-        connection = Connection(self._link, number, on_over=self._on_one_over)
-        self._link.adopt(number, connection)
+        connection = Connection(self._link, number)
+        self._connections.append(connection)
         if self._is_closing:
             connection.reset()
         else:
-            self._accepted.append(connection)
-            self._changed.notify_all()
+            self._tasks.start_soon(self._serve_one, connection)
 
-    def _on_one_over(self) -> None:
-        self._count -= 1
-        self._changed.notify_all()
+    async def _serve_one(self, connection: Connection) -> None:
+        with suppress(*_GONE):
+            try:
+                await self._serve(connection)
+                await connection.aclose()
+            finally:
+                connection.reset()  # unless it is closed
 
     async def wait_until_idle(self) -> None:
         """Wait until all connections are over that the guest has announced, also those that are not served yet.
@@ -309,32 +309,14 @@ class Listener:
         Raises:
             SandboxDied: The sandbox is gone.
         """
-        while self._count and self._error is None:
-            await self._changed.wait()
+        while left := [one for one in self._connections if not one.is_over]:
+            await left[0].wait_until_over()
         if self._error is not None:
             raise self._error
-
-    async def attend(self) -> None:
-        """Serve what is accepted. In a task, as frames come where none can be started."""
-        while True:
-            while not self._accepted:
-                await self._changed.wait()
-            self._tasks.start_soon(self._attend_one, self._accepted.popleft())
-
-    async def _attend_one(self, connection: Connection) -> None:
-        try:
-            await self._serve(connection)
-        except _GONE:
-            connection.reset()
-        except BaseException:
-            connection.reset()
-            raise
-        await connection.aclose()
 
     def fail(self, error: BaseException) -> None:
         """The sandbox is gone."""
         self._error = error
-        self._answered.set()
         self._changed.notify_all()
 
     async def wait_until_open(self, where: str) -> None:
@@ -344,23 +326,22 @@ class Listener:
             SandboxPortError: It cannot listen there.
             SandboxDied: The sandbox is gone.
         """
-        await self._answered.wait()
-        if self._error is not None:
-            raise self._error
-        if self._failure is not None:
-            raise SandboxPortError(
-                f"cannot listen on {where} inside the sandbox: {self._failure.message}",
-                where=where,
-                errno_name=errno_name(self._failure),
-            )
+        while not self._is_open:
+            if self._error is not None:
+                raise self._error
+            if self._failure is not None:
+                raise SandboxPortError(
+                    f"cannot listen on {where} inside the sandbox: {self._failure.message}",
+                    where=where,
+                    errno_name=self._failure.errno_name,
+                )
+            await self._changed.wait()
 
     def close(self) -> None:
         """Take no more connections."""
         if not self._is_closing and self._failure is None:
             self._is_closing = True
             self._link.post(frames.CLOSE, self.number)
-        while self._accepted:
-            self._accepted.popleft().reset()
 
 
 @asynccontextmanager
@@ -374,12 +355,9 @@ async def listening(
         SandboxDied: The sandbox is gone.
     """
     async with background_tasks() as tasks:
-        number = link.next_number()
-        listener = Listener(link, number, serve, limit=limit, tasks=tasks)
-        link.attach(number, listener)
-        tasks.start_soon(listener.attend)
+        listener = Listener(link, serve, limit=limit, tasks=tasks)
         try:
-            link.post(frames.LISTEN, number, frames.encode_record([where, ("limit", limit)]))
+            link.post(frames.LISTEN, listener.number, frames.encode_record([where, ("limit", limit)]))
             await listener.wait_until_open(f"{where[0]} {where[1]!r}")
             yield listener
         finally:

@@ -6,8 +6,8 @@ from typing import Literal, cast
 from ringfence.errors import SandboxFileError
 from ringfence.frozen import frozen
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.command import WINDOW, SandboxProcess
-from ringfence.sandbox.protocol.records import Exit, Failure, errno_name
+from ringfence.sandbox.protocol.command import SandboxProcess
+from ringfence.sandbox.protocol.records import Exit, Failure
 from ringfence.sandbox.protocol.session import GuestSession
 
 EntryKind = Literal["file", "dir", "link", "other"]
@@ -28,33 +28,43 @@ class DirEntry:
 
 async def read_file(session: GuestSession, path: str, limit_bytes: int) -> bytes:
     """The bytes of a file. Raises as `Sandbox.read_file`."""
-    parts = bytearray()
-
-    def gather(kind: int, chunk: bytes) -> None:
-        if len(parts) <= limit_bytes:
-            parts.extend(chunk)
-            channel.consumed(kind, len(chunk))
-        else:
-            channel.post(frames.KILL)
-
-    channel = session.open_operation("read", path, gather, timeout_s=_READ_S)
-    end = await session.finish(channel, b"", _READ_S)
-    if len(parts) > limit_bytes:
+    content = await _read_bounded(session, "read", path, limit_bytes, _READ_S)
+    if content is None:
         raise SandboxFileError(
             f"{path!r} is larger than {limit_bytes} bytes; read it with stream_file",
             path=path,
             errno_name="EFBIG",
         )
-    _check(end, "read", path)
-    return bytes(parts)
+    return content
+
+
+async def _read_bounded(
+    session: GuestSession, operation: str, path: str, limit_bytes: int, timeout_s: float
+) -> bytes | None:
+    """The output of an operation; None, and the operation is killed, if it is larger than the limit."""
+    output = bytearray()
+
+    def gather(kind: int, chunk: bytes) -> None:
+        if len(output) <= limit_bytes:
+            output.extend(chunk)
+            channel.consumed(kind, len(chunk))
+        else:
+            channel.post(frames.KILL)
+
+    channel = session.open_operation(operation, path, timeout_s=timeout_s)
+    channel.sink = gather
+    end = await session.finish(channel, b"", timeout_s)
+    if len(output) > limit_bytes:
+        return None
+    _check(end, operation, path)
+    return bytes(output)
 
 
 async def stream_file(session: GuestSession, path: str, offset: int = 0) -> AsyncGenerator[bytes]:
     """The bytes of a file, in pieces. Raises as `Sandbox.read_file`."""
-    process = SandboxProcess(("read", path))
     extra = [("offset", offset)] if offset else []
-    channel = session.open_operation("read", path, process.on_output, window=WINDOW, extra=extra)
-    process.attach(channel)
+    channel = session.open_operation("read", path, extra=extra)
+    process = SandboxProcess(("read", path), channel)
     try:
         async for chunk in process.stdout:
             yield chunk
@@ -68,7 +78,7 @@ async def write_file(
 ) -> None:
     """Put bytes in a file. Raises as `Sandbox.write_file`."""
     extra = [] if mode is None else [("mode", mode)]
-    channel = session.open_operation("write", path, _ignore, extra=extra)
+    channel = session.open_operation("write", path, extra=extra)
     try:
         if isinstance(data, bytes):
             await channel.send_stdin(data)
@@ -83,24 +93,10 @@ async def write_file(
 
 async def list_dir(session: GuestSession, path: str, limit: int) -> list[DirEntry]:
     """Entries of a directory, by name. Raises as `Sandbox.list_dir`."""
-    listing = bytearray()
-    ends = 0
-
-    def gather(kind: int, chunk: bytes) -> None:
-        nonlocal ends
-        ends += chunk.count(b"\0")
-        if len(listing) <= _LISTING_BYTES and ends <= 3 * limit:
-            listing.extend(chunk)
-            channel.consumed(kind, len(chunk))
-        else:
-            channel.post(frames.KILL)
-
-    channel = session.open_operation("list", path, gather, timeout_s=_LIST_S)
-    end = await session.finish(channel, b"", _LIST_S)
-    if len(listing) > _LISTING_BYTES or ends > 3 * limit:
+    listing = await _read_bounded(session, "list", path, _LISTING_BYTES, _LIST_S)
+    if listing is None or listing.count(b"\0") > 3 * limit:
         raise SandboxFileError(f"{path!r} has more than {limit} entries", path=path, errno_name="E2BIG")
-    _check(end, "list", path)
-    entries = parse_listing(bytes(listing))
+    entries = parse_listing(listing)
     if entries is None:
         raise SandboxFileError(
             f"could not list {path!r} inside the sandbox: what came is no listing",
@@ -125,12 +121,8 @@ def parse_listing(data: bytes) -> list[DirEntry] | None:
 
 async def remove(session: GuestSession, path: str) -> None:
     """Remove a file or a directory. Raises as `Sandbox.remove`."""
-    channel = session.open_operation("remove", path, _ignore, timeout_s=_REMOVE_S)
+    channel = session.open_operation("remove", path, timeout_s=_REMOVE_S)
     _check(await session.finish(channel, b"", _REMOVE_S), "remove", path)
-
-
-def _ignore(_kind: int, _chunk: bytes) -> None:
-    """These operations print nothing; what a hostile guest sends here is bounded by its credit."""
 
 
 def _check(end: Exit | Failure, verb: str, path: str) -> None:
@@ -138,7 +130,7 @@ def _check(end: Exit | Failure, verb: str, path: str) -> None:
         raise SandboxFileError(
             f"could not {verb} {path!r} inside the sandbox: {end.message}",
             path=path,
-            errno_name=errno_name(end),
+            errno_name=end.errno_name,
         )
     if end.exit_code or end.ended_by != "exit":
         raise SandboxFileError(

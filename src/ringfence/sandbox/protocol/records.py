@@ -1,123 +1,85 @@
-"""What a guest says in records, taken apart. Every value is hostile: what is no such thing is a protocol death."""
+"""Records that the guest sends, parsed. Every value is hostile: one that is out of range ends the sandbox."""
 
 import errno
-from typing import cast
+from typing import Annotated, Literal, TypeVar
 
-from ringfence.frozen import frozen
+import msgspec
+from msgspec import Meta, Struct
+
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.result import EndedBy
 
 _RECORD_LIMIT = 64 * 1024
-_LONGEST_S = 1e9
-_LARGEST = 2**63
 _MESSAGE_LIMIT = 1000
-_HIGHEST_PORT = 65_535
+_QUOTED = 200
+
+_Count = Annotated[int, Meta(ge=0, lt=2**63)]
+_Record = TypeVar("_Record")
 
 
 class ProtocolError(Exception):
-    """The guest sent what it must not. Never leaves the sandbox room: it becomes `SandboxDied`."""
+    """The guest broke the protocol. Never leaves the sandbox package: it becomes `SandboxDied`."""
 
 
-@frozen
-class Exit:
+class Exit(Struct, frozen=True):
     """A command's EXIT frame."""
 
-    exit_code: int
-    signal: int | None
-    ended_by: EndedBy
-    duration_s: float
-    refused: tuple[str, ...] = ()
-    """What the gate refused meanwhile. A holder says it; of a guest it is not believed."""
+    exit_code: Annotated[int, Meta(ge=0, le=255)] = msgspec.field(name="code")
+    signal: Annotated[int, Meta(ge=0, le=64)]
+    """0: none."""
+    ended_by: Literal["exit", "signal", "timeout", "cancel", "memory", "pids", "disk"]
+    duration_s: Annotated[float, Meta(ge=0, lt=1e9)]
+    refused: str = ""
+    """Lines on what the gate refused meanwhile. Only a supervisor is believed, not a guest."""
 
 
-@frozen
-class Failure:
+class Failure(Struct, frozen=True):
     """A channel's FAIL frame: the command could not be started, or a file operation failed."""
 
-    stage: str
     errno: int
-    message: str
+    unbounded_message: str = msgspec.field(name="message")
+    stage: str = "start"
+
+    @property
+    def message(self) -> str:
+        """Why it failed, for people."""
+        return self.unbounded_message[:_MESSAGE_LIMIT]
+
+    @property
+    def errno_name(self) -> str:
+        """`ENOENT` and so on; `EIO` for a number without a name."""
+        return errno.errorcode.get(self.errno, "EIO")
 
 
-def parse_record(payload: bytes) -> dict[str, str]:
-    """The pairs of a record.
+class Measurement(Struct, frozen=True):
+    """A STATS_REPLY frame: what everything inside uses together."""
+
+    memory: _Count
+    cpu_s: Annotated[float, Meta(ge=0, lt=2**63)]
+    pids: _Count
+    oom_kills: _Count | None = None
+
+
+class Listening(Struct, frozen=True):
+    """A LISTENING frame."""
+
+    port: Annotated[int, Meta(ge=0, le=65_535)]
+    """0 for a Unix socket."""
+
+
+def parse_record(payload: bytes, kind: type[_Record]) -> _Record:
+    """Parse a record of a kind.
 
     Raises:
-        ProtocolError: It is malformed.
+        ProtocolError: It is too long, malformed, or a value is missing or out of range.
     """
     if len(payload) > _RECORD_LIMIT:
         raise ProtocolError(f"sent a record of {len(payload)} bytes")
     try:
-        return dict(frames.decode_record(payload))
-    except ValueError as exc:
-        raise ProtocolError(f"sent a bad record: {exc}") from exc
+        return msgspec.convert(dict(frames.decode_record(payload)), kind, strict=False)
+    except (msgspec.ValidationError, ValueError) as exc:
+        raise ProtocolError(f"sent a bad record: {str(exc)[:_QUOTED]!r}") from exc
 
 
-def parse_exit(payload: bytes) -> Exit:
-    """An EXIT frame.
-
-    Raises:
-        ProtocolError: It is malformed.
-    """
-    record = parse_record(payload)
-    try:
-        signal = int(record["signal"])
-        refused = tuple(filter(None, record.get("refused", "").split("\n")))
-        ended_by = cast("EndedBy", record["ended_by"])  # looked at below
-        end = Exit(int(record["code"]), signal or None, ended_by, float(record["duration_s"]), refused)
-    except (KeyError, ValueError) as exc:
-        raise ProtocolError(f"sent a bad EXIT: {str(exc)[:200]!r}") from exc
-    known = ("exit", "signal", "timeout", "cancel", "memory", "pids", "disk")
-    is_possible = 0 <= end.exit_code <= 255 and 0 <= signal <= 64 and 0 <= end.duration_s < _LONGEST_S
-    if end.ended_by not in known or not is_possible:
-        raise ProtocolError(f"sent a bad EXIT: {str(record)[:200]!r}")
-    return end
-
-
-def parse_usage(payload: bytes) -> tuple[int, float, int, int | None]:
-    """(memory in bytes, processor seconds, processes, kills for lack of memory) of a STATS_REPLY.
-
-    Raises:
-        ProtocolError: They are no such numbers.
-    """
-    record = parse_record(payload)
-    try:
-        memory, cpu_s, pids = int(record["memory"]), float(record["cpu_s"]), int(record["pids"])
-        oom_kills = int(record["oom_kills"]) if "oom_kills" in record else None
-    except (KeyError, ValueError) as exc:
-        raise ProtocolError(f"sent a bad STATS_REPLY: {str(exc)[:200]!r}") from exc
-    if not (0 <= memory < _LARGEST and 0 <= cpu_s < _LARGEST and 0 <= pids < _LARGEST):
-        raise ProtocolError(f"sent a bad STATS_REPLY: {str(record)[:200]!r}")
-    if not 0 <= (oom_kills or 0) < _LARGEST:
-        raise ProtocolError(f"sent a bad STATS_REPLY: {str(record)[:200]!r}")
-    return memory, cpu_s, pids, oom_kills
-
-
-def parse_failure(payload: bytes) -> Failure:
-    """A FAIL frame.
-
-    Raises:
-        ProtocolError: It is malformed.
-    """
-    record = parse_record(payload)
-    try:
-        return Failure(record.get("stage", "start"), int(record["errno"]), record["message"][:_MESSAGE_LIMIT])
-    except (KeyError, ValueError) as exc:
-        raise ProtocolError(f"sent a bad FAIL: {str(exc)[:200]!r}") from exc
-
-
-def parse_port(payload: bytes) -> int:
-    """The port of a LISTENING frame; 0 for a Unix socket.
-
-    Raises:
-        ProtocolError: It is malformed.
-    """
-    text = parse_record(payload).get("port", "")
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= _HIGHEST_PORT):
-        raise ProtocolError(f"sent a bad LISTENING: {text[:200]!r}")
-    return int(text)
-
-
-def errno_name(failure: Failure) -> str:
-    """`ENOENT` and so on; `EIO` for what has no name."""
-    return errno.errorcode.get(failure.errno, "EIO")
+def encode_end(end: Exit | Failure) -> bytes:
+    """Encode the record of a channel's last frame."""
+    return frames.encode_record(msgspec.to_builtins(end).items())

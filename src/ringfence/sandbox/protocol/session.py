@@ -11,9 +11,9 @@ import anyio
 from ringfence.errors import SandboxDied, SandboxStartFailed, UsageError
 from ringfence.sandbox.base import EndReason, Fence, Usage
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.command import WINDOW, Channel, Sink
+from ringfence.sandbox.protocol.command import WINDOW, Channel
 from ringfence.sandbox.protocol.link import GuestLink
-from ringfence.sandbox.protocol.records import Exit, Failure, ProtocolError, parse_usage
+from ringfence.sandbox.protocol.records import Exit, Failure, Measurement, ProtocolError, parse_record
 from ringfence.sandbox.result import EndedBy
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ _MAX_COMMANDS = 200
 _KILLED_CODE = 128 + 9
 _ABORTED_CODE = 128 + 6
 
-Fields = Sequence[tuple[str, object]]
 Peer = Literal["new guest", "running guest", "supervisor"]
 """What is at the other end of the stream: a guest that waits for its modules; one that has them (a supervisor has sent
 them, and passes on its HELLO); or a supervisor that serves the guest to several clients, and is trusted: it has set the
@@ -117,7 +116,7 @@ class GuestSession:
                     self.abort(f"has not answered for {_SILENCE_S:g} s")
             elif now - asked_at > _HEARTBEAT_S:
                 asked_at, seen = now, self.link.frames_seen
-                self.link.ping()
+                self.link.ask(frames.PING, frames.PONG)
             self._end_late(now)
 
     def _end_late(self, now: float) -> None:
@@ -159,22 +158,16 @@ class GuestSession:
         if self.link.error is not None:
             raise self.link.error
 
-    @property
-    def hello(self) -> dict[str, str]:
-        """What the guest said of itself in its first frame."""
-        return dict(self.link.hello or {})
-
-    async def death(self) -> BaseException:
-        """Wait until the sandbox is gone; return why."""
-        return await self.link.death()
-
     async def ping(self) -> None:
         """Wait until the guest has answered.
 
         Raises:
             SandboxDied: The sandbox is gone.
         """
-        await self.link.ask(frames.PING, frames.PONG)
+        await self._ask(frames.PING, frames.PONG)
+
+    async def _ask(self, question: int, answer: int) -> bytes:
+        return await self.link.wait_for_answer(answer, self.link.ask(question, answer))
 
     async def greet(self) -> None:
         """Send the guest its modules and wait for its first frame.
@@ -188,12 +181,13 @@ class GuestSession:
             self.link.outgoing.append(guest_payload())
         try:
             with anyio.fail_after(_START_S):
-                hello = await self.link.wait_for_hello()
+                await self.link.wait_for_answer(frames.HELLO, 1)
         except TimeoutError:
             raise SandboxStartFailed(f"the guest did not answer within {_START_S:g} s") from None
         except SandboxDied as exc:
             said = (await self.fence.wait()).stderr  # of bwrap, an engine or an interpreter: it says more
             raise SandboxStartFailed(f"the sandbox did not start: {said or exc}") from exc
+        hello = self.link.hello
         if hello.get("version") != frames.VERSION:
             raise SandboxStartFailed(
                 f"the guest speaks protocol {hello.get('version')!r}, not {frames.VERSION!r}"
@@ -242,8 +236,9 @@ class GuestSession:
         reason = f"has not answered for {_SILENCE_S:g} s"
         try:
             with anyio.move_on_after(_SILENCE_S):
-                use = parse_usage(await self.link.ask(frames.STATS, frames.STATS_REPLY))
-                return Usage(*use)
+                answer = await self._ask(frames.STATS, frames.STATS_REPLY)
+                use = parse_record(answer, Measurement)
+                return Usage(use.memory, use.cpu_s, use.pids, use.oom_kills)
         except ProtocolError as exc:
             reason = str(exc)
         self.abort(reason)
@@ -258,8 +253,7 @@ class GuestSession:
         env: Mapping[str, str] | None,
         timeout_s: float | None,
         *,
-        window: int,
-        sink: Sink,
+        window: int = WINDOW,
         extra: Sequence[tuple[str, object]] = (),
     ) -> Channel:
         """Open a channel for a command. Arguments and errors as `Sandbox.run`."""
@@ -280,7 +274,7 @@ class GuestSession:
                 raise UsageError(f"a timeout is a number of seconds above zero, not {timeout_s!r}")
             fields.append(("timeout_s", timeout_s))
         record = frames.encode_record([*fields, *extra]) + self._variables(env or {})
-        return self._open(record, window, sink)
+        return self.open_record(record, window=window)
 
     def _variables(self, env: Mapping[str, str]) -> bytes:
         """The environment of a command; most have that of the one before."""
@@ -295,9 +289,7 @@ class GuestSession:
         self,
         operation: str,
         path: str,
-        sink: Sink,
         *,
-        window: int = WINDOW,
         timeout_s: float | None = None,
         extra: Sequence[tuple[str, object]] = (),
     ) -> Channel:
@@ -313,23 +305,20 @@ class GuestSession:
         ]
         if timeout_s is not None:
             fields.append(("timeout_s", timeout_s))
-        return self.open_fields(fields, window, sink)
+        return self.open_record(frames.encode_record(fields), window=WINDOW)
 
-    def open_fields(self, fields: Fields, window: int, sink: Sink) -> Channel:
-        """Open a channel with the fields of an OPEN record, as a relay got them from who attached to it.
+    def open_record(self, record: bytes, *, window: int) -> Channel:
+        """Open a channel with the fields of an OPEN record.
 
         Raises:
             UsageError: Too many commands at once.
             SandboxDied: The sandbox is gone.
         """
-        return self._open(frames.encode_record(fields), window, sink)
-
-    def _open(self, record: bytes, window: int, sink: Sink) -> Channel:
-        if self.link.open_commands >= _MAX_COMMANDS:
+        if sum(isinstance(one, Channel) for one in self.link.channels.values()) >= _MAX_COMMANDS:
             raise UsageError(
                 f"more than {_MAX_COMMANDS} commands at once in one sandbox; wait for some to end"
             )
-        channel = self.link.open(record, window=window, sink=sink)
+        channel = Channel(self.link, record, window=window)
         if self._peer == "supervisor":
             channel.on_refused = self.on_refused
         return channel

@@ -22,7 +22,6 @@ from ringfence.sandbox.supervisor.connection import (
     FORWARD_PORT,
     LOST,
     RESPONSE,
-    encode_frame,
     read_frames,
 )
 from ringfence.sandbox.supervisor.directory import SandboxDirectory, SupervisorState
@@ -136,7 +135,7 @@ async def end_sandbox(directory: SandboxDirectory) -> bool:
                     stream = await directory.connect()
                     has_asked = True
                     async with stream:
-                        await stream.send(encode_frame(END))
+                        await stream.send(frames.encode_frame(END))
                         while True:
                             await stream.receive()
             await anyio.sleep(_STEP_S)
@@ -192,7 +191,7 @@ async def _requested(
         incoming = read_frames(stream)
         response: dict[str, str] | None = None
         with anyio.move_on_after(_RESPONSE_S), suppress(*LOST):
-            await stream.send(encode_frame(kind, 0, frames.encode_record(fields)))
+            await stream.send(frames.encode_frame(kind, 0, frames.encode_record(fields)))
             async for one, _channel, payload in incoming:
                 if one == RESPONSE:
                     response = dict(frames.decode_record(payload))

@@ -51,11 +51,6 @@ def descriptor_stream(connection: SocketStream) -> DescriptorStream:
     return DescriptorStream(descriptor, descriptor)
 
 
-def encode_frame(kind: int, channel: int = 0, payload: bytes = b"") -> bytes:
-    """A frame as bytes."""
-    return frames.HEADER.pack(len(payload), channel, kind) + payload
-
-
 class FrameConnection:
     """One connection between a client and a supervisor.
 
@@ -76,7 +71,7 @@ class FrameConnection:
         """Queue a frame for `write_forever`."""
         if self._lost.is_set():
             return
-        self._outgoing.append(encode_frame(kind, channel, payload))
+        self._outgoing.append(frames.encode_frame(kind, channel, payload))
         if self._outgoing.size > _QUEUE_LIMIT_BYTES:
             self.disconnect()
 
@@ -112,21 +107,13 @@ async def read_frames(stream: ByteStream) -> AsyncIterator[tuple[int, int, bytes
     """(kind, channel, payload), until the other end goes.
 
     Raises:
-        ClientError: A frame is longer than any may be.
+        frames.FrameError: A frame is longer than any may be.
     """
-    header, rest = frames.HEADER, bytearray()
+    reader = frames.FrameReader(_LARGEST_FRAME)
     while True:
         try:
-            rest += await stream.receive(_READ)
+            data = await stream.receive(_READ)
         except LOST:
             return
-        while len(rest) >= header.size:
-            length, channel, kind = header.unpack_from(rest)
-            if length > _LARGEST_FRAME:
-                raise ClientError(f"a frame of {length} bytes")
-            end = header.size + length
-            if len(rest) < end:
-                break
-            payload = bytes(rest[header.size : end])
-            del rest[:end]
-            yield kind, channel, payload
+        for frame in reader.feed(data):
+            yield frame

@@ -18,7 +18,7 @@ import anyio.to_thread
 from ringfence.errors import SandboxFileError, UsageError
 from ringfence.removal import remove_tree
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.command import WINDOW, SandboxProcess
+from ringfence.sandbox.protocol.command import SandboxProcess
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.tar.pack import pack_copy
 from ringfence.sandbox.tar.stream import DAMAGED, Bounds, Transfer
@@ -133,19 +133,17 @@ async def copy_in(sandbox: Sandbox, source: Path, target: str) -> Transfer:
 async def _tar(sandbox: Sandbox, *words: str) -> AsyncIterator[tuple[SandboxProcess, Callable[[], str]]]:
     """A `tar` inside, and a function that gives in one line what it wrote on stderr. Its streams are not recorded."""
     argv, said = ("tar", *words), bytearray()
-    process = SandboxProcess(argv)
+    channel = sandbox.session.open(argv, None, None, None, extra=[("record", "command")])
+    process = SandboxProcess(argv, channel)
 
     def take(kind: int, chunk: bytes) -> None:
         if kind == frames.STDOUT:
-            process.on_output(kind, chunk)
+            process.stdout.feed(chunk)
         else:
             said.extend(chunk[: _COMPLAINT_BYTES - len(said)])
             channel.consumed(kind, len(chunk))
 
-    channel = sandbox.session.open(
-        argv, None, None, None, window=WINDOW, sink=take, extra=[("record", "command")]
-    )
-    process.attach(channel)
+    channel.sink = take
     try:
         yield process, lambda: "; ".join(said.decode("utf-8", "replace").split("\n")).strip("; ")
     finally:

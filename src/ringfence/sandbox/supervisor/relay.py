@@ -10,11 +10,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import structs
 
 from ringfence.errors import SandboxDied, UsageError
 from ringfence.events import CommandEnded
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.records import Exit, Failure
+from ringfence.sandbox.protocol.records import Exit, Failure, encode_end
 from ringfence.sandbox.result import BoundedOutput
 from ringfence.sandbox.supervisor.connection import ClientError, FrameConnection
 from ringfence.secret import Redactor, environment_secrets
@@ -54,10 +55,9 @@ class CommandRelay:
         self._stdin_bytes = 0
         self._is_stdin_over = False
         self._has_stdin = anyio.Event()
-        self._ended = anyio.Event()
         fields = [pair for pair in record if pair[0] not in ("window", "record")]
-        self._channel = server.session.open_fields(fields, _window(record), self._on_output)
-        self._channel.on_end = self._ended.set
+        self._channel = server.session.open_record(frames.encode_record(fields), window=_window(record))
+        self._channel.sink = self._on_output
 
     def _on_output(self, kind: int, chunk: bytes) -> None:
         if self._records_output:
@@ -101,18 +101,21 @@ class CommandRelay:
         with self._server.refusals.watched() as refused:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._pass_stdin)
-                await self._ended.wait()
+                with suppress(SandboxDied):
+                    await self._channel.wait()
                 tasks.cancel_scope.cancel()
         end = self._channel.end
         if end is None:
             return  # the sandbox is gone: the client learns that for all its commands at once
         if isinstance(end, Exit):
             cause = await self._server.session.find_cause(end)
-            end = Exit(end.exit_code, end.signal, cause, end.duration_s, tuple(refused))
+            lines = "\n".join(line.replace("\n", " ") for line in refused)
+            end = structs.replace(end, ended_by=cause, refused=lines)
         if self._argv:
             await self._server.record(self._redactor.redact_event(self._event(end)))
         self._server.forget(self._client, self._number)
-        self._client.send(*_last_frame(end, self._number))
+        kind = frames.EXIT if isinstance(end, Exit) else frames.FAIL
+        self._client.send(kind, self._number, encode_end(end))
 
     async def _pass_stdin(self) -> None:
         with suppress(SandboxDied):
@@ -153,19 +156,3 @@ def _window(record: list[tuple[str, str]]) -> int:
     if not 0 < window <= _LARGEST_WINDOW:
         raise UsageError(f"a window of {window} bytes; at most {_LARGEST_WINDOW} are kept for a client")
     return window
-
-
-def _last_frame(end: Exit | Failure, number: int) -> tuple[int, int, bytes]:
-    fields: list[tuple[str, object]]
-    if isinstance(end, Failure):
-        fields = [("stage", end.stage), ("errno", end.errno), ("message", end.message)]
-        return frames.FAIL, number, frames.encode_record(fields)
-    fields = [
-        ("code", end.exit_code),
-        ("signal", end.signal or 0),
-        ("ended_by", end.ended_by),
-        ("duration_s", f"{end.duration_s:.6f}"),
-    ]
-    if end.refused:
-        fields.append(("refused", "\n".join(line.replace("\n", " ") for line in end.refused)))
-    return frames.EXIT, number, frames.encode_record(fields)

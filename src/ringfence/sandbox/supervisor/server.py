@@ -133,7 +133,7 @@ class SandboxServer:
 
     async def watch_sandbox(self) -> None:
         """End the service when the sandbox dies."""
-        self._finish(cast("SandboxDied", await self.session.death()))
+        self._finish(cast("SandboxDied", await self.session.link.death()))
 
     async def watch_idleness(self, limit_s: float) -> None:
         """End the service when no client was attached for `limit_s`."""
@@ -194,7 +194,7 @@ class SandboxServer:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client.write_forever)
-                client.send(frames.HELLO, 0, frames.encode_record(self.session.hello.items()))
+                client.send(frames.HELLO, 0, frames.encode_record(self.session.link.hello.items()))
                 async with anyio.create_task_group() as requests:
                     await self._read_frames(client, tasks, requests)
                     requests.cancel_scope.cancel()
