@@ -56,7 +56,8 @@ def test_header(length: int, channel: int, kind: int) -> None:
 def test_any_pieces(data: st.DataObject, payloads: list[bytes]) -> None:
     """However a stream is cut, its frames come whole and in order, and the beginning of the next is kept."""
     stream = b"".join(frames.encode_frame(7, number, payload) for number, payload in enumerate(payloads))
-    reader, found = frames.FrameReader(50), []
+    reader = frames.FrameReader(50)
+    found: list[tuple[int, int, bytes]] = []
     while stream:
         size = data.draw(st.integers(1, len(stream)))
         found += reader.feed(stream[:size])
