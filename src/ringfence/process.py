@@ -257,6 +257,15 @@ async def kill_group(process: Process, *, grace_s: float = _GRACE_S) -> None:
     await process.aclose()
 
 
+def start_time(pid: int) -> str | None:
+    """Start time of a process in ticks since boot (proc_pid_stat(5)); None if it is gone, or dead and not reaped."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else fields[19].decode()
+
+
 def _signal_group(pid: int, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)

@@ -16,6 +16,7 @@ from ringfence.errors import PolicyRefused, SandboxDied, SandboxStartFailed
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.docker import backend
 from ringfence.sandbox.docker.client import open_engine
+from ringfence.sandbox.docker.labels import holder_of
 
 pytestmark = pytest.mark.docker
 
@@ -60,6 +61,21 @@ async def test_nothing_remains(opened: Open) -> None:
     assert time.monotonic() - began < _GRACE_S
     async with await open_engine() as engine:
         assert container not in [row["Id"] for row in await engine.containers(["ringfence.sandbox"])]
+
+
+async def test_a_second_kill_waits_for_the_first(opened: Open) -> None:
+    """Whoever kills a sandbox that is being killed goes on when everything inside is dead, not before."""
+    async with opened() as sandbox, await open_engine() as engine:
+        found: list[int] = []
+
+        async def kill() -> None:
+            assert await sandbox._session.fence.kill() is None
+            found.append(len(await engine.containers([f"ringfence.sandbox={sandbox.id}"])))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(kill)
+            tasks.start_soon(kill)
+        assert found == [0, 0]
 
 
 async def test_stop_from_outside_is_quick(opened: Open) -> None:
@@ -239,14 +255,7 @@ async def test_cannot(opened: Open, case: str) -> None:
         async with opened(**changes):
             pass
     async with await open_engine() as engine:
-        own = f"ringfence.holder={_holder()}"
-        assert await engine.containers([own]) == []
-
-
-def _holder() -> str:
-    from ringfence.sandbox.docker.labels import Holder
-
-    return str(Holder.current())
+        assert await engine.containers([f"ringfence.holder={holder_of(os.getpid())}"]) == []
 
 
 async def test_image_without_python(opened: Open, tmp_path: Path) -> None:

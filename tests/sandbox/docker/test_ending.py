@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.sandbox.container.end import end_reason
+from ringfence.sandbox.container.hardened import end_reason
 from ringfence.sandbox.docker.client import Engine, open_engine
 
 _GREEDY = ("python3", "-c", "b'x' * 2**30")

@@ -1,4 +1,4 @@
-"""The container that a sandbox becomes: one hardened value, which each engine's package translates, and its limits."""
+"""The container that a sandbox becomes: one hardened value for engines' packages to translate, its limits, its end."""
 
 import os
 import re
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from ringfence.frozen import frozen
-from ringfence.sandbox.base import Enforcement, Facts, Launch, Placement
+from ringfence.sandbox.base import EndReason, Enforcement, Facts, Launch, Placement
 from ringfence.sandbox.enforcement import Unenforced, enforcement
 from ringfence.sandbox.spec import SandboxSpec
 
@@ -29,6 +29,7 @@ _SENTRY_TASKS = 2000
 crashes (measured: at 100 under 32 commands at once). So the engine's limit is that much wider there."""
 _PROGRAM_PATHS = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT")
 """Variables that decide which programs and libraries the guest's interpreter is (ld.so(8))."""
+_KILLED_CODE = 128 + 9
 _LOOPBACK = ("127.0.0.1", "localhost", "ringfence")
 
 
@@ -77,8 +78,6 @@ class ContainerLimits:
     cpus: float | None
     pids: int | None
     cpuset: str | None
-    process_limit: int | None = None
-    """RLIMIT_NPROC of every command, where that enforces `pids`."""
 
 
 @frozen
@@ -303,7 +302,6 @@ def started_facts(
     return Facts(
         backend=backend,
         enforced=container.limits.enforced,
-        process_limit=container.limits.process_limit,
         home=HOME,
         environment=container.environment,
         watched_paths=(str(placement.workspace),) if is_written else (),
@@ -333,3 +331,20 @@ def _notes(container: HardenedContainer, placement: Placement) -> Iterator[str]:
         yield f"the image's volume {place} is memory, gone at the end"
     if container.network != "none":
         yield f"UNSAFE: the sandbox is on the engine's network {container.network!r}"
+
+
+def end_reason(exit_code: int, *, is_out_of_memory: bool, said: str = "") -> EndReason:
+    """Why a container ended.
+
+    Args:
+        exit_code: Of its first process.
+        is_out_of_memory: Whether its engine says that the memory limit killed something in it.
+        said: What engine and first process wrote about it.
+    """
+    if exit_code == _KILLED_CODE:
+        if is_out_of_memory:
+            return EndReason("memory", "the memory limit killed it")
+        return EndReason("killed", "killed from outside")
+    return EndReason(
+        "exited", f"its first process ended with code {exit_code}" + (f": {said}" if said else "")
+    )

@@ -10,10 +10,8 @@ from typing import ClassVar
 import anyio
 
 from ringfence.errors import PolicyRefused, RingfenceError, SandboxStartFailed
-from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Traits
-from ringfence.sandbox.container.end import end_processes, end_reason
+from ringfence.sandbox.base import Backend, Launch, Traits
 from ringfence.sandbox.container.hardened import (
-    SILENCE_LIMIT_S,
     HardenedContainer,
     harden,
     plan_limits,
@@ -32,17 +30,12 @@ from ringfence.sandbox.docker.create import (
     parse_image,
     with_ids_inside,
 )
-from ringfence.sandbox.docker.failure import explain
+from ringfence.sandbox.docker.fence import DockerFence
 from ringfence.sandbox.docker.labels import container_name, labels_for
 from ringfence.sandbox.docker.volumes import DockerVolume
 from ringfence.sandbox.idmap import mounted_on_host, unmount
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
-
-_ANSWER_S = 20.0
-_LAST_OUTPUT_S = 1.0
-_SELF_END_S = SILENCE_LIMIT_S + 5.0
-"""After so long a guest that nobody speaks to has ended itself."""
 
 
 class DockerBackend(Backend):
@@ -212,93 +205,6 @@ class GvisorBackend(DockerBackend):
 
     name = "gvisor"
     runtime = "runsc"
-
-
-class DockerFence(Fence):
-    """A running container with the guest in it."""
-
-    stream: AttachStream
-
-    def __init__(
-        self, engine: Engine, container: str, stream: AttachStream, facts: Facts, *, is_engines_owner: bool
-    ) -> None:
-        self.facts = facts
-        self.stream = stream
-        self.container = container
-        self._engine = engine
-        self._is_engines_owner = is_engines_owner
-        self._is_killed = False
-        self._has_ended = False
-        self._left: str | None = None
-
-    async def wait(self) -> EndReason:
-        """Wait until the container does not run."""
-        if self._is_killed:
-            return EndReason("killed", "it was closed", self._stderr())
-        try:
-            await self._engine.wait(self.container)
-            self._has_ended = True
-            state = await self._engine.end_state(self.container)
-        except EngineError as exc:
-            if exc.is_absent:
-                return EndReason("killed", "its container was removed from outside", self._stderr())
-            return EndReason("engine", f"the container engine is gone: {exc}")
-        end = end_reason(
-            int(state.get("ExitCode") or 0),
-            is_out_of_memory=bool(state.get("OOMKilled")),
-            said=str(state.get("Error") or ""),
-        )
-        return replace(end, stderr=self._stderr())
-
-    def _stderr(self) -> str:
-        return explain(self.stream.stderr.decode("utf-8", "replace"))
-
-    async def kill(self) -> str | None:
-        """Close the stream, kill and remove the container. One that cannot be removed now is so later, by its labels."""
-        if self._is_killed:
-            return self._left
-        self._is_killed = True
-        failure: EngineError | None = None
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._hang_up)
-                failure = await self._remove()
-                tasks.cancel_scope.cancel()
-            if failure is not None and not self._has_ended:
-                self._left = await self._end_without_engine(failure)
-        finally:
-            await self.stream.aclose()
-            if self._is_engines_owner:
-                await self._engine.aclose()
-        return self._left
-
-    async def _end_without_engine(self, failure: EngineError) -> str:
-        """Wait until nothing in the container can write any more; a note that says how far that is known."""
-        await self.stream.aclose()
-        name = self.container[:12]
-        is_local = self._engine.address.shares_files
-        if is_local and await end_processes(self.container, within_s=_SELF_END_S) == "ended":
-            return f"container {name} could not be removed ({failure}); its processes were ended without the engine"
-        return (
-            f"container {name} could not be removed and may still run and write to the workspace ({failure}); its "
-            f"guest ends it when it hears nothing for {SILENCE_LIMIT_S:g} s; look at the engine, and once it answers "
-            "`ringfence gc` removes what is left"
-        )
-
-    async def _hang_up(self) -> None:
-        """An engine does not end a container as long as it has output of it that nobody takes."""
-        await anyio.sleep(_LAST_OUTPUT_S)
-        await self.stream.aclose()
-
-    async def _remove(self) -> EngineError | None:
-        """Remove the container; why something in it may still live, if so."""
-        try:
-            with anyio.move_on_after(_ANSWER_S):
-                await self._engine.remove(self.container)
-                return None
-        except EngineError as exc:
-            return exc
-        return EngineError("end the container", f"no answer within {_ANSWER_S:g} s", status=None)
 
 
 class _Clock:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, next_step
-from ringfence.frozen import frozen
+from ringfence.process import start_time
 
 PREFIX = "ringfence."
 INSTANCE = "ringfence.instance"
@@ -75,53 +75,36 @@ def labels_for(
         INSTANCE: instance_id(),
         SANDBOX: sandbox_id,
         RUN: run_id or "",
-        HOLDER: str(Holder.current()),
+        HOLDER: holder_of(os.getpid()),
         EXPIRES: str(int(time.time() + (_LIFE_S if ttl_s is None else ttl_s + _GRACE_S))),
     }
 
 
-@frozen
-class Holder:
-    """A process, told apart from a later one of the same number, on this boot of this machine."""
-
-    boot: str
-    namespace: str
-    pid: int
-    started: str
-
-    def __str__(self) -> str:
-        return f"{self.boot}:{self.namespace}:{self.pid}:{self.started}"
-
-    @classmethod
-    def current(cls) -> "Holder":
-        """This process."""
-        return cls(_boot(), _namespace(), os.getpid(), _started(os.getpid()) or "?")
-
-    @classmethod
-    def parse(cls, text: str) -> "Holder | None":
-        """Parse a holder from a label; None if it is malformed."""
-        parts = text.split(":")
-        if len(parts) != 4 or not parts[2].isdecimal():
-            return None
-        return cls(parts[0], parts[1], int(parts[2]), parts[3])
-
-    def is_alive(self) -> bool | None:
-        """Whether it runs; None if that cannot be seen from here."""
-        if self.boot != _boot():
-            return False
-        if self.namespace != _namespace():
-            return None
-        return _started(self.pid) == self.started
+def holder_of(pid: int) -> str:
+    """Name of a process, told apart from a later one of the same number, on this boot of this machine."""
+    return f"{_boot()}:{_namespace()}:{pid}:{start_time(pid) or '?'}"
 
 
 def is_over(labels: Mapping[str, str]) -> bool:
     """Whether nobody needs the thing with these labels: its holder is dead, or out of sight and it expired."""
-    holder = Holder.parse(labels.get(HOLDER, ""))
-    alive = holder.is_alive() if holder else None
+    alive = _is_alive(labels.get(HOLDER, ""))
     if alive is not None:
         return not alive
     expires = labels.get(EXPIRES, "")
     return expires.isdecimal() and int(expires) < time.time()
+
+
+def _is_alive(holder: str) -> bool | None:
+    """Whether a holder runs; None if that cannot be seen from here, or the label is malformed."""
+    parts = holder.split(":")
+    if len(parts) != 4 or not parts[2].isdecimal():
+        return None
+    boot, namespace, pid, started = parts
+    if boot != _boot():
+        return False
+    if namespace != _namespace():
+        return None
+    return start_time(int(pid)) == started
 
 
 def _boot() -> str:
@@ -136,12 +119,3 @@ def _namespace() -> str:
         return str(Path("/proc/self/ns/pid").stat().st_ino)
     except OSError:
         return "?"
-
-
-def _started(pid: int) -> str | None:
-    """Start time of a process in ticks since boot; None if there is none, or it is dead and not reaped."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in (b"Z", b"X") else fields[19].decode()

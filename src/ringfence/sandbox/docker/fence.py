@@ -1,0 +1,144 @@
+"""A running container with the guest in it: why it ended, and killing everything in it, also without its engine."""
+
+import os
+import re
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from ringfence.process import start_time
+from ringfence.sandbox.base import EndReason, Facts, Fence
+from ringfence.sandbox.container.hardened import SILENCE_LIMIT_S, end_reason
+from ringfence.sandbox.docker.attach import AttachStream
+from ringfence.sandbox.docker.client import Engine, EngineError
+from ringfence.sandbox.docker.failure import explain
+
+_ANSWER_S = 20.0
+_POLL_S = 0.1
+_SELF_END_S = SILENCE_LIMIT_S + 5.0
+"""After so long a guest that nobody speaks to has ended itself."""
+
+
+class DockerFence(Fence):
+    """A running container with the guest in it."""
+
+    stream: AttachStream
+
+    def __init__(
+        self, engine: Engine, container: str, stream: AttachStream, facts: Facts, *, is_engines_owner: bool
+    ) -> None:
+        self.facts = facts
+        self.stream = stream
+        self.container = container
+        self._engine = engine
+        self._is_engines_owner = is_engines_owner
+        self._is_killed = False
+        self._killing = anyio.Lock()
+        self._has_ended = False
+        self._left: str | None = None
+
+    async def wait(self) -> EndReason:
+        """Wait until the container does not run."""
+        if self._is_killed:
+            return EndReason("killed", "it was closed", self._stderr())
+        try:
+            await self._engine.wait(self.container)
+            self._has_ended = True
+            state = await self._engine.end_state(self.container)
+        except EngineError as exc:
+            if exc.is_absent:
+                return EndReason("killed", "its container was removed from outside", self._stderr())
+            return EndReason("engine", f"the container engine is gone: {exc}")
+        end = end_reason(
+            int(state.get("ExitCode") or 0),
+            is_out_of_memory=bool(state.get("OOMKilled")),
+            said=str(state.get("Error") or ""),
+        )
+        return replace(end, stderr=self._stderr())
+
+    def _stderr(self) -> str:
+        return explain(self.stream.stderr.decode("utf-8", "replace"))
+
+    async def kill(self) -> str | None:
+        """Close the stream, kill and remove the container. One that cannot be removed now is so later, by its labels."""
+        is_first, self._is_killed = not self._is_killed, True
+        async with self._killing:  # whoever comes second waits until it is done
+            if is_first:
+                try:
+                    # First: an engine does not end a container as long as it has output of it that nobody takes.
+                    await self.stream.aclose()
+                    self._left = await self._remove()
+                finally:
+                    if self._is_engines_owner:
+                        await self._engine.aclose()
+        return self._left
+
+    async def _remove(self) -> str | None:
+        """Remove the container; a note if that failed, which says how far everything in it is known to be dead."""
+        try:
+            with anyio.fail_after(_ANSWER_S):
+                await self._engine.remove(self.container)
+            return None
+        except TimeoutError:
+            failure = f"no answer within {_ANSWER_S:g} s"
+        except EngineError as exc:
+            failure = str(exc)
+        if self._has_ended:
+            return None
+        name = f"container {self.container[:12]} could not be removed"
+        is_local = self._engine.address.shares_files
+        if is_local and await end_processes(self.container, within_s=_SELF_END_S):
+            return f"{name} ({failure}); its processes were ended without the engine"
+        return (
+            f"{name} and may still run and write to the workspace ({failure}); its guest ends it when it hears nothing "
+            f"for {SILENCE_LIMIT_S:g} s; look at the engine, and once it answers `ringfence gc` removes what is left"
+        )
+
+
+async def end_processes(container: str, *, within_s: float) -> bool:
+    """Kill every process of a container that can be seen and may be killed.
+
+    They are known by their control group, whose path has the container's id; an engine in a virtual machine or on
+    another machine has none that could be seen here.
+
+    Args:
+        container: Its id.
+        within_s: How long to wait for those that may not be killed, or cannot be seen, to end by themselves.
+
+    Returns:
+        Whether some were seen and none is left. That none was ever seen does not mean that there are none.
+    """
+    were_seen = False
+    with anyio.move_on_after(within_s):
+        while True:
+            if await anyio.to_thread.run_sync(_kill_all, container):
+                were_seen = True
+            elif were_seen:
+                return True
+            await anyio.sleep(_POLL_S)
+    return False
+
+
+def _kill_all(container: str) -> int:
+    """Kill the processes of a container; how many there were."""
+    pattern = re.compile(rf"/(?:docker-|libpod-)?{re.escape(container)}(?:\.scope)?(?:/|$)", re.MULTILINE)
+    found = 0
+    for pid in [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]:
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError:
+            continue
+        try:
+            # Checked after opening the handle: the process number may have been reused.
+            is_inside = pattern.search(Path(f"/proc/{pid}/cgroup").read_text())
+            if is_inside and start_time(pid) is not None:
+                found += 1
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        except OSError:
+            continue  # it is gone, or another user's, and is waited for
+        finally:
+            os.close(handle)
+    return found
