@@ -90,18 +90,6 @@ async def test_it_is_dead_when_its_run_lets_go_of_it(runs: Runs):
     assert not holder.path.exists()
 
 
-async def test_a_limit_that_kills_is_told_as_such(runs: Runs):
-    """The supervisor is asked for the kernel's account."""
-    runs.changes |= {"memory": "64m", "soft_limits": True}
-    await runs.warmed()
-    async with runs.opened() as sandbox:
-        assert not is_cold(sandbox)
-        result = await sandbox.run(["python3", "-c", "bytearray(10**9)"])
-        use = await sandbox.stats()
-    assert result.ended_by == "memory"
-    assert use.memory_bytes
-
-
 async def test_its_time_to_live_begins_at_hand_over(runs: Runs):
     """What it waited does not count."""
     runs.changes["ttl_s"] = 2.0
@@ -136,14 +124,6 @@ async def test_another_layout_is_not_handed_out(runs: Runs, change: str):
         assert is_cold(sandbox)
         await runs.ready()
         await until(lambda: warm.sandbox_id not in [one.sandbox_id for one in runs._ready() or []])
-
-
-async def test_another_request_is_not_served_by_it(runs: Runs):
-    """Other limits, another mode: another pool."""
-    await runs.warmed()
-    runs.changes["pids"] = 100
-    async with runs.opened() as sandbox:
-        assert is_cold(sandbox)
 
 
 async def test_one_whose_guest_does_not_answer_is_not_handed_out(runs: Runs):

@@ -17,16 +17,6 @@ def mine(workspace: Path, own) -> Path:
     return workspace
 
 
-async def test_a_second_run_is_refused(mine: Path, state: Path):
-    """It is told by whom, and what to do; after the first's end it may."""
-    async with claimed(mine, "bind", run="first", state=state):
-        with pytest.raises(PolicyRefused, match=r"run 'first' is working on .*--mode clone") as caught:
-            await claimed(mine, "bind", run="second", state=state).__aenter__()
-        assert caught.value.rule == "workspace-busy"
-    async with claimed(mine, "bind", run="second", state=state):
-        pass
-
-
 @pytest.mark.parametrize("mode", ["clone", "read_only"])
 async def test_others_need_not_wait(mine: Path, state: Path, mode):
     """A run on a clone, or that changes nothing, goes on beside it; that does not let a third one in."""

@@ -89,15 +89,6 @@ async def test_roots_files_are_the_sandboxs(shown: SandboxSpec, roots: Path) -> 
     assert (roots / "theirs").read_text() == "a user's\n"
 
 
-async def test_not_unless_it_is_asked_for(roots: Path) -> None:
-    """The default for root's own workspace is a private copy."""
-    async with Sandbox.open(spec_of(roots, None)) as sandbox:
-        assert not sandbox.placement.is_idmapped
-        assert sandbox.placement.workspace_source != roots
-        assert (await sandbox.run(["sh", "-c", "echo more >> secret"])).ok
-        assert (roots / "secret").read_text() == "root's\n"
-
-
 async def test_what_is_mounted_can_hold_no_program_of_roots(shown: SandboxSpec, roots: Path) -> None:
     """Set-id bits have no effect and devices cannot be opened on the mount, whoever put them there."""
     async with Sandbox.open(shown) as sandbox:
@@ -204,15 +195,6 @@ async def test_protected_files_stay_readable(shown: SandboxSpec, roots: Path) ->
         done = await sandbox.run(["sh", "-c", "cat .envrc; echo mine >> .envrc"])
     assert (done.stdout, done.ok) == ("trusted\n", False)
     assert (roots / ".envrc").read_text() == "trusted\n"
-
-
-async def test_nobody_lends_root(roots: Path, state: Path) -> None:
-    """The identity is the reserved one, and the mount is told to be idmapped."""
-    async with open_for_sandbox(
-        SandboxSpec(backend="bubblewrap", workspace=roots, mode="bind"), "one", state
-    ) as opened:
-        placement = opened.placement
-    assert (placement.uid, placement.gid, placement.is_idmapped) == (RESERVED_ID, RESERVED_ID, True)
 
 
 async def test_devices_are_covered(shown: SandboxSpec, roots: Path) -> None:

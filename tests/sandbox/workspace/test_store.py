@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -10,8 +9,6 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests.cases import slow_after
 
 from ringfence.errors import RecordError, UsageError
@@ -86,14 +83,6 @@ async def test_changes_are_told_by_kind(repository: Path, store: SnapshotStore):
     assert [change.path for change in diff.files if change.binary] == ["new"]
 
 
-async def test_executable_bit_is_a_change(repository: Path, store: SnapshotStore):
-    """A file that became executable is told."""
-    before = await store.take("r/before")
-    (repository / "a.txt").chmod(0o755)
-    diff = await store.diff(before.id, (await store.take("r/after", base=before.id)).id)
-    assert [(change.path, change.mode_changed) for change in diff.files] == [("a.txt", True)]
-
-
 @pytest.mark.slow
 async def test_same_size_within_one_tick_is_seen(workspace: Path, store: SnapshotStore):
     """A file written again at once, with the same length, is read again."""
@@ -129,49 +118,6 @@ async def test_any_name(name: bytes, workspace: Path, store: SnapshotStore):
     ]
 
 
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(tree=st.dictionaries(st.binary(min_size=1, max_size=12), st.binary(max_size=50), max_size=6))
-async def test_contents_come_back(tree: dict[bytes, bytes], tmp_path_factory):
-    """Whatever bytes names and contents have, the store gives them back."""
-    base = tmp_path_factory.mktemp("any")
-    (base / "w").mkdir()
-    kept = {}
-    for name, data in tree.items():
-        if b"/" in name or b"\0" in name or name in {b".", b"..", b".git", b".gitignore"}:
-            continue
-        Path(base / "w" / os.fsdecode(name)).write_bytes(data)
-        kept[name] = data
-    store = SnapshotStore(base / "w", base / "s")
-    checkpoint = await store.take("r/x")
-    found: dict[bytes, bytes] = {}
-    async for batch in store.contents(await store.blobs(checkpoint.id)):
-        found |= {blob.path: data for blob, data in batch}
-    assert found == kept
-
-
-async def test_ignored_files_are_left_out_but_tracked_ones_are_not(repository: Path, store, git, commit_all):
-    """A file that git tracks counts even where a rule ignores it."""
-    (repository / "kept.log").touch()
-    git(repository, "add", "kept.log")
-    commit_all(repository)
-    (repository / ".gitignore").write_text("*.log\n")
-    (repository / "left.log").touch()
-    paths = {blob.path for blob in await store.blobs((await store.take("r/x")).id)}
-    assert b"kept.log" in paths
-    assert b"left.log" not in paths
-
-
-async def test_an_agents_new_rules_hide_nothing(repository: Path, store: SnapshotStore):
-    """Rules written during a run do not keep its files out of the diff."""
-    before = await store.take("r/before")
-    (repository / "sub" / ".gitignore").write_text("*\n")
-    (repository / "sub" / "evil").touch()
-    (repository / ".gitignore").write_text("*\n")
-    diff = names(await store.diff(before.id, (await store.take("r/after", base=before.id)).id))
-    assert set(diff) == {"sub/.gitignore", "sub/evil", ".gitignore"}
-
-
 async def test_a_checkpoint_in_between_hides_nothing(repository: Path, store: SnapshotStore):
     """What a run made is in its second checkpoint, though another one of the workspace was taken meanwhile."""
     before = await store.take("r/before")
@@ -179,20 +125,6 @@ async def test_a_checkpoint_in_between_hides_nothing(repository: Path, store: Sn
     await store.take("n/named")
     after = await store.take("r/after", base=before.id)
     assert names(await store.diff(before.id, after.id)) == {"made": "added"}
-
-
-@pytest.mark.parametrize("hidden_by", ["root", "itself"])
-async def test_dropped_rules_reveal_nothing(hidden_by: str, repository: Path, store: SnapshotStore):
-    """A user's ignored files do not become the run's when a run drops the rule: undo would delete them."""
-    venv = repository / ".venv"
-    venv.mkdir()
-    (venv / "precious").touch()
-    rules = repository / ".gitignore" if hidden_by == "root" else venv / ".gitignore"
-    rules.write_text(".venv/\n" if hidden_by == "root" else "*\n")
-    before = await store.take("r/before")
-    rules.write_text("")
-    diff = names(await store.diff(before.id, (await store.take("r/after", base=before.id)).id))
-    assert ".venv/precious" not in diff
 
 
 async def test_embedded_repositories_are_looked_into(repository: Path, store, git, commit_all):
@@ -210,27 +142,6 @@ async def test_embedded_repositories_are_looked_into(repository: Path, store, gi
     assert checkpoint.git_entries == (b"inner/.git",)
 
 
-async def test_strange_files_are_named(workspace: Path, store: SnapshotStore):
-    """Fifos and sockets are skipped and told, and nothing hangs on them."""
-    (workspace / "plain").touch()
-    os.mkfifo(workspace / "fifo")
-    with socket.socket(socket.AF_UNIX) as listener:
-        here = os.open(workspace, os.O_PATH)
-        listener.bind(f"/proc/self/fd/{here}/socket")
-        os.close(here)
-        with anyio.fail_after(20):
-            checkpoint = await store.take("r/x")
-    assert checkpoint.files == 1
-
-
-async def test_large_file_is_skipped(workspace: Path, store: SnapshotStore):
-    """A file above the limit is named, with the reason, and not kept."""
-    with (workspace / "huge").open("wb") as file:
-        file.truncate(capture.FILE_LIMIT_BYTES + 1)
-    checkpoint = await store.take("r/x")
-    assert checkpoint.skipped == {"huge": f"larger than {capture.FILE_LIMIT_BYTES} bytes"}
-
-
 @pytest.fixture
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> int:
     """A total limit that real files, without holes, reach within a second."""
@@ -244,41 +155,6 @@ async def test_too_much_is_refused(workspace: Path, store: SnapshotStore, small_
         (workspace / f"z{number:02}").write_bytes(b"z" * (small_limit // 4))
     with pytest.raises(UsageError, match="gitignore"):
         await store.take("r/x")
-
-
-async def test_too_much_after_a_run_is_cut(workspace: Path, store: SnapshotStore):
-    """An agent cannot keep its changes from being kept by writing more than the limit."""
-    before = await store.take("r/before")
-    (workspace / "small").touch()
-    for number in range(90):
-        with (workspace / f"z{number:02}").open("wb") as file:
-            file.truncate(capture.FILE_LIMIT_BYTES + 1)
-    after = await store.take("r/after", base=before.id)
-    assert names(await store.diff(before.id, after.id)) == {"small": "added"}
-    assert len(after.skipped) == 90
-
-
-async def test_hostile_rules_are_not_tried(workspace: Path, store: SnapshotStore):
-    """Rules made to take for ever, written during a run, do not hold up its end."""
-    before = await store.take("r/before")
-    (workspace / ".gitignore").write_text("\n".join(["*a" * 60 + "b"] * 200))
-    (workspace / ("a" * 250)).touch()
-    with anyio.fail_after(20):
-        after = await store.take("r/after", base=before.id)
-    assert after.files == 2
-
-
-async def test_links_are_kept_as_links(workspace: Path, store: SnapshotStore):
-    """A link's target is kept, never what it points at; a directory that became a link is not entered."""
-    (workspace / "d").mkdir()
-    (workspace / "d" / "passwd").write_text("mine")
-    before = await store.take("r/before")
-    (workspace / "d" / "passwd").unlink()
-    (workspace / "d").rmdir()
-    (workspace / "d").symlink_to("/etc")
-    after = await store.take("r/after", base=before.id)
-    blobs = await store.blobs(after.id)
-    assert [(blob.path, oct(blob.git_mode)) for blob in blobs] == [(b"d", "0o120000")]
 
 
 @pytest.mark.parametrize("kind", slow_after(2, ["fifo", "file", "link", "loop", "empty"]))
@@ -337,20 +213,6 @@ async def test_deep_nesting_ends(workspace: Path, store: SnapshotStore):
         subprocess.run(["rm", "-rf", str(workspace / "d")], check=True)
 
 
-async def test_patch_applies(repository: Path, store: SnapshotStore, git, tmp_path: Path):
-    """The patch, binary files included, gives the same tree when git applies it."""
-    before = await store.take("r/before")
-    git(repository, "worktree", "add", "-q", "--detach", str(tmp_path / "copy"))
-    (repository / "bin").write_bytes(bytes(range(256)))
-    (repository / "a.txt").write_text("other\n")
-    after = await store.take("r/after", base=before.id)
-    patch = await store.patch(before.id, after.id)
-    (tmp_path / "p").write_bytes(patch)
-    git(tmp_path / "copy", "apply", str(tmp_path / "p"))
-    assert (tmp_path / "copy" / "bin").read_bytes() == bytes(range(256))
-    assert (tmp_path / "copy" / "a.txt").read_text() == "other\n"
-
-
 async def test_gc_drops_other_runs(workspace: Path, store: SnapshotStore):
     """Checkpoints of runs that are kept stay, others are gone and say so."""
     (workspace / "f").write_text("old")
@@ -400,16 +262,6 @@ async def test_gc_forgets_clones(workspace: Path, store: SnapshotStore, git):
     assert list(own.parent.iterdir()) == [own]
     kept = git(store.directory, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/ringfence-last/")
     assert kept == own.name
-
-
-async def test_store_heals(workspace: Path, store: SnapshotStore):
-    """Where the last tree is lost, the next checkpoint reads all files and is whole."""
-    (workspace / "f").write_text("x")
-    first = await store.take("r/x")
-    subprocess.run(["find", str(store.directory / "objects"), "-type", "f", "-delete"], check=True)
-    second = await store.take("r/y")
-    assert second.tree == first.tree
-    assert len(await store.blobs(second.id)) == 1
 
 
 async def test_two_at_once(workspace: Path, state: Path):
