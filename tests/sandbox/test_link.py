@@ -1,22 +1,16 @@
 """The host's end of the stream against a guest that may send anything, over real pipes."""
 
-import asyncio
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
-from tests.cases import examples
+from hypothesis.stateful import precondition, rule
 from tests.sandbox.conftest import PipeFence
+from tests.sandbox.hostile import PATIENCE_S, HostileGuest, growth_kib, run_guest
 
 from ringfence.errors import SandboxDied, SandboxFileError, SandboxStartFailed, UsageError
 from ringfence.sandbox import Sandbox
@@ -24,8 +18,6 @@ from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol import session
 from ringfence.sandbox.protocol.stream import DescriptorStream
 
-ROOT = Path(__file__).parents[2]
-PATIENCE_S = 10.0
 _NUMBERS = [
     "0",
     "1",
@@ -399,47 +391,20 @@ async def test_closed_sandbox_writes_nothing(guest: PipeFence) -> None:
         os.close(read)
 
 
-class HostileGuest(RuleBasedStateMachine):
-    """Callers of every kind wait while a guest does its worst; none may see but typed errors."""
+class Machine(HostileGuest):
+    """Commands are run, files are used and stats are asked for, and the guest answers as it likes."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.guest = PipeFence()
-        self.callers: list[asyncio.Task[None]] = []
-        self.opened = asyncio.Event()
-        self.over = asyncio.Event()
-        self.life = self.loop.create_task(self.live())
-        self.guest.greet()
-        self.step()
+    expected = (SandboxDied, SandboxFileError, UsageError)
 
-    async def live(self) -> None:
-        """A holder of the sandbox, until the end."""
-        async with self.guest.open() as sandbox:
-            self.sandbox = sandbox
-            self.opened.set()
-            await self.over.wait()
-
-    def step(self) -> None:
-        """Let everybody go on, until the next frame."""
-        for _ in range(5):
-            self.loop.run_until_complete(asyncio.sleep(0))
-
-    def call(self, act: Callable[[Sandbox], Coroutine[Any, Any, object]]) -> None:
-        """Somebody waits for something."""
-
-        async def caller() -> None:
-            with suppress(SandboxDied, SandboxFileError, UsageError):
-                await act(self.sandbox)
-
+    def ask(self, act: Callable[[Sandbox], Coroutine[Any, Any, object]]) -> None:
+        """Somebody waits for something, once there is a sandbox."""
         if self.opened.is_set():
-            self.callers.append(self.loop.create_task(caller()))
-        self.step()
+            self.call(act(self.sandbox))
 
     @rule(stdin=st.binary(max_size=2000))
     def run_command(self, stdin: bytes) -> None:
         """Somebody runs a command."""
-        self.call(lambda sandbox: sandbox.run(["x"], stdin=stdin, output_limit_bytes=1000))
+        self.ask(lambda sandbox: sandbox.run(["x"], stdin=stdin, output_limit_bytes=1000))
 
     @rule()
     def hold_command(self) -> None:
@@ -451,7 +416,7 @@ class HostileGuest(RuleBasedStateMachine):
                     pass
                 await process.wait()
 
-        self.call(act)
+        self.ask(act)
 
     @rule(which=st.sampled_from(["read", "write", "list", "remove", "stats", "stream"]))
     def use_files(self, which: str) -> None:
@@ -469,7 +434,7 @@ class HostileGuest(RuleBasedStateMachine):
             "stats": lambda sandbox: sandbox.stats(),
             "stream": stream,
         }
-        self.call(acts[which])
+        self.ask(acts[which])
 
     @rule(
         kind=st.sampled_from([frames.STDOUT, frames.STDERR]),
@@ -520,47 +485,13 @@ class HostileGuest(RuleBasedStateMachine):
         self.guest.hang_up()
         self.step()
 
-    def teardown(self) -> None:
-        """Whatever was sent, when the guest is gone everybody has been told."""
-        self.guest.hang_up()
-        try:
-            self.loop.run_until_complete(asyncio.wait_for(self.end(), PATIENCE_S))
-            assert self.guest.is_killed
-        finally:
-            self.loop.close()
 
-    async def end(self) -> None:
-        """All callers come to their end, then the holder lets go."""
-        await asyncio.gather(*self.callers)
-        self.over.set()
-        try:
-            await self.life
-        except (SandboxDied, SandboxStartFailed):
-            assert not self.opened.is_set()
-
-
-def test_hostile_guest() -> None:
+@pytest.mark.parametrize(
+    ("count", "steps"), [(60, 25), pytest.param(200, 50, marks=pytest.mark.slow)], ids=["short", "long"]
+)
+def test_hostile_guest(count: int, steps: int) -> None:
     """No caller sees anything but typed errors, and every caller is woken, whatever the guest does."""
-    run_state_machine_as_test(
-        HostileGuest,
-        settings=settings(
-            max_examples=examples(60),
-            stateful_step_count=25,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-
-
-@pytest.mark.slow
-def test_hostile_guest_at_length() -> None:
-    """The same, for longer."""
-    run_state_machine_as_test(
-        HostileGuest,
-        settings=settings(
-            max_examples=400, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
-    )
+    run_guest(Machine, count=count, steps=steps)
 
 
 FLOODS = {
@@ -595,66 +526,10 @@ async with sandbox.spawn(["x"]):
 await both(sandbox.read_file("f", limit_bytes=1_000_000), flood(lambda: frame(frames.STDOUT, 1, b"x" * 60_000)))
 """,
 }
-MEASURE = """
-import sys, time, os
-import anyio
-from ringfence.errors import SandboxDied, SandboxFileError
-from ringfence.sandbox import Sandbox
-from ringfence.sandbox.protocol import session
-from ringfence.sandbox.protocol.stream import DescriptorStream
-from ringfence.sandbox.guest import frames
-from tests.memory import peak_kib
-from tests.sandbox.conftest import PipeFence
-session._CLIENT_GRACE_S = 0.2
-
-def frame(kind, channel, payload):
-    return frames.HEADER.pack(len(payload), channel, kind) + payload
-
-async def main():
-    guest = PipeFence()
-    guest.greet()
-    async def flood(make):
-        end = time.monotonic() + 3
-        sent, rest = 0, b""
-        while time.monotonic() < end and sent < 200_000_000 and not guest.is_killed:
-            rest = rest or make()
-            try:
-                count = os.write(guest.peer_out, rest)
-                sent, rest = sent + count, rest[count:]
-            except BlockingIOError:
-                pass
-            except BrokenPipeError:
-                return
-            await anyio.lowlevel.checkpoint()
-        guest.hang_up()
-    async def both(call, attack):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(quietly, call)
-            await anyio.lowlevel.checkpoint()
-            await attack
-    async def quietly(call):
-        try:
-            await call
-        except (SandboxDied, SandboxFileError):
-            pass
-    async with guest.open() as sandbox:
-        before = peak_kib()
-        try:
-            await attack(guest, sandbox, flood, both)
-        except (SandboxDied, SandboxFileError):
-            pass
-    print(peak_kib() - before)
-"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FLOODS)
 def test_memory_under_attack(name: str) -> None:
     """Whatever the guest floods, the host grows by 32 MB at most."""
-    body = "\n".join("    " + line for line in FLOODS[name].strip().splitlines())
-    code = f"{MEASURE}\nasync def attack(guest, sandbox, flood, both):\n{body}\nanyio.run(main)\n"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) <= 32 * 1024, f"{done.stdout.strip()} KB"
+    assert growth_kib(FLOODS[name]) <= 32 * 1024

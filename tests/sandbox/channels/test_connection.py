@@ -1,26 +1,21 @@
 """Listeners and connections against a guest that may send anything, over real pipes."""
 
 import asyncio
-import subprocess
-import sys
+import textwrap
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
-from tests.cases import examples
+from hypothesis.stateful import rule
 from tests.sandbox.conftest import PipeFence
+from tests.sandbox.hostile import PATIENCE_S, HostileGuest, growth_kib, run_guest
 
-from ringfence.errors import SandboxDied, SandboxPortError, SandboxStartFailed
+from ringfence.errors import SandboxDied, SandboxPortError
 from ringfence.sandbox import Connection, Sandbox
 from ringfence.sandbox.guest import frames
 
-ROOT = Path(__file__).parents[3]
-PATIENCE_S = 10.0
 FIRST = frames.GUEST_NUMBERS + 1
 LISTENER = 1
 """The first channel that a sandbox opens."""
@@ -239,48 +234,30 @@ PAYLOADS = st.one_of(
 )
 
 
-class HostileGuest(RuleBasedStateMachine):
-    """Listeners are served and ports are called while a guest does its worst; none may see but typed errors."""
+class Machine(HostileGuest):
+    """Listeners are served and ports are called, and the guest answers as it likes."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.guest = PipeFence()
-        self.guest.greet()
-        self.callers: list[asyncio.Task[None]] = []
-        self.opened = asyncio.Event()
-        self.over = asyncio.Event()
-        self.life = self.loop.create_task(self.live())
-        self.step()
+    expected = (SandboxDied, SandboxPortError, anyio.BrokenResourceError, anyio.EndOfStream)
+    holder_waits = True
 
-    async def live(self) -> None:
-        """A holder of the sandbox, who listens."""
-        async with self.guest.open() as sandbox:
-            self.sandbox = sandbox
-            self.guest.record(frames.LISTENING, LISTENER, {"port": 6379})
-            self.opened.set()
-            async with sandbox.listen(echo, port=6379, limit=2):
-                await self.over.wait()
-
-    def step(self) -> None:
-        """Let everybody go on, until the next frame."""
-        for _ in range(8):
-            self.loop.run_until_complete(asyncio.sleep(0))
+    async def hold(self) -> None:
+        """Listen until the end."""
+        self.guest.record(frames.LISTENING, LISTENER, {"port": 6379})
+        async with self.sandbox.listen(echo, port=6379, limit=2):
+            await self.over.wait()
 
     @rule()
-    def call(self) -> None:
+    def call_port(self) -> None:
         """Somebody calls a port inside, and talks."""
 
-        async def caller(sandbox: Sandbox) -> None:
-            with suppress(SandboxDied, SandboxPortError, anyio.BrokenResourceError, anyio.EndOfStream):
-                connection = await sandbox.connect(80, timeout_s=0.5)
-                await connection.send(bytes(100_000))
-                await connection.receive()
-                await connection.aclose()
+        async def talk(sandbox: Sandbox) -> None:
+            connection = await sandbox.connect(80, timeout_s=0.5)
+            await connection.send(bytes(100_000))
+            await connection.receive()
+            await connection.aclose()
 
         if self.opened.is_set():
-            self.callers.append(self.loop.create_task(caller(self.sandbox)))
-        self.step()
+            self.call(talk(self.sandbox))
 
     @rule(kind=KINDS, number=NUMBERS, payload=PAYLOADS)
     def send(self, kind: int, number: int, payload: bytes) -> None:
@@ -306,37 +283,13 @@ class HostileGuest(RuleBasedStateMachine):
         self.guest.frame(frames.CONNECTED, number)
         self.step()
 
-    def teardown(self) -> None:
-        """Whatever was sent, when the guest is gone everybody has been told."""
-        self.guest.hang_up()
-        try:
-            self.loop.run_until_complete(asyncio.wait_for(self.end(), PATIENCE_S))
-            assert self.guest.is_killed
-        finally:
-            self.loop.close()
-
-    async def end(self) -> None:
-        """All callers come to their end, then the holder lets go."""
-        await asyncio.gather(*self.callers)
-        self.over.set()
-        with suppress(SandboxDied, SandboxStartFailed):
-            await self.life
-
 
 @pytest.mark.parametrize(
-    ("count", "steps"), [(50, 20), pytest.param(300, 50, marks=pytest.mark.slow)], ids=["short", "long"]
+    ("count", "steps"), [(50, 20), pytest.param(150, 50, marks=pytest.mark.slow)], ids=["short", "long"]
 )
 def test_hostile_guest(count: int, steps: int) -> None:
     """Who serves and who calls sees nothing but typed errors, and is woken, whatever the guest does."""
-    run_state_machine_as_test(
-        HostileGuest,
-        settings=settings(
-            max_examples=examples(count),
-            stateful_step_count=steps,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_guest(Machine, count=count, steps=steps)
 
 
 FLOODS = {
@@ -354,50 +307,18 @@ guest.say(accepted(0))
 await flood(lambda: frame(frames.CREDIT, FIRST, b"\\0\\0\\0\\1") * 4000)
 """,
 }
-MEASURE = """
-import itertools, os, time
-import anyio
-from ringfence.errors import SandboxDied
-from ringfence.sandbox.guest import frames
-from tests.memory import peak_kib
-from tests.sandbox.conftest import PipeFence
+DEFINITIONS = """
 DATA, CLOSE, FIRST = frames.DATA, frames.CLOSE, frames.GUEST_NUMBERS + 1
-
-def frame(kind, channel, payload):
-    return frames.HEADER.pack(len(payload), channel, kind) + payload
 
 def accepted(number):
     return frame(frames.ACCEPTED, 1, frames.U32.pack(FIRST + number))
 
 async def serve(connection):
     await anyio.sleep_forever()
-
-async def main():
-    guest = PipeFence()
-    guest.greet()
-    async def flood(make):
-        end = time.monotonic() + 3
-        sent, rest = 0, b""
-        while time.monotonic() < end and sent < 200_000_000 and not guest.is_killed:
-            rest = rest or make()
-            try:
-                count = os.write(guest.peer_out, rest)
-                sent, rest = sent + count, rest[count:]
-            except BlockingIOError:
-                pass
-            except BrokenPipeError:
-                return
-            await anyio.lowlevel.checkpoint()
-        guest.hang_up()
-    async with guest.open() as sandbox:
-        guest.record(frames.LISTENING, 1, {"port": 1})
-        before = peak_kib()
-        try:
-            async with sandbox.listen(serve, port=1, limit=200):
-                await attack(guest, flood)
-        except SandboxDied:
-            pass
-    print(peak_kib() - before)
+"""
+LISTENING = """
+guest.record(frames.LISTENING, 1, {"port": 1})
+async with sandbox.listen(serve, port=1, limit=200):
 """
 
 
@@ -405,10 +326,4 @@ async def main():
 @pytest.mark.parametrize("name", FLOODS)
 def test_memory_under_attack(name: str) -> None:
     """Whatever the guest floods, the host grows by 32 MB at most."""
-    body = "\n".join("    " + line for line in FLOODS[name].strip().splitlines())
-    code = f"{MEASURE}\nasync def attack(guest, flood):\n{body}\nanyio.run(main)\n"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) <= 32 * 1024, f"{done.stdout.strip()} KB"
+    assert growth_kib(LISTENING + textwrap.indent(FLOODS[name], "    "), DEFINITIONS) <= 32 * 1024
