@@ -16,13 +16,11 @@ from ringfence.loop.repository.refusal import RepositoryRefused
 from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.git.layout import (
     GitLayout,
+    examine_git,
     find_bare,
-    find_git,
     format_of,
     has_git,
     read_config,
-    read_small,
-    why_not_used,
 )
 from ringfence.sandbox.workspace.git.packs import quarantine
 from ringfence.sandbox.workspace.git.refs import Refs, read_refs
@@ -68,11 +66,10 @@ def find_source(path: Path) -> Source:
     actor = Actor.for_files(resolved)
     root = actor.call_sync(lambda: _top(resolved))
     if root is not None:
-        why = why_untrusted(root, state_dir()) or actor.call_sync(lambda: why_not_used(root))
-        layout = None if why else actor.call_sync(lambda: find_git(root))
-        if layout is None:
-            raise RepositoryRefused(_refusal(root, why or f"{str(root / '.git')!r} is no git repository"))
-        return _source(root, os.fsencode(resolved.relative_to(root)), layout, actor, is_bare=False)
+        found = why_untrusted(root, state_dir()) or actor.call_sync(lambda: examine_git(root))
+        if not isinstance(found, GitLayout):
+            raise RepositoryRefused(_refusal(root, found or f"{str(root / '.git')!r} is no git repository"))
+        return _source(root, os.fsencode(resolved.relative_to(root)), found, actor, is_bare=False)
     layout = actor.call_sync(lambda: find_bare(resolved))
     if layout is None:
         raise RepositoryRefused(
@@ -106,7 +103,7 @@ def _source(root: Path, inside: bytes, layout: GitLayout, actor: Actor, *, is_ba
     if layout.refused is not None:
         # Its text is about what an agent sees; of use here is what to do about it.
         raise RepositoryRefused(_refusal(root, layout.refused.rpartition("no commits come out: ")[2]))
-    config = actor.call_sync(lambda: read_config(read_small(layout.common, b"config") or b""))
+    config = actor.call_sync(lambda: read_config(layout.common))
     object_format, unknown = format_of(config)
     if unknown:
         raise RepositoryRefused(

@@ -22,7 +22,7 @@ from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Placement, Traits
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.git.config import UserSettings, read_settings
-from ringfence.sandbox.workspace.git.layout import GitLayout, find_git, why_not_used
+from ringfence.sandbox.workspace.git.layout import GitLayout, examine_git
 from ringfence.sandbox.workspace.git.private import PrivateGit, Submodule
 from ringfence.sandbox.workspace.lock import held
 from ringfence.sandbox.workspace.policy import (
@@ -114,11 +114,12 @@ async def open_workspace(
     owner = Actor.for_files(resolved)
     await owner.call(lambda: check_reachable(resolved))
     with _locked(resolved, mode, holder, state):
-        unused = why_untrusted(resolved, state) or await owner.call(lambda: why_not_used(resolved))
-        layout = None if unused else await owner.call(lambda: find_git(resolved))
+        found: GitLayout | str | None = why_untrusted(resolved, state)
+        found = found or await owner.call(lambda: examine_git(resolved))
+        layout = found if isinstance(found, GitLayout) else None
         settings = await read_settings(owner, resolved, layout)
         notes = (
-            *([unused] if unused else ()),
+            *([found] if isinstance(found, str) else ()),
             *_upload_note(traits.unseen, mode),
             *_obeyed_note(settings),
         )

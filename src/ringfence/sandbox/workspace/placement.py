@@ -169,7 +169,7 @@ async def _make_git(workspace: Workspace, directory: Path) -> PrivateGit | None:
     ):
         return None
     return await make_private_git(
-        workspace.path,
+        workspace.layout,
         directory / "git",
         reader=workspace.owner,
         owner=workspace.sandbox_user,

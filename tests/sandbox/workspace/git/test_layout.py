@@ -11,8 +11,8 @@ from tests.sandbox.workspace.runs import prepare
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.git.commits import unsafe_to_write
-from ringfence.sandbox.workspace.git.layout import GitLayout, find_git, why_not_used
-from ringfence.sandbox.workspace.git.private import make_private_git
+from ringfence.sandbox.workspace.git.layout import GitLayout, examine_git, find_git
+from ringfence.sandbox.workspace.git.private import Identity, make_private_git
 from ringfence.sandbox.workspace.run import RunWorkspace, close
 from ringfence.sandbox.workspace.run_as import Actor
 
@@ -114,7 +114,7 @@ def test_both_ends_in_the_workspace(workspace: Path, git):
     (workspace / "main/.git/worktrees/tree/gitdir").write_text(f"{workspace}/.git\n")
     assert find_git(workspace) is None
     assert find_git(workspace / "tree") is None
-    assert why_not_used(workspace)
+    assert isinstance(examine_git(workspace), str)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -130,8 +130,9 @@ def test_link_back_of_another_user(workspace: Path, elsewhere: Path, git, own):
 def test_commondir_outside(repository: Path, elsewhere: Path):
     """A `.git` directory that leans on another by `commondir` is not used."""
     (repository / ".git/commondir").write_text(f"{elsewhere}/.git\n")
-    assert find_git(repository) is None
-    assert "commondir" in str(why_not_used(repository))
+    note = examine_git(repository)
+    assert isinstance(note, str)
+    assert "commondir" in note
 
 
 @pytest.mark.parametrize("name", ["objects", "refs"])
@@ -139,8 +140,9 @@ def test_part_that_is_a_link(name: str, repository: Path, elsewhere: Path):
     """A link in place of a part of the git directory is not followed."""
     (repository / ".git" / name).rename(repository / ".git" / f"{name}.old")
     (repository / ".git" / name).symlink_to(elsewhere / ".git" / name)
-    assert find_git(repository) is None
-    assert name in str(why_not_used(repository))
+    note = examine_git(repository)
+    assert isinstance(note, str)
+    assert name in note
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,8 @@ async def test_root_copies_objects_alone(alternates: str | None, repository: Pat
     if alternates:
         (objects / "info/alternates").write_text(alternates + "\n")
     make_private_dir(state)
-    await make_private_git(repository, state / "git", reader=Actor(0, 0), owner=Actor(12_345, 12_345))
+    layout, owner = layout_of(repository), Actor(12_345, 12_345)
+    await make_private_git(layout, state / "git", reader=Actor(0, 0), owner=owner, identity=Identity())
     found = {path.suffix for path in (state / "git/objects").rglob("*") if path.is_file()}
     assert found <= {".pack", ".idx", ".rev"}
     if alternates:
@@ -189,9 +192,9 @@ async def test_another_users_objects_are_read_as_that_user(repository: Path, sta
     victim.chmod(0o400)
     (repository / ".git/objects").chmod(0o700)
     make_private_dir(state)
-    making = make_private_git(
-        repository, state / "git", reader=Actor(12_345, 12_345), owner=Actor(54_321, 54_321)
-    )
+    reader, owner = Actor(12_345, 12_345), Actor(54_321, 54_321)
+    layout = await reader.call(lambda: layout_of(repository))
+    making = make_private_git(layout, state / "git", reader=reader, owner=owner, identity=Identity())
     with pytest.raises(InfrastructureFault):
         await making
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.cases import examples
 
 from ringfence.sandbox.workspace.git.commits import has_new_commits
-from ringfence.sandbox.workspace.git.private import PrivateGit, make_private_git
+from ringfence.sandbox.workspace.git.layout import find_git
+from ringfence.sandbox.workspace.git.private import Identity, PrivateGit, make_private_git
 from ringfence.sandbox.workspace.git.refs import MAX_TIPS, Refs, is_ref_name, read_new_tips
 from ringfence.sandbox.workspace.run_as import Actor
 
@@ -47,8 +48,10 @@ async def made(repository: Path, ground: Path, git) -> tuple[Path, PrivateGit]:
     """A private git directory of a repository with a symbolic ref, and where it is."""
     git(repository, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
     actor = Actor.current()
-    private = await make_private_git(repository, ground / "private", reader=actor, owner=actor)
-    assert private is not None
+    layout = find_git(repository)
+    assert layout is not None
+    directory = ground / "private"
+    private = await make_private_git(layout, directory, reader=actor, owner=actor, identity=Identity())
     return ground / "private", private
 
 

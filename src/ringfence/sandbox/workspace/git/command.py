@@ -251,13 +251,31 @@ class Git:
         }[bound]
 
 
-def write_clean_git_dir(directory: Path, *, object_format: str = "sha1") -> None:
-    """Make an empty bare git directory without asking git: no template, so no hooks."""
-    for name in ("objects/info", "objects/pack", "refs/heads", "info"):
+def write_clean_git_dir(
+    directory: Path, *, object_format: str = "sha1", files: Mapping[str, bytes] | None = None
+) -> None:
+    """Make a bare git directory without asking git: no template, so no hooks.
+
+    Args:
+        directory: Where; it may exist.
+        object_format: `sha1` or `sha256`.
+        files: Contents of what is in it besides, or in the place of HEAD on no branch.
+    """
+    clean = {
+        "config": clean_config(object_format).encode(),
+        "HEAD": b"ref: refs/heads/none\n",
+        "info/attributes": CLEAN_ATTRIBUTES,
+    }
+    write_git_dir(directory, {**clean, **(files or {})})
+
+
+def write_git_dir(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write files of a git directory, and make the directories that git wants in one."""
+    for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info"):
         (directory / name).mkdir(parents=True, exist_ok=True)
-    (directory / "config").write_text(clean_config(object_format))
-    (directory / "HEAD").write_text("ref: refs/heads/none\n")
-    (directory / "info" / "attributes").write_bytes(CLEAN_ATTRIBUTES)
+    for name, data in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(data)
 
 
 def clean_config(object_format: str) -> str:

@@ -53,12 +53,8 @@ def has_git(workspace: Path) -> bool:
 
 
 def find_git(workspace: Path) -> GitLayout | None:
-    """The git directory of `workspace`; None where there is none, or what is called `.git` is not used as one.
-
-    A `.git` that is a link, a fifo or a file of another kind is no git directory to us, and neither is one
-    whose parts lie elsewhere without a link back.
-    """
-    found = _look(workspace)
+    """The git directory of `workspace`; None where there is none, or what is called `.git` is not used as one."""
+    found = examine_git(workspace)
     return found if isinstance(found, GitLayout) else None
 
 
@@ -71,13 +67,12 @@ def find_bare(directory: Path) -> GitLayout | None:
     return GitLayout(directory, directory, directory, *_databases(directory, directory))
 
 
-def why_not_used(workspace: Path) -> str | None:
-    """A note for the user about a `.git` that `find_git` does not use; None if there is nothing to note."""
-    found = _look(workspace)
-    return found if isinstance(found, str) else None
+def examine_git(workspace: Path) -> GitLayout | str | None:
+    """The git directory of `workspace`, a note for the user why its `.git` is not used as one, or None: it has none.
 
-
-def _look(workspace: Path) -> GitLayout | str | None:
+    A `.git` that is a link, a fifo or a file of another kind is no git directory to us, and neither is one
+    whose parts lie elsewhere without a link back.
+    """
     directory = common = git = workspace / ".git"
     try:
         mode = os.lstat(git).st_mode
@@ -127,7 +122,7 @@ def _common_of(workspace: Path, directory: Path) -> Path | None:
         )
     else:
         common = directory
-        tree = read_config(read_small(directory, b"config") or b"").get("core.worktree", "")
+        tree = read_config(directory).get("core.worktree", "")
         fits = tree != "" and _resolve(directory, os.fsencode(tree)) == home
         fits = fits and not os.path.lexists(directory / "commondir")
     owner = home.stat().st_uid
@@ -202,13 +197,13 @@ def read_small(folder: Path, name: bytes, limit_bytes: int = _SMALL) -> bytes | 
         return None
 
 
-def read_config(text: bytes) -> dict[str, str]:
-    """The plain `section.key` settings of a git configuration file that we care for; the last one wins.
+def read_config(directory: Path, name: bytes = b"config") -> dict[str, str]:
+    """The plain `section.key` settings of a configuration file in a git directory; the last one wins.
 
     Includes are not followed and subsections are left out: only a handful of harmless settings are ever used.
     """
     settings: dict[str, str] = {}
-    section = ""
+    section, text = "", read_small(directory, name) or b""
     for raw in text.decode("utf-8", "replace").splitlines():
         line = raw.strip()
         header = re.match(r"\[\s*([A-Za-z0-9.-]+)\s*\]\s*(.*)", line)

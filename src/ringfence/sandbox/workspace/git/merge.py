@@ -151,7 +151,7 @@ async def commit_patch(
         return None
     options = ("-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color")
     more = ("--no-ext-diff", "--no-textconv")
-    refs = Refs(b"", {}, {}, object_format="sha256" if len(tip) == 64 else "sha1")
+    refs = Refs(b"ref: refs/heads/none\n", {}, {}, object_format="sha256" if len(tip) == 64 else "sha1")
     try:
         async with quarantine(layout, refs, actor) as git:
             literally = replace(git, environment={**git.environment, "GIT_LITERAL_PATHSPECS": "1"})

@@ -11,7 +11,7 @@ configuration says of remotes, and what that includes (docs/adr/0030-git-on-the-
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,6 @@ MAX_TOTAL_BYTES = 16 * 1024**3
 MAX_OBJECTS = 2_000_000
 _INDEX_S = 300.0
 _PACKING_S = 900.0
-_MAX_REF_PARTS = 64
 
 
 class PackRefused(InfrastructureFault):
@@ -82,10 +81,18 @@ async def _check_sizes(git: Git, names: Sequence[bytes]) -> None:
 
 
 @asynccontextmanager
-async def quarantine(layout: GitLayout, refs: Refs, actor: Actor) -> AsyncIterator[Git]:
+async def quarantine(
+    layout: GitLayout, refs: Refs, actor: Actor, *, index: Mapping[str, bytes] | None = None
+) -> AsyncIterator[Git]:
     """A git directory that ringfence made that sees the user's objects, and refs as they were, and is thrown away.
 
     No hook, filter, replacement, graft or setting of the user's repository counts in it.
+
+    Args:
+        layout: The user's repository.
+        refs: Those that it has here.
+        actor: On whose behalf its objects are read.
+        index: Files of its index, if git is to see that, too.
 
     Raises:
         InfrastructureFault: It could not be made.
@@ -93,7 +100,7 @@ async def quarantine(layout: GitLayout, refs: Refs, actor: Actor) -> AsyncIterat
     async with scratch_directory(actor) as scratch:
         git = Git(scratch / "git", actor=actor)
         try:
-            await actor.call(lambda: _lean_on(git.directory, layout, refs))
+            await actor.call(lambda: _lean_on(git.directory, layout, refs, index or {}))
         except OSError as exc:
             raise InfrastructureFault(
                 f"could not make {str(git.directory)!r}: {exc.strerror}; is the disk full?"
@@ -101,20 +108,13 @@ async def quarantine(layout: GitLayout, refs: Refs, actor: Actor) -> AsyncIterat
         yield git
 
 
-def _lean_on(directory: Path, layout: GitLayout, refs: Refs) -> None:
-    write_clean_git_dir(directory, object_format=refs.object_format)
+def _lean_on(directory: Path, layout: GitLayout, refs: Refs, index: Mapping[str, bytes]) -> None:
     # In quotes, as git reads any path in this file.
     lines = b"".join(quoted(os.fsencode(database)) + b"\n" for database in layout.databases)
-    (directory / "objects/info/alternates").write_bytes(lines)
-    (directory / "packed-refs").write_bytes(refs.packed())
-    (directory / "HEAD").write_bytes(refs.head or b"ref: refs/heads/none\n")
-    for name, target in refs.symbolic.items():
-        if name.count("/") < _MAX_REF_PARTS:
-            (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            (directory / name).write_bytes(b"ref: " + os.fsencode(target) + b"\n")
-    shallow = read_small(layout.common, b"shallow")
-    if shallow:
-        (directory / "shallow").write_bytes(shallow)
+    files = {**refs.files(), **index, "objects/info/alternates": lines}
+    if shallow := read_small(layout.common, b"shallow"):
+        files["shallow"] = shallow
+    write_clean_git_dir(directory, object_format=refs.object_format, files=files)
 
 
 async def copy_history(git: Git, tips: Iterable[str], target: Path) -> None:

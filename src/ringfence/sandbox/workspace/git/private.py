@@ -14,7 +14,7 @@ directory in the git directory above it, which inside is a private one.
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from pathlib import Path
 from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import BindMount
-from ringfence.sandbox.workspace.git.command import Git
+from ringfence.sandbox.workspace.git.command import Git, write_git_dir
 from ringfence.sandbox.workspace.git.layout import (
     INDEX_LIMIT,
     GitLayout,
@@ -92,19 +92,19 @@ class Submodule:
 
 
 async def make_private_git(
-    workspace: Path,
+    layout: GitLayout,
     directory: Path,
     *,
     reader: Actor,
     owner: Actor,
-    identity: Identity | None = None,
+    identity: Identity,
     inside: Path = _INSIDE_OF_FILE,
     stands_alone: bool = False,
-) -> PrivateGit | None:
-    """Make a private git directory for the repository at `workspace`.
+) -> PrivateGit:
+    """Make a private git directory for a repository of the user's.
 
     Args:
-        workspace: The workspace; its path inside is the same.
+        layout: The repository; its workspace has the same path inside.
         directory: Where to make it: absent, outside of the workspace.
         reader: On whose behalf the user's files are read.
         owner: The sandbox's identity, which will own what is made.
@@ -112,28 +112,15 @@ async def make_private_git(
         inside: Where it is inside when `.git` is a file.
         stands_alone: Whether nothing can be mounted in it: it holds all objects of what HEAD leads to.
 
-    Returns:
-        None where the workspace is no git repository.
-
     Raises:
         InfrastructureFault: It could not be written.
     """
-    layout = await reader.call(lambda: find_git(workspace))
-    if layout is None:
-        return None
-    plan = await reader.call(lambda: _read(layout, identity or Identity()))
+    plan = await reader.call(lambda: _read(layout, identity))
     databases = layout.databases if plan.has_history else ()
-    if (
-        not stands_alone
-        and reader != owner
-        and not await reader.call(lambda: all(map(_is_public, databases)))
-    ):
-        if reader.uid == 0 and layout.is_file:
-            note = f"{str(layout.objects)!r} is root's alone and not copied; {_EMPTY}"
-            plan = _nothing(note, identity or Identity())
-        mounted: Sequence[Path] = ()
-    else:
-        mounted = () if stands_alone else databases
+    is_readable = reader == owner or await reader.call(lambda: all(map(_is_public, databases)))
+    mounted = databases if is_readable and not stands_alone else ()
+    if not is_readable and not stands_alone and reader.uid == 0 and layout.is_file:
+        plan = _nothing(f"{str(layout.objects)!r} is root's alone and not copied; {_EMPTY}", identity)
     try:
         await Actor.current().call(lambda: directory.mkdir(mode=0o700, parents=True, exist_ok=True))
         if plan.has_history and not mounted:
@@ -145,7 +132,7 @@ async def make_private_git(
         raise InfrastructureFault(
             f"could not make {str(directory)!r}: {exc.strerror}; is the disk full?"
         ) from exc
-    target = inside if layout.is_file and not stands_alone else workspace / ".git"
+    target = inside if layout.is_file and not stands_alone else layout.workspace / ".git"
     mounts = () if stands_alone else _mounts(layout, directory, target, mounted)
     notes = (*plan.notes, *plan.refs.notes)
     return PrivateGit(mounts, layout, plan.refs, directory, target, notes)
@@ -159,7 +146,7 @@ def make_mount_point(clone: Path, private: PrivateGit, directory: Path) -> None:
     mount_point = clone / ".git"
     if not private.mounts:
         directory.rename(mount_point)
-    elif any(mount.source.name == _POINTER for mount in private.mounts):
+    elif private.layout.is_file:
         mount_point.touch()
     else:
         mount_point.mkdir()
@@ -194,15 +181,14 @@ async def make_submodules(
     made: list[Submodule] = []
     for number, (place, layout) in enumerate(found[:MAX_SUBMODULES]):
         private = await make_private_git(
-            layout.workspace,
+            layout,
             directory / str(number),
             reader=reader,
             owner=owner,
             identity=identity,
             inside=_INSIDE_OF_SUBMODULES / str(number),
         )
-        if private is not None:
-            made.append(Submodule(place, private))
+        made.append(Submodule(place, private))
     if len(found) <= MAX_SUBMODULES:
         return tuple(made), ()
     note = (
@@ -238,7 +224,7 @@ class _Plan:
 def _read(layout: GitLayout, identity: Identity) -> _Plan:
     if layout.refused is not None:
         return _nothing(layout.refused, identity)
-    config = read_config(read_small(layout.common, b"config") or b"")
+    config = read_config(layout.common)
     object_format, unknown = format_of(config)
     if unknown:
         return _nothing(f"the repository uses {unknown}, which ringfence cannot copy: {_EMPTY}", identity)
@@ -246,7 +232,7 @@ def _read(layout: GitLayout, identity: Identity) -> _Plan:
     if "extensions.partialclone" in config:
         notes.append("the repository is a partial clone: objects you have not fetched are missing inside")
     if "extensions.worktreeconfig" in config:
-        config |= read_config(read_small(layout.directory, b"config.worktree") or b"")
+        config |= read_config(layout.directory, b"config.worktree")
     refs = read_refs(layout, object_format)
     files = {"config": _config(config, object_format, identity), **_copies(layout)}
     return _Plan(files, refs, has_history=True, notes=notes)
@@ -309,13 +295,10 @@ async def _copy_objects(
     Returns:
         The refs that the directory can have: all, or HEAD's own and those that HEAD leads to.
     """
-    async with quarantine(layout, plan.refs, reader) as git:
-
-        def copy_index() -> None:
-            for name in (name for name in plan.files if name == "index" or name.startswith("sharedindex.")):
-                (git.directory / name).write_bytes(plan.files[name])
-
-        await reader.call(copy_index)
+    index = {
+        name: data for name, data in plan.files.items() if name == "index" or name.startswith("sharedindex.")
+    }
+    async with quarantine(layout, plan.refs, reader, index=index) as git:
         refs = plan.refs if is_whole else await _reached(git, plan.refs)
         staged = await git.run("ls-files", "--stage", "-z", accept=(0, 128))
         rows = (row.partition(b"\t")[0].split() for row in staged.stdout.split(b"\0") if row)
@@ -344,18 +327,13 @@ async def _reached(git: Git, refs: Refs) -> Refs:
 
 
 def _write(directory: Path, plan: _Plan, databases: int, inside: Path) -> None:
-    for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks"):
-        (directory / name).mkdir(parents=True, exist_ok=True)
-    files = {**plan.files, "HEAD": plan.refs.head, "packed-refs": plan.refs.packed()}
-    for number in range(databases):
-        (directory / f"base-objects-{number}").mkdir()
-    if databases:
-        lines = "".join(f"../base-objects-{number}\n" for number in range(databases))
-        files["objects/info/alternates"] = lines.encode()
-    files |= {name: os.fsencode(f"ref: {target}\n") for name, target in plan.refs.symbolic.items()}
-    for name, data in files.items():
-        (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        (directory / name).write_bytes(data)
+    places = [f"base-objects-{number}" for number in range(databases)]
+    for name in ("hooks", *places):
+        (directory / name).mkdir()
+    files = {**plan.files, **plan.refs.files()}
+    if places:
+        files["objects/info/alternates"] = "".join(f"../{place}\n" for place in places).encode()
+    write_git_dir(directory, files)
     fixed = _fixed(directory)
     fixed.mkdir(mode=0o700)
     (fixed / _POINTER).write_text(f"gitdir: {inside}\n")

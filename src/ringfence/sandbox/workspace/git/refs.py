@@ -19,6 +19,7 @@ _MAX_AGENT_REFS = 10_000
 _SMALL = 4096
 _ELSEWHERE = (b"commondir", b"reftable")
 """Where they are, git keeps refs in other places."""
+_MAX_PARTS = 64
 _LONGEST_PART = 250
 """Bytes between two slashes: git keeps a ref in a file of that name, and locks it by one that ends in `.lock`."""
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|(^|/)\.|\.(/|$)|\.lock(/|$)|/$|^/|^-|^@$")
@@ -35,10 +36,16 @@ class Refs:
     notes: tuple[str, ...] = ()
     object_format: str = "sha1"
 
-    def packed(self) -> bytes:
-        """The direct ones as a `packed-refs` file."""
-        lines = [f"{target} {name}\n" for name, target in sorted(self.direct.items())]
-        return b"# pack-refs with: sorted \n" + "".join(lines).encode("utf-8", "surrogateescape")
+    def files(self) -> dict[str, bytes]:
+        """What a git directory with these refs holds: HEAD, `packed-refs`, and a file for each symbolic one."""
+        lines = "".join(f"{target} {name}\n" for name, target in sorted(self.direct.items()))
+        symbolic = {
+            name: os.fsencode(f"ref: {target}\n")
+            for name, target in self.symbolic.items()
+            if name.count("/") < _MAX_PARTS
+        }
+        packed = os.fsencode(f"# pack-refs with: sorted \n{lines}")
+        return {"HEAD": self.head, "packed-refs": packed, **symbolic}
 
     def head_commit(self) -> str | None:
         """The commit HEAD is at; None before the first commit."""

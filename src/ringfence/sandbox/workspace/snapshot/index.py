@@ -96,8 +96,7 @@ def read_index(work_tree: Path, *, room_bytes: int) -> Index | None:
     shared = _read_index(layout.directory, name, room_bytes - len(data)) if name else b""
     if shared is None:
         return Index(excludes, is_left_out=True)
-    config = read_config(read_small(layout.common, b"config") or b"")
-    is_sha256 = config.get("extensions.objectformat", "sha1").lower() == "sha256"
+    is_sha256 = read_config(layout.common).get("extensions.objectformat", "sha1").lower() == "sha256"
     return Index(excludes, data, name, shared, layout.objects, "sha256" if is_sha256 else "sha1")
 
 

@@ -9,7 +9,7 @@ import anyio.to_thread
 from ringfence.errors import RecordError, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git.config import read_settings
-from ringfence.sandbox.workspace.git.layout import find_git, why_not_used
+from ringfence.sandbox.workspace.git.layout import find_git
 from ringfence.sandbox.workspace.lock import held
 from ringfence.sandbox.workspace.policy import check_reachable, check_workspace
 from ringfence.sandbox.workspace.protect.repositories import why_untrusted
@@ -154,8 +154,7 @@ async def open_named_checkpoints(workspace: Path, state: Path) -> NamedCheckpoin
     )
     reader = Actor.for_files(workspace)
     await reader.call(lambda: check_reachable(workspace))
-    unused = why_untrusted(workspace, state) or await reader.call(lambda: why_not_used(workspace))
-    layout = None if unused else await reader.call(lambda: find_git(workspace))
+    layout = None if why_untrusted(workspace, state) else await reader.call(lambda: find_git(workspace))
     settings = await read_settings(reader, workspace, layout)
     return NamedCheckpoints(SnapshotStore(workspace, state, actor=reader, excludes=settings.excludes), state)
 
