@@ -357,6 +357,16 @@ async def test_stats_that_are_none(reply: dict[str, object], guest: PipeFence) -
     assert info.value.reason == "protocol"
 
 
+async def test_stats(guest: PipeFence) -> None:
+    """The largest numbers that a guest may report are still numbers."""
+    guest.greet()
+    async with guest.open() as sandbox, anyio.create_task_group() as tasks:
+        with anyio.fail_after(PATIENCE_S):
+            tasks.start_soon(_reply, guest, {"memory": 2**63 - 1, "cpu_s": "1.5", "pids": 3})
+            used = await sandbox.stats()
+    assert (used.memory_bytes, used.cpu_s, used.pids, used.oom_kills) == (2**63 - 1, 1.5, 3, None)
+
+
 async def _reply(guest: PipeFence, fields: dict[str, object]) -> None:
     guest.record(frames.STATS_REPLY, 0, fields)
 

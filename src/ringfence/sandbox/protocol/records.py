@@ -12,7 +12,7 @@ _RECORD_LIMIT = 64 * 1024
 _MESSAGE_LIMIT = 1000
 _QUOTED = 200
 
-_Count = Annotated[int, Meta(ge=0, lt=2**63)]
+_Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Record = TypeVar("_Record")
 
 
@@ -54,7 +54,7 @@ class Measurement(Struct, frozen=True):
     """A STATS_REPLY frame: what everything inside uses together."""
 
     memory: _Count
-    cpu_s: Annotated[float, Meta(ge=0, lt=2**63)]
+    cpu_s: Annotated[float, Meta(ge=0, lt=1e18)]
     pids: _Count
     oom_kills: _Count | None = None
 
