@@ -3,24 +3,20 @@
 The engine's answer (101) must be there before the container is started, else what it says first is lost.
 """
 
-import errno
-import os
 import socket
 import struct
 
 import anyio
 import h11
 from anyio.abc import ByteStream, SocketAttribute
-from anyio.streams.tls import TLSStream
 
 from ringfence.sandbox.docker.address import Address
 from ringfence.sandbox.docker.client import EngineError, error_message
 from ringfence.sandbox.protocol.records import ProtocolError
-from ringfence.sandbox.protocol.stream import DescriptorStream
+from ringfence.sandbox.protocol.stream import descriptor_stream
 
 _DOING = "attach to the container"
 _CONNECT_S = 20.0
-_RETRY_S = 0.005
 _ANSWER_BYTES = 64 * 1024
 _READ = 64 * 1024
 _SEND_BUFFER = 1024 * 1024
@@ -140,27 +136,23 @@ async def attach(address: Address, container: str, api_version: str) -> AttachSt
 
 async def _connect(address: Address) -> ByteStream:
     if address.kind == "unix":
-        return await _connect_unix(str(address.path))
-    connection = await anyio.connect_tcp(address.host, address.port)
-    raw = connection.extra(SocketAttribute.raw_socket)  # noqa: S610 -- of a socket
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        local = await anyio.connect_unix(address.path)
+        _set_option(local, socket.SO_SNDBUF, _SEND_BUFFER)
+        return descriptor_stream(local)
+    remote: ByteStream
     if address.tls is None:
-        return connection
-    return await TLSStream.wrap(
-        connection, hostname=address.host, ssl_context=address.tls.context(), standard_compatible=False
-    )
+        remote = await anyio.connect_tcp(address.host, address.port)
+    else:
+        remote = await anyio.connect_tcp(
+            address.host, address.port, ssl_context=address.tls.context(), tls_standard_compatible=False
+        )
+    _set_option(remote, socket.SO_KEEPALIVE, 1)
+    return remote
 
 
-async def _connect_unix(path: str) -> ByteStream:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.setblocking(False)
-        while (number := connection.connect_ex(path)) == errno.EAGAIN:  # noqa: ASYNC110 -- no event: its queue is full
-            await anyio.sleep(_RETRY_S)
-        if number:
-            raise OSError(number, os.strerror(number))
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-        descriptor = connection.detach()
-    return DescriptorStream(descriptor, descriptor)
+def _set_option(connection: ByteStream, option: int, value: int) -> None:
+    raw = connection.extra(SocketAttribute.raw_socket)  # noqa: S610 -- of a socket
+    raw.setsockopt(socket.SOL_SOCKET, option, value)
 
 
 async def _upgrade(connection: ByteStream, host: str, container: str, api_version: str) -> None:

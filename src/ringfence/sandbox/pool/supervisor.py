@@ -25,7 +25,7 @@ from ringfence.sandbox.policy import Surroundings, check_spec
 from ringfence.sandbox.pool.counts import count
 from ringfence.sandbox.protocol.loader import guest_arguments
 from ringfence.sandbox.protocol.session import GuestSession
-from ringfence.sandbox.protocol.stream import DescriptorStream
+from ringfence.sandbox.protocol.stream import DescriptorStream, descriptor_stream
 from ringfence.sandbox.registry import choose_backend
 from ringfence.sandbox.spec import SandboxSpec
 from ringfence.sandbox.supervisor.connection import (
@@ -33,7 +33,6 @@ from ringfence.sandbox.supervisor.connection import (
     END,
     LOST,
     USAGE,
-    descriptor_stream,
     may_connect,
     peer_uid,
 )

@@ -45,12 +45,6 @@ def may_connect(uid: int) -> bool:
     return uid in (0, os.geteuid())
 
 
-def descriptor_stream(connection: SocketStream) -> DescriptorStream:
-    """The same connection as a stream on which small pieces cost a fifth; the one of anyio's is of no use any more."""
-    descriptor = connection.extra(SocketAttribute.raw_socket).detach()  # noqa: S610 -- anyio's, not Django's
-    return DescriptorStream(descriptor, descriptor)
-
-
 class FrameConnection:
     """One connection between a client and a supervisor.
 

@@ -27,9 +27,8 @@ from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Facts
-from ringfence.sandbox.protocol.stream import DescriptorStream
+from ringfence.sandbox.protocol.stream import DescriptorStream, descriptor_stream
 from ringfence.sandbox.spec import SandboxSpec
-from ringfence.sandbox.supervisor.connection import descriptor_stream
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _FORMAT = 3

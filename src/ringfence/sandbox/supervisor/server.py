@@ -17,6 +17,7 @@ from ringfence.errors import RingfenceError, SandboxDied, UsageError
 from ringfence.events import Event
 from ringfence.frozen import frozen
 from ringfence.sandbox.guest import frames
+from ringfence.sandbox.protocol.stream import descriptor_stream
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.supervisor.connection import (
     CHANGE_EGRESS,
@@ -25,7 +26,6 @@ from ringfence.sandbox.supervisor.connection import (
     RESPONSE,
     ClientError,
     FrameConnection,
-    descriptor_stream,
     may_connect,
     peer_uid,
     read_frames,

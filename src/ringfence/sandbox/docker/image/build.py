@@ -5,12 +5,13 @@ import json
 import os
 import platform
 import re
+import tempfile
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, BinaryIO
 
 import anyio
 
@@ -31,7 +32,6 @@ from ringfence.sandbox.docker.image.recipe import (
     check_mirror,
     host_authorities,
     label_instruction,
-    mirror_of,
     packages,
     packages_source,
     pinned_base,
@@ -257,65 +257,55 @@ async def _have_debian(engine: Engine, recipe: Recipe, options: BuildOptions, re
             f"{exc}: --bootstrap needs it (Debian and Ubuntu: apt-get install mmdebstrap)"
         ) from exc
     report(f"making {recipe.reference} of {recipe.source}")
-    await _bootstrap(engine, recipe, BuildLog(report))
+    with tempfile.TemporaryFile() as layer:
+        await _bootstrap(recipe, options.mirror, layer.fileno(), BuildLog(report))
+        layer.seek(0)
+        await _import(engine, recipe, layer)
     after = await find_image(engine, recipe.reference)
     await _drop(engine, before, after, report)
 
 
-async def _bootstrap(engine: Engine, recipe: Recipe, log: "BuildLog") -> None:
+async def _bootstrap(recipe: Recipe, mirror: str | None, layer: int, log: "BuildLog") -> None:
+    """Write the image's one layer, a tar, to a file."""
     script, settings = (recipe.files[name].decode() for name in ("bootstrap", "dpkg.cfg"))
-    mirror = mirror_of(recipe.source)
     words = [SUITE, ",".join(packages(Target.BASE)), settings, *([mirror] if mirror else [])]
     process = await start_process(
-        ["sh", "-c", script, "bootstrap", *words], stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+        ["sh", "-c", script, "bootstrap", *words], stdin=DEVNULL, stdout=layer, stderr=PIPE
     )
-
-    async def read_log() -> None:
+    try:
         assert process.stderr is not None
         async for chunk in process.stderr:
             log.write(chunk.decode("utf-8", "replace"))
-
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(read_log)
-            assert process.stdout is not None
-            chunks = aiter(process.stdout)
-            first = await anext(chunks, b"")  # none is written before all is done
-            made = await _import(engine, recipe, first, chunks) if first else ""
-            code = await process.wait()
-        if code != 0:
-            raise ImageBuildFailed(DEBIAN, "mmdebstrap", f"exit code {code}", detail=log.last_lines)
-        await name_image(engine, made, recipe.reference)
-    except EngineError as exc:
-        raise ImageBuildFailed(DEBIAN, "loading it", str(exc)) from exc
+        code = await process.wait()
     finally:
         with anyio.CancelScope(shield=True):
             await kill_group(process, grace_s=_BOOTSTRAP_GRACE_S)
+    if code != 0:
+        raise ImageBuildFailed(DEBIAN, "mmdebstrap", f"exit code {code}", detail=log.last_lines)
 
 
-async def _import(engine: Engine, recipe: Recipe, first: bytes, rest: AsyncIterator[bytes]) -> str:
-    """Have the engine make an image without a name of one layer (Docker Engine API, POST /images/create); its id."""
-
-    async def layer() -> AsyncIterator[bytes]:
-        yield first
-        async for chunk in rest:
-            yield chunk
-
+async def _import(engine: Engine, recipe: Recipe, layer: BinaryIO) -> None:
+    """Have the engine make an image of one layer (Docker Engine API, POST /images/create), and name it."""
     labels = _labels(recipe, authorities=0, base_digest="")
     # One change for each label: Podman would take all labels of one for the value of the first.
     changes = ('CMD ["bash"]', *(label_instruction({name: value}) for name, value in labels.items()))
     messages: list[Mapping[str, Any]] = []
-    await engine.follow(
-        "load the image",
-        "POST",
-        "/images/create",
-        messages.append,
-        params=[("fromSrc", "-"), *(("changes", change) for change in changes)],
-        data=layer(),
-        headers=_TAR,
-        timeout_s=_BUILD_S,
-    )
-    return next((str(one["status"]) for one in reversed(messages) if one.get("status")), "")
+    try:
+        await engine.follow(
+            "load the image",
+            "POST",
+            "/images/create",
+            messages.append,
+            params=[("fromSrc", "-"), *(("changes", change) for change in changes)],
+            data=layer,
+            headers=_TAR,
+            timeout_s=_BUILD_S,
+        )
+        made = next((str(one["status"]) for one in reversed(messages) if one.get("status")), "")
+        # Podman 4.3 does not take the name with the layer.
+        await name_image(engine, made, recipe.reference)
+    except EngineError as exc:
+        raise ImageBuildFailed(DEBIAN, "loading it", str(exc)) from exc
 
 
 class BuildLog:

@@ -127,11 +127,6 @@ def packages_source(mirror: str | None) -> str:
     return _PACKAGES + (f" from {mirror}" if mirror else "")
 
 
-def mirror_of(source: str) -> str | None:
-    """The mirror in what `packages_source` wrote."""
-    return source.partition(" from ")[2] or None
-
-
 def check_mirror(mirror: str | None) -> None:
     """Refuse what cannot be the address of a mirror.
 
