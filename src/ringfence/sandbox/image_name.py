@@ -6,11 +6,18 @@ from ringfence.frozen import frozen
 
 DEFAULT_REGISTRY = "docker.io"
 
-_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_PART = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*")
-_REGISTRY = re.compile(r"[A-Za-z0-9.-]+(?::[0-9]{1,5})?|\[[0-9a-fA-F:]+\](?::[0-9]{1,5})?")
 _LONGEST = 255
+_DIGEST = r"sha256:[0-9a-f]{64}"
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_PORT = r":[0-9]{1,5}"
+_NAME = re.compile(
+    # A first part is a registry if it looks like a host: by a dot, a capital letter, a port, or as `localhost`.
+    rf"(?:(?P<registry>(?:localhost|[A-Za-z0-9.-]*[A-Z.][A-Za-z0-9.-]*|\[[0-9a-fA-F]*:[0-9a-fA-F:]*\])(?:{_PORT})?"
+    rf"|[A-Za-z0-9.-]+{_PORT})/)?"
+    rf"(?P<repository>{_PART}(?:/{_PART})*)"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?"
+    rf"(?:@(?P<digest>{_DIGEST}))?"
+)
 
 
 @frozen
@@ -29,34 +36,13 @@ class ImageName:
         return self.digest is not None or self.tag not in (None, "latest")
 
 
-def parse_image_name(text: str) -> ImageName:
-    """Parse a name. An image's id (`sha256:...`) is a name without a repository.
-
-    Raises:
-        ValueError: No engine would accept it.
-    """
-    if _DIGEST.fullmatch(text):
+def parse_image_name(text: str) -> ImageName | None:
+    """Parse a name; None if no engine would accept it. An image's id (`sha256:...`) is a name without a repository."""
+    if re.fullmatch(_DIGEST, text):
         return ImageName("", "", None, text)
-    rest, at, digest = text.partition("@")
-    if at and not _DIGEST.fullmatch(digest):
-        raise ValueError(f"{digest!r} is no digest; write name@sha256:<64 hexadecimal digits>")
-    head, slash, last = rest.rpartition("/")
-    last, colon, tag = last.partition(":")
-    if colon and not _TAG.fullmatch(tag):
-        raise ValueError(f"{tag!r} is no tag")
-    registry, parts = _split(head if slash else None, last)
-    if len(rest) > _LONGEST or not all(_PART.fullmatch(part) for part in parts):
-        raise ValueError(f"{text[:_LONGEST]!r} is no name of an image")
-    return ImageName(registry, "/".join(parts), tag if colon else None, digest or None)
-
-
-def _split(head: str | None, last: str) -> tuple[str, list[str]]:
-    """Registry and parts of the repository. A first part is a registry if it looks like a host."""
-    parts = [*head.split("/"), last] if head is not None else [last]
-    first = parts[0]
-    is_host = len(parts) > 1 and (
-        "." in first or ":" in first or first == "localhost" or first != first.lower()
+    found = _NAME.fullmatch(text) if len(text.partition("@")[0]) <= _LONGEST else None
+    if found is None:
+        return None
+    return ImageName(
+        found["registry"] or DEFAULT_REGISTRY, found["repository"], found["tag"], found["digest"]
     )
-    if is_host and _REGISTRY.fullmatch(first):
-        return first, parts[1:]
-    return DEFAULT_REGISTRY, parts

@@ -190,10 +190,7 @@ def _environment(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
 
 def _image(spec: SandboxSpec) -> ImageName | None:
     """The image's name; None if there is none, or it cannot be parsed (which `image-name` refuses)."""
-    try:
-        return parse_image_name(spec.image) if spec.image is not None else None
-    except ValueError:
-        return None
+    return parse_image_name(spec.image) if spec.image is not None else None
 
 
 def _image_name(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
