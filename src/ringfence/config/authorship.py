@@ -5,11 +5,13 @@ A file and its content together have an author; whoever changes the file makes i
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
-from ringfence.config.discovery import PROJECT_FILE_NAME
+from ringfence.config.discovery import PROJECT_FILE_NAME, find_project_file
 from ringfence.config.document import read_regular_file
 from ringfence.config.paths import replace_state_file
+from ringfence.config.trust import is_trusted
 from ringfence.errors import ConfigurationError
 
 PROJECT_FILE_NAMES = frozenset({PROJECT_FILE_NAME, "ringfence.yml"})
@@ -38,6 +40,16 @@ def author_of(file: Path, state: Path) -> str | None:
 def told(file: Path, run: str) -> str:
     """What to say about a file that a run made or changed."""
     return f"run {run!r} made or changed {file.name!r}; `ringfence undo {run[-8:]}` takes that back"
+
+
+def note_author(workspace: Path, state: Path) -> tuple[str, ...]:
+    """Note a project file that a run left: it can only tighten, but that may be what keeps the next from working."""
+    with suppress(ConfigurationError):
+        file = find_project_file(workspace)
+        run = author_of(file, state) if file is not None else None
+        if file is not None and run is not None and not is_trusted(file, read_regular_file(file)):
+            return (f"{told(file, run)}; it is not trusted, so it only tightens this run",)
+    return ()
 
 
 def with_author(error: ConfigurationError, state: Path) -> ConfigurationError:

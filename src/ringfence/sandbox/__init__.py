@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ringfence.sandbox.result import EndedBy, ExecResult
     from ringfence.sandbox.sandbox import Sandbox
     from ringfence.sandbox.spec import Mount, SandboxSpec
-    from ringfence.sandbox.workspace.sandbox import Changes
+    from ringfence.sandbox.workspace.run import Changes
 
 __all__ = [
     "BlockingProcess",

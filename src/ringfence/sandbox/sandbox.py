@@ -31,7 +31,7 @@ from ringfence.sandbox.result import CommandOutput, ExecResult, OnOutput
 if TYPE_CHECKING:
     from ringfence.events import Event
     from ringfence.sandbox.spec import SandboxSpec, WorkspaceMode
-    from ringfence.sandbox.workspace.sandbox import Changes, SandboxWorkspace
+    from ringfence.sandbox.workspace.run import Changes, RunWorkspace, SandboxWorkspace
     from ringfence.sandbox.workspace.upload import Upload
 
 _FLOOD_BYTES = 1024**3
@@ -150,7 +150,7 @@ class Sandbox:
         from ringfence.sandbox.policy import Surroundings, check_spec
         from ringfence.sandbox.protocol.loader import guest_arguments
         from ringfence.sandbox.registry import choose_backend
-        from ringfence.sandbox.workspace.sandbox import open_for_sandbox
+        from ringfence.sandbox.workspace.run import open_for_sandbox
 
         check_spec(spec, Surroundings(Path.home().resolve(), state_dir().resolve()))
         backend, why = await choose_backend(spec)
@@ -250,13 +250,11 @@ class Sandbox:
             SandboxDied: What was made inside could not be brought back from the engine.
             InfrastructureFault: Git failed or the disk is full.
         """
-        from ringfence.sandbox.workspace.sandbox import check_clone
-
-        own = check_clone(self._own)
+        clone = self._private_copy()
         if self._changes is None:
             self._session.close()
             await self._end()
-            self._changes = await own.changes()
+            self._changes = await clone.changes()
         return self._changes
 
     async def apply(self, *, force: bool = False) -> None:
@@ -271,8 +269,15 @@ class Sandbox:
             PolicyRefused: Somebody else is writing to the workspace.
         """
         await self.changes()
-        assert self._own is not None
-        await self._own.apply(force=force)
+        await self._private_copy().apply(force=force)
+
+    def _private_copy(self) -> "RunWorkspace":
+        if self._own is None or self._own.clone is None:
+            raise UsageError(
+                "changes and apply are for SandboxSpec(mode='clone'): in other modes there is no private copy, and what"
+                " is written is written to the workspace itself"
+            )
+        return self._own.clone
 
     async def _end(self) -> None:
         """Kill everything inside, and bring back what was uploaded; what was lost is raised, once."""

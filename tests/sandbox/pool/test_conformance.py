@@ -13,7 +13,7 @@ from tests.sandbox.pool.conftest import OTHER_UID, cold_id, is_cold, until
 
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.pool.pool import Pool, PoolSize
-from ringfence.sandbox.workspace.sandbox import open_for_sandbox
+from ringfence.sandbox.workspace.run import open_for_sandbox
 from ringfence.testing.conformance import Check, bounds, connections, lifetime, streams
 
 CHECKS: tuple[Check, ...] = (

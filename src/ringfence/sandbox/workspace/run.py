@@ -1,14 +1,15 @@
-"""A run's workspace, from before its first sandbox until after its last.
+"""A run's workspace, from before its first sandbox until after its last; and that of a sandbox without a run.
 
 `prepare`: a snapshot, the private git directory, the clone, the mounts, the record. Then sandboxes work on it.
 `RunWorkspace.deliver`: the commits made inside, through a new sandbox; a snapshot, what changed, the patch, the record.
+`open_for_sandbox`: mode `clone` as in a run that keeps no commits; in other modes the mounts alone.
 """
 
 import os
 import shlex
 import stat
-from collections.abc import Callable, Collection
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,13 +18,13 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from ringfence.config.authorship import PROJECT_FILE_NAMES, author_of, remember_author, told
-from ringfence.config.discovery import find_project_file
+from ringfence.config.authorship import PROJECT_FILE_NAMES, note_author, remember_author
 from ringfence.config.paths import make_private_dir
-from ringfence.config.trust import is_trusted
-from ringfence.errors import ConfigurationError, InfrastructureFault, SandboxError, UsageError
+from ringfence.errors import InfrastructureFault, SandboxError, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement
+from ringfence.sandbox.registry import examine
+from ringfence.sandbox.spec import SandboxSpec
 from ringfence.sandbox.workspace.git.commits import (
     NOT_TAKEN,
     ImportedCommits,
@@ -33,30 +34,36 @@ from ringfence.sandbox.workspace.git.commits import (
 )
 from ringfence.sandbox.workspace.git.layout import has_git, read_small
 from ringfence.sandbox.workspace.git.merge import beside_tree
-from ringfence.sandbox.workspace.git.private import PrivateGit, Submodule
-from ringfence.sandbox.workspace.open import Workspace
+from ringfence.sandbox.workspace.git.private import PrivateGit
+from ringfence.sandbox.workspace.open import Workspace, open_workspace, temporary_directory
 from ringfence.sandbox.workspace.placement import place_workspace
+from ringfence.sandbox.workspace.policy import user_without_workspace
 from ringfence.sandbox.workspace.protect.hard_links import links_note
 from ringfence.sandbox.workspace.protect.repositories import distrust_all
 from ringfence.sandbox.workspace.record import (
     WorkRecord,
+    apply_run,
     diff_run,
+    load_record,
     open_store,
     patch_run,
     runs_on_your_machine,
     save_record,
 )
-from ringfence.sandbox.workspace.run_as import Actor, both
-from ringfence.sandbox.workspace.snapshot.diff import Diff, PatchTooLarge
+from ringfence.sandbox.workspace.run_as import Actor
+from ringfence.sandbox.workspace.snapshot.diff import Diff, FileChange, PatchTooLarge
 from ringfence.sandbox.workspace.snapshot.ignore import escape
-from ringfence.sandbox.workspace.snapshot.memo import unlocked_note
+from ringfence.sandbox.workspace.snapshot.memo import named, unlocked_note
 from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
+from ringfence.sandbox.workspace.snapshot.walk import Walk, walk
 from ringfence.sandbox.workspace.tree import Tree
 
 KEEP_S = 600.0
 """How long keeping the state of the workspace may take."""
+SANDBOX_PREFIX = "sandbox-"
+"""Begins the names of temporary directories, and of the snapshots, of sandboxes that are opened without a run."""
+_DISTRUST_S = 60.0
 _SHOWN = 20
-
 
 OpenSandbox = Callable[[Placement], AbstractAsyncContextManager[Inside]]
 """Opens a new sandbox at a placement."""
@@ -74,6 +81,20 @@ class Finished:
     runs_on_your_machine: tuple[str, ...]
     """Changed files that the host runs or trusts by itself."""
     notes: tuple[str, ...] = ()
+
+
+@frozen
+class Changes:
+    """What a sandbox changed in its private copy of the workspace."""
+
+    files: tuple[FileChange, ...]
+    """Each file that was changed, and how."""
+    patch: bytes
+    """The changes as a patch that `git apply` takes; empty if there are none, or if it would be too large."""
+    runs_on_your_machine: tuple[str, ...]
+    """Changed files that tools on your machine run or trust by themselves: look at them first."""
+    notes: tuple[str, ...]
+    """What else you should know, such as changes that are in no patch."""
 
 
 @frozen
@@ -99,8 +120,7 @@ class RunWorkspace:
         """Keep what a run made: its commits, its files, its patch. No sandbox on the workspace may be alive.
 
         Args:
-            open_sandbox: For git to pack commits in; None: commits are left behind. A `SandboxError` of it says why
-                they are.
+            open_sandbox: For git to pack commits in. None, or a `SandboxError` of it: commits are left behind.
 
         Raises:
             InfrastructureFault: Git failed, the disk is full, or it takes too long.
@@ -109,10 +129,10 @@ class RunWorkspace:
         try:
             with anyio.fail_after(KEEP_S):
                 record = msgspec.structs.replace(self.record, refs=commits.refs)
+                record, after = await close(record, self.run_dir, self.workspace.state)
                 store = open_store(record, self.workspace.state)
-                record, after = await _closed(record, self.run_dir, store)
                 record, more = await self._with_committed_files(record, commits, after, store)
-                return await _finished(record, after, store, (*commits.notes, *more))
+                return await _compare(record, after, store, (*commits.notes, *more))
         except TimeoutError as exc:
             raise InfrastructureFault(
                 f"the state of the workspace could not be kept in {KEEP_S:g} s; it is as the agent left it: look at"
@@ -140,12 +160,29 @@ class RunWorkspace:
             return None
         changed = [change.path for change in (await store.diff(work.after.id, after.id)).files]
         changed += [path for path in appeared if path not in record.git_appeared]
-        more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
-        note = f"the check changed files, they count as the run's: {', '.join(changed[:_SHOWN]) or 'see below'}{more}"
+        note = f"the check changed files, they count as the run's: {named(changed) or 'see below'}"
         notes = list(dict.fromkeys([*record.notes, note, *after.notes]))
         record = msgspec.structs.replace(record, after=after.id, git_appeared=appeared, notes=notes)
         save_record(self.run_dir, record)
-        return await _finished(record, after, store, (*work.notes, note))
+        return await _compare(record, after, store, (*work.notes, note))
+
+    async def changes(self) -> Changes:
+        """What a sandbox without a run changed in its clone. Nothing inside may be alive.
+
+        Raises:
+            InfrastructureFault: Git failed or the disk is full.
+        """
+        work = await self.deliver(None)
+        notes = (*work.record.notes, *work.notes)
+        return Changes(work.diff.files, work.patch, work.runs_on_your_machine, notes)
+
+    async def apply(self, *, force: bool) -> None:
+        """Bring the changes that `changes` has found into the workspace.
+
+        Raises:
+            WorkspaceConflict, PolicyRefused, RingfenceError: As `record.apply_run`.
+        """
+        await apply_run(load_record(self.run_dir), self.workspace.state, force=force)
 
     async def _fetch_commits(self, open_sandbox: OpenSandbox) -> ImportedCommits:
         """Bring the commits made inside out; what keeps a sandbox from that does not decide how the run ended."""
@@ -167,7 +204,8 @@ class RunWorkspace:
         try:
             async with open_sandbox(sealed) as sandbox:
                 parts.append(await self._import(sandbox, git))
-                parts += [await self._import_submodule(sandbox, each) for each in self.workspace.submodules]
+                inner = self.workspace.submodules
+                parts += [await self._import(sandbox, each.private, each.place) for each in inner]
         except SandboxError as exc:
             parts.append(ImportedCommits({}, (f"{NOT_TAKEN}: {exc}",)))
         return ImportedCommits(
@@ -176,17 +214,16 @@ class RunWorkspace:
             tuple(file for part in parts for file in part.committed),
         )
 
-    async def _import(self, sandbox: Inside, git: PrivateGit, place: str = "") -> ImportedCommits:
+    async def _import(self, sandbox: Inside, git: PrivateGit, submodule: str = "") -> ImportedCommits:
+        """Bring the commits made in one repository into the user's; for a submodule, notes name the refs."""
         record = self.record
-        return await import_commits(
-            sandbox, git, run_dir=self.run_dir, actor=record.actor, place=place, protect=record.protect
+        out = await import_commits(
+            sandbox, git, run_dir=self.run_dir, actor=record.actor, place=submodule, protect=record.protect
         )
-
-    async def _import_submodule(self, sandbox: Inside, module: Submodule) -> ImportedCommits:
-        """Bring the commits made in a submodule into its own repository; notes name its refs."""
-        out = await self._import(sandbox, module.private, module.place)
+        if not submodule:
+            return out
         made = [f"a commit made in it is there as {name}" for name in sorted(out.refs)]
-        notes = tuple(f"submodule {module.place!r}: {note}" for note in (*made, *out.notes))
+        notes = tuple(f"submodule {submodule!r}: {note}" for note in (*made, *out.notes))
         return ImportedCommits({}, notes, out.committed)
 
     async def _give_rights_back(self) -> tuple[str, ...]:
@@ -195,8 +232,7 @@ class RunWorkspace:
         An agent that takes its owner's rights away on the workspace, or on a directory that something is mounted in,
         would keep a further sandbox from being made.
         """
-        source, workspace = self.placement.workspace_source, self.workspace.path
-        assert source is not None
+        (source, actor), workspace = _written(self.record), self.workspace.path
         targets = [mount.target for mount in self.placement.mounts]
         inside = sorted(
             {target.parent for target in targets if target.is_relative_to(workspace)} - {workspace}
@@ -210,7 +246,6 @@ class RunWorkspace:
                 return tuple(tree.unlocked)
             return ()
 
-        actor = Actor.current() if self.record.clone else self.record.actor
         return unlocked_note(await actor.call(unlock))
 
     async def _with_committed_files(
@@ -252,10 +287,14 @@ async def prepare(
     settings = workspace.settings
     store = SnapshotStore(workspace.path, workspace.state, actor=workspace.owner, excludes=settings.excludes)
     before = await store.take(f"{run}/before")
-    start = await _start(earlier, workspace, store, before)
+    start = await _find_start(earlier, workspace, store, before)
     found = before if workspace.traits.is_fence else None
     workspace = await place_workspace(workspace, run_dir, found, protect=protect, files=(store, start))
     source = workspace.placement.workspace_source
+    own_start = None
+    if start != before.id:
+        # A checkpoint of the run's own, which does not go when the earlier run's do.
+        own_start = await store.take(f"{run}/start", base=before.id, root=source, actor=Actor.current())
     record = WorkRecord(
         run=run,
         workspace=str(workspace.path),
@@ -263,13 +302,14 @@ async def prepare(
         uid=workspace.owner.uid,
         gid=workspace.owner.gid,
         before=before.id,
-        start=await _keep_start(store, before, source, run) if start != before.id else None,
+        start=own_start.id if own_start else None,
         base_commit=workspace.git.refs.head_commit() if workspace.git else None,
         clone=str(source) if workspace.mode == "clone" else None,
         git_present=has_git(workspace.path),
         notes=[
             *before.notes,
-            *(await anyio.to_thread.run_sync(surroundings, workspace.path, workspace.state) if found else ()),
+            *(_part_note(workspace.path) if found else ()),
+            *(note_author(workspace.path, workspace.state) if found else ()),
             *workspace.notes,
             *(await _links_note(workspace, before) if workspace.mode == "bind" and found else ()),
         ],
@@ -294,7 +334,7 @@ async def _links_note(workspace: Workspace, before: Snapshot) -> tuple[str, ...]
     return await workspace.owner.call(look)
 
 
-async def _start(
+async def _find_start(
     earlier: WorkRecord | None, workspace: Workspace, store: SnapshotStore, before: Snapshot
 ) -> str:
     """The checkpoint that a clone starts from."""
@@ -311,30 +351,15 @@ async def _start(
     return earlier.after
 
 
-async def _keep_start(store: SnapshotStore, before: Snapshot, source: Path | None, run: str) -> str:
-    """A checkpoint of the run's own, which does not go when the earlier run's do."""
-    taken = await store.take(f"{run}/start", base=before.id, root=source, actor=Actor.current())
-    return taken.id
-
-
 async def close(record: WorkRecord, run_dir: Path, state: Path) -> tuple[WorkRecord, Snapshot]:
     """Keep the state after a run and complete its record. Also serves a run found interrupted.
 
     Raises:
         InfrastructureFault: Git failed or the disk is full.
     """
-    return await _closed(record, run_dir, open_store(record, state))
-
-
-async def _closed(record: WorkRecord, run_dir: Path, store: SnapshotStore) -> tuple[WorkRecord, Snapshot]:
-    label = f"{record.run}/after"
-    if record.clone:
-        # The clone lies in the run's directory, where only the caller can walk to; links in it are not
-        # followed.
-        root = Path(record.clone)
-        after = await store.take(label, base=record.before, root=root, actor=Actor.current())
-    else:
-        after = await store.take(label, base=record.before)
+    store = open_store(record, state)
+    root, actor = _written(record)
+    after = await store.take(f"{record.run}/after", base=record.before, root=root, actor=actor)
     appeared = await _git_appeared(record, after, store)
     notes = [*record.notes, *after.notes]
     record = msgspec.structs.replace(record, after=after.id, git_appeared=appeared, notes=notes)
@@ -342,8 +367,15 @@ async def _closed(record: WorkRecord, run_dir: Path, store: SnapshotStore) -> tu
     return record, after
 
 
+def _written(record: WorkRecord) -> tuple[Path, Actor]:
+    """What the agent wrote to, and as whom it is read: a clone lies where only the caller can walk to."""
+    if record.clone:
+        return Path(record.clone), Actor.current()
+    return Path(record.workspace), record.actor
+
+
 async def _git_appeared(record: WorkRecord, after: Snapshot, store: SnapshotStore) -> list[str]:
-    """Git directories in the workspace itself that were not there before the run."""
+    """Git directories in the workspace itself that the run made, which are distrusted from now on."""
     if record.clone:
         return []
     before = await store.memo(record.before)
@@ -354,16 +386,20 @@ async def _git_appeared(record: WorkRecord, after: Snapshot, store: SnapshotStor
     return sorted(appeared)
 
 
-async def _finished(
+async def _compare(
     record: WorkRecord, after: Snapshot, store: SnapshotStore, notes: tuple[str, ...]
 ) -> Finished:
-    diff, (patch, too_large) = await both(partial(diff_run, record, store), partial(_patch, record, store))
+    """Compare the run's end with its beginning."""
+    diff = await diff_run(record, store)
     if diff.unkept:
         names = "; ".join(map(str, diff.unkept[:_SHOWN]))
         more = f"; and {len(diff.unkept) - _SHOWN} more" if len(diff.unkept) > _SHOWN else ""
         notes = (*notes, f"changed, but in no patch: {names}{more}")
+    try:
+        patch = await patch_run(record, store)
+    except PatchTooLarge as exc:
+        patch, notes = b"", (*notes, str(exc))
     await _remember_settings(record, diff, store.state)
-    notes = (*notes, *too_large)
     return Finished(
         record=record,
         after=after,
@@ -374,54 +410,91 @@ async def _finished(
     )
 
 
-async def _patch(record: WorkRecord, store: SnapshotStore) -> tuple[bytes, tuple[str, ...]]:
-    """The patch; empty with a note where it would be too large."""
-    try:
-        return await patch_run(record, store), ()
-    except PatchTooLarge as exc:
-        return b"", (str(exc),)
-
-
 async def _remember_settings(record: WorkRecord, diff: Diff, state: Path) -> None:
     """Keep whose a project file is that the run left: later runs read it before they build their fence."""
     left = [change.path for change in diff.files if change.kind != "deleted"]
     left += [change.path for change in diff.unkept if change.kind != "deleted"]
     made = [path for path in left if path.rpartition("/")[2] in PROJECT_FILE_NAMES]
-    root = Path(record.clone or record.workspace)
-    actor = Actor.current() if record.clone else record.actor
+    root, actor = _written(record)
     for path in made[:_SHOWN]:
         content = await actor.call(partial(read_small, root, os.fsencode(path)))
         if content is not None:
             remember_author(Path(record.workspace, path), content, run=record.run, state=state)
 
 
-def surroundings(workspace: Path, state: Path) -> list[str]:
-    """Notes for the start of a run."""
-    return [*_part_note(workspace), *_settings_note(workspace, state)]
-
-
-def _part_note(workspace: Path) -> list[str]:
+def _part_note(workspace: Path) -> tuple[str, ...]:
     """Note that the project is larger than what the agent sees. A home that is a repository is no project."""
     home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() raises where there is none
     if has_git(workspace):
-        return []
+        return ()
     for folder in workspace.parents:
         if folder in (home, Path(folder.anchor)):
-            return []
+            break
         if (folder / ".git").is_file() or (folder / ".git" / "HEAD").is_file():
-            whole = f"use `-C {shlex.quote(str(folder))}` to give it the whole"
-            seen = "the agent sees only this directory and no history"
-            return [f"the workspace is a part of the repository at {str(folder)!r}; {seen}; {whole}"]
-    return []
+            note = (
+                f"the workspace is a part of the repository at {str(folder)!r}; the agent sees only this directory and "
+                f"no history; use `-C {shlex.quote(str(folder))}` to give it the whole"
+            )
+            return (note,)
+    return ()
 
 
-def _settings_note(workspace: Path, state: Path) -> list[str]:
-    """Note a project file that a run left: it can only tighten, but that may be what keeps this run from working."""
-    with suppress(ConfigurationError):
-        file = find_project_file(workspace)
-        run = author_of(file, state) if file is not None else None
-        if file is not None and run is not None:
-            content = read_small(file.parent, os.fsencode(file.name))
-            if content is not None and not is_trusted(file, content):
-                return [f"{told(file, run)}; it is not trusted, so it only tightens this run"]
-    return []
+@frozen
+class SandboxWorkspace:
+    """The workspace of a sandbox that is opened without a run."""
+
+    placement: Placement
+    notes: tuple[str, ...] = ()
+    clone: RunWorkspace | None = None
+    """In mode `clone`: the private copy, whose changes can be brought into the workspace."""
+
+
+@asynccontextmanager
+async def open_for_sandbox(
+    spec: SandboxSpec, name: str, state: Path, *, is_locked: bool = True
+) -> AsyncIterator[SandboxWorkspace]:
+    """The workspace of a sandbox that is opened without a run; it is released when the context is left.
+
+    Args:
+        spec: Its workspace and mode.
+        name: Of the sandbox, shown to other processes that find the workspace locked.
+        state: The state directory.
+        is_locked: Whether others are kept from writing to it meanwhile.
+
+    Raises:
+        UsageError, PolicyRefused, InfrastructureFault: As `open_workspace` and `prepare`.
+    """
+    if spec.workspace is None:
+        user = user_without_workspace()
+        yield SandboxWorkspace(Placement(user.uid, user.gid, None, None))
+        return
+    traits = await examine(spec)
+    holder = name if is_locked else None
+    opened = open_workspace(spec.workspace, spec.mode, state=state, holder=holder, traits=traits)
+    async with opened as workspace, temporary_directory(state, SANDBOX_PREFIX) as directory:
+        if workspace.mode == "clone":
+            prepared = await prepare(workspace, run=directory.name, run_dir=directory)
+            try:
+                yield SandboxWorkspace(prepared.placement, prepared.notes, prepared)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await open_store(prepared.record, state).forget(directory.name)
+            return
+        found = None
+        if traits.is_fence:
+            found = await workspace.owner.call(lambda: walk(workspace.path, gathers=False))
+        placed = await place_workspace(workspace, directory, found)
+        try:
+            yield SandboxWorkspace(placed.placement, placed.notes)
+        finally:
+            if found is not None and workspace.mode == "bind":
+                await _distrust_new(workspace, found, name)
+
+
+async def _distrust_new(workspace: Workspace, before: Walk, name: str) -> None:
+    """Remember the git repositories that came below the workspace as an agent's, as after a run."""
+    with anyio.move_on_after(_DISTRUST_S, shield=True):
+        shut = before.closed  # on all others an agent may have taken the rights to look
+        after = await workspace.owner.call(lambda: walk(workspace.path, gathers=False, shut=shut))
+        made = [os.fsdecode(path) for path in after.git_entries - before.git_entries]
+        distrust_all(workspace.path, made, run=name, state=workspace.state)
