@@ -9,9 +9,9 @@ from pathlib import Path
 from tests.forked import still_running
 
 from ringfence.errors import RingfenceError
+from ringfence.sandbox.container.labels import INSTANCE
 from ringfence.sandbox.docker.address import Product
 from ringfence.sandbox.docker.client import open_engine
-from ringfence.sandbox.docker.labels import INSTANCE
 
 _VARIABLES = (b"XDG_STATE_HOME", b"RINGFENCE_STATE_DIR")
 _DEPTHS = ("*/", "*/*/", "*/*/*/")

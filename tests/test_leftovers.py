@@ -10,8 +10,8 @@ import pytest
 from tests.leftovers import engines_below, instances_below, processes_below, things_of
 from tests.sandbox.conftest import image_for
 
+from ringfence.sandbox.container.labels import INSTANCE
 from ringfence.sandbox.docker.address import Product
-from ringfence.sandbox.docker.labels import INSTANCE
 
 DOCKER: frozenset[tuple[Product, str | None]] = frozenset({("docker", None)})
 

@@ -15,7 +15,7 @@ import pytest
 from tests.cli.conftest import give
 from tests.sandbox.docker.test_tls import behind_tls, make_certificates
 
-from ringfence.sandbox.docker.labels import INSTANCE, instance_id
+from ringfence.sandbox.container.labels import INSTANCE, instance_id
 
 Cli = Callable[..., Any]
 pytestmark = [pytest.mark.docker, pytest.mark.slow]

@@ -14,7 +14,7 @@ from ringfence.egress.engine.answers import (
     with_label,
     without_secrets,
 )
-from ringfence.sandbox.docker import labels
+from ringfence.sandbox.container import labels
 
 ACCESS = EngineAccess(label="lab=shop")
 

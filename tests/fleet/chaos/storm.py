@@ -23,8 +23,8 @@ from tests.leftovers import instances_below
 from tests.postgres import Cluster, cluster, programs
 
 from ringfence.removal import remove_tree
+from ringfence.sandbox.container.labels import INSTANCE
 from ringfence.sandbox.docker.client import open_engine
-from ringfence.sandbox.docker.labels import INSTANCE
 
 _PAUSE_S = (3.0, 9.0)
 _FIRST_S = 12.0

@@ -14,9 +14,9 @@ from tests.sandbox.docker.conftest import Relay, relayed
 
 from ringfence.errors import PolicyRefused, SandboxDied, SandboxStartFailed
 from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.container.labels import holder_of
 from ringfence.sandbox.docker import backend
 from ringfence.sandbox.docker.client import open_engine
-from ringfence.sandbox.docker.labels import holder_of
 
 pytestmark = pytest.mark.docker
 

@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.container.labels import INSTANCE, SANDBOX, container_name, instance_id
 from ringfence.sandbox.docker import cleanup
 from ringfence.sandbox.docker.client import Engine, open_engine
-from ringfence.sandbox.docker.labels import INSTANCE, SANDBOX, container_name, instance_id
 from ringfence.sandbox.registry import get_backend
 
 pytestmark = pytest.mark.docker

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.config.paths import state_dir
-from ringfence.sandbox.docker.labels import (
+from ringfence.sandbox.container.labels import (
     EXPIRES,
     HOLDER,
     INSTANCE,

@@ -17,10 +17,10 @@ from tests.sandbox.docker.conftest import SOCKET
 
 from ringfence.errors import InfrastructureFault, SandboxDied, SandboxStartFailed
 from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.container.labels import SANDBOX
 from ringfence.sandbox.docker import tunnel
 from ringfence.sandbox.docker.cleanup import clean_up_engine
 from ringfence.sandbox.docker.client import open_engine
-from ringfence.sandbox.docker.labels import SANDBOX
 from ringfence.sandbox.docker.tunnel import SshTunnel, tunnel_command
 
 PROGRAMS = {name: shutil.which(name, path="/usr/sbin:/usr/bin") for name in ("ssh", "sshd", "ssh-keygen")}

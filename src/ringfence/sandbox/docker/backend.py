@@ -18,6 +18,7 @@ from ringfence.sandbox.container.hardened import (
     started_facts,
     unenforced_limits,
 )
+from ringfence.sandbox.container.labels import container_name, labels_for
 from ringfence.sandbox.docker.address import Product
 from ringfence.sandbox.docker.attach import AttachStream, attach
 from ringfence.sandbox.docker.cleanup import clean_up_once, remember, remove_leftovers
@@ -31,7 +32,6 @@ from ringfence.sandbox.docker.create import (
     with_ids_inside,
 )
 from ringfence.sandbox.docker.fence import DockerFence
-from ringfence.sandbox.docker.labels import container_name, labels_for
 from ringfence.sandbox.docker.volumes import DockerVolume
 from ringfence.sandbox.idmap import mounted_on_host, unmount
 from ringfence.sandbox.seccomp import filter_bytes

@@ -8,16 +8,16 @@ from typing import Any
 
 from ringfence.config.paths import replace_state_file, state_dir
 from ringfence.errors import RingfenceError
-from ringfence.sandbox.docker.address import Product
-from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
-from ringfence.sandbox.docker.labels import (
+from ringfence.sandbox.container.labels import (
     INSTANCE,
     SANDBOX,
-    carrier_name,
     container_name,
     instance_id,
     is_over,
 )
+from ringfence.sandbox.docker.address import Product
+from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
+from ringfence.sandbox.docker.volumes import carrier_name
 
 _FOLDER = ("docker", "engines")
 _cleaned: set[str] = set()

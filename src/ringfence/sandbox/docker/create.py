@@ -16,8 +16,8 @@ from ringfence.sandbox.container.hardened import (
     MemoryMount,
     stands_in_closed,
 )
+from ringfence.sandbox.container.labels import IMAGE_NAMES, IMAGE_TARGET
 from ringfence.sandbox.docker.client import Engine, EngineFacts
-from ringfence.sandbox.docker.labels import IMAGE_NAMES, IMAGE_TARGET
 
 _IDS_IN_A_NAMESPACE = 65_536
 """As many as shadow's `/etc/subuid` gives a user, and the engine a container, unless told otherwise."""

@@ -4,6 +4,7 @@ Captured from Docker 20.10.24, Podman 4.3.1, runc 1.1.5 and runsc 20221128.
 """
 
 import re
+from collections.abc import Iterable
 
 from ringfence.frozen import frozen
 
@@ -24,91 +25,87 @@ class Cause:
     """One row: what the engine says, and what to do about it."""
 
     name: str
-    said: re.Pattern[str]
+    said: str
+    """A pattern of its words, whatever their case."""
     advice: str
 
 
-def row(name: str, said: str, advice: str) -> Cause:
-    """A row of a table of causes."""
-    return Cause(name, re.compile(said, re.IGNORECASE | re.DOTALL), advice)
-
-
 CAUSES = (
-    row(
+    Cause(
         "ssh",
         r"\bssh: |Permission denied \(|Host key verification failed|ssh said nothing",
         "`ssh` to that machine must work without a question: check keys, agent and known_hosts",
     ),
-    row(
+    Cause(
         "podman-socket-permission",
         r"permission denied.*podman[^ ]*\.sock|podman[^ ]*\.sock\b.*permission denied",
         "that engine is not yours: use one of your own (`systemctl --user start podman.socket`), or "
         "`--sandbox bubblewrap`",
     ),
-    row(
+    Cause(
         "socket-permission",
         r"permission denied.*docker[^ ]*\.sock|\.sock\b.*permission denied",
         "you may not use the engine's socket: `sudo usermod -aG docker $USER` and a new login allow it (whoever may, "
         "is root of this machine), or use a rootless engine, or `--sandbox bubblewrap`",
     ),
-    row(
+    Cause(
         "tls",
         r"certificate verify failed|tlsv1|\[SSL: |bad certificate|x509",
         "check the engine's certificates: DOCKER_CERT_PATH, DOCKER_TLS_VERIFY, or the docker context",
     ),
-    row(
+    Cause(
         "not-running",
         r"no such file or directory.*\.sock|\.sock\b.*no such file|connection refused|Cannot connect to",
         "start it: `systemctl start docker`, or for Podman `systemctl --user start podman.socket`",
     ),
-    row(
+    Cause(
         "no-image",
         r"no such image|image not known|unable to find image|pull access denied|manifest unknown",
         "build it with `ringfence image build`, or fetch it with `docker pull` (for Podman `ringfence image build "
         "--podman`, `podman pull`); ringfence fetches nothing by itself",
     ),
-    row("no-network", r"network \S+ not found", "`docker network ls` lists those that the engine has"),
-    row(
+    Cause("no-network", r"network \S+ not found", "`docker network ls` lists those that the engine has"),
+    Cause(
         "no-interpreter",
         r"python3\W.{0,40}(executable file not found|no such file or directory)|"
         r"(executable file not found|no such file).{0,60}python3|error finding executable .{0,5}python3",
         "the guest needs python3 (3.9 or newer) in the image: install it there, or take one of `ringfence image ls`",
     ),
-    row(
+    Cause(
         "no-runtime",
         r"unknown or invalid runtime name|unknown runtime specified|"
         r"runtime .{0,80}(not found|not configured|no such file)|"
         r"default OCI runtime .{0,80}not found",
         "the engine does not know this runtime; for gVisor install runsc, run `runsc install`, restart the engine",
     ),
-    row(
+    Cause(
         "source-gone",
         r"bind source path does not exist|statfs .{0,300}no such file or directory",
         "the engine does not see this directory: it is gone, or the engine runs on another machine or in a container",
     ),
-    row(
+    Cause(
         "processors",
         r"requested CPUs are not available|range of CPUs is from",
         "the engine has fewer processors: ask for fewer with `--cpus`",
     ),
-    row(
+    Cause(
         "memory-too-small",
         r"minimum memory limit|unable to start container process: container init was OOM-killed",
         "give it more with `--memory`",
     ),
-    row(
+    Cause(
         "disk-full",
         r"no space left on device",
         "the engine's disk is full: `docker system df` shows what takes it",
     ),
-    row(
+    Cause(
         "cgroup",
         r"cgroups? .{0,120}(not supported|permission denied|read-only file system|not mounted)|"
         r"crun: .{0,120}cgroup|invalid slice name",
         "the engine cannot use this machine's control groups; have systemd delegate them to a rootless engine, run the "
         "engine as root, or use `--sandbox bubblewrap`",
     ),
-    row(
+    Cause(
         "rlimit",
         r"setrlimit|rlimits? .{0,80}operation not permitted",
         "the engine may not raise this limit of processes; set `default_ulimits` in its configuration",
@@ -117,10 +114,14 @@ CAUSES = (
 """Asked in this order."""
 
 
+def find_cause(said: str, causes: Iterable[Cause]) -> Cause | None:
+    """The first row whose pattern is in a text; None if none is."""
+    return next((one for one in causes if re.search(one.said, said, re.IGNORECASE | re.DOTALL)), None)
+
+
 def classify(said: str) -> Cause | None:
     """The row that fits what the engine said; None if none does."""
-    text = _LONG_JSON.sub("{...}", said[:_READ_LIMIT])
-    return next((cause for cause in CAUSES if cause.said.search(text)), None)
+    return find_cause(_LONG_JSON.sub("{...}", said[:_READ_LIMIT]), CAUSES)
 
 
 def explain(said: str) -> str:

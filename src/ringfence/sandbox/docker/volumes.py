@@ -17,7 +17,6 @@ from ringfence.errors import LimitReached
 from ringfence.sandbox.base import Volume
 from ringfence.sandbox.docker.client import Engine, EngineError
 from ringfence.sandbox.docker.create import volume_mount
-from ringfence.sandbox.docker.labels import carrier_name
 from ringfence.sandbox.tar.stream import TOP
 
 _FOLDER = "/carried"
@@ -101,6 +100,11 @@ class DockerVolume(Volume):
             await self.engine.remove(self._container)
             await self.engine.remove_volume(self.name)
         await self.engine.aclose()
+
+
+def carrier_name(name: str) -> str:
+    """The name of the container through which a volume is reached."""
+    return f"{name}-carrier"
 
 
 def _never_run(volume: str, image: str, labels: Mapping[str, str]) -> dict[str, Any]:

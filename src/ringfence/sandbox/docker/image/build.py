@@ -21,6 +21,7 @@ from ringfence.errors import InfrastructureFault, next_step
 from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 from ringfence.process import DEVNULL, PIPE, host_program, kill_group, start_process
+from ringfence.sandbox.container.labels import IMAGE_TARGET
 from ringfence.sandbox.docker.client import Engine, EngineError
 from ringfence.sandbox.docker.image import store
 from ringfence.sandbox.docker.image.failure import ImageBuildFailed
@@ -40,7 +41,6 @@ from ringfence.sandbox.docker.image.recipe import (
     target_facts,
 )
 from ringfence.sandbox.docker.image.store import StoredImage, built_from, discard, find_image, name_image
-from ringfence.sandbox.docker.labels import IMAGE_TARGET
 
 Report = Callable[[str], None]
 """Is given each line. What it says comes from outside: escape it before a terminal shows it."""

@@ -7,29 +7,29 @@ only documented: dpkg of a full disk, and "Error processing tar file".
 import re
 
 from ringfence.errors import InfrastructureFault
-from ringfence.sandbox.docker.failure import Cause, row
+from ringfence.sandbox.docker.failure import Cause, find_cause
 
 CAUSES = (
-    row(
+    Cause(
         "disk-full",
         r"no space left on device|not enough free space|don't have enough free space|ENOSPC",
         "the disk is full: `docker system df` and `df` show what takes it; nothing was kept of this build",
     ),
-    row(
+    Cause(
         "certificate",
         r"certificate verify failed|self[- ]signed certificate|SELF_SIGNED_CERT_IN_CHAIN|certificate is NOT trusted|"
         r"x509: certificate signed by unknown authority",
         "something on the way opens TLS: put its authority (.crt) into /usr/local/share/ca-certificates, run "
         "`update-ca-certificates`, and build without --without-host-ca",
     ),
-    row(
+    Cause(
         "no-registry",
         r"Get \"https?://[^\"]+/v2/|pinging container registry|"
         r"pull access denied|manifest (for \S+ )?(unknown|not found)|"
         r"initializing source docker://|error pulling image|dial tcp: lookup|Client\.Timeout exceeded",
         "the image below could not be fetched; where no registry can be reached, build with --bootstrap",
     ),
-    row(
+    Cause(
         "no-network",
         r"Temporary failure (resolving|in name resolution)|Could not resolve|Name or service not known|EAI_AGAIN|"
         r"ENOTFOUND|Network is unreachable|No route to host|Could not connect to|Connection (refused|timed out)|"
@@ -37,24 +37,24 @@ CAUSES = (
         "the build reaches no package server: check the network of this machine and of the engine's containers, "
         "and HTTP_PROXY/HTTPS_PROXY if there is a proxy",
     ),
-    row(
+    Cause(
         "damaged",
         r"Hash Sum mismatch|THESE PACKAGES DO NOT MATCH THE HASHES|EINTEGRITY|File has unexpected size",
         "what arrived is not what was pinned: try again, and if it stays so, somebody changes it on the way",
     ),
-    row(
+    Cause(
         "untrusted",
         r"signatures (couldn't|could not) be verified|NO_PUBKEY|is not signed|EXPKEYSIG",
         "the packages are not signed by a key that is known here: install debian-archive-keyring, check the clock "
         "and --mirror",
     ),
-    row(
+    Cause(
         "no-package",
         r"Unable to locate package|has no installation candidate|No matching distribution found|ETARGET|"
         r"does not have a Release file|unmet dependencies",
         "the package server lacks what the image needs: is --mirror a complete mirror of Debian?",
     ),
-    row(
+    Cause(
         "no-privileges",
         r"/etc/sub[ug]id|newuidmap|newgidmap",
         "packages cannot be unpacked as this user: install uidmap and give the user a range in /etc/subuid and "
@@ -66,7 +66,7 @@ CAUSES = (
 
 def classify(said: str) -> Cause | None:
     """The row that fits what was written; None if none does."""
-    return next((cause for cause in CAUSES if cause.said.search(said)), None)
+    return find_cause(said, CAUSES)
 
 
 _TEXT_CHARS = 600

@@ -18,7 +18,7 @@ from pathlib import Path
 from ringfence import __version__
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.frozen import frozen
-from ringfence.sandbox.docker.labels import IMAGE_NAMES
+from ringfence.sandbox.container.labels import IMAGE_NAMES
 
 
 class Target(StrEnum):

@@ -8,6 +8,7 @@ from typing import Any
 
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
+from ringfence.sandbox.container.labels import IMAGE_TARGET
 from ringfence.sandbox.docker.client import Engine, EngineError
 from ringfence.sandbox.docker.image.recipe import (
     DEBIAN,
@@ -18,7 +19,6 @@ from ringfence.sandbox.docker.image.recipe import (
     reference,
     target_facts,
 )
-from ringfence.sandbox.docker.labels import IMAGE_TARGET
 
 OCI = "org.opencontainers.image."
 INPUTS, SOURCE, AUTHORITIES = (f"ringfence.image.{name}" for name in ("inputs", "source", "authorities"))

@@ -32,13 +32,8 @@ _FILE = "instance"
 
 
 def container_name(sandbox_id: str) -> str:
-    """What the container of a sandbox is called, and its volume."""
+    """The name of a sandbox's container, and of its volume."""
     return f"ringfence-{sandbox_id}"
-
-
-def carrier_name(name: str) -> str:
-    """What the container is called by which a volume is reached."""
-    return f"{name}-carrier"
 
 
 def instance_id() -> str:
