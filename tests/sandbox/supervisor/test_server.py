@@ -15,8 +15,7 @@ from ringfence.errors import SandboxDied, SandboxFileError
 from ringfence.events import CommandEnded
 from ringfence.process import run_process
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.stream import DescriptorStream
-from ringfence.sandbox.supervisor.connection import END, FrameConnection
+from ringfence.sandbox.supervisor.connection import CHANGE_EGRESS, END
 from ringfence.sandbox.supervisor.copy import copy_out
 from ringfence.sandbox.supervisor.directory import SandboxDirectory
 from ringfence.sandbox.supervisor.server import ServiceEnd
@@ -168,7 +167,7 @@ async def test_a_command_whose_client_vanished_is_killed(short_dir: Path):
     assert [getattr(event, "ended_by", None) for event in service.recorded[:1]] == ["cancel"]
 
 
-@pytest.mark.parametrize("how", ["frame", "kind", "credit", "stdin", "twice", "window", "record"])
+@pytest.mark.parametrize("how", ["frame", "kind", "credit", "stdin", "twice", "window", "record", "request"])
 async def test_a_client_that_breaks_the_rules_is_cut_off(short_dir: Path, how: str):
     """It alone: the others and the sandbox go on."""
     async with served(short_dir) as service:
@@ -189,6 +188,8 @@ async def test_a_client_that_breaks_the_rules_is_cut_off(short_dir: Path, how: s
             client.say(frames.OPEN, 1, frames.encode_record([("argv", "true")]))
         elif how == "record":
             client.say(frames.OPEN, 1, b"\0\0\0\xffno record")
+        elif how == "request":
+            client.say(CHANGE_EGRESS, 0, b"\0\0\0\xffno record")
         assert await client.is_cut_off()
         client.socket.close()
         async with service.attached() as sandbox:
@@ -254,17 +255,15 @@ async def test_another_user_is_turned_away(short_dir: Path):
     assert (told.stdout, told.stderr) == (b"b''\n", b"")
 
 
-async def test_a_client_that_reads_nothing_is_cut_off():
-    """Before what waits for it fills the memory, and before its time to read is over."""
-    mine, others = socket.socketpair()
-    descriptor = mine.detach()
-    client = FrameConnection(DescriptorStream(descriptor, descriptor), uid=os.getuid())
-    with others:
-        for _ in range(70):
-            client.send(frames.STDOUT, 1, bytes(1024 * 1024))
-        with anyio.fail_after(5):
-            await client.write_forever()
-        await client.aclose()
+async def test_a_client_that_reads_nothing_is_cut_off(short_dir: Path):
+    """Before what waits for it fills the memory: its windows together are more than is kept for it."""
+    async with served(short_dir) as service:
+        client = Client(service.directory)
+        for channel in range(1, 21):
+            client.open(channel, "yes", window=4 * 1024**2)
+        await until(lambda: len(service.recorded) == 20)
+        client.socket.close()
+    assert {getattr(event, "ended_by", None) for event in service.recorded} == {"cancel"}
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ class Channel:
         self.error: BaseException | None = None
         self.sink: Callable[[int, bytes], None] = _drop
         """Takes (frames.STDOUT or frames.STDERR, bytes) as they come; must not block."""
+        self.on_credit: Callable[[int], None] | None = None
+        """Is given how many more bytes of stdin the guest takes."""
         self.on_refused: Callable[[str], None] | None = None
         """Is given what the end reports of refusals; None: it is not believed."""
         self._link = link
@@ -67,7 +69,10 @@ class Channel:
                 raise ProtocolError("sent more output than was granted, or none in a frame for it")
             self.sink(kind, payload)
         elif kind == frames.CREDIT_IN and len(payload) == frames.U32.size:
-            self._stdin_credit = min(self._stdin_credit + frames.U32.unpack(payload)[0], frames.STDIN_WINDOW)
+            credit = min(frames.U32.unpack(payload)[0], frames.STDIN_WINDOW - self._stdin_credit)
+            self._stdin_credit += credit
+            if self.on_credit is not None:
+                self.on_credit(credit)
         elif kind == frames.EXIT:
             self.end = parse_record(payload, Exit)
             if self.on_refused is not None and self.end.refused:
@@ -125,12 +130,19 @@ class Channel:
                 await self.wait_for_change()
                 continue
             piece = view[: min(self._stdin_credit, frames.MAX_PAYLOAD)]
-            self._stdin_credit -= len(piece)
-            self._link.post(frames.STDIN, self._number, piece)
+            self.post_stdin(piece)
             view = view[len(piece) :]
 
-    def post(self, kind: int, payload: bytes = b"") -> None:
-        """Send a control frame on this channel, unless it is over."""
+    def post_stdin(self, piece: bytes | memoryview) -> bool:
+        """Send a piece of stdin at once; False if it is more than the guest has granted."""
+        if len(piece) > self._stdin_credit:
+            return False
+        self._stdin_credit -= len(piece)
+        self.post(frames.STDIN, piece)
+        return True
+
+    def post(self, kind: int, payload: bytes | memoryview = b"") -> None:
+        """Send a frame on this channel, unless it is over."""
         if self.end is None and self.error is None:
             self._link.post(kind, self._number, payload)
 

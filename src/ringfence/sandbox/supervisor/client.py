@@ -27,7 +27,6 @@ from ringfence.sandbox.supervisor.connection import (
 from ringfence.sandbox.supervisor.directory import SandboxDirectory, SupervisorState
 
 _END_S = 60.0
-_LAST_STATE_S = 2.0
 _RESPONSE_S = 60.0
 _STEP_S = 0.01
 
@@ -42,16 +41,11 @@ class SupervisedFence(Fence):
         self.state = state
 
     async def wait(self) -> EndReason:
-        """Why it is gone, as far as the supervisor could say. It may close the connection before it writes that down."""
-        deadline = anyio.current_time() + _LAST_STATE_S
-        while True:
-            may_write_more = self.directory.is_alive() and anyio.current_time() < deadline
-            state = self.directory.read_state()  # only now, so that its last state is read
-            if state is not None and state.end is not None:
-                return EndReason(cast("DeathReason", state.end[0]), state.end[1])
-            if not may_write_more:
-                return EndReason("killed", "its supervisor has ended it, or is gone")
-            await anyio.sleep(_STEP_S)
+        """Why it is gone: a supervisor writes that down before it closes the connection."""
+        state = self.directory.read_state()
+        if state is not None and state.end is not None:
+            return EndReason(cast("DeathReason", state.end[0]), state.end[1])
+        return EndReason("killed", "its supervisor has ended it, or is gone")
 
     async def kill(self) -> str | None:
         """Close the connection; the supervisor kills what was run over it."""

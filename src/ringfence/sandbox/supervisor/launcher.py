@@ -110,9 +110,9 @@ async def _receive_answer(ours: socket.socket, directory: SandboxDirectory) -> S
             while len(answer) < _ANSWER_BYTES:
                 answer += await stream.receive()
     try:
-        fields = json.loads(answer)
-        return None if fields["is_ready"] else StartFailure(str(fields["message"]), int(fields["exit_code"]))
-    except (ValueError, KeyError, TypeError):
+        failure = json.loads(answer)
+        return None if failure is None else StartFailure(**failure)
+    except (ValueError, TypeError):
         return StartFailure(f"its supervisor died: {_last_line(directory)}", ExitCode.SANDBOX_START)
 
 
@@ -151,18 +151,16 @@ class Order:
         Raises:
             OSError: The creator has gone: nobody knows of the sandbox.
         """
-        self._answer({"is_ready": True})
+        self._answer(None)
 
     def report_failure(self, message: str, exit_code: int) -> None:
         """Answer that there will be no sandbox, unless it was answered already."""
         if not self.is_answered:
             with suppress(OSError):
-                self._answer(
-                    {"is_ready": False, "message": message[:_MESSAGE_CHARS], "exit_code": int(exit_code)}
-                )
+                self._answer(StartFailure(message[:_MESSAGE_CHARS], int(exit_code)))
 
-    def _answer(self, fields: Mapping[str, Any]) -> None:
+    def _answer(self, failure: StartFailure | None) -> None:
         self._creator.setblocking(True)
-        self._creator.sendall(json.dumps(fields).encode())
+        self._creator.sendall(json.dumps(failure and vars(failure)).encode())
         self.is_answered = True
         self._creator.shutdown(socket.SHUT_RDWR)

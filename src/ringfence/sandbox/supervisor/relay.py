@@ -1,15 +1,13 @@
 """One command of a client: its channel on the guest's stream, under the client's own number.
 
-Credit for output goes from end to end: what the client has not given back is what the supervisor may have to keep.
-Input is taken by the supervisor's own grant and passed on as the guest grants.
+Credit goes from end to end, for output and for input: the supervisor keeps what the client has not read yet, bounded by
+the client's window, and nothing else.
 """
 
-from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import anyio
 from msgspec import structs
 
 from ringfence.errors import SandboxDied, UsageError
@@ -17,15 +15,15 @@ from ringfence.events import CommandEnded
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol.records import Exit, Failure, encode_end
 from ringfence.sandbox.result import BoundedOutput
-from ringfence.sandbox.supervisor.connection import ClientError, FrameConnection
+from ringfence.sandbox.supervisor.connection import ClientError
 from ringfence.secret import Redactor, environment_secrets
 
 if TYPE_CHECKING:
-    from ringfence.sandbox.supervisor.server import SandboxServer
+    from ringfence.sandbox.supervisor.server import AttachedClient, SandboxServer
 
 _RECORDED_BYTES = 64 * 1024
 _LARGEST_WINDOW = 4 * 1024 * 1024
-_CONTROLS = frozenset({frames.SIGNAL, frames.RESIZE, frames.KILL})
+_CONTROLS = frozenset({frames.STDIN_END, frames.SIGNAL, frames.RESIZE, frames.KILL})
 _CREDITS: Mapping[int, int] = {frames.CREDIT_OUT: frames.STDOUT, frames.CREDIT_ERR: frames.STDERR}
 
 
@@ -39,7 +37,7 @@ class CommandRelay:
     """
 
     def __init__(
-        self, server: "SandboxServer", client: FrameConnection, number: int, record: list[tuple[str, str]]
+        self, server: "SandboxServer", client: "AttachedClient", number: int, record: list[tuple[str, str]]
     ) -> None:
         self._server = server
         self._client = client
@@ -51,19 +49,21 @@ class CommandRelay:
         variables = dict(value.partition("=")[::2] for key, value in record if key == "env")
         self._redactor = Redactor(environment_secrets(variables))
         self._unread = {frames.STDOUT: 0, frames.STDERR: 0}
-        self._stdin: deque[bytes] = deque()
-        self._stdin_bytes = 0
-        self._is_stdin_over = False
-        self._has_stdin = anyio.Event()
         fields = [pair for pair in record if pair[0] not in ("window", "record")]
-        self._channel = server.session.open_record(frames.encode_record(fields), window=_window(record))
+        self._channel = server.sandbox.session.open_record(
+            frames.encode_record(fields), window=_window(record)
+        )
         self._channel.sink = self._on_output
+        self._channel.on_credit = self._on_credit
 
     def _on_output(self, kind: int, chunk: bytes) -> None:
         if self._records_output:
             self._output[kind].add(chunk)
         self._unread[kind] += len(chunk)
         self._client.send(kind, self._number, chunk)
+
+    def _on_credit(self, count: int) -> None:
+        self._client.send(frames.CREDIT_IN, self._number, frames.U32.pack(count))
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """Take a frame of the client for this command.
@@ -79,14 +79,8 @@ class CommandRelay:
             self._unread[output] -= count
             self._channel.consumed(output, count)
         elif kind == frames.STDIN:
-            self._stdin_bytes += len(payload)
-            if self._stdin_bytes > frames.STDIN_WINDOW:
+            if not self._channel.post_stdin(payload):
                 raise ClientError("sent more input than was granted")
-            self._stdin.append(payload)
-            self._has_stdin.set()
-        elif kind == frames.STDIN_END:
-            self._is_stdin_over = True
-            self._has_stdin.set()
         elif kind in _CONTROLS:
             self._channel.post(kind, payload)
         else:
@@ -97,39 +91,22 @@ class CommandRelay:
         self._channel.post(frames.KILL)
 
     async def run(self) -> None:
-        """Pass input on until the end, record the end, then send it to the client."""
-        with self._server.refusals.watched() as refused:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._pass_stdin)
-                with suppress(SandboxDied):
-                    await self._channel.wait()
-                tasks.cancel_scope.cancel()
-        end = self._channel.end
-        if end is None:
-            return  # the sandbox is gone: the client learns that for all its commands at once
+        """Wait for the end, record it, then send it to the client."""
+        with self._server.sandbox.refusals.watched() as refused:
+            try:
+                end = await self._channel.wait()
+            except SandboxDied:
+                return  # the client learns that for all its commands at once
         if isinstance(end, Exit):
-            cause = await self._server.session.find_cause(end)
             lines = "\n".join(line.replace("\n", " ") for line in refused)
-            end = structs.replace(end, ended_by=cause, refused=lines)
+            end = structs.replace(end, refused=lines)
+            with suppress(SandboxDied):
+                end = structs.replace(end, ended_by=await self._server.sandbox.session.find_cause(end))
         if self._argv:
             await self._server.record(self._redactor.redact_event(self._event(end)))
-        self._server.forget(self._client, self._number)
+        del self._client.commands[self._number]
         kind = frames.EXIT if isinstance(end, Exit) else frames.FAIL
         self._client.send(kind, self._number, encode_end(end))
-
-    async def _pass_stdin(self) -> None:
-        with suppress(SandboxDied):
-            while self._stdin or not self._is_stdin_over:
-                if not self._stdin:
-                    self._has_stdin = anyio.Event()
-                    await self._has_stdin.wait()
-                    continue
-                piece = self._stdin.popleft()
-                await self._channel.send_stdin(piece)
-                self._stdin_bytes -= len(piece)
-                if piece:
-                    self._client.send(frames.CREDIT_IN, self._number, frames.U32.pack(len(piece)))
-            self._channel.post(frames.STDIN_END)
 
     def _event(self, end: Exit | Failure) -> CommandEnded:
         stdout, stderr = (output.value().decode("utf-8", "replace") for output in self._output.values())
@@ -138,7 +115,7 @@ class CommandRelay:
         else:
             code, ended_by, duration_s = end.exit_code, end.ended_by, end.duration_s
         return CommandEnded(
-            sandbox_id=self._server.sandbox_id,
+            sandbox_id=self._server.sandbox.id,
             argv=[word.encode("utf-8", "replace").decode() for word in self._argv],
             exit_code=code,
             ended_by=ended_by,

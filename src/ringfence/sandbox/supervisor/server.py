@@ -6,7 +6,7 @@ a client can ask for the end of the sandbox, for a change of what may be reached
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import anyio
 from anyio.abc import SocketListener, SocketStream, TaskGroup
@@ -17,7 +17,7 @@ from ringfence.errors import RingfenceError, SandboxDied, UsageError
 from ringfence.events import Event
 from ringfence.frozen import frozen
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.stream import descriptor_stream
+from ringfence.sandbox.protocol.stream import DescriptorStream, SendQueue, descriptor_stream
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.supervisor.connection import (
     CHANGE_EGRESS,
@@ -25,7 +25,6 @@ from ringfence.sandbox.supervisor.connection import (
     FORWARD_PORT,
     RESPONSE,
     ClientError,
-    FrameConnection,
     may_connect,
     peer_uid,
     read_frames,
@@ -42,6 +41,9 @@ _EAGAIN = 11
 _HIGHEST_PORT = 65_535
 _ACCEPT_AGAIN_S = 0.1
 _WIND_DOWN_S = 5.0
+_LAST_FRAMES_S = 2.0
+_QUEUE_LIMIT_BYTES = 64 * 1024**2
+_REQUESTS = frozenset({frames.PING, frames.STATS, CHANGE_EGRESS, FORWARD_PORT})
 
 
 @frozen
@@ -81,20 +83,21 @@ async def serve_sandbox(
     directory.write_state(state)
     listener = await directory.listen()
     try:
-        async with listener, anyio.create_task_group() as tasks:
-            tasks.start_soon(server.accept_forever, listener, tasks)
-            tasks.start_soon(server.watch_sandbox)
-            if idle_s is not None:
-                tasks.start_soon(server.watch_idleness, idle_s)
-            await on_ready()
-            end = await server.wait_for_end()
-            directory.remove_socket()
-            if isinstance(end, SandboxDied):
-                directory.note_end(state, end.reason, str(end))
-                await server.broadcast_death(end.reason)
-            else:
-                await server.wind_down()
-            tasks.cancel_scope.cancel()
+        with anyio.CancelScope() as serving:
+            async with anyio.create_task_group() as clients:
+                async with listener, anyio.create_task_group() as watches:
+                    watches.start_soon(server.accept_forever, listener, clients)
+                    watches.start_soon(server.watch_sandbox)
+                    if idle_s is not None:
+                        watches.start_soon(server.watch_idleness, idle_s)
+                    await on_ready()
+                    end = await server.wait_for_end()
+                    directory.remove_socket()
+                    watches.cancel_scope.cancel()
+                if isinstance(end, SandboxDied):
+                    directory.note_end(state, end.reason, str(end))
+                server.leave_clients(end)
+                serving.deadline = anyio.current_time() + _WIND_DOWN_S
     finally:
         directory.remove_socket()
     if isinstance(end, SandboxDied):
@@ -106,16 +109,12 @@ class SandboxServer:
     """What is common to all clients of one sandbox."""
 
     def __init__(self, sandbox: Sandbox, record: Record, change_egress: ChangeEgress | None) -> None:
-        self.sandbox_id = sandbox.id
-        self.session = sandbox.session
-        self.refusals = sandbox.refusals
+        self.sandbox = sandbox
         self.record = record
-        self._sandbox = sandbox
-        self._change_egress = change_egress
-        self._clients: dict[FrameConnection, dict[int, CommandRelay]] = {}
+        self.change_egress = change_egress
+        self._clients: set[AttachedClient] = set()
         self._idle_since = time.monotonic()
         """When the last client left; counts while there is none."""
-        self._command_ended = anyio.Event()
         self._end: ServiceEnd | SandboxDied | None = None
         self._ended = anyio.Event()
 
@@ -127,53 +126,34 @@ class SandboxServer:
         assert self._end is not None
         return self._end
 
-    def _finish(self, end: ServiceEnd | SandboxDied) -> None:
+    def finish(self, end: ServiceEnd | SandboxDied) -> None:
+        """End the service."""
         self._end = self._end or end
         self._ended.set()
 
     async def watch_sandbox(self) -> None:
         """End the service when the sandbox dies."""
-        self._finish(cast("SandboxDied", await self.session.link.death()))
+        self.finish(cast("SandboxDied", await self.sandbox.session.link.death()))
 
     async def watch_idleness(self, limit_s: float) -> None:
         """End the service when no client was attached for `limit_s`."""
         while True:
             left_s = limit_s if self._clients else self._idle_since + limit_s - time.monotonic()
             if left_s <= 0:
-                self._finish(ServiceEnd("idle", f"nobody was attached for {format_duration(limit_s)}"))
+                self.finish(ServiceEnd("idle", f"nobody was attached for {format_duration(limit_s)}"))
                 return
             await anyio.sleep(left_s)
 
-    async def broadcast_death(self, reason: str) -> None:
-        """Send every client the last frame of all; those that do not read it are not waited for."""
+    def leave_clients(self, end: ServiceEnd | SandboxDied) -> None:
+        """Serve no client any longer; the last frame of all says why a sandbox has died."""
         for client in self._clients:
-            client.send(frames.BYE, 0, frames.encode_record([("reason", reason)]))
-        await self._wait_until_sent()
-
-    async def wind_down(self) -> None:
-        """Kill all commands, and wait until the end of each is recorded."""
-        for commands in self._clients.values():
-            for command in commands.values():
-                command.kill()
-        with anyio.move_on_after(_WIND_DOWN_S):
-            while any(self._clients.values()):
-                await self._command_ended.wait()
-        await self._wait_until_sent()
-
-    async def _wait_until_sent(self) -> None:
-        with anyio.move_on_after(_WIND_DOWN_S):
-            for client in list(self._clients):
-                await client.wait_until_sent()
-
-    def forget(self, client: FrameConnection, number: int) -> None:
-        """A command has ended."""
-        self._clients.get(client, {}).pop(number, None)
-        self._command_ended.set()
-        self._command_ended = anyio.Event()
+            if isinstance(end, SandboxDied):
+                client.send(frames.BYE, 0, frames.encode_record([("reason", end.reason)]))
+            client.leave()
 
     # --- clients
 
-    async def accept_forever(self, listener: SocketListener, tasks: TaskGroup) -> None:
+    async def accept_forever(self, listener: SocketListener, clients: TaskGroup) -> None:
         """Serve each client that connects."""
         while True:
             try:
@@ -181,120 +161,151 @@ class SandboxServer:
             except OSError:  # out of descriptors for now; clients that wait are accepted later
                 await anyio.sleep(_ACCEPT_AGAIN_S)
                 continue
-            tasks.start_soon(self._serve, stream)
+            clients.start_soon(self._serve, stream)
 
     async def _serve(self, stream: SocketStream) -> None:
-        """Serve a client until it goes; what it left running is killed."""
         uid = peer_uid(stream)
         if not may_connect(uid) or len(self._clients) >= _MAX_CLIENTS:
             await stream.aclose()
             return
-        client = FrameConnection(descriptor_stream(stream), uid=uid)
-        commands = self._clients[client] = {}
+        client = AttachedClient(self, descriptor_stream(stream), uid)
+        self._clients.add(client)
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(client.write_forever)
-                client.send(frames.HELLO, 0, frames.encode_record(self.session.link.hello.items()))
-                async with anyio.create_task_group() as requests:
-                    await self._read_frames(client, tasks, requests)
-                    requests.cancel_scope.cancel()
-                client.disconnect()
-                # The end of each command is recorded before the client is forgotten.
-                for command in list(commands.values()):
-                    command.kill()
+            await client.serve()
         finally:
-            del self._clients[client]
+            self._clients.remove(client)
             self._idle_since = time.monotonic()
-            with anyio.CancelScope(shield=True):
-                await client.aclose()
 
-    async def _read_frames(self, client: FrameConnection, tasks: TaskGroup, requests: TaskGroup) -> None:
-        commands = self._clients[client]
+
+class AttachedClient:
+    """A client: its connection, and the commands that it runs.
+
+    What it has not read yet is bounded; one that reads nothing is disconnected.
+
+    Args:
+        server: Of the sandbox.
+        stream: Closed by `serve`.
+        uid: Whose process is at the other end.
+    """
+
+    def __init__(self, server: SandboxServer, stream: DescriptorStream, uid: int) -> None:
+        self.commands: dict[int, CommandRelay] = {}
+        self._server = server
+        self._stream = stream
+        self._uid = uid
+        self._outgoing = SendQueue(stream)
+        self._is_lost = False
+        self._reading = anyio.CancelScope()
+
+    def send(self, kind: int, channel: int, payload: bytes = b"") -> None:
+        """Queue a frame for the client."""
+        if self._is_lost:
+            return
+        self._outgoing.append(frames.encode_frame(kind, channel, payload))
+        if self._outgoing.size > _QUEUE_LIMIT_BYTES:
+            self._is_lost = True
+            self._outgoing.clear()
+            self.leave()
+
+    def leave(self) -> None:
+        """Take nothing more from the client, and have `serve` end its commands."""
+        self._reading.cancel()
+
+    async def serve(self) -> None:
+        """Serve the client until it goes or breaks the protocol.
+
+        What it left running is killed; the end of each command is recorded, and sent to a client that still reads.
+        """
+        async with self._stream, anyio.create_task_group() as sending:
+            sending.start_soon(self._outgoing.run)
+            self.send(frames.HELLO, 0, frames.encode_record(self._server.sandbox.session.link.hello.items()))
+            async with anyio.create_task_group() as commands:
+                async with anyio.create_task_group() as requests:
+                    with self._reading:
+                        await self._read(commands, requests)
+                    requests.cancel_scope.cancel()
+                for command in self.commands.values():
+                    command.kill()
+            with anyio.move_on_after(_LAST_FRAMES_S):
+                await self._outgoing.wait_until_sent()
+            sending.cancel_scope.cancel()
+
+    async def _read(self, commands: TaskGroup, requests: TaskGroup) -> None:
         try:
-            async for kind, channel, payload in read_frames(client.stream):
-                if channel == 0 and kind in (CHANGE_EGRESS, FORWARD_PORT):
-                    requests.start_soon(self._respond, client, kind, payload)
-                elif channel == 0:
-                    self._on_control(client, kind, tasks)
-                elif kind == frames.OPEN:
-                    self._open(client, channel, payload, tasks)
-                elif kind in (frames.LISTEN, frames.CONNECT):
-                    _refuse(client, channel, "a standing sandbox carries no connections to the host")
-                elif channel in commands:
-                    commands[channel].on_frame(kind, payload)
-                # Else the command has ended: the client's last frames crossed its end on the way.
-        except (ClientError, ValueError, SandboxDied):
-            return  # the client is disconnected; one that is mended attaches anew
+            async for kind, channel, payload in read_frames(self._stream):
+                self._on_frame(kind, channel, payload, commands, requests)
+        except (ClientError, ValueError):
+            return  # one that is mended attaches anew
+        except SandboxDied:
+            await anyio.sleep_forever()  # the server leaves all clients, once it has written down why
 
-    def _on_control(self, client: FrameConnection, kind: int, tasks: TaskGroup) -> None:
-        if kind == frames.PING:
-            tasks.start_soon(self._ping, client)
-        elif kind == frames.STATS:
-            tasks.start_soon(self._measure, client)
-        elif kind == END:
-            self._finish(ServiceEnd("removed", "it was removed"))
-        elif kind != frames.CONFIG:  # the supervisor itself has set the limits
+    def _on_frame(
+        self, kind: int, channel: int, payload: bytes, commands: TaskGroup, requests: TaskGroup
+    ) -> None:
+        if channel == 0 and kind in _REQUESTS:
+            requests.start_soon(self._answer, kind, dict(frames.decode_record(payload)))
+        elif channel == 0 and kind == END:
+            self._server.finish(ServiceEnd("removed", "it was removed"))
+        elif channel == 0 and kind != frames.CONFIG:  # the supervisor itself has set the limits
             raise ClientError(f"sent frame kind {kind} on channel 0")
+        elif kind == frames.OPEN:
+            self._open(channel, payload, commands)
+        elif kind in (frames.LISTEN, frames.CONNECT):
+            self._refuse(channel, "a standing sandbox carries no connections to the host")
+        elif channel in self.commands:
+            self.commands[channel].on_frame(kind, payload)
+        # Else the command has ended: the client's last frames crossed its end on the way.
 
-    async def _ping(self, client: FrameConnection) -> None:
-        try:
-            await self._sandbox.ping()
-        except SandboxDied:
-            return
-        client.send(frames.PONG, 0)
-
-    async def _measure(self, client: FrameConnection) -> None:
-        try:
-            use = await self._sandbox.stats()
-        except SandboxDied:
-            return
-        fields = {"memory": use.memory_bytes or 0, "cpu_s": use.cpu_s or 0.0, "pids": use.pids or 0}
-        client.send(frames.STATS_REPLY, 0, frames.encode_record(fields.items()))
-
-    def _open(self, client: FrameConnection, number: int, payload: bytes, tasks: TaskGroup) -> None:
-        commands = self._clients[client]
-        if number in commands:
+    def _open(self, number: int, payload: bytes, commands: TaskGroup) -> None:
+        if number in self.commands:
             raise ClientError("opened a channel twice")
         try:
-            command = CommandRelay(self, client, number, frames.decode_record(payload))
+            command = CommandRelay(self._server, self, number, frames.decode_record(payload))
         except UsageError as exc:
-            _refuse(client, number, str(exc))
+            self._refuse(number, str(exc))
             return
-        commands[number] = command
-        tasks.start_soon(command.run)
+        self.commands[number] = command
+        commands.start_soon(command.run)
+
+    def _refuse(self, number: int, why: str) -> None:
+        self.send(frames.FAIL, number, frames.encode_record([("errno", _EAGAIN), ("message", why)]))
 
     # --- requests
 
-    async def _respond(self, client: FrameConnection, kind: int, payload: bytes) -> None:
+    async def _answer(self, kind: int, fields: Mapping[str, str]) -> None:
         """Carry out a request, and send its result. A port is forwarded until this is cancelled."""
-
-        def respond(fields: Iterable[tuple[str, Any]]) -> None:
-            client.send(RESPONSE, 0, frames.encode_record(fields))
-
+        sandbox = self._server.sandbox
         try:
-            fields = dict(frames.decode_record(payload))
-            if kind == CHANGE_EGRESS:
-                if self._change_egress is None:
-                    raise UsageError("this sandbox has no gate that could be changed")
-                with anyio.CancelScope(shield=True):
-                    await self._change_egress(
-                        fields.get("action", ""), fields.get("rule", ""), f"uid {client.uid}"
-                    )
-                respond([("done", "1")])
-                return
-            port, host_port = _port(fields, "port", least=1), _port(fields, "host_port", least=0)
-            async with published(self._sandbox, port, self.record, host_port=host_port) as chosen:
-                respond([("host_port", chosen)])
-                await anyio.sleep_forever()
+            if kind == frames.PING:
+                await sandbox.ping()
+                self.send(frames.PONG, 0)
+            elif kind == frames.STATS:
+                use = await sandbox.stats()
+                numbers = {"memory": use.memory_bytes or 0, "cpu_s": use.cpu_s or 0.0, "pids": use.pids or 0}
+                self.send(frames.STATS_REPLY, 0, frames.encode_record(numbers.items()))
+            elif kind == CHANGE_EGRESS:
+                await self._change_egress(fields)
+                self._respond([("done", "1")])
+            else:
+                port, host_port = _port(fields, "port", least=1), _port(fields, "host_port", least=0)
+                async with published(sandbox, port, self._server.record, host_port=host_port) as chosen:
+                    self._respond([("host_port", chosen)])
+                    await anyio.sleep_forever()
         except SandboxDied:
             return  # every client learns of it
         except RingfenceError as exc:
-            respond([("error", str(exc)), ("exit_code", int(exc.exit_code))])
+            self._respond([("error", str(exc)), ("exit_code", int(exc.exit_code))])
 
+    def _respond(self, fields: Iterable[tuple[str, object]]) -> None:
+        self.send(RESPONSE, 0, frames.encode_record(fields))
 
-def _refuse(client: FrameConnection, number: int, why: str) -> None:
-    fields = [("errno", _EAGAIN), ("message", why)]
-    client.send(frames.FAIL, number, frames.encode_record(fields))
+    async def _change_egress(self, fields: Mapping[str, str]) -> None:
+        if self._server.change_egress is None:
+            raise UsageError("this sandbox has no gate that could be changed")
+        with anyio.CancelScope(shield=True):
+            await self._server.change_egress(
+                fields.get("action", ""), fields.get("rule", ""), f"uid {self._uid}"
+            )
 
 
 def _port(fields: Mapping[str, str], name: str, *, least: int) -> int:
