@@ -18,7 +18,9 @@ def test_git_works_inside(product: Product, fence: Fence) -> None:
 def test_commits_come_out(product: Product, fence: Fence) -> None:
     """Commits made inside come out under `refs/ringfence/`, on top of the user's, and no branch moves."""
     head = product.git("rev-parse", "HEAD")
+    owner = product.project.stat().st_uid
     product.shell("echo two > app.py; git commit -qam second", *fence)
+    assert {path.lstat().st_uid for path in (product.project / ".git").rglob("*")} == {owner}
     (ref,) = product.recorded("work.exported")[0]["refs"]
     (name,) = product.git("for-each-ref", "--format=%(refname)", "refs/ringfence").split()
     assert name in str(ref)

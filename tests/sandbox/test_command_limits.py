@@ -33,16 +33,6 @@ async def test_a_file_does_not_grow_beyond_the_disk_limit(workspace: Path):
     assert (workspace / "large").stat().st_size == 8 * MIB
 
 
-@pytest.mark.slow
-async def test_files_together_do_not_grow_beyond_the_disk_limit(workspace: Path):
-    """What writes them is ended."""
-    spec = SandboxSpec(backend="bubblewrap", workspace=workspace, disk=ByteCount(8 * MIB))
-    line = "for i in $(seq 400); do head -c 1000000 /dev/zero > $i; sleep 0.05; done"
-    async with Sandbox.open(spec) as sandbox:
-        told = await sandbox.run(["sh", "-c", line], timeout_s=60)
-    assert told.ended_by == "disk"
-
-
 async def test_a_program_that_aborts_for_lack_of_processes_ends_by_their_limit():
     """Where the kernel counts them, and the program cannot do without another one."""
     spec = SandboxSpec(backend="bubblewrap", pids=20, soft_limits=True)

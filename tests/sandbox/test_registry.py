@@ -33,16 +33,3 @@ async def test_auto_is_never_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SandboxStartFailed, match=r"bubblewrap: no bwrap of version.*docker: .*image"):
         await choose_backend(SandboxSpec())
     assert "host" not in registry._AUTO + registry._AUTO_WITH_IMAGE
-
-
-async def test_an_image_is_for_containers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where an image is named `auto` means Docker, also where bubblewrap could be had."""
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
-    with pytest.raises(SandboxStartFailed, match=r"docker: no docker engine answers.*nowhere.sock"):
-        await choose_backend(SandboxSpec(image="debian:12"))
-
-
-async def test_host_by_name() -> None:
-    """The host is taken where it is named."""
-    backend, why = await choose_backend(SandboxSpec(backend="host"))
-    assert (backend.name, backend.traits.is_fence, why) == ("host", False, "named")

@@ -266,16 +266,6 @@ async def test_failed_set_up(opener: Callable[[str], Opener], command: str, told
     assert str(error.value).endswith(f" failed with {told}")
 
 
-async def test_read_only_workspace(workspace: Path) -> None:
-    """A workspace that is read-only can be read and not be written."""
-    (workspace / "file").write_bytes(b"x")
-    async with Sandbox.open(
-        SandboxSpec(backend="bubblewrap", workspace=workspace, mode="read_only")
-    ) as sandbox:
-        assert (await sandbox.run(["cat", "file"])).stdout == "x"
-        assert "Read-only" in (await sandbox.run(["touch", "new"])).stderr
-
-
 async def test_root_ids_are_refused(workspace: Path) -> None:
     """A placement as root is refused, whoever asks."""
     from ringfence.sandbox import Placement

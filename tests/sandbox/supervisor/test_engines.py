@@ -11,7 +11,7 @@ import pytest
 from ringfence.job.store import JobStore
 from ringfence.job.sweep import sweep
 from ringfence.journal import is_alive, run_dir
-from ringfence.sandbox.supervisor.client import attach, end_sandbox, read_living_state
+from ringfence.sandbox.supervisor.client import read_living_state
 from ringfence.sandbox.supervisor.directory import SandboxDirectory
 
 Standing = Callable[..., Awaitable[SandboxDirectory]]
@@ -28,18 +28,6 @@ def containers_of(sandbox_id: str) -> list[str]:
 def image(images: Callable[[str], str | None]) -> str | None:
     """An image that the engine has."""
     return images("docker")
-
-
-async def test_it_is_used_and_removed(standing: Standing, image: str):
-    """Its container goes with it."""
-    directory = await standing(backend="docker", image=image)
-    state = read_living_state(directory)
-    assert containers_of(state.sandbox_id)
-    for _ in range(2):
-        async with attach(directory) as sandbox:
-            assert (await sandbox.run(["sh", "-c", "echo x >> /tmp/kept; wc -l < /tmp/kept"])).ok
-    assert await end_sandbox(directory)
-    assert containers_of(state.sandbox_id) == []
 
 
 async def test_a_killed_supervisor_leaves_no_container_after_the_next_command(standing: Standing, image: str):

@@ -26,24 +26,6 @@ def ready(request, state: Path, own) -> Callable[..., Awaitable[RunWorkspace]]:
     return make
 
 
-async def test_commits_come_out(repository: Path, ready, git):
-    """A commit and a branch made inside end under refs/ringfence/<run>/, and the user's own refs do not move."""
-    before = git(repository, "for-each-ref")
-    prepared = await ready(repository)
-    async with fence(prepared) as sandbox:
-        await shell(
-            sandbox, "echo x > new; git add new; git commit -qm inside; git branch feature/x; echo y > loose"
-        )
-    done = await prepared.deliver(open_at)
-    assert set(done.record.refs) == {"refs/ringfence/run-1/main", "refs/ringfence/run-1/feature/x"}
-    assert git(repository, "log", "-1", "--format=%s", "refs/ringfence/run-1/main") == "inside"
-    assert git(repository, "for-each-ref", "refs/heads") == before
-    assert {change.path for change in done.diff.files} == {"new", "loose"}
-    git(repository, "fsck", "--strict")
-    if os.geteuid() == 0 and prepared.placement.uid == 12_345:
-        assert {path.lstat().st_uid for path in (repository / ".git").rglob("*")} == {12_345}
-
-
 @pytest.mark.parametrize(
     "attack",
     [
