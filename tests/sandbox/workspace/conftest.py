@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ringfence.removal import remove_tree
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 OTHER_UID = 12_345
@@ -84,12 +85,7 @@ def ground() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="ringfence-test-"))
     path.chmod(0o755)
     yield path
-    for folder, folders, _ in os.walk(path):
-        for name in folders:
-            inner = Path(folder, name)
-            if not inner.is_symlink():
-                inner.chmod(0o700)
-    shutil.rmtree(path)
+    remove_tree(path)
 
 
 @pytest.fixture

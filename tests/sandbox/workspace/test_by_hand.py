@@ -75,7 +75,7 @@ async def test_waits_for_no_run(repository: Path, state: Path, by_hand: NamedChe
 
 @pytest.mark.slow
 @settings(
-    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(states=st.lists(TREES, min_size=2, max_size=4), back_to=st.integers(0, 3))
 async def test_any_state_comes_back(

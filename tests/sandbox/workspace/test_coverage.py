@@ -50,7 +50,7 @@ def sparse(path: Path, size: int, start: bytes = b"") -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     rules=st.dictionaries(st.sampled_from(_FOLDERS), st.lists(_LINES, max_size=4), max_size=4),
     tracked=st.sets(st.tuples(st.sampled_from(_FOLDERS), st.sampled_from(_NAMES)), max_size=4),

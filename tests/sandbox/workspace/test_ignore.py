@@ -39,7 +39,7 @@ _FILES = st.dictionaries(
 
 @pytest.mark.slow
 @settings(
-    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(files=_FILES)
 def test_one_list_says_what_all_files_say(files, tmp_path_factory, git):

@@ -22,9 +22,9 @@ from ringfence.sandbox.workspace.run_as import Actor, scratch_directory
 async def main():
     async with scratch_directory(Actor.current()) as path:
         os.chdir(path)
-        for _ in range(3000):
-            os.mkdir("d")
-            os.chdir("d")
+        for _ in range(1100):
+            os.mkdir("deep")
+            os.chdir("deep")
         os.kill(os.getpid(), signal.SIGKILL)
 anyio.run(main)
 """
@@ -84,8 +84,8 @@ def deep(top: Path, depth: int) -> None:
     """Nest directories in `top`, as another user may."""
     fd = os.open(top, os.O_RDONLY)
     for _ in range(depth):
-        os.mkdir("d", dir_fd=fd)
-        below = os.open("d", os.O_RDONLY, dir_fd=fd)
+        os.mkdir("deep", dir_fd=fd)
+        below = os.open("deep", os.O_RDONLY, dir_fd=fd)
         os.close(fd)
         fd = below
     os.close(fd)
@@ -96,7 +96,7 @@ async def test_what_another_user_put_there_is_left_alone(own_tmp: Path, ground: 
     """A tree of another user in the shared directory is neither removed nor used, however it is called."""
     place = own_tmp / name
     place.mkdir()
-    deep(place, 3000)
+    deep(place, 1100)
     if os.geteuid() == 0:
         os.chown(place, 54321, 54321)
     place.chmod(0o755 if os.geteuid() else 0o700)
@@ -104,5 +104,5 @@ async def test_what_another_user_put_there_is_left_alone(own_tmp: Path, ground: 
     async with scratch_directory(Actor.current()) as path:
         assert path.stat().st_uid == os.geteuid()
         assert not path.is_relative_to(place)
-    assert (place / "d" / "d").is_dir()
+    assert (place / "deep" / "deep").is_dir()
     remove_tree(place)

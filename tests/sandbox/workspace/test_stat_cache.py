@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 _FOLDERS = ("", "d", "d/e", "d/e/f", ".git", ".git/objects", "d/.git", ".vscode", "node_modules")
 _NAMES = ("a", "b", ".gitignore", ".env", "HEAD", "refs", "objects", "settings.json", "e", "f", "\xe9\n")
 _SETTINGS = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

@@ -57,12 +57,13 @@ def last_listed(workspace: Path, *before: str) -> Path:
     raise AssertionError("no name is listed after the others")
 
 
-@pytest.mark.slow
-def test_long_paths_use_nothing_up(mine: Path, git):
-    """Twenty thousand empty directories with the longest of paths hide neither a socket nor a repository."""
+def test_long_paths_use_nothing_up(mine: Path, git, monkeypatch):
+    """Empty directories, however long their paths are together, hide neither a socket nor a repository."""
+    for bound in ("MAX_NAMES_BYTES", "_MAX_PENDING_BYTES"):
+        monkeypatch.setattr(module, bound, 256 * 1024)
     (mine / "run").mkdir()
     git(mine, "init", "-q", "lib")
-    make_below(last_listed(mine, "run", "lib"), 15, 20_000)
+    make_below(last_listed(mine, "run", "lib"), 15, 200)  # their paths have 730 KiB
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(mine / "run" / "s"))
         found = walk(mine, gathers=False)
