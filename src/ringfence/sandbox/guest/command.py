@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import posix as os
-import select
 import sys
 import time
 
 from . import frames, processes
+from .stream import Writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ class Output:
         self._left: int | None = None
         """After the command's exit: bytes still to be sent. What other processes write later is dropped."""
         self.is_done = False
-        self._is_watched = False
         os.set_blocking(descriptor, False)
         self.update()
 
@@ -48,14 +47,10 @@ class Output:
     def update(self) -> None:
         """Watch the pipe if there may be something to read, and room to send it."""
         has_room = self.is_done or (self._credit > 0 and not self._stream.is_full)
-        wanted = self._descriptor >= 0 and has_room
-        if wanted and not self._is_watched:
-            self._loop.watch(self._descriptor, self._on_ready)
-        elif self._is_watched and not wanted:
-            self._loop.unwatch(self._descriptor)
-        self._is_watched = wanted
+        if self._descriptor >= 0:
+            self._loop.set_reader(self._descriptor, self._on_readable if has_room else None)
 
-    def _on_ready(self, _mask: int) -> None:
+    def _on_readable(self) -> None:
         """Read once, so that other channels have their turn before the next read."""
         room = _READ if self.is_done else min(_READ, self._credit)
         if self._left is not None and not self.is_done:
@@ -97,8 +92,7 @@ class Output:
         self._command.settle()
 
     def _close(self) -> None:
-        self._loop.unwatch(self._descriptor)
-        self._is_watched = False
+        self._loop.set_reader(self._descriptor, None)
         os.close(self._descriptor)
         self._descriptor = -1
         self.is_done = True
@@ -126,7 +120,6 @@ class Command:
         """Those that came before the command was started."""
         self._end: tuple[int, dict[str, object]] | None = None
         """The last frame, once it is known."""
-        self._stdin_buffer = bytearray()
         self._stdin_ended = False
         self._is_tty = "rows" in spec
         self._window = int(spec["window"])
@@ -135,14 +128,15 @@ class Command:
             master, slave = os.openpty()
             spec["tty"] = os.ttyname(slave)
             _resize(master, int(spec["rows"]), int(spec["cols"]))
-            self._stdin, self._reads, self.ends = os.dup(master), [master], [slave]
+            self._stdin_fd, self._reads, self.ends = os.dup(master), [master], [slave]
         else:
-            stdin, self._stdin, stdout_read, stdout, stderr_read, stderr = _pipes(3)
+            stdin, self._stdin_fd, stdout_read, stdout, stderr_read, stderr = _pipes(3)
             self._reads, self.ends = [stdout_read, stderr_read], [stdin, stdout, stderr]
+        self._stdin = Writer(executor.loop, self._stdin_fd, self._on_stdin_written)
 
     def abandon(self) -> None:
         """Close everything: no shim can be had."""
-        for descriptor in (*self.ends, *self._reads, self._stdin):
+        for descriptor in (*self.ends, *self._reads, self._stdin_fd):
             os.close(descriptor)
 
     def on_shim(self, shim: Shim) -> None:
@@ -150,33 +144,31 @@ class Command:
         self.shim = shim
         for end in self.ends:
             os.close(end)
-        os.set_blocking(self._stdin, False)
         if not self._is_tty:
             _enlarge(self._reads[0])
         for descriptor, kind in zip(self._reads, (frames.STDOUT, frames.STDERR)):
             self._outputs.append(Output(self, descriptor, kind, self._window))
         shim.socket.setblocking(False)
-        self.executor.loop.watch(shim.socket.fileno(), self._on_report_ready)
+        self.executor.loop.set_reader(shim.socket.fileno(), self._on_report_ready)
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """Handle a frame of the host for this channel."""
         if kind == frames.STDIN:
-            self._stdin_buffer += payload
-            self._write_stdin(0)
+            self._stdin.write(payload)
         elif kind == frames.STDIN_END:
             if self._is_tty:
-                self._stdin_buffer += _END_OF_INPUT  # a terminal has no end; this is what a person types
+                self._stdin.write(_END_OF_INPUT)  # a terminal has no end; this is what a person types
             else:
                 self._stdin_ended = True
-            self._write_stdin(0)
+                self._on_stdin_written(0)
         elif kind == frames.CREDIT_OUT:
             self._outputs[0].grant(frames.U32.unpack(payload)[0])
         elif kind == frames.CREDIT_ERR:
             self._outputs[-1].grant(frames.U32.unpack(payload)[0])
         elif kind == frames.SIGNAL:
             self._signal(frames.U32.unpack(payload)[0])
-        elif kind == frames.RESIZE and self._is_tty and self._stdin >= 0:
-            _resize(self._stdin, *frames.SIZE.unpack(payload))
+        elif kind == frames.RESIZE and self._is_tty and self._stdin_fd >= 0:
+            _resize(self._stdin_fd, *frames.SIZE.unpack(payload))
         elif kind == frames.KILL:
             self.executor.kill(self, "cancel")
             for output in self._outputs:
@@ -196,43 +188,25 @@ class Command:
             except (ProcessLookupError, PermissionError):
                 processes.send_signal(self._pid, number)
 
-    def _write_stdin(self, _mask: int) -> None:
-        written = 0
-        while self._stdin_buffer and self._stdin >= 0:
-            try:
-                count = os.write(self._stdin, self._stdin_buffer)
-            except BlockingIOError:
-                break
-            except OSError:  # the command closed its stdin
-                self._close_stdin()
-                break
-            del self._stdin_buffer[:count]
-            written += count
-        if self._stdin < 0:
-            written += len(self._stdin_buffer)
-            self._stdin_buffer.clear()
-        if written:
-            self.executor.stream.send(frames.CREDIT_IN, self.channel, frames.U32.pack(written))
-        if self._stdin_buffer:
-            self.executor.loop.watch(self._stdin, self._write_stdin, select.EPOLLOUT)
-        elif self._stdin >= 0:
-            self.executor.loop.unwatch(self._stdin)
-            if self._stdin_ended:
-                self._close_stdin()
+    def _on_stdin_written(self, count: int) -> None:
+        if count:
+            self.executor.stream.send(frames.CREDIT_IN, self.channel, frames.U32.pack(count))
+        if self._stdin.is_lost or (self._stdin_ended and not self._stdin.pending):
+            self._close_stdin()
 
     def _close_stdin(self) -> None:
-        if self._stdin >= 0:
-            self.executor.loop.unwatch(self._stdin)
-            os.close(self._stdin)
-            self._stdin = -1
+        if self._stdin_fd >= 0:
+            descriptor, self._stdin_fd = self._stdin_fd, -1
+            self._stdin.close()
+            os.close(descriptor)
 
-    def _on_report_ready(self, _mask: int) -> None:
+    def _on_report_ready(self) -> None:
         assert self.shim is not None
         report = self.shim.receive()
         if report:
             self._on_report(report)
         elif report is not None:  # the shim has ended: `on_shim_exit` follows
-            self.executor.loop.unwatch(self.shim.socket.fileno())
+            self.executor.loop.set_reader(self.shim.socket.fileno(), None)
 
     def _on_report(self, report: bytes) -> None:
         kind, _, rest = report.partition(b" ")

@@ -6,10 +6,10 @@ import _socket
 import _struct as struct
 import errno
 import posix as os
-import select
 import time
 
 from . import frames
+from .stream import Writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -127,57 +127,34 @@ class Connection:
     ) -> None:
         self.listener = listener
         self._owner = owner
-        self._loop = owner.loop
         self._stream = owner.stream
         self._channel = channel
         self._sock: _socket.socket | None = sock
-        self._fd = sock.fileno()
+        self._writer = Writer(owner.loop, sock.fileno(), self._on_written)
         self._credit = frames.CONNECTION_WINDOW
         self._to_grant = 0
         """Bytes that were written and for which no new credit was granted."""
-        self._buffer = bytearray()
-        self._mask = 0
         self._sent_end = False
         """The process inside ended its direction, and so did we."""
         self._received_end = False
         self._is_shut = False
         """The host's end was passed on to the process inside."""
-        self._is_write_lost = False
-        """The process inside reads nothing more; what it sent before is still forwarded."""
         self._received_close = False
-        sock.setblocking(False)
         if sock.family != _socket.AF_UNIX:
             sock.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
 
     def update(self) -> None:
-        """Watch for what can be handled now and for nothing else: epoll would report an end again and again."""
-        if self._sock is None:
-            return
-        mask = 0
-        is_open = not self._sent_end and not self._received_close
-        if is_open and self._credit > 0 and not self._stream.is_full:
-            mask |= select.EPOLLIN
-        if self._buffer:
-            mask |= select.EPOLLOUT
-        if mask == self._mask:
-            return
-        self._mask = mask
-        if mask:
-            self._loop.watch(self._fd, self._on_ready, mask)
-        else:
-            self._loop.unwatch(self._fd)
+        """Read what the process inside sends, while the host takes it."""
+        if self._sock is not None:
+            is_open = not self._sent_end and not self._received_close
+            can_read = is_open and self._credit > 0 and not self._stream.is_full
+            self._owner.loop.set_reader(self._sock.fileno(), self._on_readable if can_read else None)
 
-    def _on_ready(self, mask: int) -> None:
-        if self._buffer and mask & ~select.EPOLLIN:
-            self._write()
-        if self._sock is not None and self._mask & select.EPOLLIN and mask & ~select.EPOLLOUT:
-            self._read()
-        self.update()
-
-    def _read(self) -> None:
+    def _on_readable(self) -> None:
         """Read once, so that other channels have their turn before the next read."""
+        assert self._sock is not None
         try:
-            data = os.read(self._fd, min(_READ, self._credit))
+            data = os.read(self._sock.fileno(), min(_READ, self._credit))
         except BlockingIOError:
             return
         except OSError:
@@ -186,22 +163,15 @@ class Connection:
         if data:
             self._credit -= len(data)
             self._stream.send(frames.DATA, self._channel, data)
-            return
-        self._sent_end = True
-        self._stream.send(frames.DATA_END, self._channel)
-        self._settle()
-
-    def _write(self) -> None:
-        try:
-            count = os.write(self._fd, self._buffer)
-        except BlockingIOError:
-            return
-        except OSError:
-            self._is_write_lost = True
-            self._buffer.clear()
+        else:
+            self._sent_end = True
+            self._stream.send(frames.DATA_END, self._channel)
             self._settle()
-            return
-        del self._buffer[:count]
+        self.update()
+
+    def _on_written(self, count: int) -> None:
+        if self._writer.is_lost:  # what the process inside sent before is still forwarded
+            count = 0
         self._to_grant += count
         if self._to_grant >= _GRANT_BATCH and not self._received_close:
             self._stream.send(frames.CREDIT, self._channel, frames.U32.pack(self._to_grant))
@@ -210,19 +180,19 @@ class Connection:
 
     def _settle(self) -> None:
         """Pass ends on, once the bytes before them are passed on."""
-        if self._buffer or self._sock is None:
+        if self._writer.pending or self._sock is None:
             return
         if self._received_close:
             self._close(b"")
             return
-        if self._received_end and not self._is_shut and not self._is_write_lost:
+        if self._received_end and not self._is_shut and not self._writer.is_lost:
             self._is_shut = True
             try:
                 self._sock.shutdown(_socket.SHUT_WR)
             except OSError:
-                self._is_write_lost = True
-        if self._sent_end and (self._is_shut or self._is_write_lost):
-            self._close(frames.RESET if self._is_write_lost else b"")
+                self._writer.is_lost = True
+        if self._sent_end and (self._is_shut or self._writer.is_lost):
+            self._close(frames.RESET if self._writer.is_lost else b"")
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """Handle a frame of the host for this connection."""
@@ -230,9 +200,8 @@ class Connection:
             self._on_close(payload)
         elif self._sock is None:
             return  # it was sent before our CLOSE arrived
-        elif kind == frames.DATA and not self._is_write_lost:
-            self._buffer += payload
-            self._write()
+        elif kind == frames.DATA:
+            self._writer.write(payload)
         elif kind == frames.DATA_END:
             self._received_end = True
             self._settle()
@@ -252,12 +221,10 @@ class Connection:
 
     def _close(self, payload: bytes) -> None:
         assert self._sock is not None
-        if self._mask:
-            self._loop.unwatch(self._fd)
-            self._mask = 0
-        self._sock.close()
-        self._sock = None
-        self._buffer.clear()
+        sock, self._sock = self._sock, None
+        self._owner.loop.set_reader(sock.fileno(), None)
+        self._writer.close()
+        sock.close()
         self._stream.send(frames.CLOSE, self._channel, payload)
         if self._received_close:
             self._owner.end(self._channel)
@@ -276,16 +243,16 @@ class Listener:
 
     def resume(self) -> None:
         """Accept connections."""
-        self._owner.loop.watch(self._sock.fileno(), self._on_ready)
+        self._owner.loop.set_reader(self._sock.fileno(), self._on_ready)
 
-    def _on_ready(self, _mask: int) -> None:
+    def _on_ready(self) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
             try:
                 descriptor, _address = self._sock._accept()  # type: ignore[attr-defined]  # socket's C half
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError:  # no descriptor or no memory is left for it now
-                self._owner.loop.unwatch(self._sock.fileno())
+                self._owner.loop.set_reader(self._sock.fileno(), None)
                 self._owner.pause()
                 return
             sock = _socket.socket(fileno=descriptor)
@@ -299,7 +266,7 @@ class Listener:
         """Handle a frame of the host: CLOSE."""
         if kind != frames.CLOSE:
             return
-        self._owner.loop.unwatch(self._sock.fileno())
+        self._owner.loop.set_reader(self._sock.fileno(), None)
         self._sock.close()
         try:
             if self._path and os.lstat(self._path).st_ino == self._inode:
@@ -330,13 +297,13 @@ class Attempt:
             except OSError as error:
                 number = error.errno or errno.EIO
             if number in (0, errno.EINPROGRESS) and self._sock is not None:
-                self._owner.loop.watch(self._sock.fileno(), self._on_ready, select.EPOLLOUT)
+                self._owner.loop.set_writer(self._sock.fileno(), self._on_ready)
                 return
             self._give_up(number)
         self._owner.end(self._channel)
         self._owner.fail(self._channel, self._error or OSError(errno.EAGAIN, "too many connections at once"))
 
-    def _on_ready(self, _mask: int) -> None:
+    def _on_ready(self) -> None:
         assert self._sock is not None
         number = self._sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_ERROR)
         if number:
@@ -347,7 +314,7 @@ class Attempt:
             self._sock.getpeername()
         except OSError:
             return  # an event of a descriptor that had this number before
-        self._owner.loop.unwatch(self._sock.fileno())
+        self._owner.loop.set_writer(self._sock.fileno(), None)
         self._owner.stream.send(frames.CONNECTED, self._channel)
         self._owner.open(self._channel, self._sock)
 
@@ -355,7 +322,7 @@ class Attempt:
         if self._error is None:
             self._error = OSError(number, os.strerror(number))
         if self._sock is not None:
-            self._owner.loop.unwatch(self._sock.fileno())
+            self._owner.loop.set_writer(self._sock.fileno(), None)
             self._sock.close()
             self._sock = None
 

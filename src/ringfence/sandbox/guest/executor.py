@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # the C half of signal: no stubs, no enum
 import _socket
-import errno
 import marshal
 import posix as os
 import sys
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from .stream import EventLoop, Stream
 
-_MAX_COMMANDS = 256
 _MAX_IDLE = 2
 _FORK_PAUSE_S = 0.5
 _KILL_S = 0.6
@@ -66,9 +64,9 @@ class Executor:
         return len(self._shims) > len(self._idle)
 
     @property
-    def owners(self) -> list[int]:
-        """Shims that own a command, or what is left of one."""
-        return [pid for pid, owner in self._shims.items() if owner.command is not None]
+    def running(self) -> dict[int, Command]:
+        """The command that each shim owns, or owns the rest of, by the shim's pid."""
+        return {pid: owner.command for pid, owner in self._shims.items() if owner.command is not None}
 
     @property
     def needs_idle_shim(self) -> bool:
@@ -118,8 +116,6 @@ class Executor:
     def _open(self, channel: int, payload: bytes) -> None:
         stage = "start"
         try:
-            if channel in self._commands or len(self._commands) >= _MAX_COMMANDS:
-                raise OSError(errno.EAGAIN, "more than %d commands at once" % _MAX_COMMANDS)
             spec = _parse_spec(payload)
             command = Command(self, channel, spec)
             stage = "spawn"
@@ -153,7 +149,7 @@ class Executor:
 
     def release(self, owner: Shim) -> None:
         """Keep a shim whose command left nothing behind for the next, or let it end."""
-        self.loop.unwatch(owner.socket.fileno())
+        self.loop.set_reader(owner.socket.fileno(), None)
         command, owner.command = owner.command, None
         # A signal that was meant for a killed command may still be on its way.
         if len(self._idle) < _MAX_IDLE and command is not None and command.killed_as is None:
@@ -203,12 +199,6 @@ class Executor:
         if not is_killed and os.getpid() == 1:
             processes.send_signal(-1, processes.SIGKILL)
 
-    def kill_tree(self, pid: int, reason: str) -> None:
-        """Kill the command of a shim."""
-        owner = self._shims.get(pid)
-        if owner is not None and owner.command is not None:
-            self.kill(owner.command, reason)
-
     def reap(self) -> None:
         """Collect children that ended: shims, and orphans of killed ones."""
         while True:
@@ -224,7 +214,7 @@ class Executor:
             if ended in self._idle:
                 self._idle.remove(ended)
             if ended.command is not None:
-                self.loop.unwatch(ended.socket.fileno())
+                self.loop.set_reader(ended.socket.fileno(), None)
                 ended.command.on_shim_exit(os.WIFSIGNALED(status))
                 if os.WIFSIGNALED(status):  # by something inside: what it owned is ours now
                     processes.kill_all(self._orphans, _KILL_S)

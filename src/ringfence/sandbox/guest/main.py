@@ -33,7 +33,7 @@ class Guest:
         _signal.signal(_signal.SIGCHLD, lambda _number, _frame: None)
         _signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         self._loop = EventLoop()
-        self._loop.watch(self._wake, self._on_child)
+        self._loop.set_reader(self._wake, self._on_child)
         self._stream = Stream(self._loop, stream_in, stream_out, self._on_frame, self._on_room, self.leave)
         self._executor = Executor(self._loop, self._stream)
         self._connections = Connections(self._loop, self._stream)
@@ -82,8 +82,9 @@ class Guest:
             self._end("ttl")
         if self._watchdog.is_abandoned(now, self._stream.received_at):
             self.leave()
-        for limit, shim in self._watchdog.exceeded(now, self._executor.owners):
-            self._executor.kill_tree(shim, limit)
+        running = self._executor.running
+        for limit, shim in self._watchdog.exceeded(now, list(running)):
+            self._executor.kill(running[shim], limit)
 
     def _end(self, reason: str) -> NoReturn:
         self._stream.send(frames.BYE, 0, frames.encode_record([("reason", reason)]))
@@ -113,7 +114,7 @@ class Guest:
         else:
             self._executor.on_frame(kind, channel, payload)
 
-    def _on_child(self, _mask: int) -> None:
+    def _on_child(self) -> None:
         os.read(self._wake, 4096)
         self._executor.reap()
 

@@ -182,12 +182,4 @@ def _candidates(program: str, search_path: str) -> Iterable[str]:
     if "/" in program:
         return [program]
     paths = ((directory or ".").rstrip("/") + "/" + program for directory in search_path.split(":"))
-    return (path for path in paths if _exists(path))
-
-
-def _exists(path: str) -> bool:
-    try:
-        os.stat(path)
-    except (OSError, ValueError):
-        return False
-    return True
+    return (path for path in paths if os.access(path, os.F_OK))

@@ -11,7 +11,9 @@ from . import frames
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import NoReturn
+    from typing import NoReturn, Optional
+
+    Callback = Callable[[], None]
 
 _READ = 68 * 1024
 """A little more than a frame of a connection's data; for more, Python would ask the kernel for memory each time."""
@@ -23,33 +25,94 @@ _LARGEST_FRAME = 2**32 - 1
 
 
 class EventLoop:
-    """An epoll with a callback for each descriptor."""
+    """An epoll with callbacks for each descriptor: one when it can be read, one when it can be written."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._callbacks: dict[int, Callable[[int], None]] = {}
+        self._readers: dict[int, Callback] = {}
+        self._writers: dict[int, Callback] = {}
+        self._masks: dict[int, int] = {}
 
-    def watch(self, descriptor: int, callback: Callable[[int], None], mask: int = select.EPOLLIN) -> None:
-        """Call `callback` with the event mask whenever `descriptor` is ready."""
-        if descriptor in self._callbacks:
-            self._epoll.modify(descriptor, mask)
+    def set_reader(self, descriptor: int, callback: Optional[Callback]) -> None:
+        """Call `callback` whenever `descriptor` can be read, or has ended; None: watch for that no more."""
+        self._set(self._readers, descriptor, callback)
+
+    def set_writer(self, descriptor: int, callback: Optional[Callback]) -> None:
+        """Call `callback` whenever `descriptor` can be written, or is broken; None: watch for that no more."""
+        self._set(self._writers, descriptor, callback)
+
+    def _set(self, callbacks: dict[int, Callback], descriptor: int, callback: Optional[Callback]) -> None:
+        if callback is None:
+            callbacks.pop(descriptor, None)
         else:
+            callbacks[descriptor] = callback
+        mask = select.EPOLLIN if descriptor in self._readers else 0
+        mask |= select.EPOLLOUT if descriptor in self._writers else 0
+        before = self._masks.get(descriptor, 0)
+        if mask == before:
+            return
+        self._masks[descriptor] = mask
+        if not before:
             self._epoll.register(descriptor, mask)
-        self._callbacks[descriptor] = callback
-
-    def unwatch(self, descriptor: int) -> None:
-        """Stop watching `descriptor`."""
-        if self._callbacks.pop(descriptor, None) is not None:
+        elif mask:
+            self._epoll.modify(descriptor, mask)
+        else:  # epoll would report an end again and again
             self._epoll.unregister(descriptor)
+            del self._masks[descriptor]
 
     def run_once(self, timeout_s: float) -> bool:
         """Wait up to `timeout_s` (-1: without limit) and call what is ready; False if nothing was."""
         events = self._epoll.poll(timeout_s)
         for descriptor, mask in events:
-            callback = self._callbacks.get(descriptor)
-            if callback is not None:
-                callback(mask)
+            if mask & ~select.EPOLLIN and descriptor in self._writers:
+                self._writers[descriptor]()
+            if mask & ~select.EPOLLOUT and descriptor in self._readers:
+                self._readers[descriptor]()
         return bool(events)
+
+
+class Writer:
+    """Writes to a descriptor as fast as somebody reads it.
+
+    Args:
+        loop: The event loop.
+        descriptor: A pipe, a terminal or a socket.
+        on_written: Called after each attempt with the number of bytes that are written, or dropped as nobody reads them.
+    """
+
+    def __init__(self, loop: EventLoop, descriptor: int, on_written: Callable[[int], None]) -> None:
+        self._loop = loop
+        self._descriptor = descriptor
+        self._on_written = on_written
+        self.pending = bytearray()
+        self.is_lost = False
+        """Nobody reads any more."""
+        os.set_blocking(descriptor, False)
+
+    def write(self, data: bytes) -> None:
+        """Write bytes, now or later."""
+        self.pending += data
+        self._flush()
+
+    def _flush(self) -> None:
+        count = 0
+        if not self.is_lost:
+            try:
+                count = os.write(self._descriptor, self.pending)
+            except BlockingIOError:
+                pass
+            except OSError:
+                self.is_lost = True
+        if self.is_lost:
+            count = len(self.pending)
+        del self.pending[:count]
+        self._loop.set_writer(self._descriptor, self._flush if self.pending else None)
+        self._on_written(count)
+
+    def close(self) -> None:
+        """Write nothing more. The caller closes the descriptor."""
+        self.is_lost = True
+        self._flush()
 
 
 class Stream:
@@ -88,7 +151,7 @@ class Stream:
         """When the host last sent something."""
         for descriptor in (read_fd, write_fd):
             os.set_blocking(descriptor, False)
-        loop.watch(read_fd, self._on_ready)
+        loop.set_reader(read_fd, self._on_readable)
 
     @property
     def is_full(self) -> bool:
@@ -103,14 +166,14 @@ class Stream:
         self._queue += [header + payload] if len(payload) < _JOIN_BELOW else [header, payload]
         self._queued_bytes += len(header) + len(payload)
         if not self._is_blocked:
-            self._flush(0)
+            self._flush()
 
     def drain(self) -> None:
         """Write everything that is queued, however long it takes."""
         os.set_blocking(self._write_fd, True)
-        self._flush(0)
+        self._flush()
 
-    def _flush(self, _mask: int) -> None:
+    def _flush(self) -> None:
         while self._queue:
             try:
                 self._remove_written(os.writev(self._write_fd, self._queue[:_BATCH]))
@@ -118,13 +181,8 @@ class Stream:
                 break
             except OSError:
                 self._on_lost()
-        is_blocked = bool(self._queue)
-        if is_blocked != self._is_blocked:
-            self._is_blocked = is_blocked
-            if is_blocked:
-                self._loop.watch(self._write_fd, self._flush, select.EPOLLOUT)
-            else:
-                self._loop.unwatch(self._write_fd)
+        self._is_blocked = bool(self._queue)
+        self._loop.set_writer(self._write_fd, self._flush if self._is_blocked else None)
         if self._was_full and self._queued_bytes < _QUEUE_LOW:
             self._was_full = False
             self._on_room()
@@ -139,7 +197,7 @@ class Stream:
         if written:
             self._queue[0] = self._queue[0][written:]
 
-    def _on_ready(self, _mask: int) -> None:
+    def _on_readable(self) -> None:
         try:
             data = os.read(self._read_fd, _READ)
         except BlockingIOError:
