@@ -95,6 +95,10 @@ def _text(log: bytes) -> str:
     return b"".join(pieces).decode()
 
 
+SOURCE = 'a "test" of $HOME'
+"""What a Dockerfile would take for something else unless it is quoted."""
+
+
 class Trial:
     """Builds of images that are not kept, and what they leave."""
 
@@ -107,7 +111,7 @@ class Trial:
     def recipe(self, *steps: str, below: str | None = None) -> Recipe:
         """An image of some instructions."""
         stage = "\n".join(("ARG BASE", "FROM ${BASE} AS test", f"LABEL {self.label}", *steps, ""))
-        return Recipe("test", "a test", below or self.below, stage, {})
+        return Recipe("test", SOURCE, below or self.below, stage, {})
 
     async def build(self, recipe: Recipe, tell: Callable[[str], None] | None = None) -> None:
         """Build it."""

@@ -72,6 +72,13 @@ def test_what_another_build_uses_stays(tmp_path, left):
             os.close(lock)
 
 
+def test_a_directory_that_was_removed_is_not_used(tmp_path):
+    """A build whose directory another one removed before it could be locked ends, and writes nothing."""
+    ended = bootstrap(tmp_path, "echo begun", mktemp=f"echo {tmp_path}/removed")
+    assert ended.returncode != 0
+    assert ended.stdout == ""
+
+
 def test_a_lack_of_room_is_told_before(tmp_path):
     """What cannot fit anywhere is not begun."""
     ended = bootstrap(tmp_path, "echo begun", df="echo 1 2 3 1000 5")

@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from tests.sandbox.docker.image.conftest import SOURCE
 
 from ringfence.sandbox.docker.image.build import BuildOptions, build_image
 from ringfence.sandbox.docker.image.failure import ImageBuildFailed
@@ -23,13 +24,14 @@ async def test_an_image_is_found_by_its_inputs(trial):
 
 
 async def test_labels_are_the_oci_ones(trial):
-    """Title, version, revision, creation and base are where every tool looks for them."""
+    """Title, version, revision, creation and base are where every tool looks for them, as they were written."""
     recipe = trial.recipe()
     await trial.build(recipe)
     labels = (await trial.engine.image(recipe.reference))["Config"]["Labels"]
     prefix = "org.opencontainers.image."
     assert labels[f"{prefix}revision"] == recipe.hash
     assert labels[f"{prefix}title"] == "ringfence test"
+    assert labels["ringfence.image.source"] == SOURCE
     names = {"version", "created", "base.name", "base.digest", "description"}
     assert names <= {name.removeprefix(prefix) for name in labels}
 
