@@ -1,6 +1,7 @@
 """What a run did to its workspace, kept with the run, and what can be done about it afterwards."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from ringfence.sandbox.workspace.snapshot.memo import Memo, load_memo
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 _FILE = "work.json"
+_PATHS = frozenset({"workspace", "clone", "git_appeared", "refs", "committed"})
+"""Fields whose texts may hold bytes that are no UTF-8."""
 
 
 class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,14 +64,9 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 def save_record(run_dir: Path, record: WorkRecord) -> None:
     """Write `work.json`, replacing an earlier one at once."""
-    encoded = {**msgspec.structs.asdict(record), "workspace": _escaped(record.workspace)}
-    encoded["clone"] = _escaped(record.clone) if record.clone else None
-    encoded["git_appeared"] = [_escaped(path) for path in record.git_appeared]
-    encoded["refs"] = {_escaped(name): commit for name, commit in record.refs.items()}
-    encoded["committed"] = [
-        msgspec.structs.replace(one, path=_escaped(one.path), ref=_escaped(one.ref))
-        for one in record.committed
-    ]
+    encoded = msgspec.to_builtins(record)
+    for name in _PATHS:
+        encoded[name] = _each_text(encoded[name], _escaped)
     encoded["notes"] = [note.encode("utf-8", "replace").decode() for note in record.notes]
     replace_file(run_dir / _FILE, msgspec.json.format(msgspec.json.encode(encoded)))
 
@@ -85,22 +83,25 @@ def load_record(run_dir: Path) -> WorkRecord:
         RecordError: The run has none, or it is damaged.
     """
     try:
-        record = msgspec.json.decode((run_dir / _FILE).read_bytes(), type=WorkRecord)
+        encoded = msgspec.json.decode((run_dir / _FILE).read_bytes(), type=dict[str, object])
+        for name in _PATHS & encoded.keys():
+            encoded[name] = _each_text(encoded[name], _unescaped)
+        return msgspec.convert(encoded, WorkRecord)
     except FileNotFoundError as exc:
         raise RecordError(f"run {run_dir.name!r} left no work behind; see `ringfence audit ls`") from exc
-    except (OSError, msgspec.MsgspecError) as exc:
+    except (OSError, ValueError) as exc:
         raise RecordError(f"the work record of run {run_dir.name!r} is damaged: {exc}") from exc
-    return msgspec.structs.replace(
-        record,
-        workspace=_unescaped(record.workspace),
-        clone=_unescaped(record.clone) if record.clone else None,
-        git_appeared=[_unescaped(path) for path in record.git_appeared],
-        refs={_unescaped(name): commit for name, commit in record.refs.items()},
-        committed=[
-            msgspec.structs.replace(one, path=_unescaped(one.path), ref=_unescaped(one.ref))
-            for one in record.committed
-        ],
-    )
+
+
+def _each_text(value: object, change: Callable[[str], str]) -> object:
+    """A value in which each text, however deep, is changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_each_text(item, change) for item in value]
+    if isinstance(value, dict):
+        return {_each_text(key, change): _each_text(item, change) for key, item in value.items()}
+    return value
 
 
 def _escaped(text: str) -> str:

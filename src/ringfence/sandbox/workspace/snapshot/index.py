@@ -7,7 +7,7 @@ snapshot.
 
 import hashlib
 import os
-import stat
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,6 @@ _ROOM_FOR_INDEXES_BYTES = 256 * 1024**2
 _ROOM_WITHIN_BYTES = 64 * 1024**2
 """Of those of all repositories within together: copies, in a directory that may lie in memory."""
 _TIMEOUT_S = 60.0
-_MAX_GUESSES = 1000
 _GITLINK = b"\x00\x00\xe0\x00"  # mode 160000 as an index entry holds it
 
 
@@ -208,31 +207,17 @@ def _read_index(directory: Path, name: bytes, room_bytes: int) -> bytes | None:
     """An index file; empty if there is none, None if there is no room for it."""
     data = read_small(directory, name, min(INDEX_LIMIT, max(0, room_bytes)))
     if data is None:
-        return None if _is_file(directory / os.fsdecode(name)) else b""
+        path = directory / os.fsdecode(name)
+        return None if path.is_file() and not path.is_symlink() else b""
     # What is no index is of no use to git either.
     return data if data.startswith(b"DIRC") else b""
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False
-
-
 def _shared_name(index: bytes, directory: Path) -> bytes:
-    """The shared index that a split one names; empty if none.
-
-    Its id is the first thing in the extension `link` (gitformat-index(5)), behind the size; the same bytes may be
-    part of a name, so what is looked for is an id that there is a file for.
-    """
-    end = len(index)
-    for _ in range(_MAX_GUESSES):
-        end = index.rfind(b"link\0", 0, end)
-        if end < 0:
-            return b""
-        for length in (32, 20):
-            name = b"sharedindex." + index[end + 8 : end + 8 + length].hex().encode()
-            if _is_file(directory / os.fsdecode(name)):
-                return name
+    """The shared index that a split one names, by its id in the extension `link` (gitformat-index(5)); empty if none."""
+    if b"link\0" in index:
+        for path in directory.glob("sharedindex.*"):
+            found = re.fullmatch(r"sharedindex\.((?:[0-9a-f]{2}){20,32})", path.name)
+            if found and bytes.fromhex(found[1]) in index:
+                return os.fsencode(path.name)
     return b""
