@@ -19,8 +19,8 @@ from .conftest import run_git
 pytestmark = pytest.mark.anyio
 
 
-_FOLDERS = ("", "a", "a/b", "b", "b/c", "logs", "in")
-_NAMES = ("a", "x.o", "c", "keep.o", "y.log", " z")
+_FOLDERS = ("", "a", "a/b", "b", "b/c", "logs", "in", "[x]")
+_NAMES = ("a", "x.o", "c", "keep.o", "y.log", " z", "#x", "!x", "a ")
 _LINES = st.sampled_from(
     [
         "*.o",
@@ -38,6 +38,13 @@ _LINES = st.sampled_from(
         "*",
         "!*/",
         "!x.o",
+        "# x",
+        "\\#x",
+        "\\!x",
+        "a ",
+        "a\\ ",
+        "[ab]",
+        "?",
     ]
 )
 
@@ -59,7 +66,10 @@ def sparse(path: Path, size: int, start: bytes = b"") -> None:
 async def test_covered_is_what_git_lists(
     rules: dict[str, list[str]], tracked: set[tuple[str, str]], nested: bool
 ):
-    """Whatever the rules, wherever they are: the files of a snapshot are those that `git ls-files` names."""
+    """Whatever the rules, wherever they are: the files of a snapshot are those that `git ls-files` names.
+
+    And those of the next one, by the rules of the first.
+    """
     with tempfile.TemporaryDirectory() as top:
         root = Path(top, "project")
         for folder in _FOLDERS:

@@ -8,7 +8,7 @@ from ringfence.errors import UsageError
 from ringfence.frozen import frozen
 from ringfence.loop.repository.candidate import Change
 from ringfence.sandbox.workspace.git.command import Git
-from ringfence.sandbox.workspace.snapshot.objects import batches, read_line, split_contents
+from ringfence.sandbox.workspace.snapshot.objects import read_blobs, read_line
 
 _MOST_FILE_BYTES = 1024**2
 """What is larger is no test and says nothing of how tests run; its place and mode are known."""
@@ -64,10 +64,6 @@ async def load_tree(git: Git, commit: str, *, inside: str) -> Tree:
         )
     files = {os.fsdecode(blob.path): Item(b"", blob.git_mode) for blob in blobs}
     files |= {os.fsdecode(path): Item(b"", _GITLINK) for path in links}
-    for batch in batches(read):
-        asked = "".join(f"{blob.id}\n" for blob in batch).encode()
-        size = sum(blob.size + 200 for blob in batch)
-        answer = await git.run("cat-file", "--batch", stdin=asked, output_limit_bytes=size)
-        for blob, data in split_contents(batch, answer.stdout):
-            files[os.fsdecode(blob.path)] = Item(data, blob.git_mode)
+    async for batch in read_blobs(git, read):
+        files |= {os.fsdecode(blob.path): Item(data, blob.git_mode) for blob, data in batch}
     return Tree(files)

@@ -152,9 +152,8 @@ def has_changes(record: WorkRecord, state: Path, *, in_files: bool = False) -> b
         before, after = load_memo(store.directory, record.before), load_memo(store.directory, record.after)
     except RecordError:
         return False
-    if record.clone:  # files that are not covered are in no clone
-        return before.tree != after.tree
-    return (before.tree, before.skipped, before.marks) != (after.tree, after.skipped, after.marks)
+    # Files that are not covered are in no clone.
+    return before.tree != after.tree if record.clone else not before.is_same(after)
 
 
 async def patch_run(record: WorkRecord, store: SnapshotStore) -> bytes:

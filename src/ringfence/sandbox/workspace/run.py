@@ -156,7 +156,8 @@ class RunWorkspace:
         store = open_store(record, self.workspace.state)
         after = await store.take(f"{record.run}/checked", base=record.before)
         appeared = await _git_appeared(record, after, store)
-        if appeared == record.git_appeared and await store.is_same(work.after.id, after.id):
+        is_same = (await store.memo(work.after.id)).is_same(await store.memo(after.id))
+        if is_same and appeared == record.git_appeared:
             return None
         changed = [change.path for change in (await store.diff(work.after.id, after.id)).files]
         changed += [path for path in appeared if path not in record.git_appeared]

@@ -131,17 +131,18 @@ class Capture:
         found = self.found
         skipped = found.skipped | found.closed
         skipped |= {path: NO_FILE for path in found.specials if b".git" not in path.split(b"/")}
-        memo = Memo(
+        ignored = self.coverage.ignored
+        watched = watched_paths(found, skipped, ignored, self.cache)
+        return Memo(
             tree=self.tree,
             rules=self.coverage.rules,
             private=self.cache.private,
             git_entries=tuple(sorted(found.git_entries)),
             skipped=skipped,
-            ignored=self.coverage.ignored,
+            ignored=ignored,
             base=base,
+            marks=await self._in_tree(lambda tree: marks_of(tree, watched)),
         )
-        watched = watched_paths(memo, found.trusted, self.cache, found.repositories)
-        return memo.with_marks(await self._in_tree(lambda tree: marks_of(tree, watched)))
 
     def notes(self) -> tuple[str, ...]:
         """What was done, and what could not be."""

@@ -4,18 +4,19 @@ After a run the ignore rules are those from before it: an agent that edits `.git
 nor make files of the user look like its own.
 """
 
+import errno
+import stat
 from collections.abc import Collection, Container
 from dataclasses import dataclass, field
 
 from ringfence.sandbox.workspace.snapshot.ignore import (
+    MAX_RULES_BYTES,
     ROOM_FOR_RULES_BYTES,
     IgnoreCheck,
     Rules,
-    read_rules,
-    rule_cost,
 )
 from ringfence.sandbox.workspace.snapshot.index import Repositories
-from ringfence.sandbox.workspace.snapshot.memo import Memo, lies_in, named_note
+from ringfence.sandbox.workspace.snapshot.memo import Memo, depth_of, lies_in, named_note
 from ringfence.sandbox.workspace.snapshot.stat_cache import StatCache
 from ringfence.sandbox.workspace.snapshot.walk import MAX_ENTRIES, UNREADABLE, Walk
 from ringfence.sandbox.workspace.tree import Tree
@@ -158,21 +159,31 @@ class _RuleReader:
     async def _read(self, paths: set[bytes]) -> None:
         """Read `.gitignore` files, and the repositories that a `.git` makes of its directory."""
         git_entries = {path for path in paths if path.endswith(b".git")}
-        for path in sorted(git_entries, key=lambda path: (path.count(b"/"), path)):
+        for path in sorted(git_entries, key=depth_of):
             await self.repositories.read(path.removesuffix(b".git"))
         self._add_excludes()
-        files = paths - git_entries
-        if files:
-            room = max(0, self._room_bytes)
+        if files := paths - git_entries:
+            await self.repositories.actor.call(lambda: self._read_files(files))
 
-            def read() -> tuple[dict[bytes, bytes], int]:
-                with Tree(self.repositories.root) as tree:
-                    return read_rules(tree, files, room_bytes=room)
-
-            contents, left_out = await self.repositories.actor.call(read)
-            self.rules.files.update(contents)
-            self.left_out += left_out
-            self._room_bytes -= sum(rule_cost(path, data) for path, data in contents.items())
+    def _read_files(self, paths: set[bytes]) -> None:
+        """Read `.gitignore` files, the shallow ones first; like git regular files only, no links."""
+        with Tree(self.repositories.root) as tree:
+            for path in sorted(paths, key=depth_of):
+                try:
+                    status = tree.lstat(path)
+                    if status is None or not stat.S_ISREG(status.st_mode) or status.st_size > MAX_RULES_BYTES:
+                        continue
+                    data = tree.read(path, min(MAX_RULES_BYTES, max(0, self._room_bytes)))[0]
+                except OSError as exc:
+                    self.left_out += exc.errno == errno.EFBIG
+                    continue
+                # What it becomes at most when its rules are written out, each with the path before it.
+                cost = len(data) + (data.count(b"\n") + 1) * len(path)
+                if cost > self._room_bytes:
+                    self.left_out += 1
+                else:
+                    self._room_bytes -= cost
+                    self.rules.files[path] = data
 
     def _add_excludes(self) -> None:
         for place, own_rules in self.repositories.excludes.items():

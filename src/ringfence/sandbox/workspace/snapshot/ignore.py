@@ -4,9 +4,7 @@ Git evaluates them, in an empty directory: the workspace is not entered, so neit
 say in how long that takes.
 """
 
-import errno
 import re
-import stat
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
@@ -16,7 +14,6 @@ import msgspec
 from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.snapshot.walk import MAX_NAMES_BYTES
-from ringfence.sandbox.workspace.tree import Tree
 
 MAX_RULES_BYTES = 1024**2
 """A `.gitignore` that is longer has no rules to us."""
@@ -32,36 +29,6 @@ class Rules(msgspec.Struct, frozen=True):
     """Each `.gitignore` in force and its contents."""
     excludes: dict[bytes, bytes] = {}
     """For each repository (`b""`: the workspace) the rules that are not in `.gitignore` files."""
-
-
-def read_rules(tree: Tree, paths: Iterable[bytes], *, room_bytes: int) -> tuple[dict[bytes, bytes], int]:
-    """Contents of `.gitignore` files, the shallow ones first, and how many there was no room for.
-
-    Like git we read regular files only, no links.
-    """
-    found: dict[bytes, bytes] = {}
-    left_out = 0
-    for path in sorted(paths, key=lambda path: (path.count(b"/"), path)):
-        try:
-            status = tree.lstat(path)
-            if status is None or not stat.S_ISREG(status.st_mode) or status.st_size > MAX_RULES_BYTES:
-                continue
-            data = tree.read(path, min(MAX_RULES_BYTES, room_bytes))[0]
-        except OSError as exc:
-            left_out += exc.errno == errno.EFBIG
-            continue
-        cost = rule_cost(path, data)
-        if cost > room_bytes:
-            left_out += 1
-            continue
-        room_bytes -= cost
-        found[path] = data
-    return found, left_out
-
-
-def rule_cost(path: bytes, data: bytes) -> int:
-    """How many bytes a `.gitignore` becomes at most, as `flatten` writes it."""
-    return len(data) + (data.count(b"\n") + 1) * len(path)
 
 
 class IgnoreCheck:

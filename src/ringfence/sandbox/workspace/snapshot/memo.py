@@ -11,7 +11,7 @@ from ringfence.config.paths import make_private_dir
 from ringfence.errors import RecordError
 from ringfence.sandbox.workspace.protect.flags import is_run
 from ringfence.sandbox.workspace.snapshot.ignore import Rules
-from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE
+from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE, Walk
 from ringfence.sandbox.workspace.tree import Tree
 
 MAX_MARKS = 20_000
@@ -44,9 +44,9 @@ class Memo(msgspec.Struct, frozen=True):
     marks: dict[bytes, Mark] = {}
     """Files that are not covered but watched: those skipped, and those that the host trusts by their name."""
 
-    def with_marks(self, marks: dict[bytes, Mark]) -> "Memo":
-        """The same with these marks."""
-        return msgspec.structs.replace(self, marks=marks)
+    def is_same(self, other: "Memo") -> bool:
+        """Whether the snapshots differ in nothing, not even in what they could not keep."""
+        return (self.tree, self.skipped, self.marks) == (other.tree, other.skipped, other.marks)
 
 
 def lies_in(path: bytes, places: Container[bytes]) -> bool:
@@ -80,24 +80,25 @@ def load_memo(store: Path, snapshot: str) -> Memo:
 
 
 def watched_paths(
-    memo: Memo, trusted: Iterable[bytes], covered: Container[bytes], repositories: Collection[bytes] = ()
+    found: Walk, skipped: Collection[bytes], ignored: Container[bytes], covered: Container[bytes]
 ) -> Iterator[bytes]:
     """Files whose contents are not kept, and that are reported all the same if they change.
 
     Of what lies in ignored directories (packages of others, by the thousand) only what is run, not what is merely
     read, counts.
     """
-    yield from (path for path in sorted(repositories, key=_depth) if path not in covered)
-    yield from (path for path in memo.skipped if not path.endswith(b"/") and path not in repositories)
+    yield from (path for path in sorted(found.repositories, key=depth_of) if path not in covered)
+    yield from (path for path in skipped if not path.endswith(b"/") and path not in found.repositories)
     # The shallow ones first: marks are bounded, and a flood of others must not keep those out.
-    for path in sorted(trusted, key=_depth):
-        if path not in covered and path not in memo.skipped:
-            is_inside = lies_in(path.rpartition(b"/")[0] + b"/", memo.ignored)
+    for path in sorted(found.trusted, key=depth_of):
+        if path not in covered and path not in skipped:
+            is_inside = lies_in(path.rpartition(b"/")[0] + b"/", ignored)
             if not is_inside or is_run(os.fsdecode(path)):
                 yield path
 
 
-def _depth(path: bytes) -> tuple[int, bytes]:
+def depth_of(path: bytes) -> tuple[int, bytes]:
+    """Sorts the shallow paths first."""
     return path.count(b"/"), path
 
 

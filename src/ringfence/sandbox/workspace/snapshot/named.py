@@ -7,7 +7,6 @@ from pathlib import Path
 import anyio.to_thread
 
 from ringfence.errors import RecordError, UsageError
-from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git.config import read_settings
 from ringfence.sandbox.workspace.git.layout import find_git
 from ringfence.sandbox.workspace.lock import held
@@ -16,23 +15,12 @@ from ringfence.sandbox.workspace.protect.repositories import why_untrusted
 from ringfence.sandbox.workspace.restore import Restored, restore
 from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot.diff import Diff, with_unkept
-from ringfence.sandbox.workspace.snapshot.store import NAMED, Snapshot, SnapshotStore
+from ringfence.sandbox.workspace.snapshot.store import NAMED, Kept, Snapshot, SnapshotStore
 
 BEFORE_RESTORE = "before-restore"
 """Name of the state that the last restore left behind: restoring it takes that back."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _NOW = "now/diff"
-
-
-@frozen
-class NamedCheckpoint:
-    """A checkpoint taken by hand."""
-
-    name: str
-    id: str
-    tree: str
-    taken_s: int
-    """When, in seconds since the epoch."""
 
 
 class NamedCheckpoints:
@@ -67,14 +55,9 @@ class NamedCheckpoints:
                 )
             return await self._store.take(label)
 
-    async def all(self) -> list[NamedCheckpoint]:
+    async def all(self) -> list[Kept]:
         """All of them, the newest first."""
-        kept = await self._store.kept()
-        named = [
-            NamedCheckpoint(run.removeprefix(NAMED), found.id, found.tree, found.taken_s)
-            for found in kept
-            if (run := found.label.partition("/")[0]).startswith(NAMED)
-        ]
+        named = [kept for kept in await self._store.kept() if kept.name]
         return sorted(named, key=lambda one: (-one.taken_s, one.name))
 
     async def diff(
@@ -126,7 +109,7 @@ class NamedCheckpoints:
         await self._find(name)
         await self._store.drop(_label(name))
 
-    async def _find(self, name: str) -> NamedCheckpoint:
+    async def _find(self, name: str) -> Kept:
         _label(name)
         everything = await self.all()
         for one in everything:

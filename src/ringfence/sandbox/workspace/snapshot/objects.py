@@ -5,7 +5,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -185,22 +185,24 @@ def read_changes(output: bytes) -> list[tuple[bytes, int, str]]:
     return found
 
 
-def batches(blobs: Iterable[Blob]) -> Iterator[list[Blob]]:
-    """Files in lists of about 32 MiB."""
+async def read_blobs(git: Git, blobs: Iterable[Blob]) -> AsyncIterator[list[tuple[Blob, bytes]]]:
+    """Contents of files, in lists of about 32 MiB."""
     batch: list[Blob] = []
     size = 0
     for blob in blobs:
         if batch and size + blob.size > _BATCH_BYTES:
-            yield batch
+            yield await _read_contents(git, batch)
             batch, size = [], 0
         batch.append(blob)
         size += blob.size + 1000
     if batch:
-        yield batch
+        yield await _read_contents(git, batch)
 
 
-def split_contents(batch: list[Blob], answer: bytes) -> list[tuple[Blob, bytes]]:
-    """What `git cat-file --batch` answered, file by file."""
+async def _read_contents(git: Git, batch: list[Blob]) -> list[tuple[Blob, bytes]]:
+    asked = "".join(f"{blob.id}\n" for blob in batch).encode()
+    size = sum(blob.size + 200 for blob in batch)
+    answer = (await git.run("cat-file", "--batch", stdin=asked, output_limit_bytes=size)).stdout
     contents, position = [], 0
     for blob in batch:
         start = answer.index(b"\n", position) + 1

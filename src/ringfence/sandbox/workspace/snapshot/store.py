@@ -33,13 +33,7 @@ from ringfence.sandbox.workspace.snapshot.diff import (
     without_lines,
 )
 from ringfence.sandbox.workspace.snapshot.memo import Memo, load_memo, save_memo
-from ringfence.sandbox.workspace.snapshot.objects import (
-    Blob,
-    batches,
-    read_changes,
-    read_line,
-    split_contents,
-)
+from ringfence.sandbox.workspace.snapshot.objects import Blob, read_blobs, read_changes, read_line
 from ringfence.sandbox.workspace.snapshot.stat_cache import StatCache, load_cache, save_cache
 from ringfence.sandbox.workspace.snapshot.walk import MAX_NAMES_BYTES
 
@@ -64,6 +58,12 @@ class Kept:
     tree: str
     taken_s: int
     """When it was taken, in seconds since the epoch."""
+
+    @property
+    def name(self) -> str:
+        """Of a checkpoint taken by hand; empty for that of a run."""
+        run = self.label.partition("/")[0]
+        return run.removeprefix(NAMED) if run.startswith(NAMED) else ""
 
 
 @frozen
@@ -195,11 +195,6 @@ class SnapshotStore:
         """Whether there is a snapshot under this label."""
         return any(one.label == label for one in await self.kept())
 
-    async def is_same(self, earlier: str, later: str) -> bool:
-        """Whether two snapshots differ in nothing, not even in what they could not keep."""
-        one, other = await self.memo(earlier), await self.memo(later)
-        return (one.tree, one.skipped, one.marks) == (other.tree, other.skipped, other.marks)
-
     async def diff(self, earlier: str, later: str) -> Diff:
         """What changed from one snapshot to another; without numbers of lines where they cost too much to count."""
         return parse_diff(
@@ -275,13 +270,9 @@ class SnapshotStore:
         ]
         return blobs, gone
 
-    async def contents(self, blobs: Iterable[Blob]) -> AsyncIterator[list[tuple[Blob, bytes]]]:
+    def contents(self, blobs: Iterable[Blob]) -> AsyncIterator[list[tuple[Blob, bytes]]]:
         """Contents of files, in lists of about 32 MiB."""
-        for batch in batches(blobs):
-            asked = "".join(f"{blob.id}\n" for blob in batch).encode()
-            size = sum(blob.size + 200 for blob in batch)
-            answer = await self._git.run("cat-file", "--batch", stdin=asked, output_limit_bytes=size)
-            yield split_contents(batch, answer.stdout)
+        return read_blobs(self._git, blobs)
 
     async def kept(self) -> list[Kept]:
         """All snapshots that are pinned."""
@@ -297,8 +288,9 @@ class SnapshotStore:
         async with self._locked():
             await self._forget_caches()
             everything = await self.kept()
-            dead = {one.label for one in everything if one.label.split("/")[0] not in keep}
-            dead = {label for label in dead if not label.startswith(NAMED)}
+            dead = {
+                one.label for one in everything if not one.name and one.label.partition("/")[0] not in keep
+            }
             await self._drop(dead, everything)
         return len(dead)
 

@@ -135,20 +135,14 @@ class Walk:
 
     def look_at(self, tree: Tree, paths: Iterable[bytes]) -> None:
         """Take files that the walk did not compare, for ones that have to be read."""
-        folders: dict[bytes, list[bytes]] = {}
-        for path in paths:
-            folder, _, name = path.rpartition(b"/")
-            folders.setdefault(folder, []).append(name)
-        for folder, names in sorted(folders.items()):
-            prefix = folder + b"/" if folder else b""
-            for name in names:
-                try:
-                    fd = tree.directory(folder)
-                    status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                except OSError as exc:
-                    self.note_unread(prefix + name, exc)
-                else:
-                    self.suspect(prefix + name, status)
+        for path in sorted(paths):
+            try:
+                status = tree.lstat(path)
+            except OSError as exc:
+                self.note_unread(path, exc)
+            else:
+                if status is not None:
+                    self.suspect(path, status)
 
     def forget(self, paths: Iterable[bytes]) -> None:
         """Leave out files that are not to be covered."""
