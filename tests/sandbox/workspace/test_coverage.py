@@ -106,17 +106,22 @@ def _listed(root: Path, place: str = "") -> set[str]:
 
 
 async def test_what_a_run_adds_by_the_rules_from_before(repository: Path, store: SnapshotStore):
-    """A name that a rule excepts is reported though all beside it is ignored; what the rules ignore is not."""
-    (repository / "logs").mkdir()
-    (repository / "logs" / "old").touch()
-    (repository / ".gitignore").write_text("logs/*\n!logs/keep\nbuild/\n")
+    """A name that a rule excepts is reported though all beside it is ignored; what the rules ignore is not.
+
+    Directories that hold nothing, or nothing but ignored files, are not ignored themselves.
+    """
+    for path in ("logs/old", "objects/x.o"):
+        (repository / path).parent.mkdir()
+        (repository / path).touch()
+    (repository / "empty").mkdir()
+    (repository / ".gitignore").write_text("logs/*\n!logs/keep\nbuild/\n*.o\n")
     before = await store.take("r/before")
-    (repository / "logs" / "keep").touch()
-    (repository / "logs" / "new").touch()
     (repository / "build" / "deep").mkdir(parents=True)
-    (repository / "build" / "deep" / "x").touch()
+    for path in ("logs/keep", "logs/new", "build/deep/x", "objects/new", "empty/new"):
+        (repository / path).touch()
     after = await store.take("r/after", base=before.id)
-    assert [change.path for change in (await store.diff(before.id, after.id)).files] == ["logs/keep"]
+    changes = (await store.diff(before.id, after.id)).files
+    assert [change.path for change in changes] == ["empty/new", "logs/keep", "objects/new"]
 
 
 async def test_tracked_files_in_an_ignored_directory_are_covered(repository: Path, store: SnapshotStore, git):

@@ -86,20 +86,6 @@ async def test_a_repository_within_that_is_gone(repository: Path, store: Snapsho
     assert (repository / "inner" / "mine").read_text() == "MINE"
 
 
-async def test_new_files_beside_ignored_ones_are_told(repository: Path, store: SnapshotStore):
-    """Directories that hold nothing, or nothing but ignored files, are not ignored themselves."""
-    (repository / ".gitignore").write_text("logs/*\n!logs/keep\n*.o\n")
-    for name in ("logs", "objects", "empty"):
-        (repository / name).mkdir()
-    (repository / "logs" / "x").touch()
-    (repository / "objects" / "x.o").touch()
-    before = await store.take("r/before")
-    for made in ("logs/keep", "objects/new", "empty/new"):
-        (repository / made).touch()
-    done = await take_back(store, before.id)
-    assert {change.path for change in done.diff.files} == {"logs/keep", "objects/new", "empty/new"}
-
-
 async def test_files_that_could_not_be_kept_are_not_deleted(workspace: Path, store: SnapshotStore):
     """A file too large before the run, cut short by it, is told but left; it is named as kept."""
     with (workspace / "big").open("wb") as file:

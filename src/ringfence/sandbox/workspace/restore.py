@@ -25,13 +25,12 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.protect.repositories import Retired
 from ringfence.sandbox.workspace.run_as import Actor, both, give
 from ringfence.sandbox.workspace.snapshot.diff import Diff, FileChange
-from ringfence.sandbox.workspace.snapshot.memo import Mark, Memo, lies_in, marks_of
+from ringfence.sandbox.workspace.snapshot.memo import Mark, Memo, lies_in, marks_of, named
 from ringfence.sandbox.workspace.snapshot.objects import Blob
 from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
 from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE
 from ringfence.sandbox.workspace.tree import Tree
 
-_SHOWN = 20
 _NOTE = "restoring"
 """In the store, while a restore works: the name of its private directory."""
 _Result = TypeVar("_Result")
@@ -46,10 +45,9 @@ class WorkspaceConflict(RingfenceError):
         paths: The files in the way.
     """
 
-    def __init__(self, message: str, *, paths: tuple[str, ...]) -> None:
-        self.paths = paths
-        more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-        super().__init__(f"{message}: {', '.join(map(repr, paths[:_SHOWN]))}{more}")
+    def __init__(self, message: str, *, paths: Iterable[bytes]) -> None:
+        self.paths = tuple(sorted(map(os.fsdecode, paths)))
+        super().__init__(f"{message}: {named(self.paths)}")
 
 
 @frozen
@@ -152,8 +150,7 @@ async def _only_expected(
     # A file that already is as wanted is in nobody's way.
     clashes = to_change & moved_on & {change.raw_path for change in changes}
     if clashes and not force:
-        names = tuple(sorted(map(os.fsdecode, clashes)))
-        raise WorkspaceConflict("changed since; nothing was written (--force overwrites them)", paths=names)
+        raise WorkspaceConflict("changed since; nothing was written (--force overwrites them)", paths=clashes)
     return tuple(change for change in changes if change.raw_path in to_change)
 
 
@@ -178,9 +175,8 @@ async def _check_uncovered(store: SnapshotStore, by_run: _Leavings, todo: Diff) 
 
     clashes = await _in_tree(store.workspace, store.actor, there)
     if clashes:
-        names = tuple(sorted(map(os.fsdecode, clashes)))
         raise WorkspaceConflict(
-            "in the way and not covered; nothing was written (--force overwrites them)", paths=names
+            "in the way and not covered; nothing was written (--force overwrites them)", paths=clashes
         )
 
 
@@ -237,27 +233,21 @@ def _check_ways(tree: Tree, blobs: Iterable[Blob], deleted: set[bytes], by_run: 
                 in_the_way.add(above)
     clashes = in_the_way - deleted - by_run.keys()
     if clashes:
-        names = tuple(sorted(map(os.fsdecode, clashes)))
         raise WorkspaceConflict(
             "in the way and not covered, or too deep to look into; nothing was written, move them",
-            paths=names,
+            paths=clashes,
         )
-    return in_the_way & by_run.keys() | _empty_specials(tree, by_run)
+    # Fifos and sockets of the run hold nothing, and keep other programs waiting.
+    marks = by_run.items()
+    specials = {
+        path for path, mark in marks if mark and stat.S_IFMT(mark.mode) in (stat.S_IFIFO, stat.S_IFSOCK)
+    }
+    return in_the_way & by_run.keys() | specials
 
 
 def _is_directory(tree: Tree, path: bytes) -> bool:
     status = tree.lstat(path)
     return status is not None and stat.S_ISDIR(status.st_mode)
-
-
-def _empty_specials(tree: Tree, by_run: _Leavings) -> set[bytes]:
-    """Fifos and sockets that are as the run left them. They hold nothing, and keep other programs waiting."""
-    now = marks_of(tree, by_run)
-    return {
-        path
-        for path, mark in now.items()
-        if mark == by_run[path] and (stat.S_ISFIFO(mark.mode) or stat.S_ISSOCK(mark.mode))
-    }
 
 
 def _below(tree: Tree, path: bytes) -> list[bytes]:

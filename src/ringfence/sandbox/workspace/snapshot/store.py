@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import field, replace
 from pathlib import Path
@@ -60,10 +60,14 @@ class Kept:
     """When it was taken, in seconds since the epoch."""
 
     @property
+    def run(self) -> str:
+        """The run it is of."""
+        return self.label.partition("/")[0]
+
+    @property
     def name(self) -> str:
         """Of a checkpoint taken by hand; empty for that of a run."""
-        run = self.label.partition("/")[0]
-        return run.removeprefix(NAMED) if run.startswith(NAMED) else ""
+        return self.run.removeprefix(NAMED) if self.run.startswith(NAMED) else ""
 
 
 @frozen
@@ -287,12 +291,17 @@ class SnapshotStore:
         """Drop the snapshots of runs that are not in `keep`, but none taken by hand; return how many."""
         async with self._locked():
             await self._forget_caches()
-            everything = await self.kept()
-            dead = {
-                one.label for one in everything if not one.name and one.label.partition("/")[0] not in keep
-            }
-            await self._drop(dead, everything)
-        return len(dead)
+            return await self._drop(lambda one: not one.name and one.run not in keep)
+
+    async def drop(self, label: str) -> None:
+        """Drop the snapshot under a label, and what only it held."""
+        async with self._locked():
+            await self._drop(lambda one: one.label == label)
+
+    async def forget(self, run: str) -> None:
+        """Drop all snapshots of a run; what only they held is removed once there are many packs."""
+        async with self._locked():
+            await self._drop(lambda one: one.run == run, most_packs=_MOST_PACKS)
 
     async def _forget_caches(self) -> None:
         """Remove what version 0.1 kept beside the stat cache, and of directories other than the workspace."""
@@ -303,38 +312,22 @@ class SnapshotStore:
         for path in others:
             path.unlink()
 
-    async def drop(self, label: str) -> None:
-        """Drop the snapshot under a label, and what only it held."""
-        async with self._locked():
-            await self._drop({label}, await self.kept())
-
-    async def forget(self, run: str) -> None:
-        """Drop all snapshots of a run; what only they held is removed once there are many packs."""
-        async with self._locked():
-            everything = await self.kept()
-            await self._unpin(
-                {one.label for one in everything if one.label.startswith(f"{run}/")}, everything
-            )
-            if len(list((self.directory / "objects" / "pack").glob("*.pack"))) > _MOST_PACKS:
-                await self._repack()
-
-    async def _drop(self, dead: set[str], everything: list[Kept]) -> None:
-        if dead:
-            await self._unpin(dead, everything)
-            await self._repack()
-
-    async def _unpin(self, dead: set[str], everything: list[Kept]) -> None:
-        commands = "".join(f"delete refs/ringfence/{label}\n" for label in sorted(dead))
+    async def _drop(self, is_dead: Callable[[Kept], bool], *, most_packs: int | None = None) -> int:
+        """Drop snapshots, and what only they held, at once or where there are more packs; return how many."""
+        everything = await self.kept()
+        dead = [one for one in everything if is_dead(one)]
+        commands = "".join(f"delete refs/ringfence/{one.label}\n" for one in dead)
         await self._git.run("update-ref", "--stdin", stdin=commands.encode())
-        left = {one.id for one in everything if one.label not in dead}
-        for one in everything:
+        left = {one.id for one in everything if not is_dead(one)}
+        for one in dead:
             if one.id not in left:
                 (self.directory / "memo" / one.id).unlink(missing_ok=True)
-
-    async def _repack(self) -> None:
-        whole = replace(self._git, bounds=LARGE)
-        await whole.run("repack", "-a", "-d", "-q", timeout_s=600.0)
-        await whole.run("prune", "--expire=now", timeout_s=600.0)
+        packs = len(list((self.directory / "objects" / "pack").glob("*.pack")))
+        if dead and (most_packs is None or packs > most_packs):
+            whole = replace(self._git, bounds=LARGE)
+            await whole.run("repack", "-a", "-d", "-q", timeout_s=600.0)
+            await whole.run("prune", "--expire=now", timeout_s=600.0)
+        return len(dead)
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:
