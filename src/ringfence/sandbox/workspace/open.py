@@ -23,7 +23,7 @@ from ringfence.sandbox.base import Placement, Traits
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.git.config import UserSettings, read_settings
 from ringfence.sandbox.workspace.git.layout import GitLayout, examine_git
-from ringfence.sandbox.workspace.git.private import PrivateGit, Submodule
+from ringfence.sandbox.workspace.git.private import PrivateGit
 from ringfence.sandbox.workspace.lock import held
 from ringfence.sandbox.workspace.policy import (
     check_reachable,
@@ -63,7 +63,7 @@ class Workspace:
     """The virtual environment that ringfence runs from, where it lies in the workspace: read-only inside."""
     git: PrivateGit | None = None
     """The private git directory whose commits are fetched; None where there are none to fetch."""
-    submodules: tuple[Submodule, ...] = ()
+    submodules: tuple[PrivateGit, ...] = ()
     """Those with a private git directory of their own."""
     notes: tuple[str, ...] = ()
     """Notes for the user."""

@@ -11,7 +11,6 @@ import anyio.to_thread
 from ringfence.sandbox.base import BindMount, Placement
 from ringfence.sandbox.workspace.git.private import (
     PrivateGit,
-    Submodule,
     make_mount_point,
     make_private_git,
     make_submodules,
@@ -71,7 +70,7 @@ async def place_workspace(
     if fetched is not None and not fetched.mounts:
         fetched = replace(fetched, directory=source / ".git")
     mounts = await anyio.to_thread.run_sync(lambda: _mounts(workspace, source, git, found, protect))
-    inner = (mount for submodule in submodules for mount in submodule.private.mounts)
+    inner = (mount for submodule in submodules for mount in submodule.mounts)
     placement = replace(
         workspace.placement,
         workspace_source=source,
@@ -180,7 +179,7 @@ async def _make_git(workspace: Workspace, directory: Path) -> PrivateGit | None:
 
 async def _make_submodules(
     workspace: Workspace, directory: Path, found: Found | None, git: PrivateGit | None
-) -> tuple[tuple[Submodule, ...], tuple[str, ...]]:
+) -> tuple[tuple[PrivateGit, ...], tuple[str, ...]]:
     """Git directories for the submodules; a clone has none: there they are plain directories."""
     layout = workspace.layout
     if git is None or found is None or layout is None or layout.refused or workspace.mode != "bind":

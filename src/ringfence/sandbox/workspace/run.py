@@ -191,7 +191,8 @@ class RunWorkspace:
         if git is None:
             return ImportedCommits({})
         notes = await self._give_rights_back()
-        if not self.workspace.submodules and not await has_new_commits(git):
+        repositories = [each for each in (git, *self.workspace.submodules) if await has_new_commits(each)]
+        if not repositories:
             return ImportedCommits({}, notes)
         # What the agent made is only data to the git in there, yet a program reads it: the workspace is read-only to
         # it, and it is dead before the state of the files is kept.
@@ -204,9 +205,8 @@ class RunWorkspace:
         parts: list[ImportedCommits] = []
         try:
             async with open_sandbox(sealed) as sandbox:
-                parts.append(await self._import(sandbox, git))
-                inner = self.workspace.submodules
-                parts += [await self._import(sandbox, each.private, each.place) for each in inner]
+                for each in repositories:
+                    parts.append(await self._import(sandbox, each))  # noqa: PERF401 -- what was imported before a failure counts
         except SandboxError as exc:
             parts.append(ImportedCommits({}, (f"{NOT_TAKEN}: {exc}",)))
         return ImportedCommits(
@@ -215,16 +215,16 @@ class RunWorkspace:
             tuple(file for part in parts for file in part.committed),
         )
 
-    async def _import(self, sandbox: Inside, git: PrivateGit, submodule: str = "") -> ImportedCommits:
-        """Bring the commits made in one repository into the user's; for a submodule, notes name the refs."""
+    async def _import(self, sandbox: Inside, git: PrivateGit) -> ImportedCommits:
+        """Bring the commits made in a repository out; of a submodule, whose refs are its own, notes name them."""
         record = self.record
         out = await import_commits(
-            sandbox, git, run_dir=self.run_dir, actor=record.actor, place=submodule, protect=record.protect
+            sandbox, git, run_dir=self.run_dir, actor=record.actor, protect=record.protect
         )
-        if not submodule:
+        if not git.place:
             return out
         made = [f"a commit made in it is there as {name}" for name in sorted(out.refs)]
-        notes = tuple(f"submodule {submodule!r}: {note}" for note in (*made, *out.notes))
+        notes = tuple(f"submodule {git.place!r}: {note}" for note in (*made, *out.notes))
         return ImportedCommits({}, notes, out.committed)
 
     async def _give_rights_back(self) -> tuple[str, ...]:

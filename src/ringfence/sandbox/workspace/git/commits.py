@@ -108,7 +108,6 @@ async def import_commits(
     *,
     run_dir: Path,
     actor: Actor,
-    place: str = "",
     protect: Collection[str] = (),
 ) -> ImportedCommits:
     """Import the new commits of a private git directory into the user's repository.
@@ -118,7 +117,6 @@ async def import_commits(
         private: The git directory that the agent had.
         run_dir: The run's directory, called by its id. Commits that cannot be stored are kept in it.
         actor: On whose behalf the user's repository is written.
-        place: Where in the workspace a submodule is; empty for the workspace's own repository.
         protect: Patterns of what the agent may not write.
     """
     tips, notes = await _new_tips(private)
@@ -126,9 +124,7 @@ async def import_commits(
         return ImportedCommits({}, tuple(notes))
     try:
         pack = await _export(sandbox, private, tips.values())
-        out = await import_pack(
-            pack, tips, private, run_dir=run_dir, actor=actor, place=place, protect=protect
-        )
+        out = await import_pack(pack, tips, private, run_dir=run_dir, actor=actor, protect=protect)
     except (SandboxFileError, InfrastructureFault, OSError) as exc:
         return ImportedCommits({}, (*notes, f"{NOT_TAKEN}: {exc}"))
     return replace(out, notes=(*notes, *out.notes))
@@ -163,7 +159,6 @@ async def import_pack(
     *,
     run_dir: Path,
     actor: Actor,
-    place: str = "",
     protect: Collection[str] = (),
 ) -> ImportedCommits:
     """Check a pack and take its commits over into the user's repository, or keep them beside the run.
@@ -174,7 +169,6 @@ async def import_pack(
         private: The git directory that they come from.
         run_dir: As for `import_commits`, like the others.
         actor: Who writes.
-        place: Of a submodule.
         protect: Patterns.
 
     Raises:
@@ -189,13 +183,16 @@ async def import_pack(
         found, notes = await _new_commits(git, tips, run_dir.name)
         if not found:
             return ImportedCommits({}, tuple(notes))
-        committed = await committed_files(git, base.head_commit(), found, place=place, protect=protect)
+        committed = await committed_files(
+            git, base.head_commit(), found, place=private.place, protect=protect
+        )
         stored, complaints = await _store(git, found, layout, actor)
         left = {name: commit for name, commit in found.items() if name not in stored}
         if left:
             # Refs were made by now: whatever happens here, the run says which.
             try:
-                complaints.append(await keep_commits(git, left, base, file=run_dir / bundle_name(place)))
+                file = run_dir / _bundle_name(private.place)
+                complaints.append(await _keep_commits(git, left, base, file=file))
             except InfrastructureFault as exc:
                 names = ", ".join(repr(name) for name in sorted(left)[:_SHOWN])
                 complaints.append(f"commits of {len(left)} branches were not imported ({names}): {exc}")
@@ -247,18 +244,8 @@ def adopt_packs(git: Git, layout: GitLayout) -> None:
     copy_packs(git.directory / "objects/pack", root, place)
 
 
-async def keep_commits(git: Git, refs: Mapping[str, str], base: Refs, *, file: Path) -> str:
-    """Keep commits that the user's repository cannot take as a bundle; return a note for the user about it.
-
-    Args:
-        git: A git directory that ringfence made that has the commits, checked.
-        refs: The name under which each shall be fetched, and the commit.
-        base: What the user has; it is left out.
-        file: Where, in the run's directory.
-
-    Raises:
-        InfrastructureFault: The bundle could not be made or written.
-    """
+async def _keep_commits(git: Git, refs: Mapping[str, str], base: Refs, *, file: Path) -> str:
+    """Keep commits that the user's repository cannot take as a bundle; return a note for the user about it."""
     for name, commit in refs.items():
         await git.run("update-ref", "--no-deref", name, commit)
     wanted = [*refs, *(f"^{commit}" for commit in base.commits())]
@@ -278,7 +265,7 @@ async def keep_commits(git: Git, refs: Mapping[str, str], base: Refs, *, file: P
     return f"commits made inside are kept beside the run; to have them, run `{fetch}` in a clone of your own"
 
 
-def bundle_name(place: str) -> str:
+def _bundle_name(place: str) -> str:
     """What the bundle is called for the repository at `place` in the workspace; empty: its own."""
     return f"commits-{quote(os.fsencode(place), safe='')}.bundle" if place else "commits.bundle"
 

@@ -74,21 +74,10 @@ class PrivateGit:
     """Where it is on the host."""
     inside: Path
     """Where it is inside."""
+    place: str = ""
+    """Of a submodule, its path in the workspace."""
     notes: tuple[str, ...] = ()
-
-
-@frozen
-class Submodule:
-    """One submodule, with the git directory that the agent gets for it."""
-
-    place: str
-    """Its path in the workspace."""
-    private: PrivateGit
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Notes for the user."""
-        return tuple(f"submodule {self.place!r}: {note}" for note in self.private.notes)
+    """Notes for the user."""
 
 
 async def make_private_git(
@@ -134,8 +123,7 @@ async def make_private_git(
         ) from exc
     target = inside if layout.is_file and not stands_alone else layout.workspace / ".git"
     mounts = () if stands_alone else _mounts(layout, directory, target, mounted)
-    notes = (*plan.notes, *plan.refs.notes)
-    return PrivateGit(mounts, layout, plan.refs, directory, target, notes)
+    return PrivateGit(mounts, layout, plan.refs, directory, target, notes=(*plan.notes, *plan.refs.notes))
 
 
 def make_mount_point(clone: Path, private: PrivateGit, directory: Path) -> None:
@@ -160,7 +148,7 @@ async def make_submodules(
     reader: Actor,
     owner: Actor,
     identity: Identity,
-) -> tuple[tuple[Submodule, ...], tuple[str, ...]]:
+) -> tuple[tuple[PrivateGit, ...], tuple[str, ...]]:
     """Make a private git directory for each submodule, nested ones as well.
 
     Args:
@@ -172,13 +160,13 @@ async def make_submodules(
         identity: Name and address of the agent's commits.
 
     Returns:
-        The submodules, and notes about what is left out.
+        The directories that were made, and a note about submodules that have none.
 
     Raises:
         InfrastructureFault: They could not be written.
     """
     found = await reader.call(lambda: _find_submodules(above, entries))
-    made: list[Submodule] = []
+    made: list[PrivateGit] = []
     for number, (place, layout) in enumerate(found[:MAX_SUBMODULES]):
         private = await make_private_git(
             layout,
@@ -188,7 +176,8 @@ async def make_submodules(
             identity=identity,
             inside=_INSIDE_OF_SUBMODULES / str(number),
         )
-        made.append(Submodule(place, private))
+        notes = tuple(f"submodule {place!r}: {note}" for note in private.notes)
+        made.append(replace(private, place=place, notes=notes))
     if len(found) <= MAX_SUBMODULES:
         return tuple(made), ()
     note = (
