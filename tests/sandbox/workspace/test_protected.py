@@ -7,7 +7,7 @@ import pytest
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
 from ringfence.sandbox.workspace.protect.flags import flag, reason
-from ringfence.sandbox.workspace.protect.mounts import auto_executed, git_entries, make_mounts, own_git
+from ringfence.sandbox.workspace.protect.mounts import AUTO_EXECUTED, check_own_git, git_entries, make_mounts
 
 
 @pytest.mark.parametrize("entry", PROTECTED, ids=lambda entry: entry.path)
@@ -24,7 +24,7 @@ def test_each_read_only_row_is_mounted(entry, workspace: Path):
     path = workspace / entry.path
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
-    mounts = {mount.target: mount.read_only for mount in make_mounts(workspace, [auto_executed()])}
+    mounts = {mount.target: mount.read_only for mount in make_mounts(workspace, AUTO_EXECUTED)}
     assert mounts.pop(path) is True
     assert set(mounts) == set(path.parents) - set(workspace.parents) - {workspace}
     assert not any(mounts.values())
@@ -32,7 +32,7 @@ def test_each_read_only_row_is_mounted(entry, workspace: Path):
 
 def test_absent_files_are_not_made(workspace: Path):
     """Nothing is mounted, and nothing created, for what is not there."""
-    assert make_mounts(workspace, [auto_executed()]) == ()
+    assert make_mounts(workspace, AUTO_EXECUTED) == ()
     assert list(workspace.iterdir()) == []
 
 
@@ -40,7 +40,7 @@ def test_links_are_left_alone(workspace: Path):
     """A mount would follow a link out of the workspace."""
     (workspace / ".envrc").symlink_to("/etc/passwd")
     (workspace / ".github").symlink_to("/etc")
-    assert make_mounts(workspace, [auto_executed()]) == ()
+    assert make_mounts(workspace, AUTO_EXECUTED) == ()
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_tools_run_unasked(path: str):
 def test_ordinary_work_stays_writable(workspace: Path, path: str):
     """Files that agents are asked to edit are reported, not read-only."""
     (workspace / path).touch()
-    assert make_mounts(workspace, [auto_executed()]) == ()
+    assert make_mounts(workspace, AUTO_EXECUTED) == ()
 
 
 def test_bare_repository_is_flagged():
@@ -140,10 +140,10 @@ def test_git_that_is_a_link_is_refused(workspace: Path):
     """Git would follow the link, and a mount cannot guard it."""
     (workspace / ".git").symlink_to("elsewhere")
     with pytest.raises(PolicyRefused, match="mode 'clone'"):
-        own_git(workspace)
+        check_own_git(workspace)
 
 
-def test_too_many_repositories(workspace: Path):
+def test_too_many_repositories():
     """More repositories than can be guarded are refused, not left open."""
     with pytest.raises(PolicyRefused, match="mode 'clone'"):
-        make_mounts(workspace, [git_entries(b"%d/.git" % i for i in range(201))])
+        git_entries([b"%d/.git" % i for i in range(201)])

@@ -17,14 +17,14 @@ from ringfence.sandbox.workspace.git.private import (
 )
 from ringfence.sandbox.workspace.open import Workspace, temporary_directory
 from ringfence.sandbox.workspace.protect.mounts import (
-    MountRule,
-    auto_executed,
+    AUTO_EXECUTED,
+    check_own_git,
     check_roots_files,
     closed_directories,
     cover_note,
     git_entries,
+    make_masks,
     make_mounts,
-    own_git,
     refuse_unseen,
     special_files,
 )
@@ -114,8 +114,8 @@ def protected_placement(workspace: Workspace, protect: Collection[str]) -> Place
     """What is known of a workspace's placement before anything is made for it: for `ringfence policy`."""
     if not workspace.traits.is_fence or workspace.mode == "read_only":
         return workspace.placement
-    rules = (auto_executed(), _own_environment(workspace))
-    return replace(workspace.placement, mounts=make_mounts(workspace.path, rules, protect=protect))
+    read_only = (*AUTO_EXECUTED, *workspace.own_environment)
+    return replace(workspace.placement, mounts=make_mounts(workspace.path, read_only, protect=protect))
 
 
 def _mounts(
@@ -130,27 +130,24 @@ def _mounts(
     if found is None:
         return mounts
     if workspace.mode == "clone":
-        return mounts + make_mounts(workspace.path, [auto_executed()], source=source, protect=protect)
+        return mounts + make_mounts(workspace.path, AUTO_EXECUTED, source=source, protect=protect)
     refuse_unseen(workspace.path, found.blindness)
     specials = special_files(_reachable_specials(found, git))
     if workspace.mode == "read_only":
-        return mounts + make_mounts(workspace.path, [specials], is_writable=False)
+        return mounts + make_masks(workspace.path, specials)
     if workspace.placement.is_idmapped:
         check_roots_files(workspace.path)
-    rules = (
-        *(() if mounts else (own_git(workspace.path),)),
-        auto_executed(),
-        git_entries(found.git_entries),
-        MountRule(workspace.obeyed_files, "read_only"),
-        closed_directories(found.closed),
-        _own_environment(workspace),
-        specials,
+    if not mounts:
+        check_own_git(workspace.path)
+    read_only = (
+        *(() if mounts else (b".git",)),
+        *AUTO_EXECUTED,
+        *git_entries(found.git_entries),
+        *workspace.obeyed_files,
+        *closed_directories(found.closed),
+        *workspace.own_environment,
     )
-    return mounts + make_mounts(workspace.path, rules, protect=protect)
-
-
-def _own_environment(workspace: Workspace) -> MountRule:
-    return MountRule(workspace.own_environment, "read_only")
+    return mounts + make_mounts(workspace.path, read_only, specials, protect=protect)
 
 
 def _reachable_specials(found: Found, git: PrivateGit | None) -> list[bytes]:

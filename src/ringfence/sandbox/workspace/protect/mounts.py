@@ -1,4 +1,4 @@
-"""What is mounted upon a workspace, by one table: files read-only, and sockets and the like out of reach.
+"""What is mounted upon a workspace: files read-only, and sockets and the like out of reach.
 
 A mount shows a socket, a fifo or a device of the host as it is: a socket inside is the program outside that listens on
 it, a fifo the program that reads it. Those that are there at the start are covered by something that nothing can be sent
@@ -9,13 +9,11 @@ guarded, so it is refused or kept shut; an earlier run may have seen to that, so
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
 
 from ringfence.config.path_pattern import PathPatterns
 from ringfence.errors import PolicyRefused
-from ringfence.frozen import frozen
 from ringfence.sandbox.base import BindMount
 from ringfence.sandbox.workspace.git.layout import has_git
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
@@ -33,41 +31,11 @@ _SHOWN = 5
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
-@frozen
-class MountRule:
-    """One row of the table: paths in a workspace, and what is mounted on those that are there."""
-
-    paths: Collection[bytes]
-    treatment: Literal["read_only", "masked"]
-    """`read_only`: itself. `masked`: something that nothing can be sent to."""
-    most: int = 0
-    """How many can be mounted; 0 where they are bounded otherwise."""
-    rule: str = ""
-    """By which more are refused."""
-    too_many: str = ""
-    """What is said of more, with `{count}` and `{most}`."""
-
-    def refuse_too_many(self) -> None:
-        """Refuse the workspace where there are more than can be mounted.
-
-        Raises:
-            PolicyRefused: There are.
-        """
-        if self.rule and len(self.paths) > self.most:
-            text = self.too_many.format(count=len(self.paths), most=self.most)
-            raise PolicyRefused(f"{text}, or use mode 'clone'", rule=self.rule)
-
-
-def auto_executed() -> MountRule:
-    """Files that the host runs or trusts by their name."""
-    return MountRule(AUTO_EXECUTED, "read_only")
-
-
-def own_git(workspace: Path) -> MountRule:
-    """The workspace's `.git`, for when it is not replaced by a private one.
+def check_own_git(workspace: Path) -> None:
+    """Refuse a `.git` that is mounted read-only, as no private one takes its place, and is a link or stranger.
 
     Raises:
-        PolicyRefused: It is a link or stranger: a mount would land elsewhere, and git would follow it.
+        PolicyRefused: It is: a mount would land elsewhere, and git would follow it.
     """
     git = workspace / ".git"
     if has_git(workspace) and not stat.S_ISDIR(git.lstat().st_mode) and not stat.S_ISREG(git.lstat().st_mode):
@@ -75,62 +43,82 @@ def own_git(workspace: Path) -> MountRule:
             f"{str(git)!r} is neither a directory nor a file and cannot be guarded; use mode 'clone'",
             rule="git-link",
         )
-    return MountRule((b".git",), "read_only")
 
 
-def git_entries(entries: Iterable[bytes]) -> MountRule:
-    """Every `.git` below the workspace's own: git on the host runs the hooks and programs that it names."""
-    return MountRule(
-        sorted(entries),
-        "read_only",
-        most=200,
-        rule="too-many-repositories",
-        too_many="{count} git repositories lie in the workspace, and {most} can be guarded; remove some"
+def git_entries(entries: Collection[bytes]) -> list[bytes]:
+    """Every `.git` below the workspace's own: git on the host runs the hooks and programs that it names.
+
+    Raises:
+        PolicyRefused: There are more than can be mounted upon.
+    """
+    return _at_most(
+        200,
+        entries,
+        "{count} git repositories lie in the workspace, and {most} can be guarded; remove some"
         " (`ringfence diff --flagged` names those that a run made)",
+        rule="too-many-repositories",
     )
 
 
-def closed_directories(closed: Mapping[bytes, str]) -> MountRule:
+def closed_directories(closed: Mapping[bytes, str]) -> list[bytes]:
     """Directories that their owner shut: an agent with the owner's rights could open what was not looked into.
 
     Args:
         closed: What was not looked into, and why; directories end in a slash.
+
+    Raises:
+        PolicyRefused: There are more than can be mounted upon.
     """
-    return MountRule(
-        [
-            path[:-1]
-            for path, why in sorted(closed.items())
-            if path.endswith(b"/") and path != ELSEWHERE and why.startswith(UNREADABLE)
-        ],
-        "read_only",
-        most=100,
+    shut = [
+        path[:-1]
+        for path, why in closed.items()
+        if path.endswith(b"/") and path != ELSEWHERE and why.startswith(UNREADABLE)
+    ]
+    return _at_most(
+        100,
+        shut,
+        "{count} directories in the workspace cannot be read, and {most} can be kept shut; let their owner read them,"
+        " remove them",
         rule="too-many-shut",
-        too_many="{count} directories in the workspace cannot be read, and {most} can be kept shut; let their owner"
-        " read them, remove them",
     )
 
 
-def special_files(paths: Iterable[bytes]) -> MountRule:
-    """Sockets, fifos and devices: they lead out, to the program at their other end or to a device."""
-    return MountRule(
-        sorted(paths),
-        "masked",
-        most=200,
-        rule="too-many-sockets",
-        too_many="{count} sockets, fifos and devices lie in the workspace, and {most} can be covered; remove them"
+def special_files(paths: Collection[bytes]) -> list[bytes]:
+    """Sockets, fifos and devices: they lead out, to the program at their other end or to a device.
+
+    Raises:
+        PolicyRefused: There are more than can be masked.
+    """
+    return _at_most(
+        200,
+        paths,
+        "{count} sockets, fifos and devices lie in the workspace, and {most} can be covered; remove them"
         " (`ringfence undo` does where a run left them)",
+        rule="too-many-sockets",
     )
+
+
+def _at_most(most: int, paths: Collection[bytes], too_many: str, *, rule: str) -> list[bytes]:
+    if len(paths) > most:
+        text = too_many.format(count=len(paths), most=most)
+        raise PolicyRefused(f"{text}, or use mode 'clone'", rule=rule)
+    return sorted(paths)
+
+
+def make_masks(workspace: Path, paths: Iterable[bytes]) -> tuple[BindMount, ...]:
+    """Mounts that put something that nothing can be sent to over paths in a workspace."""
+    return tuple(BindMount(COVER, workspace / os.fsdecode(path), read_only=True) for path in paths)
 
 
 def make_mounts(
     workspace: Path,
-    rules: Sequence[MountRule],
+    read_only: Iterable[bytes],
+    masked: Collection[bytes] = (),
     *,
     source: Path | None = None,
     protect: Collection[str] = (),
-    is_writable: bool = True,
 ) -> tuple[BindMount, ...]:
-    """The mounts for a table, each that is not a mask with its parents mounted upon themselves.
+    """The mounts upon a workspace that can be written, each that is not a mask with its parents upon themselves.
 
     A directory that something is mounted on cannot be renamed or removed, so its place cannot be taken by
     another; this is why each parent, too, is mounted. Links are left alone: a mount would follow them. They
@@ -138,26 +126,20 @@ def make_mounts(
 
     Args:
         workspace: Path inside.
-        rules: The table.
+        read_only: Paths in it. Those that are there are mounted upon themselves.
+        masked: Those that are masked.
         source: Directory on the host that is shown there, if another.
         protect: Further patterns, as in `.gitignore`, of what may not be written. Each file or directory that
             is there and matches is mounted; what appears later is reported.
-        is_writable: Whether the workspace is: in one that is not, nothing can be renamed and masks are enough.
 
     Raises:
-        PolicyRefused: There are more paths in a row, or files that match, than can be mounted.
+        PolicyRefused: There are more files that match than can be mounted.
     """
     source = source or workspace
-    for rule in rules:
-        rule.refuse_too_many()
-    masked = sorted(path for rule in rules if rule.treatment == "masked" for path in rule.paths)
-    held: dict[bytes, bool] = {}
-    if is_writable:
-        read_only = [path for rule in rules if rule.treatment == "read_only" for path in rule.paths]
-        held = _held(source, workspace, read_only, protect)
-        for path in masked:
-            # In the user's own git directory nothing can be renamed: it is replaced, or read-only as a whole.
-            held |= dict.fromkeys(_above(path) if not path.startswith(b".git/") else (), False) | held
+    held = _held(source, workspace, read_only, protect)
+    for path in masked:
+        # In the user's own git directory nothing can be renamed: it is replaced, or read-only as a whole.
+        held |= dict.fromkeys(_above(path) if not path.startswith(b".git/") else (), False) | held
     upon_themselves = tuple(
         # What lies in a read-only place is not opened again by a mount that only holds it there.
         BindMount(
@@ -168,8 +150,7 @@ def make_mounts(
         for path, read_only in sorted(held.items(), key=lambda item: (item[0].count(b"/"), item[0]))
     )
     # The last: what is mounted upon itself would show a socket in it again.
-    masks = (BindMount(COVER, workspace / os.fsdecode(path), read_only=True) for path in masked)
-    return (*upon_themselves, *masks)
+    return (*upon_themselves, *make_masks(workspace, masked))
 
 
 def _held(

@@ -28,6 +28,10 @@ from ringfence.sandbox.workspace.lock import read_holder
 from ringfence.sandbox.workspace.tree import Tree
 
 _FOLDER = "untrusted-git"
+_EXPECTED_NONE = "none"
+"""Ends the name of the file that says that a workspace had no `.git` when a run began."""
+_ALL_WITHIN = "within"
+"""Ends the name of the file that says that no repository below a workspace is used."""
 _TAKEN_OUT = "undone-git"
 _MAX_ONE_BY_ONE = 1000
 _AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME = -100, 0x100, 0x800
@@ -54,7 +58,7 @@ def expect_no_git(workspace: Path, run: str, state: Path) -> None:
     """
     why_untrusted(workspace, state)  # what a killed run left is dealt with first
     if not has_git(workspace):
-        _write(_expectation(workspace, state), _Mark(0, 0, run))
+        _write(_file(workspace, _EXPECTED_NONE, state), _Mark(0, 0, run))
 
 
 def settle_git(workspace: Path, state: Path) -> None:
@@ -63,7 +67,7 @@ def settle_git(workspace: Path, state: Path) -> None:
     Raises:
         InfrastructureFault: It cannot be written.
     """
-    expectation = _expectation(workspace, state)
+    expectation = _file(workspace, _EXPECTED_NONE, state)
     expected = _read(expectation)
     if expected is not None:
         distrust(workspace, expected.run, state)
@@ -98,7 +102,7 @@ def distrust_all(workspace: Path, entries: Collection[str], *, run: str, state: 
     for entry in sorted(entries, key=lambda path: (path.count("/"), path))[:_MAX_ONE_BY_ONE]:
         distrust((workspace / entry).parent, run, state)
     if len(entries) > _MAX_ONE_BY_ONE:
-        _write(_within(workspace, state), _Mark(0, 0, run))
+        _write(_file(workspace, _ALL_WITHIN, state), _Mark(0, 0, run))
 
 
 def why_untrusted(workspace: Path, state: Path) -> str | None:
@@ -106,14 +110,15 @@ def why_untrusted(workspace: Path, state: Path) -> str | None:
     if not has_git(workspace):
         return None
     try:
-        expected = _read(_expectation(workspace, state))
+        expected = _read(_file(workspace, _EXPECTED_NONE, state))
         if expected is not None:
             return _came_unseen(workspace, expected, state)
         found = _mark_of(workspace / ".git", "")
         if found is None:
             return None
-        mark = _read(_file_of(found, state)) or _read(_file(workspace, state))
-        if flood := next(filter(None, (_read(_within(above, state)) for above in workspace.parents)), None):
+        mark = _read(_file_of(found, state))
+        floods = (_read(_file(above, _ALL_WITHIN, state)) for above in workspace.parents)
+        if flood := next(filter(None, floods), None):
             return (
                 f"the git repository is not used: run {flood.run!r} made more repositories around it than are"
                 f" remembered one by one; move {str(workspace)!r} elsewhere if this one is yours"
@@ -176,18 +181,9 @@ def _born_ns(path: Path) -> int:
     return 0
 
 
-def _expectation(workspace: Path, state: Path) -> Path:
-    return _file(workspace, state).with_suffix(".none")
-
-
-def _file(workspace: Path, state: Path) -> Path:
-    """By the workspace: what is expected there, and what an older version knew."""
+def _file(workspace: Path, about: str, state: Path) -> Path:
     name = hashlib.sha256(os.fsencode(workspace)).hexdigest()
-    return state / _FOLDER / f"{name}.json"
-
-
-def _within(workspace: Path, state: Path) -> Path:
-    return _file(workspace, state).with_suffix(".within")
+    return state / _FOLDER / f"{name}.{about}"
 
 
 def _file_of(mark: _Mark, state: Path) -> Path:
