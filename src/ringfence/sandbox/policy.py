@@ -79,7 +79,7 @@ def _normal(target: str) -> Path:
 
 
 def _is_in(path: Path, *places: str | Path) -> bool:
-    return any(path == Path(place) or path.is_relative_to(place) for place in places)
+    return any(path.is_relative_to(place) for place in places)
 
 
 def _is_program(mount: Mount, source: Path) -> bool:
@@ -110,7 +110,7 @@ def _system(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
 
 def _home(spec: SandboxSpec, around: Surroundings) -> Iterator[str]:
     for mount, source in _sources(spec):
-        if around.home == source or around.home.is_relative_to(source):
+        if around.home.is_relative_to(source):
             yield f"mount of {str(mount.source)!r}"
 
 
@@ -313,10 +313,7 @@ def effective_policy(spec: SandboxSpec, placement: Placement, facts: Facts) -> d
             "ttl_s": spec.ttl_s,
         },
         "enforced": dict(facts.enforced),
-        "mounts": [
-            {"source": str(mount.source), "target": mount.target, "read_only": mount.read_only}
-            for mount in spec.mounts
-        ],
+        "mounts": [mount.model_dump(mode="json") for mount in spec.mounts],
         "forward": [
             f"127.0.0.1:{forward.port}{f' ({forward.name})' if forward.name else ''} inside is {forward.target}"
             for forward in spec.forward
