@@ -170,9 +170,9 @@ class PipeFence(Fence):
         """A sandbox on this fence."""
         spec = SandboxSpec(backend="host", **fields)
         placement = Placement(1, 1, None, None)
-        return Sandbox.from_fence(
+        return Sandbox(
             self, spec, placement, sandbox_id="hostile", chosen_because="", peer=self.peer
-        )
+        ).running()
 
 
 @pytest.fixture

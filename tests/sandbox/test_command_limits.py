@@ -52,7 +52,7 @@ async def test_processes_are_limited_where_only_the_kernels_own_limit_can_be_had
     name = secrets.token_hex(4)
     fence = await HostBackend().start(Launch(name, spec, placement, guest_arguments()))
     fence.facts = replace(fence.facts, process_limit=4321)
-    async with Sandbox.from_fence(fence, spec, placement, sandbox_id=name, chosen_because="") as sandbox:
+    async with Sandbox(fence, spec, placement, sandbox_id=name, chosen_because="").running() as sandbox:
         with anyio.fail_after(20):
             told = await sandbox.run(["grep", "^Max processes", "/proc/self/limits"])
     assert told.stdout.split()[2:4] == ["4321", "4321"]

@@ -388,7 +388,7 @@ async def test_closed_sandbox_writes_nothing(guest: PipeFence) -> None:
         assert isinstance(stream, DescriptorStream)
         write_fd = stream._write_fd
         await guest.kill()
-        sandbox._session.close()
+        sandbox.session.close()
         read, write = os.pipe()
         assert write_fd in (read, write)
         await process.signal(9)

@@ -142,7 +142,7 @@ async def test_bwrap_killed(opener: Callable[[str], Opener]) -> None:
     """A fence that is killed from outside is told as killed, by what, to who waits."""
     async with opener("bubblewrap")() as sandbox, sandbox.spawn(["sleep", "70.5"]) as process:
         await sandbox.run(["true"])
-        sandbox._session.fence.process.kill()  # type: ignore[attr-defined]
+        sandbox.session.fence.process.kill()  # type: ignore[attr-defined]
         with pytest.raises(SandboxDied, match="SIGKILL") as info:
             await process.wait()
     assert info.value.reason == "killed"
@@ -153,7 +153,7 @@ async def test_guest_killed(opener: Callable[[str], Opener]) -> None:
     """A guest that is killed ends its sandbox, and everything inside with it."""
     async with opener("bubblewrap")() as sandbox, sandbox.spawn(["sleep", "71.5"]) as process:
         await sandbox.run(["true"])
-        top = sandbox._session.fence.process.pid  # type: ignore[attr-defined]
+        top = sandbox.session.fence.process.pid  # type: ignore[attr-defined]
         os.kill(child_of(top), signal.SIGKILL)
         with anyio.fail_after(PATIENCE_S), pytest.raises(SandboxDied):
             await process.wait()
@@ -165,7 +165,7 @@ async def test_guest_killed(opener: Callable[[str], Opener]) -> None:
 async def test_host_guest_killed(opener: Callable[[str], Opener]) -> None:
     """A guest on the bare host that is killed is a dead sandbox, and said to be killed, by what."""
     async with opener("host")() as sandbox:
-        sandbox._session.fence.process.kill()  # type: ignore[attr-defined]
+        sandbox.session.fence.process.kill()  # type: ignore[attr-defined]
         with anyio.fail_after(PATIENCE_S), pytest.raises(SandboxDied, match="SIGKILL") as info:
             await sandbox.run(["sleep", "60"])
     assert info.value.reason == "killed"
@@ -178,7 +178,7 @@ async def test_stopped_guest_on_the_host(
     monkeypatch.setattr("ringfence.sandbox.host._LEAVE_S", 0.2)
     with anyio.fail_after(PATIENCE_S):
         async with opener("host")() as sandbox:
-            guest = sandbox._session.fence.process  # type: ignore[attr-defined]
+            guest = sandbox.session.fence.process  # type: ignore[attr-defined]
             guest.send_signal(signal.SIGSTOP)
     assert guest.returncode == -signal.SIGKILL
 

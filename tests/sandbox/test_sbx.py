@@ -61,9 +61,8 @@ class StandIn:
         fence = await self.backend.start(Launch("abc", asked, placement, guest_arguments()))
         # In the product the limit counts what is in the machine; here all that this user runs, other tests too.
         fence.facts = replace(fence.facts, process_limit=None)
-        async with Sandbox.from_fence(
-            fence, asked, placement, sandbox_id="abc", chosen_because=""
-        ) as sandbox:
+        sandbox = Sandbox(fence, asked, placement, sandbox_id="abc", chosen_because="")
+        async with sandbox.running():
             yield sandbox
 
 

@@ -147,7 +147,7 @@ async def call_until_dead(server: McpServer, emit: Any) -> None:
     async def kill(event: Event) -> None:
         await emit(event)
         if isinstance(event, ToolCalled):
-            sandbox._session.fence.process.kill()  # type: ignore[attr-defined]
+            sandbox.session.fence.process.kill()  # type: ignore[attr-defined]
 
     async with (
         Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox,

@@ -176,7 +176,7 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
     # An empty sandbox tells how limits are enforced and what is shown; the workspace is not touched.
     # What may be refused of it is printed all the same.
     refused = await limit_refusal(spec)
-    empty = {"workspace": None, "mode": None, "setup": (), **({"soft_limits": True} if refused else {})}
+    empty = {"workspace": None, "mode": None, **({"soft_limits": True} if refused else {})}
     async with Sandbox.start(spec.model_copy(update=empty)) as sandbox:
         found = effective_policy(spec, placement, sandbox.facts)
         return {

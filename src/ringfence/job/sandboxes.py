@@ -89,8 +89,7 @@ class Sandboxes:
         try:
             swaps = None if purpose in _WITHOUT_SECRETS else await self._swaps()
             spec = self._spec_for(purpose, swaps)
-            bare = spec.model_copy(update={"setup": ()})  # set up below, where each command is recorded
-            async with self._opening(bare, placement, purpose, sandbox_id) as sandbox:
+            async with self._opening(spec, placement, purpose, sandbox_id) as sandbox:
                 opened = sandbox
                 if sandbox.id != sandbox_id:
                     sandbox_id = sandbox.id

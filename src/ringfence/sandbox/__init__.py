@@ -33,27 +33,21 @@ __all__ = [
     "open_sandbox",
 ]
 _MODULES = {
-    "BlockingProcess": "blocking",
-    "BlockingSandbox": "blocking",
-    "Changes": "workspace.sandbox",
-    "Connection": "protocol.connection",
-    "DirEntry": "protocol.files",
-    "EndedBy": "result",
-    "ExecResult": "result",
-    "Facts": "base",
-    "Mount": "spec",
-    "Placement": "base",
-    "ProcessEnd": "protocol.command",
-    "Usage": "base",
-    "Sandbox": "sandbox",
-    "SandboxProcess": "protocol.command",
-    "SandboxSpec": "spec",
-    "open_sandbox": "blocking",
+    "base": ("Facts", "Placement", "Usage"),
+    "blocking": ("BlockingProcess", "BlockingSandbox", "open_sandbox"),
+    "protocol.command": ("ProcessEnd", "SandboxProcess"),
+    "protocol.connection": ("Connection",),
+    "protocol.files": ("DirEntry",),
+    "result": ("EndedBy", "ExecResult"),
+    "sandbox": ("Sandbox",),
+    "spec": ("Mount", "SandboxSpec"),
+    "workspace.sandbox": ("Changes",),
 }
 
 
 def __getattr__(name: str) -> Any:
     """Public names, imported on first use: a command in a standing sandbox needs few of them."""
-    if name in _MODULES:
-        return getattr(import_module(f"ringfence.sandbox.{_MODULES[name]}"), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"ringfence.sandbox.{module}"), name)
     raise AttributeError(f"module 'ringfence.sandbox' has no attribute {name!r}")

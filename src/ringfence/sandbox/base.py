@@ -5,7 +5,7 @@ Everything else (exec, files, signals, timeouts, stats) is written once, on the 
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal
 
@@ -103,10 +103,7 @@ class Usage:
 
     def completed_by(self, other: "Usage") -> "Usage":
         """The same, with another account in the place of what this one does not say."""
-        names = ("memory_bytes", "cpu_s", "pids", "oom_kills", "forks_refused")
-        return Usage(
-            *(getattr(other, name) if getattr(self, name) is None else getattr(self, name) for name in names)
-        )
+        return replace(other, **{name: value for name, value in asdict(self).items() if value is not None})
 
 
 @frozen

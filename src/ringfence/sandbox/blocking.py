@@ -10,10 +10,9 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from ringfence.sandbox.base import Facts
 from ringfence.sandbox.protocol.command import InputStream, OutputStream, SandboxProcess
 from ringfence.sandbox.sandbox import Sandbox
-from ringfence.sandbox.spec import SandboxSpec, WorkspaceMode
+from ringfence.sandbox.spec import SandboxSpec
 
 _Inner = TypeVar("_Inner")
 _Result = TypeVar("_Result")
@@ -71,7 +70,25 @@ class BlockingProcess(_Blocking[SandboxProcess]):
 
 
 class BlockingSandbox(_Blocking[Sandbox]):
-    """An open sandbox. Made by `open_sandbox`; its methods are those of `Sandbox`, and may be called by many threads."""
+    """An open sandbox. Made by `open_sandbox`; its methods are those of `Sandbox`, and may be called by many threads.
+
+    Attributes:
+        id: Its name.
+        spec: What was asked for.
+        facts: What the sandbox turned out to be: limits and how they are enforced, environment, notes.
+        workspace: Path of the workspace inside; where relative paths and commands start.
+        mode: How the workspace is shown: `bind`, `clone` or `read_only`; None without one.
+        notes: What you should know of the sandbox and its workspace.
+    """
+
+    def __init__(self, portal: BlockingPortal, inner: Sandbox) -> None:
+        super().__init__(portal, inner)
+        self.id = inner.id
+        self.spec = inner.spec
+        self.facts = inner.facts
+        self.workspace = inner.workspace
+        self.mode = inner.mode
+        self.notes = inner.notes
 
     run = _waited_for(Sandbox.run)
     read_file = _waited_for(Sandbox.read_file)
@@ -97,36 +114,6 @@ class BlockingSandbox(_Blocking[Sandbox]):
         spawned = self._inner.spawn(argv, cwd=cwd, env=env, timeout_s=timeout_s, tty=tty)
         with self._portal.wrap_async_context_manager(spawned) as process:
             yield BlockingProcess(self._portal, process)
-
-    @property
-    def id(self) -> str:
-        """Its name."""
-        return self._inner.id
-
-    @property
-    def spec(self) -> SandboxSpec:
-        """What was asked for."""
-        return self._inner.spec
-
-    @property
-    def facts(self) -> Facts:
-        """What the sandbox turned out to be: limits and how they are enforced, environment, notes."""
-        return self._inner.facts
-
-    @property
-    def workspace(self) -> str:
-        """Path of the workspace inside; where relative paths and commands start."""
-        return self._inner.workspace
-
-    @property
-    def mode(self) -> WorkspaceMode | None:
-        """How the workspace is shown: `bind`, `clone` or `read_only`; None without one."""
-        return self._inner.mode
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What you should know of the sandbox and its workspace."""
-        return self._inner.notes
 
 
 @contextmanager

@@ -42,42 +42,56 @@ _SETUP_SAID_BYTES = 1000
 
 
 class Sandbox:
-    """An open sandbox. Made by `Sandbox.open`; usable from one event loop, by many tasks at once."""
+    """An open sandbox. Made by `Sandbox.open`; usable from one event loop, by many tasks at once.
+
+    Args:
+        fence: A fence that was started, or connected to.
+        spec: What was asked for.
+        placement: Where its workspace is.
+        sandbox_id: Name of the sandbox.
+        chosen_because: Why this backend was chosen.
+        peer: What is at the other end of the fence's stream.
+        own: The workspace, where it was opened for this sandbox alone.
+        upload: The workspace, where it was uploaded; it is downloaded when everything inside is dead.
+    """
 
     def __init__(
         self,
+        fence: Fence,
         spec: "SandboxSpec",
         placement: Placement,
-        fence: Fence,
         *,
         sandbox_id: str,
         chosen_because: str,
         peer: Peer = "new guest",
+        own: "SandboxWorkspace | None" = None,
+        upload: "Upload | None" = None,
     ) -> None:
         self.id = sandbox_id
         self.spec = spec
         self.placement = placement
         self.chosen_because = chosen_because
-        self._own: SandboxWorkspace | None = None
-        self._changes: Changes | None = None
-        self._is_ended = False
-        self._upload: Upload | None = None
         self.last_notes: tuple[str, ...] = ()
         """What the user should know after its end."""
         self.refusals = Refusals()
         """What the gate refuses while commands run; the gate adds to it."""
         start = str(placement.workspace or fence.facts.home)
-        self._session = GuestSession(fence, spec, sandbox_id=sandbox_id, directory=start, peer=peer)
-        self._session.on_refused = self.refusals.add
+        self.session = GuestSession(fence, spec, sandbox_id=sandbox_id, directory=start, peer=peer)
+        """The guest behind it, for those who relay frames."""
+        self.session.on_refused = self.refusals.add
+        self._own = own
+        self._upload = upload
+        self._changes: Changes | None = None
+        self._is_ended = False
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
         """Add variables to every command from now on. Unlike those of the spec they are in no record and no list."""
-        self._session.extra_environment.update(environment)
+        self.session.extra_environment.update(environment)
 
     @property
     def facts(self) -> Facts:
         """What the sandbox turned out to be: limits and how they are enforced, environment, notes."""
-        return self._session.fence.facts
+        return self.session.fence.facts
 
     @property
     def workspace(self) -> str:
@@ -115,8 +129,8 @@ class Sandbox:
         from ringfence.sandbox.policy import check_effect_without_run
 
         check_effect_without_run(spec)
-        changes = {"setup": (), "env": environment_for(spec, spec.env)}
-        async with cls.start(spec.model_copy(update=changes)) as sandbox, AsyncExitStack() as stack:
+        with_proxy = spec.model_copy(update={"env": environment_for(spec, spec.env)})
+        async with cls.start(with_proxy) as sandbox, AsyncExitStack() as stack:
             if spec.forward or spec.engine_access is not None or spec.egress.wants_proxy:
                 from ringfence.egress.gate import opened_gate
 
@@ -135,7 +149,7 @@ class Sandbox:
         sandbox_id: str | None = None,
         run_id: str | None = None,
     ) -> AsyncIterator["Sandbox"]:
-        """Start a sandbox whose ways out the caller opens (`egress.gate.opened_gate`): for runs.
+        """Start a sandbox whose ways out the caller opens (`egress.gate.opened_gate`), and then sets it up: for runs.
 
         Args:
             spec: What is asked for.
@@ -170,67 +184,40 @@ class Sandbox:
             fence = await backend.start(launch)
             if upload is not None:
                 fence.facts = replace(fence.facts, notes=(*fence.facts.notes, *upload.notes))
-            opened = cls.from_fence(
-                fence, spec, placement, sandbox_id=name, chosen_because=why, upload=upload
-            )
-            async with opened as sandbox:
-                sandbox._own = own
+            sandbox = cls(fence, spec, placement, sandbox_id=name, chosen_because=why, own=own, upload=upload)
+            async with sandbox.running():
                 yield sandbox
 
-    @classmethod
     @asynccontextmanager
-    async def from_fence(
-        cls,
-        fence: Fence,
-        spec: "SandboxSpec",
-        placement: Placement,
-        *,
-        sandbox_id: str,
-        chosen_because: str,
-        peer: Peer = "new guest",
-        upload: "Upload | None" = None,
-    ) -> AsyncIterator["Sandbox"]:
-        """A sandbox on a fence that was started, or connected to; leaving the context kills the fence.
-
-        Args:
-            fence: The fence.
-            spec: What was asked for.
-            placement: Where its workspace is.
-            sandbox_id: Name of the sandbox.
-            chosen_because: Why this backend was chosen.
-            peer: What is at the other end of the fence's stream.
-            upload: The workspace, where it was uploaded; it is downloaded when everything inside is dead.
+    async def running(self) -> AsyncIterator["Sandbox"]:
+        """Serve the guest; leaving the context kills the fence, and everything inside.
 
         Raises:
             SandboxStartFailed: The guest does not come up.
             RingfenceError: The workspace could not be downloaded.
         """
-        sandbox = cls(spec, placement, fence, sandbox_id=sandbox_id, chosen_because=chosen_because, peer=peer)
-        sandbox._upload = upload
         # Whoever is inside may need it to end in order when all this is cancelled; it ends with them.
         serving = anyio.CancelScope(shield=True)
 
         async def serve() -> None:
             with serving:
-                await sandbox._session.serve()
+                await self.session.serve()
 
         try:
             async with background_tasks() as tasks:
                 tasks.start_soon(serve)
                 try:
-                    await sandbox._session.greet()
-                    sandbox._session.configure()
-                    async for _result in sandbox.set_up(spec.setup):
-                        pass
-                    yield sandbox
+                    await self.session.greet()
+                    self.session.configure()
+                    yield self
                 finally:
-                    sandbox._session.close()
+                    self.session.close()
                     serving.cancel()
         except BaseException:
             with suppress(RingfenceError):  # what came first is raised
-                await sandbox._end()
+                await self._end()
             raise
-        await sandbox._end()
+        await self._end()
 
     async def _note_refused_forward(self, event: "Event") -> None:
         """Without a run there is no record; the proxy and the engine note by themselves what they refuse."""
@@ -252,7 +239,7 @@ class Sandbox:
         """
         clone = self._private_copy()
         if self._changes is None:
-            self._session.close()
+            self.session.close()
             await self._end()
             self._changes = await clone.changes()
         return self._changes
@@ -285,7 +272,7 @@ class Sandbox:
             return
         self._is_ended = True
         with anyio.CancelScope(shield=True):
-            left = await self._session.fence.kill()
+            left = await self.session.fence.kill()
             self.last_notes = (left,) if left else ()
             if self._upload is None:
                 return
@@ -349,9 +336,9 @@ class Sandbox:
                 channel.post(frames.KILL)
 
         with self.refusals.watched() as refused:
-            channel = self._session.open(argv, cwd, env, timeout_s, window=_GATHER_WINDOW)
+            channel = self.session.open(argv, cwd, env, timeout_s, window=_GATHER_WINDOW)
             channel.sink = gather
-            end = await self._session.finish(channel, stdin, timeout_s)
+            end = await self.session.finish(channel, stdin, timeout_s)
         if isinstance(end, Failure):
             if end.stage == "cwd":
                 where = cwd or self.workspace
@@ -366,7 +353,7 @@ class Sandbox:
             exit_code=end.exit_code,
             signal=end.signal or None,
             duration_s=end.duration_s,
-            ended_by="output" if output.is_flood else await self._session.find_cause(end),
+            ended_by="output" if output.is_flood else await self.session.find_cause(end),
             refused=tuple(refused),
         )
 
@@ -392,13 +379,13 @@ class Sandbox:
         if tty is not None:
             check_size(*tty)
         size = [("rows", tty[0]), ("cols", tty[1])] if tty else []
-        channel = self._session.open(argv, cwd, env, timeout_s, extra=size)
+        channel = self.session.open(argv, cwd, env, timeout_s, extra=size)
         try:
             yield SandboxProcess(
-                tuple(argv), channel, has_tty=tty is not None, find_cause=self._session.find_cause
+                tuple(argv), channel, has_tty=tty is not None, find_cause=self.session.find_cause
             )
         finally:
-            await self._session.abandon(channel)
+            await self.session.abandon(channel)
 
     @asynccontextmanager
     async def listen(
@@ -419,7 +406,7 @@ class Sandbox:
             SandboxDied: The sandbox is gone.
         """
         where = check_listener(port, unix, limit)
-        async with listening(self._session.link, serve, where, limit=limit) as listener:
+        async with listening(self.session.link, serve, where, limit=limit) as listener:
             yield listener
 
     async def connect(self, port: int, *, timeout_s: float = 10.0) -> Connection:
@@ -429,7 +416,7 @@ class Sandbox:
             SandboxPortError: Nothing answers there, or not in time.
             SandboxDied: The sandbox is gone.
         """
-        return await dial(self._session.link, check_port(port, least=1), timeout_s=timeout_s)
+        return await dial(self.session.link, check_port(port, least=1), timeout_s=timeout_s)
 
     async def read_file(self, path: str, *, limit_bytes: int = 64 * 1024**2) -> bytes:
         """The bytes of a file inside.
@@ -437,7 +424,7 @@ class Sandbox:
         Raises:
             SandboxFileError: Absent, a directory, no permission, or larger than `limit_bytes` (`EFBIG`).
         """
-        return await files.read_file(self._session, path, limit_bytes)
+        return await files.read_file(self.session, path, limit_bytes)
 
     def stream_file(self, path: str, *, offset: int = 0) -> AsyncGenerator[bytes]:
         """The bytes of a file inside from `offset` on, in pieces; of any size.
@@ -445,7 +432,7 @@ class Sandbox:
         Raises:
             SandboxFileError: As in `read_file`.
         """
-        return files.stream_file(self._session, path, offset)
+        return files.stream_file(self.session, path, offset)
 
     async def write_file(
         self, path: str, data: bytes | AsyncIterator[bytes], *, mode: int | None = None
@@ -460,7 +447,7 @@ class Sandbox:
         Raises:
             SandboxFileError: No permission, a directory, a read-only place, disk full.
         """
-        await files.write_file(self._session, path, data, mode)
+        await files.write_file(self.session, path, data, mode)
 
     async def list_dir(self, path: str = ".", *, limit: int = 100_000) -> list[files.DirEntry]:
         """Entries of a directory inside, by name.
@@ -468,7 +455,7 @@ class Sandbox:
         Raises:
             SandboxFileError: Absent, not a directory, or more than `limit` entries.
         """
-        return await files.list_dir(self._session, path, limit)
+        return await files.list_dir(self.session, path, limit)
 
     async def remove(self, path: str) -> None:
         """Remove a file, a link, or a directory with all that is in it.
@@ -476,12 +463,7 @@ class Sandbox:
         Raises:
             SandboxFileError: Absent or no permission.
         """
-        await files.remove(self._session, path)
-
-    @property
-    def session(self) -> GuestSession:
-        """The guest behind it, for who relays frames."""
-        return self._session
+        await files.remove(self.session, path)
 
     async def ping(self, *, timeout_s: float = 30.0) -> None:
         """See that the guest answers.
@@ -490,15 +472,15 @@ class Sandbox:
             SandboxDied: The sandbox is gone, or did not answer in time; then it is killed.
         """
         with anyio.move_on_after(timeout_s):
-            await self._session.ping()
+            await self.session.ping()
             return
-        self._session.abort(f"has not answered for {timeout_s:g} s")
-        raise await self._session.link.death()
+        self.session.abort(f"has not answered for {timeout_s:g} s")
+        raise await self.session.link.death()
 
     async def stats(self) -> Usage:
         """What everything inside uses together: by the kernel's account, else by the guest's."""
-        self._session.check_open()
-        kernel = await self._session.fence.usage()
+        self.session.check_open()
+        kernel = await self.session.fence.usage()
         if None not in (kernel.memory_bytes, kernel.cpu_s, kernel.pids):
             return kernel
-        return kernel.completed_by(await self._session.measure())
+        return kernel.completed_by(await self.session.measure())

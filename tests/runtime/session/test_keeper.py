@@ -109,7 +109,7 @@ async def test_what_there_was_is_kept_when_the_sandbox_dies(home: SessionHome):
                     with anyio.fail_after(60):
                         while not home.place("projects/w/s.jsonl").is_file():  # noqa: ASYNC110 -- nobody tells
                             await anyio.sleep(0.02)
-                    sandbox._session.fence.process.kill()  # type: ignore[attr-defined]
+                    sandbox.session.fence.process.kill()  # type: ignore[attr-defined]
                     await sandbox.run(["sleep", "60"])
             finally:
                 told.append(keeper.problem)

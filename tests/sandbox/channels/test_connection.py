@@ -79,7 +79,7 @@ async def test_broken_promise(name: str, guest: PipeFence) -> None:
         with anyio.fail_after(PATIENCE_S):
             async with sandbox.listen(_idle, port=6379, limit=3):
                 ATTACKS[name](guest)
-                error = await sandbox._session.link.death()
+                error = await sandbox.session.link.death()
     assert isinstance(error, SandboxDied)
     assert error.reason == "protocol"
 
@@ -166,7 +166,7 @@ async def test_nobody_answers_a_call(guest: PipeFence) -> None:
             await sandbox.connect(80, timeout_s=0.05)
         several(guest, (frames.CONNECTED, 1, b""), (CLOSE, 1, b""))
         with anyio.fail_after(PATIENCE_S):
-            while sandbox._session.link.channels:
+            while sandbox.session.link.channels:
                 await anyio.lowlevel.checkpoint()
     assert info.value.errno_name == "ETIMEDOUT"
 
@@ -185,7 +185,7 @@ async def test_guest_that_only_sends(guest: PipeFence, monkeypatch: pytest.Monke
                 async with sandbox.listen(_answer, port=6379):
                     while not guest.is_killed:
                         sent += guest.say(_one_connection(FIRST + 1 + sent))
-                        assert sandbox._session.link.outgoing.size < 1024 * 1024
+                        assert sandbox.session.link.outgoing.size < 1024 * 1024
                         await anyio.lowlevel.checkpoint()
 
 
@@ -208,7 +208,7 @@ async def test_many_that_send_hold_little_together(guest: PipeFence, monkeypatch
                     accept(guest, number)
                 while begun < 20:
                     await anyio.lowlevel.checkpoint()
-                assert sandbox._session.link.outgoing.size < 3 * len(FULL)
+                assert sandbox.session.link.outgoing.size < 3 * len(FULL)
 
 
 async def _answer(connection: Connection) -> None:

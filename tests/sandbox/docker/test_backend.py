@@ -33,7 +33,7 @@ def opened(opener: Callable[[str], Open]) -> Open:
 
 def container_of(sandbox: Sandbox) -> str:
     """The container's id."""
-    container: str = sandbox._session.fence.container  # type: ignore[attr-defined]
+    container: str = sandbox.session.fence.container  # type: ignore[attr-defined]
     return container
 
 
@@ -59,7 +59,7 @@ async def test_a_second_kill_waits_for_the_first(opened: Open) -> None:
         found: list[int] = []
 
         async def kill() -> None:
-            assert await sandbox._session.fence.kill() is None
+            assert await sandbox.session.fence.kill() is None
             found.append(len(await engine.containers([f"ringfence.sandbox={sandbox.id}"])))
 
         async with anyio.create_task_group() as tasks:

@@ -74,7 +74,7 @@ WARNINGS = {
 async def test_no_warning_but_the_listed(opener: Callable[[str], Open]) -> None:
     """Every check passes but those on the written list, which do not."""
     async with opener("docker")() as sandbox, await open_engine() as engine:
-        one = dict(await engine.inspect(sandbox._session.fence.container))  # type: ignore[attr-defined]
+        one = dict(await engine.inspect(sandbox.session.fence.container))  # type: ignore[attr-defined]
     one["AppArmorProfile"] = one.get("AppArmorProfile") or ("unconfined" if engine.facts.has_apparmor else "")
     warned = {name for name, check in CHECKS.items() if not check(one, one["HostConfig"])}
     assert warned == WARNINGS.keys()

@@ -96,6 +96,8 @@ class Runs:
         """A run's first sandbox."""
         spec, placement, run_dir = await self.prepared()
         async with self.pool.opened(spec, placement, run_dir, sandbox_id=cold_id()) as sandbox:
+            async for _result in sandbox.set_up(spec.setup):
+                pass
             yield sandbox
 
     async def ready(self) -> list[SupervisorState]:

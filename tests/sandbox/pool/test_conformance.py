@@ -60,6 +60,8 @@ async def test_conforms(check: Check, folder: Path) -> None:
             await until(lambda: all(state for _, state in pool.waiting()))
             async with pool.opened(spec, placement, run_dir, sandbox_id=cold_id()) as sandbox:
                 assert not is_cold(sandbox), pool.counts()
+                async for _result in sandbox.set_up(spec.setup):
+                    pass
                 yield sandbox
 
     try:

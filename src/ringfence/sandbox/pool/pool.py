@@ -73,7 +73,7 @@ class Pool:
     async def opened(
         self, spec: SandboxSpec, placement: Placement, run_dir: Path, *, sandbox_id: str
     ) -> AsyncIterator[Sandbox]:
-        """A sandbox for a run: a warm one if one fits, else a cold one; then the pool is refilled.
+        """A sandbox for a run, which sets it up: a warm one if one fits, else a cold one; then the pool is refilled.
 
         Args:
             spec: What is asked for.
@@ -121,8 +121,6 @@ class Pool:
                     is_fit = False
                 if is_fit:
                     await anyio.to_thread.run_sync(hand_over, directory.path, run_dir)
-                    async for _result in sandbox.set_up(spec.setup):
-                        pass
                     stack.push_async_exit(trial.pop_all())
                     return sandbox
             count(self._folder, "stale")
@@ -266,14 +264,15 @@ async def _adopted(
         await stream.send(frames.encode_frame(ADOPT))
     except (OSError, *LOST) as exc:
         raise SandboxError(f"no supervisor answers in {str(directory.path)!r}: {exc}") from exc
-    async with Sandbox.from_fence(
+    sandbox = Sandbox(
         WarmFence(stream, directory, state),
-        spec.model_copy(update={"setup": ()}),
+        spec,
         placement,
         sandbox_id=state.sandbox_id,
         chosen_because=f"{state.chosen_because}; warm from the pool, {state.age_s:.0f} s old",
         peer="running guest",
-    ) as sandbox:
+    )
+    async with sandbox.running():
         yield sandbox
 
 

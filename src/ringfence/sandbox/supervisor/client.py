@@ -75,15 +75,16 @@ async def attach(
     source = None if state.source is None else Path(state.source)
     # Which user it has inside matters to its backend alone.
     placement = Placement(os.geteuid(), os.getegid(), Path(state.directory_inside), source)
-    spec = state.spec.model_copy(update={"setup": (), "env": {**state.spec.env, **(env or {})}})
-    async with Sandbox.from_fence(
+    spec = state.spec.model_copy(update={"env": {**state.spec.env, **(env or {})}})
+    sandbox = Sandbox(
         SupervisedFence(stream, directory, state),
         spec,
         placement,
         sandbox_id=state.sandbox_id,
         chosen_because=state.chosen_because,
         peer="supervisor",
-    ) as sandbox:
+    )
+    async with sandbox.running():
         yield sandbox
 
 
