@@ -1,6 +1,5 @@
 """`ringfence checkpoint`: states of a workspace that are kept by hand, to compare with and to go back to."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -59,7 +58,8 @@ def ls(*, workspace: WorkspaceOption = Path(), json: JsonOption = False) -> None
 
     found = _with(workspace, lambda checkpoints: checkpoints.all())
     if json:
-        typer.echo(safe_json([asdict(one) for one in found], indent=2))
+        shown = [{"name": one.name, "id": one.id, "tree": one.tree, "taken_s": one.taken_s} for one in found]
+        typer.echo(safe_json(shown, indent=2))
         return
     for one in found:
         when = datetime.fromtimestamp(one.taken_s, UTC).astimezone().isoformat(" ", "seconds")
