@@ -65,7 +65,7 @@ def test_what_the_check_writes_is_the_runs(run: Cli, ringfence: Cli, workspace: 
     kept = [event["data"]["when"] for event in events() if event["event"] == "checkpoint.created"]
     assert kept == ["before", "after", "checked"]
     assert [each["runs_on_your_machine"] for each in exported] == [[], [".envrc"]]
-    assert any("the check changed" in note and ".envrc, app.py" in note for note in exported[1]["notes"])
+    assert any("the check changed" in note and "'.envrc', 'app.py'" in note for note in exported[1]["notes"])
     assert ("3 files changed" in ended.out, "evil" in ringfence("diff", "last").out) == (True, True)
     ringfence("undo", "last")
     assert sorted(path.name for path in workspace.iterdir()) == [".git", "app.py"]
