@@ -24,6 +24,16 @@ async def test_a_crash_starts_no_program_of_the_host():
     assert told.stdout.split()[-3:-1] == ["1", "1"]
 
 
+@pytest.mark.parametrize("length", [1000, 100_000])
+async def test_a_program_with_a_long_name_is_not_started(length: int):
+    """And the sandbox goes on."""
+    async with Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox:
+        long = await sandbox.run(["/" + "x" * length])
+        short = await sandbox.run(["true"])
+    assert (long.is_started, long.exit_code, short.ok) == (False, 126, True)
+    assert "File name too long" in long.stderr
+
+
 async def test_a_file_does_not_grow_beyond_the_disk_limit(workspace: Path):
     """It is cut off as it is written, before anybody looks."""
     spec = SandboxSpec(backend="bubblewrap", workspace=workspace, disk=ByteCount(8 * MIB))

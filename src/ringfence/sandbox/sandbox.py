@@ -86,7 +86,7 @@ class Sandbox:
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
         """Add variables to every command from now on. Unlike those of the spec they are in no record and no list."""
-        self.session.extra_environment.update(environment)
+        self.session.add_environment(environment)
 
     @property
     def facts(self) -> Facts:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _FORK_PATIENCE_S = 0.5
 _DEFAULT_PATH = "/bin:/usr/bin"
+_MOST_OF_NAME = 500
+"""A message names so much of a program that cannot be started: the host takes no record of any length."""
 _DEFAULT_SIGNALS = (1, 2, 3, 13, 15, 17, 18, 20, 21, 22, 25)  # those that we or Python ignore
 
 
@@ -157,7 +159,7 @@ def _spawn(argv: list[str], environment: dict[str, str], actions: list[Any]) -> 
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 last = error
-    raise OSError(last.errno, "%s: %s" % (argv[0], last.strerror))
+    raise OSError(last.errno, "%s: %s" % (argv[0][:_MOST_OF_NAME], last.strerror))
 
 
 def _spawn_file(path: str, argv: list[str], environment: dict[str, str], actions: list[Any]) -> int:

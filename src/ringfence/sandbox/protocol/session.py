@@ -63,14 +63,12 @@ class GuestSession:
         self._spec = spec
         self.on_refused: Callable[[str], None] | None = None
         """Is given what a supervisor's gate refused while a command ran."""
-        self.extra_environment: dict[str, str] = {}
-        """Variables of every command that are in no record."""
         self._id = sandbox_id
         self._directory = directory
         self._peer = peer
         self.link = GuestLink(fence.stream)
-        self._environment: dict[str, str] = {}
-        self._encoded_environment = b""
+        self._environment = b""
+        self.add_environment({**fence.facts.environment, **spec.env})
         self._oom_kills = 0
         self._deadlines: dict[Channel, float] = {}
         """Until when the guest has to have ended a command."""
@@ -273,17 +271,12 @@ class GuestSession:
             if not timeout_s > 0 or math.isinf(timeout_s):
                 raise UsageError(f"a timeout is a number of seconds above zero, not {timeout_s!r}")
             fields.append(("timeout_s", timeout_s))
-        record = frames.encode_record([*fields, *extra]) + self._variables(env or {})
-        return self.open_record(record, window=window)
+        record = frames.encode_record([*fields, *extra])
+        return self.open_record(record + self._environment + _encode_environment(env or {}), window=window)
 
-    def _variables(self, env: Mapping[str, str]) -> bytes:
-        """The environment of a command; most have that of the one before."""
-        environment = {**self.fence.facts.environment, **self._spec.env, **self.extra_environment, **env}
-        if environment != self._environment:
-            pairs = [("env", f"{name}={value}") for name, value in environment.items()]
-            self._encoded_environment = frames.encode_record(pairs)
-            self._environment = environment
-        return self._encoded_environment
+    def add_environment(self, variables: Mapping[str, str]) -> None:
+        """Add variables to every command from now on, in the place of those of the same name."""
+        self._environment += _encode_environment(variables)
 
     def open_operation(
         self,
@@ -377,6 +370,11 @@ class GuestSession:
                 self._oom_kills = kills
                 return "memory"
         return end.ended_by
+
+
+def _encode_environment(variables: Mapping[str, str]) -> bytes:
+    """Fields of an OPEN record; of two with the same name the later one counts."""
+    return frames.encode_record([("env", f"{name}={value}") for name, value in variables.items()])
 
 
 def is_word(text: object) -> bool:

@@ -35,7 +35,6 @@ class DescriptorStream(ByteStream):
         for descriptor in (read_fd, write_fd):
             os.set_blocking(descriptor, False)
         self._read_fd, self._write_fd = read_fd, write_fd
-        self._is_sending = False
         self._loop: asyncio.AbstractEventLoop | None = None
         """Set while the descriptor is registered."""
         self._receiver: asyncio.Future[bytes] | None = None
@@ -52,8 +51,6 @@ class DescriptorStream(ByteStream):
             anyio.BrokenResourceError: It cannot be read any more.
             anyio.ClosedResourceError: It was closed here.
         """
-        if self._receiver is not None:
-            raise anyio.BusyResourceError("reading from")
         if self._read_fd < 0:
             raise anyio.ClosedResourceError
         if self._unread:
@@ -114,22 +111,16 @@ class DescriptorStream(ByteStream):
             anyio.BrokenResourceError: Nobody reads there any more.
             anyio.ClosedResourceError: It was closed here.
         """
-        if self._is_sending:
-            raise anyio.BusyResourceError("sending to")
-        self._is_sending = True
-        try:
-            view = memoryview(item)
-            while view:
-                if self._write_fd < 0:
-                    raise anyio.ClosedResourceError
-                try:
-                    view = view[os.write(self._write_fd, view) :]
-                except BlockingIOError:
-                    await anyio.wait_writable(self._write_fd)
-                except OSError as exc:
-                    raise anyio.BrokenResourceError from exc
-        finally:
-            self._is_sending = False
+        view = memoryview(item)
+        while view:
+            if self._write_fd < 0:
+                raise anyio.ClosedResourceError
+            try:
+                view = view[os.write(self._write_fd, view) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self._write_fd)
+            except OSError as exc:
+                raise anyio.BrokenResourceError from exc
 
     async def send_eof(self) -> None:
         """End the direction to the other side; the other one goes on."""
