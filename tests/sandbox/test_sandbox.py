@@ -138,6 +138,21 @@ async def test_killed_holder(name: str, workspace: Path) -> None:
     assert sandbox_id not in leftovers()
 
 
+async def test_a_second_kill_waits_for_the_first(opener: Callable[[str], Opener]) -> None:
+    """Whoever kills a sandbox that is being killed goes on when everything inside is dead, not before."""
+    async with opener("bubblewrap")() as sandbox, anyio.create_task_group() as tasks:
+        codes: list[int | None] = []
+
+        async def kill() -> None:
+            await sandbox._session.fence.kill()
+            codes.append(sandbox._session.fence.process.returncode)  # type: ignore[attr-defined]
+
+        tasks.start_soon(kill)
+        tasks.start_soon(kill)
+    assert len(codes) == 2
+    assert None not in codes
+
+
 async def test_bwrap_killed(opener: Callable[[str], Opener]) -> None:
     """A fence that is killed from outside is told as killed, by what, to who waits."""
     async with opener("bubblewrap")() as sandbox, sandbox.spawn(["sleep", "70.5"]) as process:

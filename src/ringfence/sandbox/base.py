@@ -161,7 +161,8 @@ class Fence(ABC):
     async def kill(self) -> str | None:
         """Kill everything inside, close the stream and free what the fence held.
 
-        Bounded in time. May be called again, and returns the same then; a dead fence is fine.
+        Bounded in time; a dead fence is fine. May be called again, also meanwhile: waits until it is done, and returns
+        the same.
 
         Returns:
             None: everything inside is dead. Else what may still live, and why, for the user.

@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import anyio
@@ -31,6 +31,7 @@ class ProcessFence(Fence):
     stderr: str = ""
     """The end of what the process, or the guest's interpreter, has written there and was read."""
     _is_killed: bool = False
+    _killing: anyio.Lock = field(default_factory=anyio.Lock)
 
     @classmethod
     async def start(
@@ -92,9 +93,13 @@ class ProcessFence(Fence):
 
     async def kill(self) -> str | None:
         """End stdin, upon which the guest kills what it started and ends; kill a process that does not end in time."""
-        if self._is_killed:
-            return None
-        self._is_killed = True
+        is_first, self._is_killed = not self._is_killed, True
+        async with self._killing:  # whoever comes second waits until it is done
+            if is_first:
+                await self._kill()
+        return None
+
+    async def _kill(self) -> None:
         self._read_stderr()
         await self.stream.send_eof()
         with anyio.move_on_after(self.leave_s):
@@ -104,4 +109,3 @@ class ProcessFence(Fence):
         await self.stream.aclose()
         if self.release is not None:
             await self.release()
-        return None
