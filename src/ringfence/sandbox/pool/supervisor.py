@@ -105,42 +105,40 @@ class _WarmSandbox:
         self._fence = fence
         self._hello = hello
         self._run: DescriptorStream | None = None
-        self._is_taken = False
         self._adopted = anyio.Event()
-        self._ended = anyio.Event()
+        self._serving = anyio.CancelScope()
 
     async def serve(self, max_age_s: float) -> None:
         """Wait for a run, and serve it until either side ends; end after `max_age_s` without one."""
         listener = await self._directory.listen()
         self._directory.write_state(self._state)  # from now on a run may adopt it
-        async with listener, anyio.create_task_group() as tasks:
-            tasks.start_soon(listener.serve, self._respond)
-            tasks.start_soon(self._follow_signals)
-            tasks.start_soon(self._live, max_age_s)
-            await self._ended.wait()
-            tasks.cancel_scope.cancel()
+        with self._serving:
+            async with listener, anyio.create_task_group() as tasks:
+                tasks.start_soon(listener.serve, self._respond)
+                tasks.start_soon(self._follow_signals)
+                with anyio.move_on_after(max_age_s):
+                    await self._wait_for_run()
+                if self._run is not None:
+                    async with self._run:
+                        await self._pass_bytes(self._run)
+                self._serving.cancel()
 
-    async def _live(self, max_age_s: float) -> None:
-        with anyio.move_on_after(max_age_s):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch_guest)
-                await self._adopted.wait()
-                tasks.cancel_scope.cancel()
-        if self._run is not None:
-            await self._pass_bytes(self._run)
-            await self._run.aclose()
-        self._ended.set()
+    async def _wait_for_run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch_guest)
+            await self._adopted.wait()
+            tasks.cancel_scope.cancel()
 
     async def _watch_guest(self) -> None:
         """A guest that sends anything before it was sent anything, its own end included, is of no use."""
         with suppress(*LOST):
             await self._fence.stream.receive()
-        self._ended.set()
+        self._serving.cancel()
 
     async def _follow_signals(self) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as numbers:
             async for _number in numbers:
-                self._ended.set()
+                self._serving.cancel()
 
     # --- requests
 
@@ -148,13 +146,9 @@ class _WarmSandbox:
         async with client:
             with suppress(*LOST):
                 kind = await _receive_request(client)
-                if kind == ADOPT and not self._is_taken:
-                    self._is_taken = True
-                    try:
-                        await client.send(self._hello)
-                        self._run = descriptor_stream(client)
-                    finally:
-                        self._adopted.set()
+                if kind == ADOPT and not self._adopted.is_set():
+                    self._adopted.set()
+                    self._run = descriptor_stream(client)
                 elif kind == USAGE:
                     usage = asdict(await self._fence.usage())
                     fields = [(name, value) for name, value in usage.items() if value is not None]
@@ -162,16 +156,22 @@ class _WarmSandbox:
                         frames.encode_frame(frames.STATS_REPLY, 0, frames.encode_record(fields))
                     )
                 elif kind == END:
-                    self._ended.set()
+                    self._serving.cancel()
 
     # --- the run that has adopted it
 
     async def _pass_bytes(self, run: DescriptorStream) -> None:
+        """Greet the run in the guest's name, then pass bytes both ways until either end is gone."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._pass_to_guest, run, tasks.cancel_scope)
-            tasks.start_soon(self._pass_to_run, run, tasks.cancel_scope)
+            tasks.start_soon(self._pass_to_guest, run)
+            with suppress(*LOST):
+                await run.send(self._hello)
+                while data := await self._receive():
+                    await run.send(data)
+                await self._note_end()
+            tasks.cancel_scope.cancel()
 
-    async def _pass_to_guest(self, run: DescriptorStream, scope: anyio.CancelScope) -> None:
+    async def _pass_to_guest(self, run: DescriptorStream) -> None:
         """From the run to the guest; when the run leaves, that is the end."""
         with suppress(*LOST):
             while True:
@@ -180,25 +180,21 @@ class _WarmSandbox:
                     await self._fence.stream.send(data)
                 except LOST:
                     return  # the guest is gone, and the other direction sees it too
-        scope.cancel()
-
-    async def _pass_to_run(self, run: DescriptorStream, scope: anyio.CancelScope) -> None:
-        """From the guest to the run, as fast as that reads; when the guest leaves, why is written down first."""
-        with suppress(*LOST):
-            while data := await self._receive():
-                await run.send(data)
-            end = EndReason("protocol", "the guest closed the stream and did not go")
-            with anyio.move_on_after(_END_REASON_S):
-                end = await self._fence.wait()
-            detail = f"sandbox {self._state.sandbox_id} is gone: {end}"
-            self._directory.note_end(self._state, end.reason, detail)
-        scope.cancel()
+        self._serving.cancel()
 
     async def _receive(self) -> bytes:
         """The guest's next bytes; none at its end, however that comes."""
         with suppress(*LOST):
             return await self._fence.stream.receive(_CHUNK)
         return b""
+
+    async def _note_end(self) -> None:
+        """Write down why the guest is gone, before the run can ask."""
+        end = EndReason("protocol", "the guest closed the stream and did not go")
+        with anyio.move_on_after(_END_REASON_S):
+            end = await self._fence.wait()
+        detail = f"sandbox {self._state.sandbox_id} is gone: {end}"
+        self._directory.note_end(self._state, end.reason, detail)
 
 
 async def _receive_request(client: SocketStream) -> int | None:
