@@ -144,8 +144,8 @@ async def test_a_second_kill_waits_for_the_first(opener: Callable[[str], Opener]
         codes: list[int | None] = []
 
         async def kill() -> None:
-            await sandbox._session.fence.kill()
-            codes.append(sandbox._session.fence.process.returncode)  # type: ignore[attr-defined]
+            await sandbox.session.fence.kill()
+            codes.append(sandbox.session.fence.process.returncode)  # type: ignore[attr-defined]
 
         tasks.start_soon(kill)
         tasks.start_soon(kill)
