@@ -38,7 +38,7 @@ from ringfence.sandbox.workspace.git.private import PrivateGit
 from ringfence.sandbox.workspace.open import Workspace, open_workspace, temporary_directory
 from ringfence.sandbox.workspace.placement import place_workspace
 from ringfence.sandbox.workspace.policy import user_without_workspace
-from ringfence.sandbox.workspace.protect.hard_links import links_note
+from ringfence.sandbox.workspace.protect.mounts import links_note
 from ringfence.sandbox.workspace.protect.repositories import distrust_all
 from ringfence.sandbox.workspace.record import (
     WorkRecord,

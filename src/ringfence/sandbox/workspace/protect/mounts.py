@@ -1,15 +1,17 @@
-"""What is mounted upon a workspace: files read-only, and sockets and the like out of reach.
+"""What is mounted upon a workspace: files read-only, and sockets and the like out of reach; and what can only be noted.
 
 A mount shows a socket, a fifo or a device of the host as it is: a socket inside is the program outside that listens on
 it, a fifo the program that reads it. Those that are there at the start are covered by something that nothing can be sent
 to. What was not looked at before the sandbox is built may hold one that is not covered, or a repository that is not
-guarded, so it is refused or kept shut; an earlier run may have seen to that, so a note would not do.
+guarded, so it is refused or kept shut; an earlier run may have seen to that, so a note would not do. A file with another
+name elsewhere (a hard link) is one file with it, and no mount can take them apart: that is noted.
 """
 
 import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 from ringfence.config.path_pattern import PathPatterns
@@ -17,7 +19,7 @@ from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import BindMount
 from ringfence.sandbox.workspace.git.layout import has_git
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
-from ringfence.sandbox.workspace.snapshot.memo import named, named_note
+from ringfence.sandbox.workspace.snapshot.memo import lies_in, named, named_note
 from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE, MAX_ENTRIES, UNREADABLE
 from ringfence.sandbox.workspace.tree import SET_ID, Tree
 
@@ -28,6 +30,8 @@ _MAX_PROTECTED = 500
 _MAX_WALKED = 5_000_000
 _MAX_HOPS = 40  # as Linux: path_resolution(7)
 _SHOWN = 5
+_MAX_LINKS_LOOKED_AT = 2000
+"""Files in ignored directories (venvs, node_modules): enough to see whether links are made there."""
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
@@ -246,6 +250,64 @@ def cover_note(specials: Collection[bytes]) -> tuple[str, ...]:
     """Note what is masked; nothing where nothing is."""
     what = "sockets, fifos and devices in the workspace are out of the agent's reach"
     return named_note(what, sorted(specials), most=_SHOWN)
+
+
+def links_note(
+    tree: Tree,
+    linked: Mapping[bytes, tuple[int, int]],
+    ignored: Collection[bytes],
+    *,
+    read_only: Collection[bytes],
+) -> tuple[str, ...]:
+    """Note which files have names elsewhere.
+
+    Args:
+        tree: The workspace.
+        linked: Files with more than one name: inode, and how many names it has.
+        ignored: Directories, ending in a slash, where a bounded number of files is looked at.
+        read_only: What cannot be written inside, such as a virtual environment whose files are links to a cache.
+    """
+    found = dict(linked)
+    closed = {*read_only, *(path + b"/" for path in read_only)}
+    folders = sorted(path[:-1] for path in ignored if path.endswith(b"/") and not lies_in(path, closed))
+    for folder in folders[:_MAX_LINKS_LOOKED_AT]:
+        found |= _linked_in(tree, folder, max(1, _MAX_LINKS_LOOKED_AT // len(folders)))
+    seen: dict[int, int] = {}
+    for inode, _ in found.values():
+        seen[inode] = seen.get(inode, 0) + 1
+    out = sorted(
+        path for path, (inode, names) in found.items() if seen[inode] < names and not lies_in(path, closed)
+    )
+    if not out:
+        return ()
+    count = f"at least {len(out)}" if folders else str(len(out))
+    note = (
+        f"{count} files have another name elsewhere (hard links), and what is written to them in place is written"
+        f" there, too; mode 'clone' has none: {named(out, most=_SHOWN)}"
+    )
+    return (note,)
+
+
+def _linked_in(tree: Tree, folder: bytes, limit: int) -> dict[bytes, tuple[int, int]]:
+    """Files with more than one name, among the first that are met."""
+    found: dict[bytes, tuple[int, int]] = {}
+    pending = [folder]
+    while pending and limit > 0:
+        here = pending.pop()
+        try:
+            with os.scandir(tree.directory(here)) as entries:
+                for entry in islice(entries, limit):
+                    limit -= 1
+                    path = here + b"/" + os.fsencode(entry.name)
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(path)
+                    elif entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        if status.st_nlink > 1:
+                            found[path] = (status.st_ino, status.st_nlink)
+        except OSError:
+            continue
+    return found
 
 
 def refuse_unseen(workspace: Path, blindness: str) -> None:
