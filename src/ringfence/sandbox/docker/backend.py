@@ -157,7 +157,7 @@ class DockerBackend(Backend):
             runtime=asked.runtime or engine.facts.default_runtime,
             laps_ms=clock.laps_ms,
         )
-        return DockerFence(engine, container, stream, facts, is_engines_owner=launch.volume is None)
+        return DockerFence(facts, stream, container, engine, is_engines_owner=launch.volume is None)
 
     async def _harden(self, engine: Engine, launch: Launch) -> HardenedContainer:
         spec, facts, runtime = launch.spec, engine.facts, self._runtime(launch.spec)

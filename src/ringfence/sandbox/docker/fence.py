@@ -3,7 +3,7 @@
 import os
 import re
 import signal
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
@@ -22,32 +22,29 @@ _SELF_END_S = SILENCE_LIMIT_S + 5.0
 """After so long a guest that nobody speaks to has ended itself."""
 
 
+@dataclass(eq=False)
 class DockerFence(Fence):
     """A running container with the guest in it."""
 
+    facts: Facts
     stream: AttachStream
-
-    def __init__(
-        self, engine: Engine, container: str, stream: AttachStream, facts: Facts, *, is_engines_owner: bool
-    ) -> None:
-        self.facts = facts
-        self.stream = stream
-        self.container = container
-        self._engine = engine
-        self._is_engines_owner = is_engines_owner
-        self._is_killed = False
-        self._killing = anyio.Lock()
-        self._has_ended = False
-        self._left: str | None = None
+    container: str
+    engine: Engine
+    is_engines_owner: bool
+    """Whether the session on the engine ends with the fence."""
+    _is_killed: bool = False
+    _killing: anyio.Lock = field(default_factory=anyio.Lock)
+    _has_ended: bool = False
+    _left: str | None = None
 
     async def wait(self) -> EndReason:
         """Wait until the container does not run."""
         if self._is_killed:
             return EndReason("killed", "it was closed", self._stderr())
         try:
-            await self._engine.wait(self.container)
+            await self.engine.wait(self.container)
             self._has_ended = True
-            state = await self._engine.end_state(self.container)
+            state = await self.engine.end_state(self.container)
         except EngineError as exc:
             if exc.is_absent:
                 return EndReason("killed", "its container was removed from outside", self._stderr())
@@ -72,15 +69,15 @@ class DockerFence(Fence):
                     await self.stream.aclose()
                     self._left = await self._remove()
                 finally:
-                    if self._is_engines_owner:
-                        await self._engine.aclose()
+                    if self.is_engines_owner:
+                        await self.engine.aclose()
         return self._left
 
     async def _remove(self) -> str | None:
         """Remove the container; a note if that failed, which says how far everything in it is known to be dead."""
         try:
             with anyio.fail_after(_ANSWER_S):
-                await self._engine.remove(self.container)
+                await self.engine.remove(self.container)
             return None
         except TimeoutError:
             failure = f"no answer within {_ANSWER_S:g} s"
@@ -89,7 +86,7 @@ class DockerFence(Fence):
         if self._has_ended:
             return None
         name = f"container {self.container[:12]} could not be removed"
-        is_local = self._engine.address.shares_files
+        is_local = self.engine.address.shares_files
         if is_local and await end_processes(self.container, within_s=_SELF_END_S):
             return f"{name} ({failure}); its processes were ended without the engine"
         return (

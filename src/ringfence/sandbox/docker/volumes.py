@@ -7,6 +7,7 @@ can be given to the sandbox's user, which nobody in the sandbox could do.
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import aiohttp
@@ -25,18 +26,18 @@ _STALLED_S = 120.0
 _CHUNK = 1024**2
 
 
+@dataclass(eq=False)
 class DockerVolume(Volume):
     """A volume and the container through which it is reached. Owns its session on the engine.
 
     Made by `make`; `remove` it, which also ends the session.
     """
 
-    def __init__(self, engine: Engine, name: str, container: str, *, uid: int, gid: int) -> None:
-        self.engine = engine
-        self.name = name
-        self.uid = uid
-        self.gid = gid
-        self._container = container
+    engine: Engine
+    name: str
+    container: str
+    uid: int
+    gid: int
 
     @classmethod
     async def make(
@@ -63,14 +64,14 @@ class DockerVolume(Volume):
             with anyio.CancelScope(shield=True), suppress(EngineError):
                 await engine.remove_volume(name)
             raise
-        return cls(engine, name, container, uid=uid, gid=gid)
+        return cls(engine, name, container, uid, gid)
 
     async def put(self, file: BinaryIO) -> None:
         """Unpack a tar file (`PUT /containers/{id}/archive`, Docker Engine API 1.41)."""
         await self.engine.call(
             "carry the workspace to the engine",
             "PUT",
-            f"/containers/{self._container}/archive",
+            f"/containers/{self.container}/archive",
             params={"path": _FOLDER, "noOverwriteDirNonDir": "true"},
             data=file,
             headers={"Content-Type": "application/x-tar"},
@@ -83,7 +84,7 @@ class DockerVolume(Volume):
         async with self.engine.stream(
             "carry the workspace back from the engine",
             "GET",
-            f"/containers/{self._container}/archive",
+            f"/containers/{self.container}/archive",
             params={"path": f"{_FOLDER}/{TOP}"},
             timeout=aiohttp.ClientTimeout(total=None, sock_read=_STALLED_S),
             timeout_s=_TRANSFER_S,
@@ -97,7 +98,7 @@ class DockerVolume(Volume):
     async def remove(self) -> None:
         """Remove volume and container; by their labels what cannot be removed now is found later."""
         with suppress(EngineError):
-            await self.engine.remove(self._container)
+            await self.engine.remove(self.container)
             await self.engine.remove_volume(self.name)
         await self.engine.aclose()
 
