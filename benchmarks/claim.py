@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.workspace.policy import RESERVED_ID
+from ringfence.sandbox.workspace.open import RESERVED_ID
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from ringfence.runtime.client.claude import ClaudeClient
 from ringfence.runtime.client.runtime import ClientRuntime
 from ringfence.sandbox.docker.image.recipe import reference
 from ringfence.sandbox.registry import get_backend
-from ringfence.sandbox.workspace.policy import RESERVED_ID
+from ringfence.sandbox.workspace.open import RESERVED_ID
 from ringfence.secret import Redactor
 from ringfence.testing.scripted_model import Script, ScriptedModelServer, in_prompt
 

@@ -22,7 +22,7 @@ from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.docker.backend import DockerBackend
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
 from ringfence.sandbox.docker.image.recipe import reference
-from ringfence.sandbox.workspace.policy import RESERVED_ID
+from ringfence.sandbox.workspace.open import RESERVED_ID
 
 _EXECS = 300
 _PEERS = 30

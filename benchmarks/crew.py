@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.claim import Row, p50_p99
 from ringfence.fleet.client import FleetClient, socket_path
-from ringfence.sandbox.workspace.policy import RESERVED_ID
+from ringfence.sandbox.workspace.open import RESERVED_ID
 
 _COMMAND = [sys.executable, "-c", "from ringfence.cli import main; main()"]
 _PATIENCE_S = 300.0

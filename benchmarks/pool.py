@@ -18,7 +18,7 @@ from benchmarks.claim import Row, p50_p99
 from ringfence.config.paths import make_private_dir
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.pool.pool import Pool, PoolSize
-from ringfence.sandbox.workspace.policy import RESERVED_ID
+from ringfence.sandbox.workspace.open import RESERVED_ID
 from ringfence.sandbox.workspace.run import RunWorkspace
 
 _ROUNDS = 20

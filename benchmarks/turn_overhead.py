@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.claim import Row, p50_p99
-from ringfence.sandbox.workspace.policy import RESERVED_ID
+from ringfence.sandbox.workspace.open import RESERVED_ID
 
 _TURNS = 60
 

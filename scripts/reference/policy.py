@@ -7,7 +7,7 @@ from ringfence.egress.engine.routes import ROUTES
 from ringfence.sandbox.bubblewrap.view import SYSTEM
 from ringfence.sandbox.policy import RULES as SPEC_RULES
 from ringfence.sandbox.seccomp.rules import RULES as CALL_RULES
-from ringfence.sandbox.workspace.policy import REFUSALS, RESERVED_ID, choose_user_and_mode
+from ringfence.sandbox.workspace.open import REFUSALS, RESERVED_ID, choose_user_and_mode
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
 from ringfence.sandbox.workspace.run_as import Actor
 

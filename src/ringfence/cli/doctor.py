@@ -154,7 +154,7 @@ def _scratch() -> Iterator[Path]:
     import tempfile
 
     from ringfence.removal import remove_tree
-    from ringfence.sandbox.workspace.policy import RESERVED_ID
+    from ringfence.sandbox.workspace.open import RESERVED_ID
 
     outer = Path(tempfile.mkdtemp(prefix="ringfence-doctor-"))
     try:

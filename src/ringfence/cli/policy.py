@@ -191,7 +191,7 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
 def _rules() -> dict[str, object]:
     from ringfence.sandbox.policy import RULES
     from ringfence.sandbox.seccomp import explain
-    from ringfence.sandbox.workspace.policy import REFUSALS
+    from ringfence.sandbox.workspace.open import REFUSALS
     from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
 
     return {

@@ -41,7 +41,7 @@ _MODULES = {
     "result": ("EndedBy", "ExecResult"),
     "sandbox": ("Sandbox",),
     "spec": ("Mount", "SandboxSpec"),
-    "workspace.sandbox": ("Changes",),
+    "workspace.run": ("Changes",),
 }
 
 

@@ -282,7 +282,7 @@ RULES = (
     ),
     Rule("forward-unfenced", "without a fence everything of this machine is in reach already", _unfenced),
 )
-"""All rules about a spec. Those about the workspace are in `sandbox.workspace.policy`."""
+"""All rules about a spec. Those about the workspace are in `sandbox.workspace.open`."""
 
 
 def check_spec(spec: SandboxSpec, around: Surroundings) -> None:

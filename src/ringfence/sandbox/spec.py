@@ -43,7 +43,7 @@ class SandboxSpec(Arguments):
     workspace: Path | None = None
     """Directory the agent works on; shown inside at the same absolute path. None: an empty private one."""
     mode: WorkspaceMode | None = None
-    """How the workspace is shown. None: by the table of `sandbox.workspace.policy`."""
+    """How the workspace is shown. None: by the table of `sandbox.workspace.open`."""
     network: Network = "none"
     """`none`: a loopback interface and nothing else. `bridge`, or the name of an engine's network: needs `unsafe`."""
     memory: ByteCount = ByteCount(2 * 1024**3)

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from ringfence.sandbox.workspace.policy import RESERVED_ID
+from ringfence.sandbox.workspace.open import RESERVED_ID
 from ringfence.sandbox.workspace.run_as import Actor
 
 US = Actor(RESERVED_ID, RESERVED_ID)

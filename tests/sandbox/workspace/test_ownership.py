@@ -9,8 +9,7 @@ import pytest
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Traits
 from ringfence.sandbox.spec import SandboxSpec, WorkspaceMode
-from ringfence.sandbox.workspace.open import open_workspace
-from ringfence.sandbox.workspace.policy import RESERVED_ID, check_reserved, choose_user_and_mode
+from ringfence.sandbox.workspace.open import RESERVED_ID, check_reserved, choose_user_and_mode, open_workspace
 from ringfence.sandbox.workspace.run import open_for_sandbox
 from ringfence.sandbox.workspace.run_as import Actor
 

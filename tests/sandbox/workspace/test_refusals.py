@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import PolicyRefused, UsageError
-from ringfence.sandbox.workspace.policy import REFUSALS, check_workspace
+from ringfence.sandbox.base import Traits
+from ringfence.sandbox.workspace.open import REFUSALS, check_workspace, open_workspace
 
 
 @pytest.fixture
@@ -67,12 +68,18 @@ def test_link_to_itself(home: Path):
         check_workspace(home / "loop", home=home, state=home / "state")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_unreadable(home: Path):
-    """A directory that may not be read is a usage error."""
-    (home / "closed").mkdir(mode=0)
-    with pytest.raises(UsageError, match="cannot be read"):
-        check_workspace(home / "closed", home=home, state=home / "state")
+@pytest.mark.anyio
+@pytest.mark.parametrize("rights", [0o000, 0o300, 0o600])
+async def test_unreadable(rights: int, ground: Path, state: Path):
+    """A directory whose owner may not list it, or not enter it, is a usage error."""
+    closed = ground / "closed"
+    closed.mkdir()
+    if os.geteuid() == 0:
+        os.chown(closed, 12_345, 12_345)
+    closed.chmod(rights)
+    with pytest.raises(UsageError, match=r"cannot be (read|reached by its owner)"):
+        async with open_workspace(closed, None, state=state, holder=None, traits=Traits()):
+            pass
 
 
 def test_ordinary_project(home: Path):

@@ -1,40 +1,41 @@
-"""Opens a workspace, in one way for runs, sandboxes, checks and inspection.
+"""Opens a workspace, in one way for runs, sandboxes, checks, checkpoints and inspection.
 
-`open_workspace` resolves the path, decides as whom and how it is shown, locks it where it is written, and looks at its
-git. What a sandbox is shown of it is made in `placement`.
+`open_workspace` resolves the path and refuses what no snapshot could undo, decides by one table for all backends as whom
+and how it is shown, locks it where it is written, and looks at its git. What a sandbox is shown of it is made in
+`placement`.
 """
 
-import fcntl
+import grp
 import os
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+import pwd
+import stat
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
-from ringfence.config.paths import make_private_dir
-from ringfence.errors import InfrastructureFault, next_step
-from ringfence.flock import try_lock
+from ringfence.errors import PolicyRefused, UsageError
 from ringfence.frozen import frozen
-from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Placement, Traits
 from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.git.config import UserSettings, read_settings
 from ringfence.sandbox.workspace.git.layout import GitLayout, examine_git
 from ringfence.sandbox.workspace.git.private import PrivateGit
 from ringfence.sandbox.workspace.lock import held
-from ringfence.sandbox.workspace.policy import (
-    check_reachable,
-    check_workspace,
-    choose_on_host,
-    choose_user_and_mode,
-)
 from ringfence.sandbox.workspace.protect.own_program import check_own_program
 from ringfence.sandbox.workspace.protect.repositories import expect_no_git, settle_git, why_untrusted
 from ringfence.sandbox.workspace.run_as import Actor, owner_of
 from ringfence.sandbox.workspace.snapshot.memo import named_note
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
+
+RESERVED_ID = 87_463
+"""Host uid and gid of a root caller's sandbox on root's own files.
+
+Between 65536 and 99999 no distribution hands out ids: system and user ids end below 65536, the subordinate
+ranges of shadow begin at 100000, systemd's ranges lie within 60000-65535 and above 524288.
+"""
 
 _SHOWN = 5
 
@@ -74,6 +75,11 @@ class Workspace:
         return Actor(self.placement.uid, self.placement.gid)
 
     @property
+    def store(self) -> SnapshotStore:
+        """Its snapshots."""
+        return SnapshotStore(self.path, self.state, actor=self.owner, excludes=self.settings.excludes)
+
+    @property
     def obeyed_files(self) -> list[bytes]:
         """Files in it that the user's git obeys, and an agent therefore may not write."""
         return [os.fsencode(path) for path in self.settings.obeyed if path != "."]
@@ -97,7 +103,7 @@ async def open_workspace(
 
     Args:
         path: As named by the user.
-        mode: The mode that was asked for; None: by the table of `policy`.
+        mode: The mode that was asked for; None: by the table of `choose_user_and_mode`.
         state: The state directory.
         holder: Who works there, which others see: a run's id. None: nobody is kept from writing meanwhile.
         traits: Of the backend. Where it does not fence, the workspace itself is worked on, as the caller.
@@ -112,43 +118,42 @@ async def open_workspace(
     user, mode = _choose(resolved, mode, traits)
     own_environment = check_own_program(resolved) if traits.is_fence and mode == "bind" else ()
     owner = Actor.for_files(resolved)
-    await owner.call(lambda: check_reachable(resolved))
+    await owner.call(lambda: _check_reachable(resolved, owner))
     with _locked(resolved, mode, holder, state):
         found: GitLayout | str | None = why_untrusted(resolved, state)
         found = found or await owner.call(lambda: examine_git(resolved))
         layout = found if isinstance(found, GitLayout) else None
         settings = await read_settings(owner, resolved, layout)
-        notes = (
-            *([found] if isinstance(found, str) else ()),
-            *_upload_note(traits.unseen, mode),
-            *_obeyed_note(settings),
+        notes = [found] if isinstance(found, str) else []
+        if traits.unseen is not None and mode == "clone":
+            notes.append(
+                f"{traits.unseen}: your files are carried there and come back when the sandbox ends, protected ones as "
+                "they were; if the engine or ringfence dies before, what was made inside is lost"
+            )
+        obeyed = (
+            "your git configuration leads into the workspace; ringfence does not follow it, your git does"
+        )
+        notes += named_note(obeyed, settings.obeyed, most=_SHOWN)
+        placement = Placement(
+            user.uid,
+            user.gid,
+            resolved,
+            resolved,
+            workspace_read_only=mode == "read_only",
+            is_idmapped=mode == "bind" and owner.uid == 0 != user.uid,
         )
         yield Workspace(
             resolved,
             state,
             mode,
             owner,
-            Placement(
-                user.uid,
-                user.gid,
-                resolved,
-                resolved,
-                workspace_read_only=mode == "read_only",
-                is_idmapped=mode == "bind" and owner.uid == 0 != user.uid,
-            ),
+            placement,
             traits,
             layout,
             settings,
             own_environment,
-            notes=notes,
+            notes=tuple(notes),
         )
-
-
-def _choose(workspace: Path, asked: WorkspaceMode | None, traits: Traits) -> tuple[Actor, WorkspaceMode]:
-    """As whom a sandbox runs, and the mode."""
-    if not traits.is_fence:
-        return choose_on_host(asked)
-    return choose_user_and_mode(Actor.current(), owner_of(workspace), asked=asked, unseen=traits.unseen)
 
 
 @contextmanager
@@ -165,45 +170,237 @@ def _locked(path: Path, mode: WorkspaceMode, holder: str | None, state: Path) ->
             settle_git(path, state)
 
 
-@asynccontextmanager
-async def temporary_directory(state: Path, prefix: str) -> AsyncIterator[Path]:
-    """A directory of the caller's own in the state directory, which goes at the end; locked as long as we live.
+# --- which directories may be a workspace
+
+
+_SYSTEM = (
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/proc",
+    "/sbin",
+    "/sys",
+    "/usr",
+)
+_SHARED = ("/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var")  # noqa: S108
+"""Refused themselves; a directory in one may be a workspace."""
+
+
+@frozen
+class Ground:
+    """What a refusal is judged by; all paths are resolved."""
+
+    workspace: Path
+    homes: tuple[Path, ...]
+    """The caller's, and that of the workspace's owner."""
+    state: Path
+
+
+@frozen
+class Refusal:
+    """One row of the table."""
+
+    rule: str
+    holds: Callable[[Ground], bool]
+    because: str
+
+
+def _in_system(ground: Ground) -> bool:
+    return str(ground.workspace) in _SHARED or any(ground.workspace.is_relative_to(name) for name in _SYSTEM)
+
+
+REFUSALS = (
+    Refusal("workspace-root", lambda g: g.workspace == Path("/"), "it is the whole file system"),
+    Refusal("workspace-system", _in_system, "it belongs to the system"),
+    Refusal("workspace-home", lambda g: g.workspace in g.homes, "it is a home, with somebody's keys in it"),
+    Refusal(
+        "workspace-above-home",
+        lambda g: any(home.is_relative_to(g.workspace) for home in g.homes),
+        "a home lies in it, with somebody's keys",
+    ),
+    Refusal(
+        "workspace-in-state",
+        lambda g: g.workspace.is_relative_to(g.state),
+        "it lies in the state directory, where ringfence keeps its records",
+    ),
+    Refusal(
+        "workspace-above-state",
+        lambda g: g.state.is_relative_to(g.workspace),
+        "the state directory lies in it, and an agent could edit its own record",
+    ),
+    Refusal(
+        "workspace-git-dir",
+        lambda g: ".git" in g.workspace.parts or _is_bare(g.workspace),
+        "it is a git directory, whose hooks and configuration run on your machine",
+    ),
+)
+"""Asked in this order."""
+
+
+def check_workspace(workspace: Path, *, home: Path, state: Path) -> Path:
+    """The workspace with all links resolved, if it may be one.
 
     Raises:
-        InfrastructureFault: It cannot be made.
+        UsageError: It is absent, or no directory.
+        PolicyRefused: A row of `REFUSALS` holds.
     """
-    folder = make_private_dir(state / "tmp")
     try:
-        directory = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
-    except OSError as exc:
-        raise InfrastructureFault(
-            f"could not make a directory in {str(folder)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
-        ) from exc
-    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        resolved = workspace.resolve(strict=True)
+    except (OSError, RuntimeError) as exc:
+        why = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
+        raise UsageError(f"workspace {str(workspace)!r} cannot be found: {why}; name a directory") from exc
+    if os.geteuid() == 0:
+        _refuse_foreign_links(workspace)
+    if not resolved.is_dir():
+        raise UsageError(
+            f"workspace {str(workspace)!r} is no directory; name the directory the agent shall work in"
+        )
+    # Not strict: a state directory may not have been made yet.
+    ground = Ground(resolved, (home.resolve(), *_owner_home(resolved)), state.resolve())
+    for refusal in REFUSALS:
+        if refusal.holds(ground):
+            raise PolicyRefused(
+                f"workspace {str(resolved)!r} is refused: {refusal.because};"
+                " use a directory of the project's own",
+                rule=refusal.rule,
+            )
+    return resolved
+
+
+def _owner_home(path: Path) -> tuple[Path, ...]:
     try:
-        try_lock(lock, fcntl.LOCK_EX, what=repr(str(directory)))
-        yield directory
-    finally:
-        os.close(lock)
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(_remove, directory)
-
-
-def _remove(directory: Path) -> None:
-    with suppress(OSError):  # gc tries again
-        remove_tree(directory)
-
-
-def _upload_note(unseen: str | None, mode: WorkspaceMode) -> tuple[str, ...]:
-    if unseen is None or mode != "clone":
+        return (Path(pwd.getpwuid(path.stat().st_uid).pw_dir).resolve(),)
+    except KeyError:
         return ()
-    note = (
-        f"{unseen}: your files are carried there and come back when the sandbox ends, protected ones as they were; "
-        "if the engine or ringfence dies before, what was made inside is lost"
-    )
-    return (note,)
 
 
-def _obeyed_note(settings: UserSettings) -> tuple[str, ...]:
-    what = "your git configuration leads into the workspace; ringfence does not follow it, your git does"
-    return named_note(what, settings.obeyed, most=_SHOWN)
+def _refuse_foreign_links(workspace: Path) -> None:
+    """Root sees everything: a link on the way, made by somebody else, would show it what that one may not see."""
+    path = workspace.absolute()
+    for part in (path, *path.parents):
+        status = part.lstat()
+        if stat.S_ISLNK(status.st_mode) and status.st_uid != 0:
+            raise PolicyRefused(
+                f"workspace {str(workspace)!r} is refused: {str(part)!r} is a link that does not belong to root; name "
+                "the directory itself",
+                rule="workspace-foreign-link",
+            )
+
+
+def _is_bare(path: Path) -> bool:
+    return all(os.path.lexists(path / name) for name in ("HEAD", "objects", "refs", "config"))
+
+
+def _check_reachable(workspace: Path, owner: Actor) -> None:
+    """Refuse a workspace that its owner cannot list and enter; run it as the owner.
+
+    Raises:
+        UsageError: It cannot be opened.
+    """
+    try:
+        os.close(os.open(f"{workspace}/.", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError as exc:
+        problem = f"cannot be read: {exc.strerror}; check its permissions (ls -ld {workspace})"
+        if owner.switches:
+            problem = (
+                f"cannot be reached by its owner, as whom it is worked on: {exc.strerror}; let that user enter the "
+                "directories above it (chmod o+x), or move it"
+            )
+        raise UsageError(f"workspace {str(workspace)!r} {problem}") from exc
+
+
+# --- as whom, and how
+
+
+def _choose(workspace: Path, asked: WorkspaceMode | None, traits: Traits) -> tuple[Actor, WorkspaceMode]:
+    """As whom a sandbox runs, and the mode; on the bare host, which shows the workspace itself, as the caller."""
+    if traits.is_fence:
+        return choose_user_and_mode(Actor.current(), owner_of(workspace), asked=asked, unseen=traits.unseen)
+    if asked not in (None, "bind"):
+        raise PolicyRefused(
+            f"workspace mode {asked!r} is refused: the host backend has no fence to show another workspace with;"
+            " use --sandbox bubblewrap, or leave the mode out",
+            rule="host-mode",
+        )
+    return Actor.current(), "bind"
+
+
+def choose_user_and_mode(
+    caller: Actor, owner: Actor, *, asked: WorkspaceMode | None, unseen: str | None = None
+) -> tuple[Actor, WorkspaceMode]:
+    """Choose as which user of the host a sandbox runs, and how the workspace is shown to it.
+
+    ========  ==================  =========================  ==================================
+    caller    workspace of        runs as                    mode, unless another is asked for
+    ========  ==================  =========================  ==================================
+    a user    the caller          the caller                 `bind`
+    a user    somebody else       the caller                 `clone`; `bind` is refused
+    root      a user              that user                  `bind`
+    root      root                the reserved id            `clone`; `bind` by an idmapped mount
+    ========  ==================  =========================  ==================================
+
+    Where the engine does not see this machine's files, it is `clone` for all, and `bind` is refused. Group 0 is never
+    used: the reserved id takes its place.
+
+    Args:
+        caller: Who runs ringfence.
+        owner: Owner of the workspace, with its primary group.
+        asked: The mode that was asked for, if any.
+        unseen: Why this machine's directories cannot be mounted, if they cannot.
+
+    Raises:
+        PolicyRefused: `bind` was asked for and is not to be had; or the reserved id is somebody's.
+    """
+    user, binds = caller, caller.uid == owner.uid
+    if caller.uid == 0 != owner.uid:
+        user, binds = owner, True
+    elif caller.uid == 0:
+        user, binds = Actor(RESERVED_ID, RESERVED_ID), asked == "bind"
+    if unseen is not None and asked == "bind":
+        raise PolicyRefused(
+            f"workspace mode 'bind' is refused: {unseen}; use mode 'clone' or 'read_only', which are carried there, an "
+            "engine on a Unix socket of this machine, or --sandbox bubblewrap",
+            rule="workspace-on-engine",
+        )
+    if asked == "bind" and not binds:
+        raise PolicyRefused(
+            f"workspace mode 'bind' is refused: it belongs to uid {owner.uid}, not to you (uid {caller.uid}); use mode"
+            " 'clone', or chown the workspace",
+            rule="bind-owner",
+        )
+    user = Actor(user.uid, user.gid or RESERVED_ID)
+    if RESERVED_ID in (user.uid, user.gid):
+        check_reserved(RESERVED_ID)
+    return user, asked or ("bind" if binds and unseen is None else "clone")
+
+
+def user_without_workspace() -> Actor:
+    """As whom a sandbox runs that has no workspace.
+
+    Raises:
+        PolicyRefused: The reserved id is somebody's.
+    """
+    return choose_user_and_mode(Actor.current(), Actor.current(), asked="clone")[0]
+
+
+def check_reserved(reserved: int) -> None:
+    """Make sure that the reserved id is nobody's.
+
+    Raises:
+        PolicyRefused: It is 0, or the user or group database names it.
+    """
+    taken = "root's" if reserved == 0 else ""
+    with suppress(KeyError):
+        taken = taken or f"the uid of {pwd.getpwuid(reserved).pw_name!r}"
+    with suppress(KeyError):
+        taken = taken or f"the gid of {grp.getgrgid(reserved).gr_name!r}"
+    if taken:
+        raise PolicyRefused(
+            f"the reserved id {reserved} is {taken}; sandboxes of root need an id that nobody has",
+            rule="reserved-id",
+        )

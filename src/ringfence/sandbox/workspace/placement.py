@@ -15,7 +15,7 @@ from ringfence.sandbox.workspace.git.private import (
     make_private_git,
     make_submodules,
 )
-from ringfence.sandbox.workspace.open import Workspace, temporary_directory
+from ringfence.sandbox.workspace.open import Workspace
 from ringfence.sandbox.workspace.protect.mounts import (
     AUTO_EXECUTED,
     check_own_git,
@@ -29,6 +29,7 @@ from ringfence.sandbox.workspace.protect.mounts import (
     special_files,
 )
 from ringfence.sandbox.workspace.restore import materialise
+from ringfence.sandbox.workspace.run_as import temporary_directory
 from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
 from ringfence.sandbox.workspace.snapshot.walk import Walk
 

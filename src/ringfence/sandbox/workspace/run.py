@@ -35,9 +35,8 @@ from ringfence.sandbox.workspace.git.commits import (
 from ringfence.sandbox.workspace.git.layout import has_git, read_small
 from ringfence.sandbox.workspace.git.merge import beside_tree
 from ringfence.sandbox.workspace.git.private import PrivateGit
-from ringfence.sandbox.workspace.open import Workspace, open_workspace, temporary_directory
+from ringfence.sandbox.workspace.open import Workspace, open_workspace, user_without_workspace
 from ringfence.sandbox.workspace.placement import place_workspace
-from ringfence.sandbox.workspace.policy import user_without_workspace
 from ringfence.sandbox.workspace.protect.mounts import links_note
 from ringfence.sandbox.workspace.protect.repositories import distrust_all
 from ringfence.sandbox.workspace.record import (
@@ -50,7 +49,7 @@ from ringfence.sandbox.workspace.record import (
     runs_on_your_machine,
     save_record,
 )
-from ringfence.sandbox.workspace.run_as import Actor
+from ringfence.sandbox.workspace.run_as import Actor, temporary_directory
 from ringfence.sandbox.workspace.snapshot.diff import Diff, FileChange, PatchTooLarge
 from ringfence.sandbox.workspace.snapshot.ignore import escape
 from ringfence.sandbox.workspace.snapshot.memo import named, unlocked_note
@@ -285,8 +284,7 @@ async def prepare(
         InfrastructureFault: Git failed or the disk is full.
     """
     make_private_dir(run_dir)
-    settings = workspace.settings
-    store = SnapshotStore(workspace.path, workspace.state, actor=workspace.owner, excludes=settings.excludes)
+    store = workspace.store
     before = await store.take(f"{run}/before")
     start = await _find_start(earlier, workspace, store, before)
     found = before if workspace.traits.is_fence else None

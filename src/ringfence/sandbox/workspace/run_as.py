@@ -10,7 +10,7 @@ before it does anything, never gives it back, and works for nobody else.
 
 Temporary directories for a git that runs as the owner lie in one directory per user, `ringfence-UID` in the system's
 directory for temporary files, which nobody else may write to or walk through: what is removed there was made by that
-user. Each is locked as long as its process lives.
+user. Those of the caller's own lie in the state directory. Each is locked as long as its process lives.
 """
 
 import asyncio
@@ -33,7 +33,9 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from ringfence.errors import InfrastructureFault
+from ringfence.config.paths import make_private_dir
+from ringfence.errors import InfrastructureFault, next_step
+from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 from ringfence.removal import remove_tree
 
@@ -207,6 +209,30 @@ def give(directory: Path, owner: Actor) -> None:
 
 
 @asynccontextmanager
+async def temporary_directory(state: Path, prefix: str) -> AsyncIterator[Path]:
+    """A directory of the caller's own in the state directory, which goes at the end; locked as long as we live.
+
+    Raises:
+        InfrastructureFault: It cannot be made.
+    """
+    folder = make_private_dir(state / "tmp")
+    try:
+        directory = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not make a directory in {str(folder)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+        ) from exc
+    lock = os.open(directory, _DIRECTORY)
+    try:
+        try_lock(lock, fcntl.LOCK_EX, what=repr(str(directory)))
+        yield directory
+    finally:
+        os.close(lock)
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(_remove, directory)
+
+
+@asynccontextmanager
 async def scratch_directory(actor: Actor) -> AsyncIterator[Path]:
     """A directory of the actor's own, which goes at the end; those that killed processes left go now.
 
@@ -305,5 +331,5 @@ def _claim(path: Path, locks: ExitStack) -> bool:
 
 
 def _remove(path: Path) -> None:
-    with suppress(OSError):  # what stays is tried again by the next one
+    with suppress(OSError):  # what stays is tried again by the next one, or by gc
         remove_tree(path)

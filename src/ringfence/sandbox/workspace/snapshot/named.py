@@ -4,16 +4,11 @@ import re
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import anyio.to_thread
-
 from ringfence.errors import RecordError, UsageError
-from ringfence.sandbox.workspace.git.config import read_settings
-from ringfence.sandbox.workspace.git.layout import find_git
+from ringfence.sandbox.base import Traits
 from ringfence.sandbox.workspace.lock import held
-from ringfence.sandbox.workspace.policy import check_reachable, check_workspace
-from ringfence.sandbox.workspace.protect.repositories import why_untrusted
+from ringfence.sandbox.workspace.open import open_workspace
 from ringfence.sandbox.workspace.restore import Restored, restore
-from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot.diff import Diff, with_unkept
 from ringfence.sandbox.workspace.snapshot.store import NAMED, Kept, Snapshot, SnapshotStore
 
@@ -132,14 +127,10 @@ async def open_named_checkpoints(workspace: Path, state: Path) -> NamedCheckpoin
         UsageError: The workspace is absent, no directory, or cannot be read.
         PolicyRefused: It may not be one.
     """
-    workspace = await anyio.to_thread.run_sync(
-        lambda: check_workspace(workspace, home=Path.home(), state=state)
-    )
-    reader = Actor.for_files(workspace)
-    await reader.call(lambda: check_reachable(workspace))
-    layout = None if why_untrusted(workspace, state) else await reader.call(lambda: find_git(workspace))
-    settings = await read_settings(reader, workspace, layout)
-    return NamedCheckpoints(SnapshotStore(workspace, state, actor=reader, excludes=settings.excludes), state)
+    # As on the bare host: the workspace itself. Nobody holds it but whoever looks at its files or writes them.
+    opened = open_workspace(workspace, None, state=state, holder=None, traits=Traits(is_fence=False))
+    async with opened as found:
+        return NamedCheckpoints(found.store, state)
 
 
 def _label(name: str) -> str:
