@@ -33,11 +33,15 @@ class Output:
         self._descriptor = descriptor
         self._kind = kind
         self._credit = credit
-        self._left: int | None = None
-        """After the command's exit: bytes still to be sent. What other processes write later is dropped."""
-        self.is_done = False
+        self._left = sys.maxsize
+        """Bytes still to be sent, once the command has ended. What other processes write later is dropped."""
         os.set_blocking(descriptor, False)
         self.update()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all is sent that will be."""
+        return self._left <= 0
 
     def grant(self, credit: int) -> None:
         """Add credit."""
@@ -52,9 +56,7 @@ class Output:
 
     def _on_readable(self) -> None:
         """Read once, so that other channels have their turn before the next read."""
-        room = _READ if self.is_done else min(_READ, self._credit)
-        if self._left is not None and not self.is_done:
-            room = min(room, self._left)
+        room = _READ if self.is_done else min(_READ, self._credit, self._left)
         try:
             data = os.read(self._descriptor, room)
         except BlockingIOError:
@@ -65,8 +67,7 @@ class Output:
             self._close()
         elif not self.is_done:
             self._credit -= len(data)
-            if self._left is not None:
-                self._left -= len(data)
+            self._left -= len(data)
             self._stream.send(self._kind, self._command.channel, data)
         self._settle()
 
@@ -86,8 +87,6 @@ class Output:
             self._settle()
 
     def _settle(self) -> None:
-        if self._left is not None and self._left <= 0:
-            self.is_done = True
         self.update()
         self._command.settle()
 
@@ -95,7 +94,7 @@ class Output:
         self._loop.set_reader(self._descriptor, None)
         os.close(self._descriptor)
         self._descriptor = -1
-        self.is_done = True
+        self._left = 0
 
 
 class Command:

@@ -75,7 +75,7 @@ class Connections:
         try:
             sock = _listen_unix(path) if path else _listen_tcp(int(fields["port"]))
         except OSError as error:
-            self.fail(channel, error)
+            self.stream.send_failure(channel, error)
             return
         listener = Listener(self, channel, sock, int(fields["limit"]), path)
         self._channels[channel] = listener
@@ -101,11 +101,6 @@ class Connections:
         connection = Connection(self, channel, sock, listener)
         self._channels[channel] = connection
         connection.update()
-
-    def fail(self, channel: int, error: OSError) -> None:
-        """Answer a request with the reason why it failed."""
-        fields = [("errno", error.errno or 0), ("message", error.strerror or error)]
-        self.stream.send(frames.FAIL, channel, frames.encode_record(fields))
 
     def end(self, channel: int) -> None:
         """Free a channel's number."""
@@ -301,7 +296,8 @@ class Attempt:
                 return
             self._give_up(number)
         self._owner.end(self._channel)
-        self._owner.fail(self._channel, self._error or OSError(errno.EAGAIN, "too many connections at once"))
+        failure = self._error or OSError(errno.EAGAIN, "too many connections at once")
+        self._owner.stream.send_failure(self._channel, failure)
 
     def _on_ready(self) -> None:
         assert self._sock is not None

@@ -121,8 +121,7 @@ class Executor:
             stage = "spawn"
             owner = self._start(command, spec)
         except OSError as error:
-            fields = [("stage", stage), ("errno", error.errno or 0), ("message", error.strerror or error)]
-            self.stream.send(frames.FAIL, channel, frames.encode_record(fields))
+            self.stream.send_failure(channel, error, stage)
             return
         # Only now, while the shim starts the command: nothing of this is needed for that.
         self._commands[channel] = command

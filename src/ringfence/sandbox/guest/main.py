@@ -122,7 +122,7 @@ class Guest:
 def main() -> NoReturn:
     """Take the stream away from descriptors 0 and 1, then serve.
 
-    Arguments: `cover` masks /proc/1 (see `kernel.mask_guest`); any other is a system call filter in hexadecimal digits.
+    Arguments: `mask` masks /proc/1 (see `kernel.mask_guest`); any other is a system call filter in hexadecimal digits.
     """
     stream_in = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
     stream_out = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)

@@ -168,6 +168,11 @@ class Stream:
         if not self._is_blocked:
             self._flush()
 
+    def send_failure(self, channel: int, error: OSError, stage: str = "start") -> None:
+        """Answer a request on a channel with the reason why it failed; that is the channel's last frame."""
+        fields = [("stage", stage), ("errno", error.errno or 0), ("message", error.strerror or error)]
+        self.send(frames.FAIL, channel, frames.encode_record(fields))
+
     def drain(self) -> None:
         """Write everything that is queued, however long it takes."""
         os.set_blocking(self._write_fd, True)
