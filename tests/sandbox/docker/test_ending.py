@@ -8,6 +8,7 @@ import pytest
 
 from ringfence.sandbox.container.hardened import end_reason
 from ringfence.sandbox.docker.client import Engine, open_engine
+from ringfence.sandbox.docker.fence import end_state
 
 _GREEDY = ("python3", "-c", "b'x' * 2**30")
 _KILLED = ("python3", "-c", "import os; os.kill(os.getpid(), 9)")
@@ -55,6 +56,6 @@ async def test_memory_that_ran_out_is_told_by_events_too(
 
     monkeypatch.setattr(engine, "inspect", heard_too_late)
     try:
-        assert (await engine.end_state(container))["OOMKilled"] is (reason == "memory")
+        assert (await end_state(engine, container))["OOMKilled"] is (reason == "memory")
     finally:
         await engine.remove(container)

@@ -29,7 +29,7 @@ _SENTRY_TASKS = 2000
 crashes (measured: at 100 under 32 commands at once). So the engine's limit is that much wider there."""
 _PROGRAM_PATHS = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT")
 """Variables that decide which programs and libraries the guest's interpreter is (ld.so(8))."""
-_KILLED_CODE = 128 + 9
+KILLED_CODE = 128 + 9
 _LOOPBACK = ("127.0.0.1", "localhost", "ringfence")
 
 
@@ -341,7 +341,7 @@ def end_reason(exit_code: int, *, is_out_of_memory: bool, said: str = "") -> End
         is_out_of_memory: Whether its engine says that the memory limit killed something in it.
         said: What engine and first process wrote about it.
     """
-    if exit_code == _KILLED_CODE:
+    if exit_code == KILLED_CODE:
         if is_out_of_memory:
             return EndReason("memory", "the memory limit killed it")
         return EndReason("killed", "killed from outside")

@@ -10,7 +10,6 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,9 +28,6 @@ _CALL_S = 60.0
 _CONNECT_S = 10.0
 _FACTS_S = 60.0
 """How long an engine's facts are remembered: Docker takes 20 ms to report them, Podman 4.3 a second."""
-_KILLED_CODE = 128 + 9
-_LATE_S = 0.5
-"""How long Docker is given to report that memory ran out, after it reported that the container ended."""
 _REMOVE_TRIES, _REMOVE_PAUSE_S = 10, 0.05
 _LINE_BYTES = 1024**2
 """The longest line of a stream: engines send the output of a build step in one piece."""
@@ -325,30 +321,6 @@ class Engine:
         path = f"/containers/{container}/wait"
         ended = await self.call("wait for the container", "POST", path, timeout_s=float("inf"))
         return int(ended["StatusCode"])
-
-    async def end_state(self, container: str) -> Mapping[str, Any]:
-        """The state of a container that does not run any more, with `OOMKilled` true if its memory ran out.
-
-        Docker hears of both from the kernel by two ways. Where the end is reported first, the state keeps saying that
-        no memory ran out; only its events tell.
-        """
-        state: Mapping[str, Any] = (await self.inspect(container)).get("State") or {}
-        is_unexplained = state.get("ExitCode") == _KILLED_CODE and not state.get("OOMKilled")
-        if not is_unexplained or self.facts.is_podman:
-            return state
-        try:
-            began, ended = (datetime.fromisoformat(str(state[name])) for name in ("StartedAt", "FinishedAt"))
-            is_late = await self._ran_out_of_memory(container, began.timestamp(), ended.timestamp() + _LATE_S)
-        except (KeyError, ValueError, EngineError):
-            return state  # an engine that reports neither time
-        return {**state, "OOMKilled": is_late}
-
-    async def _ran_out_of_memory(self, container: str, since_s: float, until_s: float) -> bool:
-        """Whether an event between two times of the engine's says so; waits for one to come."""
-        filters = json.dumps({"container": [container], "event": ["oom"]})
-        asked = {"since": f"{since_s:.6f}", "until": f"{until_s:.6f}", "filters": filters}
-        async with self.stream("ask for the container's events", "GET", "/events", params=asked) as lines:
-            return bool(await lines.readline())
 
     async def remove(self, container: str) -> bool:
         """Kill and remove a container with its unnamed volumes; False if it was not there.

@@ -1,23 +1,29 @@
 """A running container with the guest in it: why it ended, and killing everything in it, also without its engine."""
 
+import json
 import os
 import re
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
 
 from ringfence.process import start_time
 from ringfence.sandbox.base import EndReason, Facts, Fence
-from ringfence.sandbox.container.hardened import SILENCE_LIMIT_S, end_reason
+from ringfence.sandbox.container.hardened import KILLED_CODE, SILENCE_LIMIT_S, end_reason
 from ringfence.sandbox.docker.attach import AttachStream
 from ringfence.sandbox.docker.client import Engine, EngineError
 from ringfence.sandbox.docker.failure import explain
 
 _ANSWER_S = 20.0
 _POLL_S = 0.1
+_LATE_S = 0.5
+"""How long Docker is given to report that memory ran out, after it reported that the container ended."""
 _SELF_END_S = SILENCE_LIMIT_S + 5.0
 """After so long a guest that nobody speaks to has ended itself."""
 
@@ -44,7 +50,7 @@ class DockerFence(Fence):
         try:
             await self.engine.wait(self.container)
             self._has_ended = True
-            state = await self.engine.end_state(self.container)
+            state = await end_state(self.engine, self.container)
         except EngineError as exc:
             if exc.is_absent:
                 return EndReason("killed", "its container was removed from outside", self._stderr())
@@ -93,6 +99,32 @@ class DockerFence(Fence):
             f"{name} and may still run and write to the workspace ({failure}); its guest ends it when it hears nothing "
             f"for {SILENCE_LIMIT_S:g} s; look at the engine, and once it answers `ringfence gc` removes what is left"
         )
+
+
+async def end_state(engine: Engine, container: str) -> Mapping[str, Any]:
+    """The state of a container that does not run any more, with `OOMKilled` true if its memory ran out.
+
+    Docker hears of both from the kernel by two ways. Where the end is reported first, the state keeps saying that no
+    memory ran out; only its events tell.
+    """
+    state: Mapping[str, Any] = (await engine.inspect(container)).get("State") or {}
+    is_unexplained = state.get("ExitCode") == KILLED_CODE and not state.get("OOMKilled")
+    if not is_unexplained or engine.facts.is_podman:
+        return state
+    try:
+        began, ended = (datetime.fromisoformat(str(state[name])) for name in ("StartedAt", "FinishedAt"))
+        is_late = await _ran_out_of_memory(engine, container, began.timestamp(), ended.timestamp() + _LATE_S)
+    except (KeyError, ValueError, EngineError):
+        return state  # an engine that reports neither time
+    return {**state, "OOMKilled": is_late}
+
+
+async def _ran_out_of_memory(engine: Engine, container: str, since_s: float, until_s: float) -> bool:
+    """Whether an event between two times of the engine's says so; waits for one to come."""
+    filters = json.dumps({"container": [container], "event": ["oom"]})
+    asked = {"since": f"{since_s:.6f}", "until": f"{until_s:.6f}", "filters": filters}
+    async with engine.stream("ask for the container's events", "GET", "/events", params=asked) as lines:
+        return bool(await lines.readline())
 
 
 async def end_processes(container: str, *, within_s: float) -> bool:
