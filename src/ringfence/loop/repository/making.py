@@ -13,8 +13,9 @@ from ringfence.loop.repository.place import BRANCH, Place, Record, encoded, git_
 from ringfence.loop.repository.refusal import RepositoryRefused
 from ringfence.loop.repository.source import Opened, opened
 from ringfence.removal import remove_tree
-from ringfence.sandbox.workspace.git.command import write_clean_git_dir
+from ringfence.sandbox.workspace.git.command import write_clean_git_dir, write_git_dir
 from ringfence.sandbox.workspace.git.packs import copy_history
+from ringfence.sandbox.workspace.git.refs import Refs
 from ringfence.sandbox.workspace.tree import Tree
 
 _PACKING_S = 900.0
@@ -48,9 +49,8 @@ async def make_repository(found: Look, place: Place, *, loop: str, lock: int) ->
             shallow = seen.git.directory / "shallow"
             if seen.is_shallow:
                 (new / "shallow").write_bytes(await source.actor.call(shallow.read_bytes))
-        lines = [f"{target} {name}\n" for name, target in sorted({BRANCH: found.base, **tags}.items())]
-        packed = "".join(["# pack-refs with: sorted \n", *lines])
-        (new / "packed-refs").write_bytes(packed.encode("utf-8", "surrogateescape"))
+        refs = Refs(f"ref: {BRANCH}\n".encode(), {BRANCH: found.base, **tags}, {})
+        write_git_dir(new, refs.files())
         await _check_whole(new, found.base, lock)
         write_record(new, record)
         new.rename(place.git_dir)
@@ -64,7 +64,6 @@ def _begin(new: Path, object_format: str) -> None:
         remove_tree(new)
     make_private_dir(new)
     write_clean_git_dir(new, object_format=object_format)
-    (new / "HEAD").write_text(f"ref: {BRANCH}\n")
 
 
 async def _tags(seen: Opened, base: str) -> dict[str, str]:
