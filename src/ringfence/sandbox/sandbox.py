@@ -11,7 +11,7 @@ import anyio
 
 from ringfence.background_tasks import background_tasks
 from ringfence.errors import RingfenceError, SandboxStartFailed, UsageError
-from ringfence.sandbox.base import Facts, Fence, Launch, Placement, Usage
+from ringfence.sandbox.base import Fence, Launch, Placement, Usage
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol import files
 from ringfence.sandbox.protocol.command import Refusals, SandboxProcess, check_size
@@ -30,7 +30,7 @@ from ringfence.sandbox.result import CommandOutput, ExecResult, OnOutput
 
 if TYPE_CHECKING:
     from ringfence.events import Event
-    from ringfence.sandbox.spec import SandboxSpec, WorkspaceMode
+    from ringfence.sandbox.spec import SandboxSpec
     from ringfence.sandbox.workspace.run import Changes, RunWorkspace, SandboxWorkspace
     from ringfence.sandbox.workspace.upload import Upload
 
@@ -44,15 +44,14 @@ _SETUP_SAID_BYTES = 1000
 class Sandbox:
     """An open sandbox. Made by `Sandbox.open`; usable from one event loop, by many tasks at once.
 
-    Args:
-        fence: A fence that was started, or connected to.
+    Attributes:
+        id: Its name.
         spec: What was asked for.
-        placement: Where its workspace is.
-        sandbox_id: Name of the sandbox.
-        chosen_because: Why this backend was chosen.
-        peer: What is at the other end of the fence's stream.
-        own: The workspace, where it was opened for this sandbox alone.
-        upload: The workspace, where it was uploaded; it is downloaded when everything inside is dead.
+        facts: What the sandbox turned out to be: limits and how they are enforced, environment, notes.
+        workspace: Path of the workspace inside; where relative paths and commands start.
+        mode: How the workspace is shown: `bind`, `clone` or `read_only`; None without one.
+        notes: What you should know of the sandbox and its workspace.
+        last_notes: What you should know after its end.
     """
 
     def __init__(
@@ -67,16 +66,30 @@ class Sandbox:
         own: "SandboxWorkspace | None" = None,
         upload: "Upload | None" = None,
     ) -> None:
+        """Make a sandbox of a fence that was started, or connected to; it works within `running`.
+
+        Args:
+            fence: The fence.
+            spec: What was asked for.
+            placement: Where its workspace is.
+            sandbox_id: Name of the sandbox.
+            chosen_because: Why this backend was chosen.
+            peer: What is at the other end of the fence's stream.
+            own: The workspace, where it was opened for this sandbox alone.
+            upload: The workspace, where it was uploaded; it is downloaded when everything inside is dead.
+        """
         self.id = sandbox_id
         self.spec = spec
         self.placement = placement
         self.chosen_because = chosen_because
+        self.facts = fence.facts
+        self.workspace = str(placement.workspace or fence.facts.home)
+        self.mode = placement.mode
+        self.notes = (*(own.notes if own is not None else ()), *fence.facts.notes)
         self.last_notes: tuple[str, ...] = ()
-        """What the user should know after its end."""
         self.refusals = Refusals()
         """What the gate refuses while commands run; the gate adds to it."""
-        start = str(placement.workspace or fence.facts.home)
-        self.session = GuestSession(fence, spec, sandbox_id=sandbox_id, directory=start, peer=peer)
+        self.session = GuestSession(fence, spec, sandbox_id=sandbox_id, directory=self.workspace, peer=peer)
         """The guest behind it, for those who relay frames."""
         self.session.on_refused = self.refusals.add
         self._own = own
@@ -87,26 +100,6 @@ class Sandbox:
     def add_environment(self, environment: Mapping[str, str]) -> None:
         """Add variables to every command from now on. Unlike those of the spec they are in no record and no list."""
         self.session.add_environment(environment)
-
-    @property
-    def facts(self) -> Facts:
-        """What the sandbox turned out to be: limits and how they are enforced, environment, notes."""
-        return self.session.fence.facts
-
-    @property
-    def workspace(self) -> str:
-        """Path of the workspace inside; where relative paths and commands start."""
-        return str(self.placement.workspace or self.facts.home)
-
-    @property
-    def mode(self) -> "WorkspaceMode | None":
-        """How the workspace is shown: `bind`, `clone` or `read_only`; None without one."""
-        return self.placement.mode
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What you should know of the sandbox and its workspace."""
-        return (*(self._own.notes if self._own is not None else ()), *self.facts.notes)
 
     @classmethod
     @asynccontextmanager
