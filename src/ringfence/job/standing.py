@@ -71,11 +71,10 @@ async def create_standing(name: str, request: RunRequest, *, idle_s: float | Non
         failure = await start_supervisor(_MODULE, directory, lock, order, secrets=request.secrets)
     except BaseException:
         # The supervisor sees that we have gone, and removes its directory if it came so far.
-        if not directory.is_alive():
-            directory.remove()
+        directory.remove_if_dead()
         raise
     if failure is not None:
-        directory.remove()
+        directory.remove_if_dead()
     return failure
 
 
@@ -92,7 +91,7 @@ def remove_dead() -> list[Gone]:
             why = state.end[1] if state and state.end else why
         except RingfenceError as exc:
             why = str(exc)
-        directory.remove()
+        directory.remove_if_dead()
         gone.append(Gone(directory.name, why, state.run_id if state else None))
     remove_remnants(standing_root())
     return gone
@@ -193,8 +192,10 @@ async def _follow_creator(order: Order, job: JobRun) -> None:
 
 
 def _leave(order: Order, reason: str, code: int) -> None:
-    """Report how it ended, where a creator still waits; keep the directory only if it tells of an end of its own."""
-    order.report_failure(reason, code)
-    state = order.directory.read_state()
-    if state is None or state.end is None:
-        order.directory.remove()
+    """Keep the directory only if it tells of an end of its own; then report how it ended, where a creator still waits."""
+    try:
+        state = order.directory.read_state()
+        if state is None or state.end is None:
+            order.directory.remove()
+    finally:
+        order.report_failure(reason, code)

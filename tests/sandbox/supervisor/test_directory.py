@@ -65,6 +65,18 @@ def test_of_many_who_claim_one_gets_it(tmp_path: Path):
     os.close(locks[0])
 
 
+def test_a_name_that_was_claimed_since_is_not_removed(tmp_path: Path):
+    """Its supervisor was dead when it was looked at, and another has the name now."""
+    directory = SandboxDirectory(tmp_path / "one")
+    os.close(directory.claim())
+    lock = directory.claim()
+    directory.remove_if_dead()
+    assert directory.is_alive()
+    os.close(lock)
+    directory.remove_if_dead()
+    assert not directory.path.exists()
+
+
 def test_removing_twice_is_harmless(tmp_path: Path):
     """Somebody else may have been quicker."""
     directory = SandboxDirectory(tmp_path / "one")

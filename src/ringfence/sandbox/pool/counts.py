@@ -1,14 +1,15 @@
-"""How often a pool had what was asked for: a small file beside its sandboxes, changed under a lock."""
+"""How often a pool had what was asked for: a small file beside its sandboxes, changed under their common lock."""
 
-import fcntl
 import json
-import os
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
+from ringfence.config.paths import replace_state_file
+from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
+from ringfence.sandbox.supervisor.directory import locked
 
 _LIMIT_BYTES = 64 * 1024
 _REASON_CHARS = 500
@@ -45,16 +46,9 @@ def read_counts(folder: Path) -> Counts:
 
 def count(folder: Path, what: What, reason: str = "") -> None:
     """Count one more. A pool that cannot be counted serves all the same."""
-    with suppress(OSError):
-        lock = os.open(folder / ".counts.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            counts = read_counts(folder)
-            counts = replace(counts, **{what: getattr(counts, what) + 1})
-            if reason:
-                counts = replace(counts, last_failure=reason[:_REASON_CHARS])
-            partial = folder / ".counts.new"
-            partial.write_text(json.dumps(asdict(counts)))
-            partial.replace(folder / "counts")
-        finally:
-            os.close(lock)
+    with suppress(OSError, InfrastructureFault), locked(folder):
+        counts = read_counts(folder)
+        counts = replace(counts, **{what: getattr(counts, what) + 1})
+        if reason:
+            counts = replace(counts, last_failure=reason[:_REASON_CHARS])
+        replace_state_file(folder / "counts", json.dumps(asdict(counts)).encode())

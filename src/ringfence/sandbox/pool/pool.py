@@ -5,6 +5,7 @@ moved into it, and from then on the run speaks with the guest as with one of its
 does not fit, is no reason for a run to fail: it starts cold.
 """
 
+import json
 import os
 import signal
 import time
@@ -199,7 +200,7 @@ class Pool:
                 state = directory.read_state()
                 if state is not None:
                     await get_backend(state.facts.backend).remove_leftovers(frozenset({state.sandbox_id}))
-            directory.remove()
+            directory.remove_if_dead()
             swept += 1
         await anyio.to_thread.run_sync(remove_remnants, self._folder)
         return swept
@@ -306,12 +307,9 @@ class WarmFence(SupervisedFence):
 
     async def usage(self) -> Usage:
         """By the account of the fence, which the supervisor asks."""
-        with suppress(OSError, ValueError, *LOST), anyio.move_on_after(_USAGE_S):
+        with suppress(OSError, ValueError, TypeError, *LOST), anyio.move_on_after(_USAGE_S):
             async with await self.directory.connect() as stream:
                 await stream.send(frames.encode_frame(USAGE))
                 reply = await stream.receive()
-            fields = dict(frames.decode_record(reply[frames.HEADER.size :]))
-            cpu_s = fields.pop("cpu_s", None)
-            numbers = {name: int(value) for name, value in fields.items()}
-            return Usage(cpu_s=None if cpu_s is None else float(cpu_s), **numbers)
+            return Usage(**json.loads(reply[frames.HEADER.size :]))
         return Usage()

@@ -4,6 +4,7 @@ The run that adopts the sandbox speaks with the guest itself; the supervisor rea
 can ask the fence what it uses; and its end, like the run's leaving, is the sandbox's.
 """
 
+import json
 import os
 import signal
 import time
@@ -32,6 +33,7 @@ from ringfence.sandbox.supervisor.connection import (
     ADOPT,
     END,
     LOST,
+    RESPONSE,
     USAGE,
     may_connect,
     peer_uid,
@@ -150,11 +152,8 @@ class _WarmSandbox:
                     self._adopted.set()
                     self._run = descriptor_stream(client)
                 elif kind == USAGE:
-                    usage = asdict(await self._fence.usage())
-                    fields = [(name, value) for name, value in usage.items() if value is not None]
-                    await client.send(
-                        frames.encode_frame(frames.STATS_REPLY, 0, frames.encode_record(fields))
-                    )
+                    usage = json.dumps(asdict(await self._fence.usage()))
+                    await client.send(frames.encode_frame(RESPONSE, 0, usage.encode()))
                 elif kind == END:
                     self._serving.cancel()
 

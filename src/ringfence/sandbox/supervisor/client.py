@@ -15,6 +15,7 @@ from anyio.abc import ByteStream
 from ringfence.errors import DeathReason, ExitCode, PolicyRefused, SandboxDied, SandboxStartFailed, UsageError
 from ringfence.sandbox.base import EndReason, Fence, Placement
 from ringfence.sandbox.guest import frames
+from ringfence.sandbox.protocol.stream import DescriptorStream
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.supervisor.connection import (
     CHANGE_EGRESS,
@@ -67,11 +68,7 @@ async def attach(
         SandboxDied: It is gone.
         SandboxStartFailed: It is not ready, or the supervisor lets no more clients in.
     """
-    state = read_living_state(directory)
-    try:
-        stream = await directory.connect()
-    except OSError as exc:
-        raise death_of(state) from exc
+    state, stream = await _connect(directory)
     source = None if state.source is None else Path(state.source)
     # Which user it has inside matters to its backend alone.
     placement = Placement(os.geteuid(), os.getegid(), Path(state.directory_inside), source)
@@ -86,6 +83,14 @@ async def attach(
     )
     async with sandbox.running():
         yield sandbox
+
+
+async def _connect(directory: SandboxDirectory) -> tuple[SupervisorState, DescriptorStream]:
+    state = read_living_state(directory)
+    try:
+        return state, await directory.connect()
+    except OSError as exc:
+        raise death_of(state) from exc
 
 
 def read_living_state(directory: SandboxDirectory) -> SupervisorState:
@@ -177,11 +182,7 @@ async def _requested(
     directory: SandboxDirectory, kind: int, fields: Iterable[tuple[str, object]]
 ) -> AsyncIterator[tuple[dict[str, str], Callable[[], Awaitable[None]]]]:
     """The supervisor's response to a request, for as long as the connection is open."""
-    state = read_living_state(directory)
-    try:
-        stream = await directory.connect()
-    except OSError as exc:
-        raise death_of(state) from exc
+    state, stream = await _connect(directory)
     async with stream:
         incoming = read_frames(stream)
         response: dict[str, str] | None = None

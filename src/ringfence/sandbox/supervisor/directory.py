@@ -125,7 +125,7 @@ class SandboxDirectory:
         """
         folder = self.path.parent
         make_private_dir(folder)
-        with _locked(folder / ".lock"):  # one process at a time looks for a free name and takes it
+        with locked(folder):  # one process at a time looks for a free name and takes it
             if self.path.is_dir():
                 if self.is_alive():
                     raise UsageError(
@@ -153,6 +153,16 @@ class SandboxDirectory:
             return  # another process was quicker
         except OSError as exc:
             raise _fault("remove", self.path, exc) from exc
+
+    def remove_if_dead(self) -> None:
+        """Remove what a dead supervisor left, unless another process has claimed the name since.
+
+        Raises:
+            InfrastructureFault: It cannot be removed.
+        """
+        with locked(self.path.parent):
+            if not self.is_alive():
+                self.remove()
 
     # --- the socket
 
@@ -284,7 +294,13 @@ def _lock(path: Path) -> int:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of sandboxes.
+
+    Raises:
+        InfrastructureFault: It cannot be had in time.
+    """
+    path = folder / ".lock"
     try:
         fd = _lock(path)
     except OSError as exc:
