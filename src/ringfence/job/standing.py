@@ -192,7 +192,7 @@ async def _follow_creator(order: Order, job: JobRun) -> None:
 
 
 def _leave(order: Order, reason: str, code: int) -> None:
-    """Keep the directory only if it tells of an end of its own; then report how it ended, where a creator still waits."""
+    """Keep the directory only if it tells of an end of its own; then report how it ended, if a creator still waits."""
     try:
         state = order.directory.read_state()
         if state is None or state.end is None:
