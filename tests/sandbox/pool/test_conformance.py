@@ -39,7 +39,7 @@ def folder() -> Iterator[Path]:
     "check", CHECKS, ids=lambda check: f"{check.__module__.rpartition('.')[2]}-{check.__name__}"
 )
 async def test_conforms(check: Check, folder: Path) -> None:
-    """The promise in the check's docstring."""
+    """A sandbox from the pool keeps the contract that the check names."""
     pools: list[Pool] = []
 
     @asynccontextmanager

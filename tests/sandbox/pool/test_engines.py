@@ -32,7 +32,7 @@ def name(image: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("mode", ["bind", "clone"])
 async def test_a_warm_container_shows_what_a_cold_one_shows(image: str, runs: Runs, mode: str):
-    """Files, git and guards as they are at hand-over."""
+    """A warm container shows files, git and protected files as they are when a run takes it."""
     runs.changes |= {"backend": "docker", "image": image, "mode": mode}
     (warm,) = await runs.warmed()
     (runs.workspace / "a.txt").write_text("two\n")
@@ -47,7 +47,7 @@ async def test_a_warm_container_shows_what_a_cold_one_shows(image: str, runs: Ru
 
 
 async def test_the_memory_limit_is_told_in_a_warm_container(image: str, runs: Runs):
-    """Nobody stands between the run and the guest: who ended a command is found out by the run itself."""
+    """A command that the memory limit kills in a warm container ends by `memory`."""
     runs.changes |= {"backend": "docker", "image": image, "memory": "128m"}
     (warm,) = await runs.warmed()
     code = "kept = [bytearray(b'x' * (1 << 20)) for _ in range(400)]"
@@ -57,7 +57,7 @@ async def test_the_memory_limit_is_told_in_a_warm_container(image: str, runs: Ru
 
 
 async def test_a_name_that_means_another_image_since(name: str, image: str, runs: Runs):
-    """What was started from the old image is not handed out, and makes room for the new one."""
+    """A warm container of an image whose name now means another image is not used, and is replaced."""
     runs.changes |= {"backend": "docker", "image": name}
     (warm,) = await runs.warmed()
     docker("build", "-q", "-t", name, "-", stdin=f"FROM {image}\nLABEL test={name}\n")

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 @pytest.mark.parametrize("mode", ["bind", "clone", "read_only"])
 async def test_a_warm_one_shows_what_a_cold_one_shows(runs: Runs, mode: str):
-    """Files, git and guards as they are at hand-over, whatever they were when it was started."""
+    """A warm sandbox shows files, git and protected files as they are when a run takes it."""
     runs.changes["mode"] = mode
     (warm,) = await runs.warmed()
     (runs.workspace / "a.txt").write_text("two\n")
@@ -34,7 +34,7 @@ async def test_a_warm_one_shows_what_a_cold_one_shows(runs: Runs, mode: str):
 
 
 async def test_work_in_a_clone_lands_in_the_runs_own_directory(runs: Runs):
-    """Where it is brought out from; nothing of it in the pool's."""
+    """What a warm sandbox writes in a clone is in the run's directory, not in the pool's."""
     runs.changes["mode"] = "clone"
     await runs.warmed()
     spec, placement, run_dir = await runs.prepared()
@@ -47,7 +47,7 @@ async def test_work_in_a_clone_lands_in_the_runs_own_directory(runs: Runs):
 
 
 async def test_it_is_used_once_and_replaced_at_once(runs: Runs):
-    """Each run gets another; the next is on its way while the run goes on."""
+    """Each run takes another warm sandbox, and its replacement starts while the run goes on."""
     (first,) = await runs.warmed()
     async with runs.opened() as one:
         (second,) = await runs.ready()
@@ -60,7 +60,7 @@ async def test_it_is_used_once_and_replaced_at_once(runs: Runs):
 
 
 async def test_runs_at_once_never_share_one(runs: Runs):
-    """Two take two; who comes too late starts cold."""
+    """Runs at the same time take different warm sandboxes; a run that finds none starts its own."""
     runs.changes["mode"] = "read_only"
     await runs.warmed()
     ids: list[str] = []
@@ -77,8 +77,8 @@ async def test_runs_at_once_never_share_one(runs: Runs):
     assert any(name.startswith("cold") for name in ids)
 
 
-async def test_it_is_dead_when_its_run_lets_go_of_it(runs: Runs):
-    """Before the work is brought out: no process of it, no supervisor."""
+async def test_a_used_sandbox_is_dead_when_its_run_leaves_it(runs: Runs):
+    """When a run leaves a warm sandbox, its processes and its supervisor have ended."""
     await runs.warmed()
     async with runs.opened() as sandbox, sandbox.spawn(["sleep", "1000"]):
         (holder,) = [
@@ -91,7 +91,7 @@ async def test_it_is_dead_when_its_run_lets_go_of_it(runs: Runs):
 
 
 async def test_its_time_to_live_begins_at_hand_over(runs: Runs):
-    """What it waited does not count."""
+    """The time to live of a warm sandbox counts from when a run takes it."""
     runs.changes["ttl_s"] = 2.0
     (warm,) = await runs.warmed()
     await until(lambda: time.monotonic() - warm.started_s > 2.5)
@@ -110,7 +110,7 @@ async def test_its_time_to_live_begins_at_hand_over(runs: Runs):
 
 @pytest.mark.parametrize("change", ["appeared", "replaced", "gone"])
 async def test_another_layout_is_not_handed_out(runs: Runs, change: str):
-    """A guarded file that appeared, was replaced by another, or is gone; the old one is ended."""
+    """If a protected file appeared, was replaced or is gone, the warm sandbox is not used, and is ended."""
     (warm,) = await runs.warmed()
     if change == "appeared":
         (runs.workspace / ".mcp.json").write_text("{}")
@@ -127,7 +127,7 @@ async def test_another_layout_is_not_handed_out(runs: Runs, change: str):
 
 
 async def test_one_whose_guest_does_not_answer_is_not_handed_out(runs: Runs):
-    """It is found by the probe at hand-over, and ended."""
+    """A warm sandbox whose guest does not answer is not used, and is ended."""
     (warm,) = await runs.warmed()
     for bwrap in children_of(warm.pid):
         for pid in (bwrap, *children_of(bwrap)):
@@ -140,7 +140,7 @@ async def test_one_whose_guest_does_not_answer_is_not_handed_out(runs: Runs):
 
 
 async def test_one_whose_guest_died_goes_by_itself(runs: Runs):
-    """And leaves nothing."""
+    """A warm sandbox whose guest died ends, and leaves no process and no directory."""
     (warm,) = await runs.warmed()
     for pid in children_of(warm.pid):
         os.kill(pid, signal.SIGKILL)
@@ -150,7 +150,7 @@ async def test_one_whose_guest_died_goes_by_itself(runs: Runs):
 
 
 async def test_one_whose_supervisor_was_killed_is_passed_over_and_swept(runs: Runs):
-    """The run starts cold."""
+    """If the supervisor of a warm sandbox was killed, the next run starts its own sandbox and the pool is refilled."""
     (warm,) = await runs.warmed()
     os.kill(warm.pid, signal.SIGKILL)
     await until(lambda: not runs.pool.waiting())
@@ -160,7 +160,7 @@ async def test_one_whose_supervisor_was_killed_is_passed_over_and_swept(runs: Ru
 
 
 async def test_one_that_nobody_wants_lapses(runs: Runs):
-    """After its time, with its directory."""
+    """A warm sandbox that is not used within its time ends, and its directory is removed."""
     runs.max_age_s = 1.0
     async with runs.opened():
         pass
@@ -168,7 +168,7 @@ async def test_one_that_nobody_wants_lapses(runs: Runs):
 
 
 async def test_what_cannot_be_started_ahead_fails_no_run(runs: Runs, monkeypatch: pytest.MonkeyPatch):
-    """It is counted, with the reason."""
+    """If the pool cannot be filled, the run starts its own sandbox, and the failure is counted with its reason."""
     folder = runs.pool._folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700)
@@ -184,7 +184,7 @@ async def test_what_cannot_be_started_ahead_fails_no_run(runs: Runs, monkeypatch
 
 
 async def test_a_run_that_is_killed_takes_its_sandbox_along_and_no_other(runs: Runs):
-    """The supervisor sees it leave."""
+    """When a run is killed its warm sandbox ends, and the one that waits for the next run does not."""
     (warm,) = await runs.warmed()
     words = ["exec", "-C", runs.workspace, "--", "sh", "-c", "echo > started; exec sleep 1000"]
     config = Path(os.environ["XDG_CONFIG_HOME"]) / "ringfence" / "ringfence.yaml"
@@ -200,7 +200,7 @@ async def test_a_run_that_is_killed_takes_its_sandbox_along_and_no_other(runs: R
 
 
 async def test_a_filler_that_is_killed_leaves_a_pool_that_serves(runs: Runs):
-    """What it had started comes up; what it had not is swept."""
+    """If a process is killed while it fills the pool, the next run has a sandbox and the pool is complete again."""
     code = (
         "import anyio, os, signal, sys\n"
         "from pathlib import Path\n"
@@ -224,7 +224,7 @@ async def test_a_filler_that_is_killed_leaves_a_pool_that_serves(runs: Runs):
 
 
 async def test_two_pools_never_touch_each_other(runs: Runs, tmp_path: Path):
-    """Draining and sweeping one leaves the other as it is."""
+    """Draining one pool leaves the sandboxes of another."""
     (warm,) = await runs.warmed()
     other = Pool(tmp_path / "pool", PoolSize(1, 60.0))
     spec, placement, run_dir = await runs.prepared()

@@ -61,7 +61,7 @@ def slot(tmp_path: Path) -> Path:
 
 
 def test_a_skeleton_has_every_mount_and_nothing_else(placement: Placement, run_dir: Path, slot: Path):
-    """Sources and mount points, empty, with the owner and mode of the run's."""
+    """A skeleton has each source and mount point of the run, empty, with the same owner and mode."""
     target = make_skeleton(placement, run_dir, slot)
     assert target == move_placement(placement, run_dir, slot)
     assert sorted(str(path.relative_to(slot)) for path in slot.rglob("*")) == [
@@ -87,7 +87,7 @@ def put_link(path: Path, target: Path) -> None:
 def test_nothing_is_handed_over_through_a_link(
     placement: Placement, run_dir: Path, slot: Path, tmp_path: Path, name: str
 ):
-    """The directories are shown inside before that, and so can be changed at the last moment."""
+    """A link that a hostile image puts into the skeleton is not followed when the run's files are moved in."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "file").write_text("theirs")
@@ -109,7 +109,7 @@ def test_a_link_made_after_the_look_is_not_followed(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
 ):
-    """What opens a file or directory refuses links by itself."""
+    """A link that is put there between the check and the move is not followed, either."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "file").write_text("theirs")
@@ -140,7 +140,7 @@ def test_a_sandbox_is_taken_once(tmp_path: Path):
 
 
 def test_what_is_mounted_stays_the_same_file(placement: Placement, run_dir: Path, slot: Path):
-    """The run's contents are in what was mounted, and all at the run's own paths."""
+    """The run's contents are moved into the files that are mounted, which then lie at the run's own paths."""
     make_skeleton(placement, run_dir, slot)
     mounted = [path.stat().st_ino for path in (slot / "work", slot / "work" / ".envrc", slot / "git")]
     assert fits(slot, run_dir)
@@ -157,7 +157,7 @@ def test_what_is_mounted_stays_the_same_file(placement: Placement, run_dir: Path
 def test_a_skeleton_without_its_like_does_not_fit(
     placement: Placement, run_dir: Path, slot: Path, change: str
 ):
-    """It is told before anything is moved."""
+    """If a file of the skeleton has no counterpart in the run, that is noticed before anything is moved."""
     make_skeleton(placement, run_dir, slot)
     guarded = run_dir / "work" / ".envrc"
     guarded.unlink()
@@ -172,7 +172,7 @@ def test_a_skeleton_without_its_like_does_not_fit(
 def test_shapes_differ_by_where_engines_are_found(
     placement: Placement, run_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ):
-    """A warm sandbox of one engine is none of another."""
+    """A variable that selects the engine is part of the shape: a sandbox of one engine is not used for another."""
     spec = SandboxSpec(workspace=INSIDE)
     before = shape_of(spec, placement, run_dir).key
     monkeypatch.setenv(name, "/elsewhere")
@@ -180,7 +180,7 @@ def test_shapes_differ_by_where_engines_are_found(
 
 
 def test_shapes_differ_by_all_that_a_sandbox_shows(placement: Placement, run_dir: Path, tmp_path: Path):
-    """And by nothing that is applied at hand-over."""
+    """Everything that a sandbox shows is part of the shape; what is applied when a run takes it is not."""
     spec = SandboxSpec(workspace=INSIDE)
 
     def key(spec: SandboxSpec = spec, placement: Placement = placement) -> str:
@@ -201,7 +201,7 @@ def test_shapes_differ_by_all_that_a_sandbox_shows(placement: Placement, run_dir
 
 
 def test_the_identity_of_a_file_is_part_of_the_shape(placement: Placement, run_dir: Path, tmp_path: Path):
-    """A mount shows the old one for ever; what comes from the run's own directory is filled later."""
+    """A mounted file that was replaced changes the layout: the mount shows the old one. A run's own files do not."""
     spec = SandboxSpec(workspace=INSIDE)
     before = shape_of(spec, placement, run_dir)
     (run_dir / "git").rename(run_dir / "gone")
@@ -221,7 +221,7 @@ def test_the_meaning_of_an_image_is_part_of_the_shape(placement: Placement, run_
 
 
 def test_a_covered_socket_that_was_made_anew(run_dir: Path, tmp_path: Path):
-    """The cover of a sandbox that was started before is gone with the old one's name."""
+    """A covered socket that was replaced changes the layout, since the cover lies on the old one."""
     workspace = tmp_path / "project"
     workspace.mkdir()
     spec = SandboxSpec(workspace=workspace)

@@ -36,7 +36,7 @@ def made() -> Iterator[list[Path]]:
 
 @pytest.mark.parametrize("check", CASES)
 async def test_conforms(check: Check, made: list[Path]) -> None:
-    """A client sees the promise in the check's docstring."""
+    """An attached client keeps the contract of a sandbox that the check names."""
 
     @asynccontextmanager
     async def open_sandbox(**changes: Any) -> AsyncIterator[Sandbox]:

@@ -36,7 +36,7 @@ with tarfile.open(mode="w|", fileobj=sys.stdout.buffer) as tar:
 
 
 async def test_a_link_in_the_place_of_a_copy_leads_nowhere(workspace: Path, short_dir: Path):
-    """A copy goes through a directory beside its target; where that can be seen inside, it can be replaced."""
+    """A link that is put in the place of the copy's temporary directory is not followed."""
     elsewhere = short_dir / "elsewhere"
     (elsewhere / "bait").mkdir(parents=True)
     (elsewhere / "bait" / "secret").write_text("secret")
@@ -62,7 +62,7 @@ async def _out(sandbox: Sandbox, folder: Path) -> object:
 async def test_a_link_on_the_way_is_not_followed(
     workspace: Path, short_dir: Path, copy: Callable[[Sandbox, Path], Awaitable[object]]
 ):
-    """In a workspace that is shown inside, any directory can have been made a link."""
+    """A copy into or out of a workspace follows no link in its path."""
     elsewhere = short_dir / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "file").write_text("secret")

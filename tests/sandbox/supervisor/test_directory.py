@@ -21,13 +21,13 @@ from ringfence.sandbox.supervisor.directory import (
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", ".hidden", "-x", "a/b", "é", "x" * 64, "a\n"])
 def test_what_is_no_name_is_refused(name: str):
-    """Names become directories and are typed by people."""
+    """Names that could leave the directory, or are hard to type, are refused."""
     with pytest.raises(UsageError, match="cannot be the name"):
         standing_directory(name)
 
 
 def test_a_lock_is_gone_with_its_supervisor(tmp_path: Path):
-    """Alive is who holds it."""
+    """A directory counts as alive while a process holds its lock."""
     directory = SandboxDirectory(tmp_path / "one")
     lock = directory.claim()
     before = directory.is_alive()
@@ -35,8 +35,8 @@ def test_a_lock_is_gone_with_its_supervisor(tmp_path: Path):
     assert (before, directory.is_alive()) == (True, False)
 
 
-def test_a_place_of_the_dead_is_taken_over_clean(tmp_path: Path):
-    """Nothing of what was in it is left."""
+def test_a_dead_sandboxs_directory_is_reused_empty(tmp_path: Path):
+    """A dead sandbox's directory is claimed without anything that was in it."""
     directory = SandboxDirectory(tmp_path / "one")
     os.close(directory.claim())
     (directory.path / "old").touch()
@@ -45,8 +45,8 @@ def test_a_place_of_the_dead_is_taken_over_clean(tmp_path: Path):
     os.close(lock)
 
 
-def test_of_many_who_claim_one_gets_it(tmp_path: Path):
-    """At the same time, a hundred times over."""
+def test_one_of_many_claims_succeeds(tmp_path: Path):
+    """Of processes that claim a directory at the same time, exactly one succeeds."""
     directory = SandboxDirectory(tmp_path / "one")
     locks: list[int] = []
 
@@ -78,7 +78,7 @@ def test_a_name_that_was_claimed_since_is_not_removed(tmp_path: Path):
 
 
 def test_removing_twice_is_harmless(tmp_path: Path):
-    """Somebody else may have been quicker."""
+    """Removing a directory that another process has removed is no error."""
     directory = SandboxDirectory(tmp_path / "one")
     os.close(directory.claim())
     directory.remove()
@@ -86,8 +86,8 @@ def test_removing_twice_is_harmless(tmp_path: Path):
     assert list_directories(tmp_path) == []
 
 
-def test_halves_of_old_removals_go(tmp_path: Path):
-    """Those of a moment ago are somebody's work."""
+def test_unfinished_removals_are_completed(tmp_path: Path):
+    """Directories of old, unfinished removals are removed; recent ones are another process's work."""
     for name, age_s in ((".gone-old", 10_000), (".gone-new", 0)):
         path = tmp_path / name
         path.mkdir()
@@ -118,7 +118,7 @@ def state() -> SupervisorState:
 
 
 def test_a_state_is_read_as_it_was_written(tmp_path: Path, state: SupervisorState):
-    """Names that are no UTF-8 included, and which limits were asked for."""
+    """A state comes back as it was written, with names that are no UTF-8 and the limits that were set explicitly."""
     directory = SandboxDirectory(tmp_path)
     directory.write_state(state)
     again = directory.read_state()
@@ -128,8 +128,8 @@ def test_a_state_is_read_as_it_was_written(tmp_path: Path, state: SupervisorStat
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 99}', "\0"])
-def test_a_damaged_state_is_told_as_such(tmp_path: Path, text: str):
-    """And never taken for another."""
+def test_a_damaged_state_is_an_error(tmp_path: Path, text: str):
+    """A damaged state file is an error, and never another state."""
     (tmp_path / "state.json").write_text(text)
     with pytest.raises(RecordError, match="damaged"):
         SandboxDirectory(tmp_path).read_state()

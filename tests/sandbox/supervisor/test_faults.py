@@ -67,7 +67,7 @@ def children_of(pid: int) -> list[int]:
 
 
 async def test_a_supervisor_that_is_killed_leaves_no_process(standing: Standing):
-    """And its client is told."""
+    """A killed supervisor leaves no process inside, and a client that waits for a command gets `SandboxDied`."""
     directory = await standing()
     state = read_living_state(directory)
 
@@ -83,8 +83,8 @@ async def test_a_supervisor_that_is_killed_leaves_no_process(standing: Standing)
     assert not directory.is_alive()
 
 
-async def test_a_client_that_is_killed_takes_only_its_command_along(standing: Standing, workspace: Path):
-    """The command's end is in the record all the same."""
+async def test_the_command_of_a_killed_client_ends(standing: Standing, workspace: Path):
+    """The command of a killed client is killed and its end recorded; the sandbox goes on."""
     directory = await standing()
     state = read_living_state(directory)
     client = start("sandbox", "exec", directory.name, "sh", "-c", "echo > started; exec sleep 1000")
@@ -100,8 +100,8 @@ async def test_a_client_that_is_killed_takes_only_its_command_along(standing: St
     assert [(end.argv[0], end.ended_by) for end in ends] == [("sh", "cancel"), ("true", "exit")]
 
 
-async def test_a_creator_that_is_killed_before_it_is_told_takes_the_sandbox_along(workspace: Path):
-    """Nobody knows of it, so nobody would ever remove it."""
+async def test_a_killed_creator_leaves_no_sandbox(workspace: Path):
+    """If `sandbox create` is killed before it reports the sandbox, the sandbox ends: nobody would ever remove it."""
     creator = start("sandbox", "create", "two", "-C", workspace, "--setup", "echo > started; sleep 1000")
     await until((workspace / "started").exists)
     directory = standing_directory("two")
@@ -112,7 +112,7 @@ async def test_a_creator_that_is_killed_before_it_is_told_takes_the_sandbox_alon
 
 
 async def test_the_sandbox_outlives_its_creator(workspace: Path):
-    """It is nobody's child, in a session of its own, and holds nothing of the creator's."""
+    """A standing sandbox has a session of its own and keeps no terminal of its creator's open."""
     made = end_of("sandbox", "create", "three", "-C", workspace)
     directory = standing_directory("three")
     state = read_living_state(directory)
@@ -123,7 +123,7 @@ async def test_the_sandbox_outlives_its_creator(workspace: Path):
 
 
 async def test_a_guest_that_dies_ends_its_supervisor(standing: Standing):
-    """Why is written down for who comes next, and the record has its end."""
+    """If the guest dies, the supervisor ends, and state and record say why."""
     directory = await standing()
     state = read_living_state(directory)
 
@@ -146,7 +146,7 @@ async def test_a_guest_that_dies_ends_its_supervisor(standing: Standing):
 
 
 async def test_a_stale_socket_is_no_obstacle(standing: Standing):
-    """What a supervisor left when the machine lost its power is replaced."""
+    """A socket that is left over from a power failure is replaced."""
     directory = standing_directory("one")
     directory.path.mkdir(parents=True, mode=0o700)
     await (await directory.listen()).aclose()
@@ -157,7 +157,7 @@ async def test_a_stale_socket_is_no_obstacle(standing: Standing):
 
 
 async def test_of_racing_creators_one_wins(workspace: Path):
-    """The others are told that the name is taken, and leave nothing."""
+    """Of several processes that create a sandbox of one name, one succeeds; the others report that the name is taken."""
     racers = [start("sandbox", "create", "raced", "-C", workspace, "--mode", "clone") for _ in range(3)]
     said = [racer.communicate(timeout=60) for racer in racers]
     codes = sorted(racer.returncode for racer in racers)
@@ -167,7 +167,7 @@ async def test_of_racing_creators_one_wins(workspace: Path):
 
 
 async def test_a_full_disk_refuses_a_sandbox_and_leaves_none(workspace: Path):
-    """No file may grow, as on a disk that is full."""
+    """On a full disk `sandbox create` fails with exit code 75 and without a traceback, and leaves no sandbox."""
 
     def no_room() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -181,7 +181,7 @@ async def test_a_full_disk_refuses_a_sandbox_and_leaves_none(workspace: Path):
 async def test_a_state_directory_that_cannot_be_written_is_named(
     standing: Standing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """With what to do about it."""
+    """The error for a state directory that cannot be written names the variable to set."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "file"))
     with pytest.raises(InfrastructureFault, match="RINGFENCE_STATE_DIR"):
@@ -191,7 +191,7 @@ async def test_a_state_directory_that_cannot_be_written_is_named(
 async def test_two_state_directories_never_touch_each_other(
     standing: Standing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """The same name in both is two sandboxes; clearing in one leaves the other alone."""
+    """Sandboxes of the same name in two state directories are independent, also when dead ones are removed."""
     first = await standing(mode="clone")
     monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "other"))
     second = await standing(mode="clone")
@@ -207,7 +207,7 @@ async def test_two_state_directories_never_touch_each_other(
 async def test_a_state_directory_of_any_length_will_do(
     standing: Standing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """Longer than a socket's address may be (108 bytes, unix(7))."""
+    """The path of the state directory may be longer than a socket's address (108 bytes, unix(7))."""
     deep = tmp_path / ("d" * 120) / ("e" * 120)
     monkeypatch.setenv("RINGFENCE_STATE_DIR", str(deep))
     directory = await standing()
@@ -217,7 +217,7 @@ async def test_a_state_directory_of_any_length_will_do(
 
 
 async def test_only_the_user_can_reach_the_socket(standing: Standing):
-    """By its mode and by that of every directory of ours above it."""
+    """Other users can neither open the socket nor enter the directories above it."""
     directory = await standing()
     modes = [
         path.stat().st_mode & 0o777 for path in (directory.path / "socket", directory.path, standing_root())
@@ -226,7 +226,7 @@ async def test_only_the_user_can_reach_the_socket(standing: Standing):
 
 
 async def test_a_wall_clock_that_jumped_changes_no_age(standing: Standing):
-    """Ages come from the monotonic clock, whatever date was written down."""
+    """Ages are computed from the monotonic clock, not from dates in the state file."""
     directory = await standing()
     state_file = directory.path / "state.json"
     fields = json.loads(state_file.read_bytes())

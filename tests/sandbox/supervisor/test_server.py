@@ -83,8 +83,8 @@ class Client:
 
 
 @pytest.mark.slow
-async def test_it_ends_when_nobody_was_attached_for_long(short_dir: Path):
-    """Counted from the last client's leaving."""
+async def test_an_idle_sandbox_ends(short_dir: Path):
+    """A sandbox ends when no client was attached for the idle time, counted from the last client's end."""
     async with served(short_dir, idle_s=0.3) as service:
         async with service.attached() as sandbox:
             await sandbox.run(["sleep", "0.6"])
@@ -95,8 +95,8 @@ async def test_it_ends_when_nobody_was_attached_for_long(short_dir: Path):
 
 
 @pytest.mark.slow
-async def test_whoever_attaches_again_in_time_keeps_it(short_dir: Path):
-    """A lease that is taken up again is as good as one never lost."""
+async def test_an_attached_client_resets_the_idle_time(short_dir: Path):
+    """A client that attaches within the idle time keeps the sandbox alive."""
     async with served(short_dir, idle_s=3.0) as service:
         began = time.monotonic()
         while time.monotonic() - began < 4:
@@ -106,7 +106,7 @@ async def test_whoever_attaches_again_in_time_keeps_it(short_dir: Path):
 
 
 async def test_several_clients_at_once(short_dir: Path):
-    """Each has its own commands, though all call them by the same numbers."""
+    """Clients that use the same channel numbers at the same time each get the output of their own commands."""
     async with served(short_dir) as service:
         told: dict[int, str] = {}
 
@@ -131,8 +131,8 @@ async def test_clients_are_bounded(short_dir: Path):
             assert await more.is_cut_off()
 
 
-async def test_each_command_is_recorded_before_its_end_is_told(short_dir: Path):
-    """With its output; secrets given to it are taken out."""
+async def test_a_command_is_recorded_before_its_client_learns_of_its_end(short_dir: Path):
+    """When a client learns that its command ended, the record has the command and its output, without secrets."""
     async with (
         served(short_dir) as service,
         service.attached(env={"API_TOKEN": "very-secret-value"}) as sandbox,
@@ -144,7 +144,7 @@ async def test_each_command_is_recorded_before_its_end_is_told(short_dir: Path):
 
 
 async def test_file_operations_are_not_recorded(short_dir: Path):
-    """They are no commands of the user's; a copy is one, without its bytes."""
+    """Reading and writing files is not recorded; a copy is recorded as a command, without its bytes."""
     async with served(short_dir) as service, service.attached() as sandbox:
         await sandbox.write_file("/tmp/a", b"x" * 1000)
         await sandbox.read_file("/tmp/a")
@@ -155,7 +155,7 @@ async def test_file_operations_are_not_recorded(short_dir: Path):
 
 
 async def test_a_command_whose_client_vanished_is_killed(short_dir: Path):
-    """And its end recorded; the sandbox goes on."""
+    """If a client disconnects, its command is killed and recorded as cancelled; the sandbox goes on."""
     async with served(short_dir) as service:
         client = Client(service.directory)
         client.open(1, "sh", "-c", "echo started; exec sleep 1000")
@@ -168,8 +168,8 @@ async def test_a_command_whose_client_vanished_is_killed(short_dir: Path):
 
 
 @pytest.mark.parametrize("how", ["frame", "kind", "credit", "stdin", "twice", "window", "record", "request"])
-async def test_a_client_that_breaks_the_rules_is_cut_off(short_dir: Path, how: str):
-    """It alone: the others and the sandbox go on."""
+async def test_a_client_that_breaks_the_protocol_is_disconnected(short_dir: Path, how: str):
+    """Only the client that breaks the protocol is disconnected; the sandbox serves others."""
     async with served(short_dir) as service:
         client = Client(service.directory)
         if how in ("credit", "stdin", "twice"):
@@ -197,7 +197,7 @@ async def test_a_client_that_breaks_the_rules_is_cut_off(short_dir: Path, how: s
 
 
 async def test_a_window_that_is_too_large_is_refused(short_dir: Path):
-    """The supervisor would have to keep as much for a client that does not read."""
+    """A command with too large a window is refused: the supervisor would have to buffer as much."""
     async with served(short_dir) as service:
         client = Client(service.directory)
         client.open(1, "true", window=1 << 30)
@@ -209,8 +209,8 @@ async def test_a_window_that_is_too_large_is_refused(short_dir: Path):
         client.socket.close()
 
 
-async def test_what_one_client_does_not_read_delays_no_other(short_dir: Path):
-    """Its command waits; nothing piles up beyond its window."""
+async def test_a_client_that_does_not_read_delays_no_other(short_dir: Path):
+    """If a client does not read its command's output, that command waits; other clients' commands run."""
     async with served(short_dir) as service:
         client = Client(service.directory)
         client.open(1, "yes", window=1 << 20)
@@ -221,8 +221,8 @@ async def test_what_one_client_does_not_read_delays_no_other(short_dir: Path):
 
 
 @pytest.mark.slow
-async def test_a_sandbox_that_was_removed_tells_its_clients(short_dir: Path):
-    """Their commands are over; those are in the record."""
+async def test_removing_a_sandbox_ends_its_clients(short_dir: Path):
+    """When a sandbox is removed, its clients' calls raise `SandboxDied`."""
     async with served(short_dir) as service:
 
         async def use() -> None:
@@ -242,7 +242,7 @@ async def test_a_sandbox_that_was_removed_tells_its_clients(short_dir: Path):
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user, too")
 async def test_another_user_is_turned_away(short_dir: Path):
-    """Also one who could open the socket: the kernel says who is there, and not the client."""
+    """A client of another user id, which the kernel reports, is disconnected even if it could open the socket."""
     code = (
         "import socket, sys; s = socket.socket(1); s.settimeout(20); s.connect(sys.argv[1]); print(s.recv(1))"
     )
@@ -255,8 +255,8 @@ async def test_another_user_is_turned_away(short_dir: Path):
     assert (told.stdout, told.stderr) == (b"b''\n", b"")
 
 
-async def test_a_client_that_reads_nothing_is_cut_off(short_dir: Path):
-    """Before what waits for it fills the memory: its windows together are more than is kept for it."""
+async def test_a_client_that_reads_nothing_is_disconnected(short_dir: Path):
+    """A client is disconnected as soon as more output waits for it than the bound allows."""
     async with served(short_dir) as service:
         client = Client(service.directory)
         for channel in range(1, 21):
@@ -271,7 +271,7 @@ async def test_a_client_that_reads_nothing_is_cut_off(short_dir: Path):
     [("/tmp/none", "No such file"), ("/tmp/fifo", "neither a file nor a directory"), ("/tmp/big", "--limit")],
 )
 async def test_what_cannot_be_copied_out_is_refused(short_dir: Path, path: str, said: str):
-    """Nothing of it is left behind."""
+    """What is absent, no file or directory, or larger than the limit is refused, and nothing is left on the host."""
     async with served(short_dir) as service, service.attached() as sandbox:
         await sandbox.run(["sh", "-c", "mkfifo /tmp/fifo; head -c 2000000 /dev/zero > /tmp/big"])
         with pytest.raises(SandboxFileError, match=said):
