@@ -177,11 +177,12 @@ async def test_guest_killed(opener: Callable[[str], Opener]) -> None:
     assert await gone("71.5")
 
 
-async def test_host_guest_killed(opener: Callable[[str], Opener]) -> None:
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGKILL, "SIGKILL"), (40, "signal 40")])
+async def test_host_guest_killed(opener: Callable[[str], Opener], number: int, name: str) -> None:
     """A guest on the bare host that is killed is a dead sandbox, and said to be killed, by what."""
     async with opener("host")() as sandbox:
-        sandbox.session.fence.process.kill()  # type: ignore[attr-defined]
-        with anyio.fail_after(PATIENCE_S), pytest.raises(SandboxDied, match="SIGKILL") as info:
+        sandbox.session.fence.process.send_signal(number)  # type: ignore[attr-defined]
+        with anyio.fail_after(PATIENCE_S), pytest.raises(SandboxDied, match=name) as info:
             await sandbox.run(["sleep", "60"])
     assert info.value.reason == "killed"
 

@@ -83,7 +83,7 @@ class ProcessFence(Fence):
         self._read_stderr()
         code = self.process.returncode or 0
         if code < 0:
-            return EndReason("killed", f"killed from outside by {signal.Signals(-code).name}", self.stderr)
+            return EndReason("killed", f"killed from outside by {_signal_name(-code)}", self.stderr)
         return EndReason("exited", f"{self.called} ended with code {code}", self.stderr)
 
     def _read_stderr(self) -> None:
@@ -109,3 +109,9 @@ class ProcessFence(Fence):
         await self.stream.aclose()
         if self.release is not None:
             await self.release()
+
+
+def _signal_name(number: int) -> str:
+    with suppress(ValueError):  # most of the real-time signals have none
+        return signal.Signals(number).name
+    return f"signal {number}"
