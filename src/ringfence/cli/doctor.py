@@ -193,8 +193,6 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         for limit, how in sorted(one["enforced"].items()):
             yield f"  limit on {limit}: {_ENFORCED[how]}"
         for note in one["notes"]:
-            if note in {f"limit {limit} is {how}" for limit, how in one["enforced"].items()}:
-                continue  # said above, in more words
             yield f"  {note}"
         for result in one["attacks"]:
             word = "held  " if result["held"] else "BROKEN"

@@ -42,7 +42,7 @@ def _items(key: str, value: Any, document: Mapping[str, Any]) -> list[str] | Non
     if key == "loosened":
         return [f"{one['what']} (by {one['by']})" for one in value]
     if key == "notes":
-        return gathered(note for note in value if not note.startswith("limit "))
+        return gathered(value)
     return [str(item) for item in value] if isinstance(value, list) else None
 
 

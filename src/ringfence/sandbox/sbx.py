@@ -95,8 +95,6 @@ class SbxBackend(Backend):
 _NOTES = (
     "backend sbx is NOT VERIFIED against the real product",
     "UNSAFE: the network is what sbx's own policy allows",
-    "limit disk is soft",
-    "limit pids is soft",
 )
 
 

@@ -190,8 +190,6 @@ def _facts(launch: Launch, limits: Limits, toolchains: Toolchains) -> Facts:
         "RINGFENCE": launch.sandbox_id,
         **toolchains.environment,
     }
-    notes = tuple(f"toolchain shown read-only: {root}" for root in toolchains.roots)
-    notes += tuple(f"limit {name} is {how}" for name, how in limits.enforced.items() if how != "kernel")
     workspace = launch.placement.workspace
     return Facts(
         backend="bubblewrap",
@@ -201,7 +199,7 @@ def _facts(launch: Launch, limits: Limits, toolchains: Toolchains) -> Facts:
         environment=environment,
         watched_paths=(str(workspace),) if workspace and not launch.placement.workspace_read_only else (),
         tmpfs_paths=("/tmp", HOME, "/dev/shm"),  # noqa: S108 -- inside
-        notes=notes,
+        notes=tuple(f"toolchain shown read-only: {root}" for root in toolchains.roots),
     )
 
 

@@ -323,9 +323,6 @@ def _notes(container: HardenedContainer, placement: Placement) -> Iterator[str]:
     if placement.upload != "none":
         back = "and back when the sandbox ends" if placement.is_downloaded else "and stays there"
         yield f"the workspace is no mount: it is carried to the engine, {back}"
-    for limit, how in container.limits.enforced.items():
-        if how != "kernel":
-            yield f"limit {limit} is {how}"
     memory = {one.target for one in container.memory}
     for place in sorted(memory & set(map(_normal, container.image.volumes))):
         yield f"the image's volume {place} is memory, gone at the end"
