@@ -22,12 +22,8 @@ from ringfence.sandbox.protocol.loader import guest_arguments, guest_payload
 CPU_S = 2.0
 PATIENCE_S = 20.0
 MARK = f"67.{os.getpid()}"
+frame = frames.encode_frame
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-
-
-def frame(kind: int, channel: int = 0, payload: bytes = b"") -> bytes:
-    """One frame."""
-    return frames.HEADER.pack(len(payload), channel, kind) + payload
 
 
 def opening(*argv: str, **fields: object) -> bytes:
@@ -72,7 +68,8 @@ class Answers:
         assert process.stdin is not None
         assert process.stdout is not None
         self._in, self._out = process.stdin, process.stdout.fileno()
-        self._rest = b""
+        self._reader = frames.FrameReader(frames.MAX_PAYLOAD)
+        self._kinds: list[int] = []
 
     def send(self, data: bytes) -> None:
         """Send bytes."""
@@ -83,24 +80,23 @@ class Answers:
         """Read until a frame of one of these kinds."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            size = frames.HEADER.size
-            if len(self._rest) >= size:
-                length, _, found = frames.HEADER.unpack_from(self._rest)
-                if len(self._rest) >= size + length:
-                    self._rest = self._rest[size + length :]
-                    if found in kinds:
-                        return int(found)
-                    continue
-            if select.select([self._out], [], [], deadline - time.monotonic())[0]:
-                self._rest += os.read(self._out, 65_536)
+            while self._kinds:
+                kind = self._kinds.pop(0)
+                if kind in kinds:
+                    return kind
+            if not self.is_silent(deadline - time.monotonic()):
+                self._read()
         raise AssertionError(f"no frame of kind {kinds} came")
 
     def settle(self) -> None:
         """Read until nothing comes any more."""
         while not self.is_silent(0.5):
-            piece = os.read(self._out, 65_536)
-            assert piece, "the guest has ended"
-            self._rest += piece
+            self._read()
+
+    def _read(self) -> None:
+        piece = os.read(self._out, 65_536)
+        assert piece, "the guest has ended"
+        self._kinds += [kind for kind, _channel, _payload in self._reader.feed(piece)]
 
     def is_silent(self, seconds: float) -> bool:
         """Whether nothing comes for so long."""

@@ -113,7 +113,7 @@ class Command:
         self.killed_as: str | None = None
         """Why it was killed."""
         self._started = time.monotonic()
-        self.deadline = self._started + float(spec["timeout_s"]) if spec.get("timeout_s") else None
+        self._timeout_s = float(spec.get("timeout_s", 0))
         self._pid = 0
         self._early_signals: list[int] = []
         """Those that came before the command was started."""
@@ -149,6 +149,15 @@ class Command:
             self._outputs.append(Output(self, descriptor, kind, self._window))
         shim.socket.setblocking(False)
         self.executor.loop.set_reader(shim.socket.fileno(), self._on_report_ready)
+        if self._timeout_s:
+            self.executor.loop.set_timer(self.on_deadline, self._started + self._timeout_s)
+
+    def on_deadline(self) -> None:
+        """Its time is up; or it was killed, and its shim did not report that in time."""
+        if self.killed_as is None:
+            self.executor.kill(self, "timeout")
+        elif self.shim is not None:
+            processes.send_signal(self.shim.pid, processes.SIGKILL)
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """Handle a frame of the host for this channel."""
@@ -260,7 +269,7 @@ class Command:
             return
         self._end = kind, fields
         if self.killed_as is None:
-            self.deadline = None
+            self.executor.loop.cancel_timer(self.on_deadline)
         self._close_stdin()
         for output in self._outputs:
             output.on_exit()

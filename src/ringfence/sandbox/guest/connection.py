@@ -34,24 +34,16 @@ class Connections:
         self.stream = stream
         self._channels: dict[int, Listener | Attempt | Connection] = {}
         self._last_number = frames.GUEST_NUMBERS
-        self._resumes_at: float | None = None
-        """When (monotonic) listeners accept again after a pause."""
-
-    def deadlines(self) -> list[float]:
-        """When (monotonic) there is something to do."""
-        return [] if self._resumes_at is None else [self._resumes_at]
-
-    def tick(self, now: float) -> None:
-        """Let listeners accept again after a pause."""
-        if self._resumes_at is not None and self._resumes_at <= now:
-            self._resumes_at = None
-            for channel in self._channels.values():
-                if isinstance(channel, Listener):
-                    channel.resume()
 
     def pause(self) -> None:
         """A listener cannot accept now."""
-        self._resumes_at = time.monotonic() + _ACCEPT_PAUSE_S
+        self.loop.set_timer(self._resume, time.monotonic() + _ACCEPT_PAUSE_S)
+
+    def _resume(self) -> None:
+        """Let listeners accept again after a pause."""
+        for channel in self._channels.values():
+            if isinstance(channel, Listener):
+                channel.resume()
 
     def on_room(self) -> None:
         """The stream to the host has room again."""

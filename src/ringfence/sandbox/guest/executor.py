@@ -59,11 +59,6 @@ class Executor:
         self._fork_again_at = 0.0
 
     @property
-    def has_commands(self) -> bool:
-        """Whether there is a command, or something left of one."""
-        return len(self._shims) > len(self._idle)
-
-    @property
     def running(self) -> dict[int, Command]:
         """The command that each shim owns, or owns the rest of, by the shim's pid."""
         return {pid: owner.command for pid, owner in self._shims.items() if owner.command is not None}
@@ -79,22 +74,6 @@ class Executor:
             self._idle.append(self._fork(None))
         except OSError:  # no more processes may be made now; the next command tries again
             self._fork_again_at = time.monotonic() + _FORK_PAUSE_S
-
-    def deadlines(self) -> list[float]:
-        """When (monotonic) there is something to do."""
-        return [command.deadline for command in self._commands.values() if command.deadline is not None]
-
-    def tick(self, now: float) -> None:
-        """Kill commands whose deadline has passed, and shims that did not report after a kill."""
-        for command in list(self._commands.values()):
-            if command.deadline is None or command.deadline > now:
-                continue
-            if command.killed_as is None:
-                self.kill(command, "timeout")
-                continue
-            command.deadline = None
-            if command.shim is not None:
-                processes.send_signal(command.shim.pid, processes.SIGKILL)
 
     def on_room(self) -> None:
         """The stream to the host has room again."""
@@ -184,7 +163,7 @@ class Executor:
         """Kill everything that a command started; its EXIT will give `reason`."""
         if command.killed_as is None:
             command.killed_as = reason
-        command.deadline = time.monotonic() + _SHIM_GRACE_S
+        self.loop.set_timer(command.on_deadline, time.monotonic() + _SHIM_GRACE_S)
         if command.shim is None:
             return  # only its output is still on its way
         pid = command.shim.pid

@@ -19,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+_CHECK_INTERVAL_S = 0.25
+
 
 class Guest:
     """Serves the host's frames until the stream ends."""
@@ -27,6 +29,8 @@ class Guest:
         self._is_masked = is_masked
         self._is_filtered = is_filtered
         self._watchdog = Watchdog()
+        self._next_check = 0.0
+        self._silence_s = 0.0
         self._wake, wake_write = os.pipe()
         for descriptor in (self._wake, wake_write):
             os.set_blocking(descriptor, False)
@@ -42,17 +46,10 @@ class Guest:
         """Serve until the host closes the stream."""
         self._greet()
         while True:
-            deadline = self._deadline()
-            if self._executor.needs_idle_shim:
-                if not self._loop.run_once(0):
-                    self._executor.fork_idle_shim()
-                    continue
-            elif deadline is None:
-                self._loop.run_once(-1)
-            else:
-                self._loop.run_once(max(0.0, deadline - time.monotonic()) + 0.001)
-            if deadline is not None and time.monotonic() >= deadline:
-                self._tick()
+            if not self._executor.needs_idle_shim:
+                self._loop.run_once()
+            elif not self._loop.run_once(waits=False):
+                self._executor.fork_idle_shim()
 
     def _greet(self) -> None:
         undumpable = kernel.become_undumpable()
@@ -68,28 +65,36 @@ class Guest:
         ]
         self._stream.send(frames.HELLO, 0, frames.encode_record(fields))
 
-    def _deadline(self) -> float | None:
-        """When (monotonic) something must be done next."""
-        times = self._executor.deadlines() + self._connections.deadlines()
-        times += self._watchdog.deadlines(self._executor.has_commands, self._stream.received_at)
-        return min(times) if times else None
+    def _configure(self, pairs: list[tuple[str, str]]) -> None:
+        self._watchdog.configure(pairs)
+        for key, value in pairs:
+            if key == "ttl_s":
+                self._loop.set_timer(self._expire, time.monotonic() + float(value))
+            elif key == "silence_s":
+                self._silence_s = float(value)
+                self._check_silence()
 
-    def _tick(self) -> None:
-        now = time.monotonic()
-        self._executor.tick(now)
-        self._connections.tick(now)
-        if self._watchdog.is_expired(now):
-            self._end("ttl")
-        if self._watchdog.is_abandoned(now, self._stream.received_at):
-            self.leave()
-        running = self._executor.running
-        for limit, shim in self._watchdog.exceeded(now, list(running)):
-            self._executor.kill(running[shim], limit)
-
-    def _end(self, reason: str) -> NoReturn:
-        self._stream.send(frames.BYE, 0, frames.encode_record([("reason", reason)]))
+    def _expire(self) -> NoReturn:
+        """The sandbox's time is up."""
+        self._stream.send(frames.BYE, 0, frames.encode_record([("reason", "ttl")]))
         self._stream.drain()
         self.leave()
+
+    def _check_silence(self) -> None:
+        """Leave when the host was silent for so long that it, or what connects us to it, must be gone."""
+        leaves_at = self._stream.received_at + self._silence_s
+        if time.monotonic() >= leaves_at:
+            self.leave()
+        self._loop.set_timer(self._check_silence, leaves_at)
+
+    def _check_limits(self) -> None:
+        """Kill commands that exceed a limit; again soon, while there is a command or something left of one."""
+        running = self._executor.running
+        for limit, shim in self._watchdog.exceeded(list(running)):
+            self._executor.kill(running[shim], limit)
+        self._next_check = time.monotonic() + _CHECK_INTERVAL_S
+        if running:
+            self._loop.set_timer(self._check_limits, self._next_check)
 
     def leave(self) -> NoReturn:
         """End everything inside. For the first process of a PID namespace the kernel does it."""
@@ -110,9 +115,10 @@ class Guest:
         elif kind == frames.STATS:
             self._stream.send(frames.STATS_REPLY, 0, frames.encode_record(self._watchdog.measure().items()))
         elif kind == frames.CONFIG:
-            self._watchdog.configure(frames.decode_record(payload))
+            self._configure(frames.decode_record(payload))
         else:
             self._executor.on_frame(kind, channel, payload)
+            self._loop.set_timer(self._check_limits, self._next_check)
 
     def _on_child(self) -> None:
         os.read(self._wake, 4096)

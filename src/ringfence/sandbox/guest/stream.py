@@ -25,13 +25,14 @@ _LARGEST_FRAME = 2**32 - 1
 
 
 class EventLoop:
-    """An epoll with callbacks for each descriptor: one when it can be read, one when it can be written."""
+    """An epoll with a callback for each descriptor that can be read, or written, and for each timer."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
         self._masks: dict[int, int] = {}
+        self._timers: dict[Callback, float] = {}
 
     def set_reader(self, descriptor: int, callback: Optional[Callback]) -> None:
         """Call `callback` whenever `descriptor` can be read, or has ended; None: watch for that no more."""
@@ -60,14 +61,30 @@ class EventLoop:
             self._epoll.unregister(descriptor)
             del self._masks[descriptor]
 
-    def run_once(self, timeout_s: float) -> bool:
-        """Wait up to `timeout_s` (-1: without limit) and call what is ready; False if nothing was."""
+    def set_timer(self, callback: Callback, when: float) -> None:
+        """Call `callback` once at `when` (monotonic), and not at the time that was set before."""
+        self._timers[callback] = when
+
+    def cancel_timer(self, callback: Callback) -> None:
+        """Do not call `callback` any more."""
+        self._timers.pop(callback, None)
+
+    def run_once(self, *, waits: bool = True) -> bool:
+        """Wait for a descriptor or a timer, and call what is ready; False if no descriptor was."""
+        timeout_s = -1.0 if waits else 0.0
+        if waits and self._timers:
+            timeout_s = max(0.0, min(self._timers.values()) - time.monotonic()) + 0.001
         events = self._epoll.poll(timeout_s)
         for descriptor, mask in events:
             if mask & ~select.EPOLLIN and descriptor in self._writers:
                 self._writers[descriptor]()
             if mask & ~select.EPOLLOUT and descriptor in self._readers:
                 self._readers[descriptor]()
+        now = time.monotonic()
+        for callback in [callback for callback, when in self._timers.items() if when <= now]:
+            if self._timers.get(callback, now + 1) <= now:  # else one that was called before has put it off
+                del self._timers[callback]
+                callback()
         return bool(events)
 
 

@@ -1,4 +1,4 @@
-"""The sandbox's own time limit, and limits by measurement where the kernel cannot enforce them.
+"""Limits by measurement where the kernel cannot enforce them.
 
 Measured limits are soft. Memory (what processes use, by themselves and shared, and sockets by their number) and
 processes are measured four times a second; disk is the size of the files that changed since the start. What is
@@ -17,7 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_INTERVAL_S = 0.25
 _WALK_S = 0.005
 """Longest time that one step of the walk over files may take from everything else."""
 
@@ -29,53 +28,30 @@ class Watchdog:
         self._limits: dict[str, int] = {}
         self._paths: list[str] = []
         self._tmpfs: list[str] = []
-        self._ends_at: float | None = None
-        self._silence_s: float | None = None
-        self._next_check = 0.0
         self._started = time.time()
         self._walk: Iterator[int] | None = None
         self._walked = 0
         self._free_at_start = 0
 
     def configure(self, pairs: list[tuple[str, str]]) -> None:
-        """Set the limits `ttl_s`, `silence_s`, `memory`, `pids`, `disk`, and each `path` and `tmpfs` to measure."""
+        """Set the limits `memory`, `pids`, `disk`, and each `path` and `tmpfs` to measure."""
         for key, value in pairs:
             if key == "path":
                 self._paths.append(value)
             elif key == "tmpfs":
                 self._tmpfs.append(value)
-            elif key == "ttl_s":
-                self._ends_at = time.monotonic() + float(value)
-            elif key == "silence_s":
-                self._silence_s = float(value)
-            else:
+            elif key in ("memory", "pids", "disk"):
                 self._limits[key] = int(value)
         self._free_at_start = usage.free_space(self._paths)
-
-    def deadlines(self, has_commands: bool, received_at: float) -> list[float]:
-        """When (monotonic) to check next; the host's last frame was received at `received_at`."""
-        times = [] if self._ends_at is None else [self._ends_at]
-        if self._silence_s is not None:
-            times.append(received_at + self._silence_s)
-        return [*times, self._next_check] if self._limits and has_commands else times
-
-    def is_expired(self, now: float) -> bool:
-        """Whether the sandbox's time is up."""
-        return self._ends_at is not None and now >= self._ends_at
-
-    def is_abandoned(self, now: float, received_at: float) -> bool:
-        """Whether the host has been silent for so long that it, or what connects us to it, must be gone."""
-        return self._silence_s is not None and now >= received_at + self._silence_s
 
     def measure(self) -> dict[str, object]:
         """What everything inside uses together."""
         return usage.measure(self._tmpfs)
 
-    def exceeded(self, now: float, shims: list[int]) -> list[tuple[str, int]]:
+    def exceeded(self, shims: list[int]) -> list[tuple[str, int]]:
         """(limit, shim) of each limit that is exceeded; the shim is that of the command that uses most."""
-        if not self._limits or not shims or now < self._next_check:
+        if not shims:
             return []
-        self._next_check = now + _INTERVAL_S
         found = []
         if "memory" in self._limits or "pids" in self._limits:
             table = processes.list_processes()
