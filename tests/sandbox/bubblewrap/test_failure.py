@@ -4,7 +4,8 @@ import subprocess
 
 import pytest
 
-from ringfence.sandbox.bubblewrap.bwrap import CAUSES, classify, explain, find_bwrap
+from ringfence.sandbox.bubblewrap.bwrap import CAUSES, explain, find_bwrap
+from ringfence.sandbox.cause import find_cause
 
 NO_PERMISSION = (
     "bwrap: No permissions to creating new namespace, likely because the kernel does not allow non-privileged"
@@ -39,7 +40,7 @@ SAID = [
 @pytest.mark.parametrize(("said", "name"), SAID)
 def test_known(said: str, name: str) -> None:
     """Each text that was captured is told with what to do."""
-    cause = classify(said)
+    cause = find_cause(said, CAUSES)
     assert cause is not None
     assert cause.name == name
     assert explain(said + "\n") == f"{' '.join(said.split())}; {cause.advice}"
@@ -70,6 +71,6 @@ def test_real_words() -> None:
     assert bwrap is not None
     argv = [str(bwrap.path), "--ro-bind", "/usr", "/usr", "/no/python3"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
-    cause = classify(done.stderr)
+    cause = find_cause(done.stderr, CAUSES)
     assert cause is not None
     assert cause.name == "no-interpreter"

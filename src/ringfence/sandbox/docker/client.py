@@ -20,8 +20,9 @@ import anyio
 
 from ringfence.errors import InfrastructureFault, SandboxStartFailed
 from ringfence.frozen import frozen
+from ringfence.sandbox.cause import Cause
 from ringfence.sandbox.docker.address import Address, Product, find_addresses
-from ringfence.sandbox.docker.failure import Cause, classify, plain
+from ringfence.sandbox.docker.failure import classify, plain
 from ringfence.sandbox.docker.tunnel import SshTunnel
 
 _CALL_S = 60.0

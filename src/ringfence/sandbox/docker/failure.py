@@ -4,9 +4,8 @@ Captured from Docker 20.10.24, Podman 4.3.1, runc 1.1.5 and runsc 20221128.
 """
 
 import re
-from collections.abc import Iterable
 
-from ringfence.frozen import frozen
+from ringfence.sandbox.cause import Cause, find_cause
 
 _TEXT_LIMIT = 600
 _READ_LIMIT = 64 * 1024
@@ -18,16 +17,6 @@ _WRAPPED = (
     re.compile(r"(?P<said>no such image): (\S+): No such image: \2"),
     re.compile(r"failed to find image (\S+): \1: (?P<said>No such image)"),
 )
-
-
-@frozen
-class Cause:
-    """One row: what the engine says, and what to do about it."""
-
-    name: str
-    said: str
-    """A pattern of its words, whatever their case."""
-    advice: str
 
 
 CAUSES = (
@@ -112,11 +101,6 @@ CAUSES = (
     ),
 )
 """Asked in this order."""
-
-
-def find_cause(said: str, causes: Iterable[Cause]) -> Cause | None:
-    """The first row whose pattern is in a text; None if none is."""
-    return next((one for one in causes if re.search(one.said, said, re.IGNORECASE | re.DOTALL)), None)
 
 
 def classify(said: str) -> Cause | None:

@@ -7,7 +7,7 @@ only documented: dpkg of a full disk, and "Error processing tar file".
 import re
 
 from ringfence.errors import InfrastructureFault
-from ringfence.sandbox.docker.failure import Cause, find_cause
+from ringfence.sandbox.cause import Cause, find_cause
 
 CAUSES = (
     Cause(
