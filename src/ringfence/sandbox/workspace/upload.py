@@ -12,12 +12,13 @@ import anyio.to_thread
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, next_step
+from ringfence.frozen import frozen
 from ringfence.removal import put_in_place, remove_tree
 from ringfence.sandbox.base import Backend, Launch, Placement, Volume
 from ringfence.sandbox.tar.pack import pack_workspace
 from ringfence.sandbox.tar.stream import Bounds, Transfer
 from ringfence.sandbox.tar.unpack import unpack_workspace
-from ringfence.sandbox.workspace.run_as import Actor, owner_of
+from ringfence.sandbox.workspace.run_as import Actor
 
 _MOST = Bounds(16 * 1024**3, 1_000_000)
 _REMOVE_S = 20.0
@@ -26,18 +27,20 @@ _HEADERS_BYTES = 2048
 """Of a file's headers in a stream, with the filling up to whole blocks; on average."""
 
 
+@frozen
 class Upload:
     """A workspace that was uploaded to a volume; made by `uploaded`."""
 
-    def __init__(self, launch: Launch, volume: Volume, packed: Transfer) -> None:
-        self.volume = volume
-        self._launch = launch
-        self._packed = packed
+    launch: Launch
+    """What it was uploaded for."""
+    volume: Volume
+    packed: Transfer
+    """What was uploaded."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know when the sandbox starts."""
-        left_out = self._packed.left_out
+        left_out = self.packed.left_out
         return (f"not carried to the engine: {', '.join(left_out[:_NOTED])}",) if left_out else ()
 
     async def download(self, left: str | None) -> tuple[str, ...]:
@@ -54,12 +57,12 @@ class Upload:
             InfrastructureFault: It did not arrive whole, is no workspace, or could not be written. The workspace here is
                 as it was.
         """
-        placement = self._launch.placement
+        placement = self.launch.placement
         if not placement.is_downloaded:
             return ()
         if left is not None:
             raise InfrastructureFault(left)
-        bounds = Bounds(self._packed.size_bytes + int(self._launch.spec.disk), _MOST.entries)
+        bounds = Bounds(self.packed.size_bytes + int(self.launch.spec.disk), _MOST.entries)
         with _spool() as file:
             limit = bounds.size_bytes + _MOST.entries * _HEADERS_BYTES
             await self.volume.get(file, limit_bytes=limit)
@@ -95,8 +98,7 @@ async def _pack(placement: Placement, file: BinaryIO, volume: Volume) -> Transfe
     source = placement.workspace_source
     assert source is not None
     # A clone lies where only the caller can walk to; the user's own files are read as theirs.
-    is_users = source == placement.workspace and os.geteuid() == 0
-    actor = owner_of(source) if is_users else Actor.current()
+    actor = Actor.for_files(source) if source == placement.workspace else Actor.current()
 
     def work() -> Transfer:
         only = b".git" if placement.upload == "git" else None
@@ -124,9 +126,8 @@ def _put_back(placement: Placement, file: BinaryIO, bounds: Bounds) -> Transfer:
             f"{next_step(exc, is_state=True)}"
         ) from exc
     finally:
-        if fresh.exists():
-            with suppress(OSError):  # it goes with the run
-                remove_tree(fresh)
+        with suppress(OSError):  # mostly it is gone; else it goes with the run
+            remove_tree(fresh)
     return unpacked
 
 
