@@ -62,10 +62,8 @@ class Workspace:
     """What the git configuration of its owner says."""
     own_environment: tuple[bytes, ...] = ()
     """The virtual environment that ringfence runs from, where it lies in the workspace: read-only inside."""
-    git: PrivateGit | None = None
-    """The private git directory whose commits are fetched; None where there are none to fetch."""
-    submodules: tuple[PrivateGit, ...] = ()
-    """Those with a private git directory of their own."""
+    repositories: tuple[PrivateGit, ...] = ()
+    """The private git directories whose commits are fetched: the workspace's own, then those of submodules."""
     notes: tuple[str, ...] = ()
     """Notes for the user."""
 

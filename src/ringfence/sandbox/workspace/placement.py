@@ -63,13 +63,13 @@ async def place_workspace(
     """
     source = workspace.path
     git = await _make_git(workspace, directory)
-    fetched = git if workspace.mode != "read_only" else None
-    submodules, left_out = await _make_submodules(workspace, directory, found, fetched)
+    submodules, left_out = await _make_submodules(workspace, directory, found, git)
     if workspace.mode == "clone":
         assert files is not None
         source = await _make_clone(workspace, directory, git, files)
-    if fetched is not None and not fetched.mounts:
-        fetched = replace(fetched, directory=source / ".git")
+    if git is not None and not git.mounts:
+        git = replace(git, directory=source / ".git")
+    made = (*((git,) if git is not None else ()), *submodules)
     mounts = await anyio.to_thread.run_sync(lambda: _mounts(workspace, source, git, found, protect))
     inner = (mount for submodule in submodules for mount in submodule.mounts)
     placement = replace(
@@ -85,8 +85,7 @@ async def place_workspace(
     )
     notes = (
         *workspace.notes,
-        *(git.notes if git is not None else ()),
-        *(note for submodule in submodules for note in submodule.notes),
+        *(note for each in made for note in each.notes),
         *left_out,
         *(cover_note(_reachable_specials(found, git)) if found and workspace.mode != "clone" else ()),
         *(
@@ -94,7 +93,8 @@ async def place_workspace(
             for path in workspace.own_environment
         ),
     )
-    return replace(workspace, placement=placement, git=fetched, submodules=submodules, notes=notes)
+    fetched = made if workspace.mode != "read_only" else ()
+    return replace(workspace, placement=placement, repositories=fetched, notes=notes)
 
 
 @asynccontextmanager

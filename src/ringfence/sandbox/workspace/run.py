@@ -186,12 +186,11 @@ class RunWorkspace:
 
     async def _fetch_commits(self, open_sandbox: OpenSandbox) -> ImportedCommits:
         """Bring the commits made inside out; what keeps a sandbox from that does not decide how the run ended."""
-        git = self.workspace.git
-        if git is None:
+        if not self.workspace.repositories:
             return ImportedCommits({})
         notes = await self._give_rights_back()
-        repositories = [each for each in (git, *self.workspace.submodules) if await has_new_commits(each)]
-        if not repositories:
+        changed = [each for each in self.workspace.repositories if await has_new_commits(each)]
+        if not changed:
             return ImportedCommits({}, notes)
         # What the agent made is only data to the git in there, yet a program reads it: the workspace is read-only to
         # it, and it is dead before the state of the files is kept.
@@ -204,7 +203,7 @@ class RunWorkspace:
         parts: list[ImportedCommits] = []
         try:
             async with open_sandbox(sealed) as sandbox:
-                for each in repositories:
+                for each in changed:
                     parts.append(await self._import(sandbox, each))  # noqa: PERF401 -- what was imported before a failure counts
         except SandboxError as exc:
             parts.append(ImportedCommits({}, (f"{NOT_TAKEN}: {exc}",)))
@@ -289,7 +288,7 @@ async def prepare(
     start = await _find_start(earlier, workspace, store, before)
     found = before if workspace.traits.is_fence else None
     workspace = await place_workspace(workspace, run_dir, found, protect=protect, files=(store, start))
-    source = workspace.placement.workspace_source
+    source, repositories = workspace.placement.workspace_source, workspace.repositories
     own_start = None
     if start != before.id:
         # A checkpoint of the run's own, which does not go when the earlier run's do.
@@ -302,7 +301,7 @@ async def prepare(
         gid=workspace.owner.gid,
         before=before.id,
         start=own_start.id if own_start else None,
-        base_commit=workspace.git.refs.head_commit() if workspace.git else None,
+        base_commit=repositories[0].refs.head_commit() if repositories else None,
         clone=str(source) if workspace.mode == "clone" else None,
         git_present=has_git(workspace.path),
         notes=[

@@ -69,7 +69,7 @@ async def test_alternates_outside_are_not_shown(line: str, repository: Path, sec
     (repository / ".git/objects/info/alternates").write_text(line.format(secret=secret) + "\n")
     prepared = await ready(repository)
     assert shown(prepared) == {prepared.run_dir / "git"}
-    assert prepared.workspace.git.refs.direct == {}
+    assert prepared.workspace.repositories[0].refs.direct == {}
     assert "git repack -a -d && rm .git/objects/info/alternates" in prepared.notes[0]
     assert unsafe_to_write(prepared.workspace.layout, "run-1") is not None
 
@@ -99,7 +99,7 @@ async def test_gitdir_without_link_back(workspace: Path, elsewhere: Path, ready,
         own(elsewhere)
     (workspace / ".git").write_text(f"gitdir: {elsewhere}/.git\n")
     prepared = await ready(workspace)
-    assert (prepared.workspace.layout, prepared.workspace.git) == (None, None)
+    assert (prepared.workspace.layout, prepared.workspace.repositories) == (None, ())
     assert shown(prepared) == {workspace / ".git"}
     assert "does not name this workspace in turn" in prepared.notes[0]
 

@@ -114,7 +114,7 @@ async def test_stranger_is_no_submodule(above: Path, state: Path, ground: Path, 
         own(above)
     assert find_git(above / "evil") is not None
     prepared = await start(above, state, own)
-    assert [module.place for module in prepared.workspace.submodules] == ["lib", "lib/deep/inner"]
+    assert [module.place for module in prepared.workspace.repositories[1:]] == ["lib", "lib/deep/inner"]
     async with fence(prepared) as sandbox:
         assert not (await sandbox.run(["git", "-C", "evil", "status"], timeout_s=10)).ok
 
