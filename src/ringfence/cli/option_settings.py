@@ -29,7 +29,7 @@ class SettingOption:
 
 SETTINGS: Mapping[str, SettingOption] = {
     "sandbox": SettingOption(
-        "sandbox.backend", str, "NAME", "auto, bubblewrap, docker, podman, gvisor, sbx, or host (no fence)."
+        "sandbox.backend", str, "NAME", "auto, bubblewrap, docker, podman, gvisor, or host (no fence)."
     ),
     "image": SettingOption("sandbox.image", str, "IMAGE", "Container image, with a tag or digest."),
     "engine": SettingOption(

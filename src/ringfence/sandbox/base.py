@@ -222,8 +222,6 @@ class Traits:
     """Whether an image, and the settings of a container engine, mean something to it."""
     needs_image: bool = False
     """Whether a spec must name an image."""
-    keeps_paths: bool = False
-    """Whether host directories can be shown only at their own paths."""
     unseen: str | None = None
     """Why the host's directories cannot be mounted, so that a workspace is uploaded and downloaded; None if they can."""
     unenforced: Mapping[str, str] = field(default_factory=dict)

@@ -13,7 +13,6 @@ _BACKENDS = {
     "docker": ("ringfence.sandbox.docker.backend", "DockerBackend"),
     "podman": ("ringfence.sandbox.docker.backend", "PodmanBackend"),
     "gvisor": ("ringfence.sandbox.docker.backend", "GvisorBackend"),
-    "sbx": ("ringfence.sandbox.sbx", "SbxBackend"),
     "host": ("ringfence.sandbox.host", "HostBackend"),
 }
 _AUTO = ("bubblewrap", "docker")

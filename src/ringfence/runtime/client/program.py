@@ -114,8 +114,6 @@ def _hosts(client: Client, spec: SandboxSpec) -> list[Path]:
 
 async def _why_not_the_hosts(client: Client, spec: SandboxSpec) -> str | None:
     """Why the host's program is not for this sandbox; None if it is."""
-    if traits_of(spec).keeps_paths:
-        return f"{spec.backend} shows nothing at another path"
     if spec.image is not None and spec.image.startswith("localhost/ringfence/agents:"):
         return f"the image has a {client.name} that it was built with"
     return (await examine(spec)).unseen
