@@ -214,16 +214,8 @@ def _memory_options(memory: MemoryMount, container: HardenedContainer, facts: En
 
 
 def _mount(mount: ContainerMount, labels: Mapping[str, str]) -> dict[str, Any]:
-    if mount.source is None:
-        options = {"NoCopy": True, "Labels": dict(labels)}
-        return {
-            "Type": "volume",
-            "Target": mount.target,
-            "ReadOnly": mount.read_only,
-            "VolumeOptions": options,
-        }
-    if isinstance(mount.source, str):
-        return volume_mount(mount.source, mount.target, read_only=mount.read_only)
+    if not isinstance(mount.source, Path):
+        return volume_mount(mount.source, mount.target, labels, read_only=mount.read_only)
     return {
         "Type": "bind",
         "Source": str(mount.source),
@@ -234,14 +226,23 @@ def _mount(mount: ContainerMount, labels: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def volume_mount(volume: str, target: str, *, read_only: bool) -> dict[str, Any]:
-    """A volume in a container's configuration; what the image has at that place is not copied into it."""
+def volume_mount(
+    volume: str | None, target: str, labels: Mapping[str, str], *, read_only: bool
+) -> dict[str, Any]:
+    """A volume in a container's configuration; what the image has at that place is not copied into it.
+
+    Args:
+        volume: Its name; None for a new one that goes with the container.
+        target: Where.
+        labels: Of a new one.
+        read_only: Whether it cannot be written there.
+    """
     return {
         "Type": "volume",
-        "Source": volume,
+        **({} if volume is None else {"Source": volume}),
         "Target": target,
         "ReadOnly": read_only,
-        "VolumeOptions": {"NoCopy": True},
+        "VolumeOptions": {"NoCopy": True, "Labels": dict(labels)},
     }
 
 

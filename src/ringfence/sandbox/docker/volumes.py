@@ -119,6 +119,6 @@ def _never_run(volume: str, image: str, labels: Mapping[str, str]) -> dict[str, 
         "HostConfig": {
             "NetworkMode": "none",
             "LogConfig": {"Type": "none"},
-            "Mounts": [volume_mount(volume, f"{_FOLDER}/{TOP}", read_only=False)],
+            "Mounts": [volume_mount(volume, f"{_FOLDER}/{TOP}", labels, read_only=False)],
         },
     }

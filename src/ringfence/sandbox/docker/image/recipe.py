@@ -228,13 +228,8 @@ def host_authorities(
 
 
 def _in_files(folder: Path) -> set[bytes]:
-    if not folder.is_dir():
-        return set()
-    found: set[bytes] = set()
-    for file in folder.rglob("*"):
-        if file.suffix in (".crt", ".pem", ".cer"):
-            found |= _in_file(file)
-    return found
+    files = (file for file in folder.rglob("*") if file.suffix in (".crt", ".pem", ".cer"))
+    return set().union(*map(_in_file, files))
 
 
 def _in_file(file: Path) -> set[bytes]:
