@@ -4,6 +4,7 @@ import hashlib
 import os
 import shlex
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,28 @@ async def test_a_commit_that_conflicts_is_looked_at(
         actor=Actor.current(),
     )
     assert {file.path for file in out.committed} == {".envrc", "agent"}
+
+
+async def test_patterns_hold_for_what_an_earlier_commit_changes_in_a_submodule(
+    users, inside: Path, repository: Path, commit_all, git
+):
+    """They are relative to the workspace, and so is the path that is named; the table holds in each repository."""
+    for name in ("fixtures", ".husky"):
+        (inside / name).mkdir()
+        (inside / name / "x").touch()
+    commit_all(inside)
+    git(inside, "rm", "-rq", "fixtures", ".husky")
+    git(inside, "commit", "-qm", "removed")
+    tip = git(inside, "rev-parse", "main")
+    out = await import_pack(
+        packed(git, inside, "main", "^origin/main"),
+        {"refs/heads/main": tip},
+        replace(private_of(*users), place="lib"),
+        run_dir=repository.parent / "r",
+        actor=Actor.current(),
+        protect=["/lib/fixtures/"],
+    )
+    assert [file.path for file in out.committed if file.is_earlier] == ["lib/.husky/x", "lib/fixtures/x"]
 
 
 @pytest.mark.slow

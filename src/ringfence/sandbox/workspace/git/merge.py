@@ -61,19 +61,21 @@ async def committed_files(
         head: The commit the user was at; None before the first.
         tips: The refs, and the commit of each.
         place: Of the submodule in the workspace; empty for the workspace's own repository.
-        protect: Patterns of what the agent may not write.
+        protect: Patterns of what the agent may not write, relative to the workspace.
 
     Raises:
         GitBoundReached: They change more than can be looked at.
     """
     found: list[CommittedFile] = []
-    for ref, tip in tips.items():
+    above = f"{place}/" if place else ""
+    for name, tip in tips.items():
+        ref = f"{place}: {name}" if place else name
         output = await compare_trees(git, *await _merge(git, head, tip), output_limit_bytes=_LISTING_BYTES)
         files = parse_diff(output).files
         found += [
             CommittedFile(
                 ref=ref,
-                path=change.path,
+                path=above + change.path,
                 kind=change.kind,
                 insertions=change.insertions,
                 deletions=change.deletions,
@@ -84,15 +86,12 @@ async def committed_files(
             for change in files
         ]
         passing = await _changed_on_the_way(git, head, tip) - {change.path for change in files}
+        protected = matches_any([above + path for path in passing], protect)
+        earlier = {*(above + path for path in flag(passing)), *protected}
         found += [
-            CommittedFile(ref=ref, path=path, kind="modified", is_earlier=True)
-            for path in sorted(_flagged(passing, protect))
+            CommittedFile(ref=ref, path=path, kind="modified", is_earlier=True) for path in sorted(earlier)
         ]
-    if not place:
-        return found
-    return [
-        msgspec.structs.replace(one, ref=f"{place}: {one.ref}", path=f"{place}/{one.path}") for one in found
-    ]
+    return found
 
 
 async def _merge(git: Git, head: str | None, tip: str) -> tuple[str, str]:
@@ -130,13 +129,10 @@ def beside_tree(
         if one.is_earlier
         or ((one.mode, one.id) if one.mode else absent) != tree.get(os.fsencode(one.path), absent)
     ]
-    suspects = _flagged({one.path for one in other}, protect)
+    paths = {one.path for one in other}
+    suspects = {*flag(paths), *matches_any(paths, protect)}
     other.sort(key=lambda one: one.path not in suspects)
     return other[:MAX_KEPT], max(0, len(other) - MAX_KEPT)
-
-
-def _flagged(paths: Collection[str], protect: Collection[str]) -> set[str]:
-    return {*flag(paths), *matches_any(paths, protect)}
 
 
 async def commit_patch(
