@@ -26,3 +26,13 @@ def test_changes_of_the_workspace_are_undone(golden: Unpack):
     runs = golden("execution")
     runs.run("undo", runs.facts["bind"])
     assert (runs.project / "note.txt").read_text() == "one\n"
+
+
+def test_old_records_are_removed(golden: Unpack):
+    """`gc` removes a record that is old enough; the newest one, which is kept, still verifies and has its changes."""
+    runs = golden("execution")
+    newest, _ = (row["id"] for row in runs.run("runs ls", "--json").json)
+    runs.run("gc", "--older-than", "1ms", "--keep", "1")
+    assert [row["id"] for row in runs.run("runs ls", "--json").json] == [newest]
+    runs.run("runs verify", newest)
+    assert runs.run("diff", newest).stdout

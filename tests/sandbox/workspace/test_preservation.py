@@ -86,16 +86,6 @@ async def test_a_repository_within_that_is_gone(repository: Path, store: Snapsho
     assert (repository / "inner" / "mine").read_text() == "MINE"
 
 
-async def test_files_that_could_not_be_kept_are_not_deleted(workspace: Path, store: SnapshotStore):
-    """A file too large before the run, cut short by it, is told but left; it is named as kept."""
-    with (workspace / "big").open("wb") as file:
-        file.truncate(101 * 1024**2)
-    before = await store.take("r/before")
-    (workspace / "big").write_text("short")
-    done = await take_back(store, before.id)
-    assert ((workspace / "big").exists(), done.kept, done.diff.files) == (True, ("big",), ())
-
-
 async def test_a_file_that_nothing_holds_is_not_replaced(repository: Path, store: SnapshotStore):
     """An ignored file made after the run, where the run had deleted one, is in the way unless forced."""
     (repository / ".gitignore").write_text("a.txt\n")

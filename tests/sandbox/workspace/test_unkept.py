@@ -113,16 +113,6 @@ async def test_fifos_and_sockets(repository: Path, begin: Begin, state: Path):
     assert ((repository / "mine").exists(), (repository / ".gitignore").exists()) == (True, False)
 
 
-@pytest.mark.slow
-async def test_what_undo_leaves_is_named(repository: Path, begin: Begin, state: Path):
-    """A file that the run made and nothing holds is left by an undo, which says so."""
-    prepared = await begin()
-    large(repository / "new")
-    done = await prepared.deliver(None)
-    restored = await undo_run(done.record, state)
-    assert (restored.left, (repository / "new").exists()) == (("new",), True)
-
-
 async def test_clone(repository: Path, begin: Begin, state: Path):
     """In a clone, which has no ignored files, only what the run made there is named; applying does not bring it."""
     (repository / ".gitignore").write_text(".envrc\n")

@@ -89,13 +89,6 @@ async def test_the_users_own(mine: Path, state: Path, git):
     assert why_untrusted(mine, state) is None
 
 
-async def test_while_it_works(mine: Path, state: Path, git):
-    """Others that look while the run goes on do not use it either."""
-    async with claimed(mine, "bind", run="first", state=state):
-        git(mine, "init", "-q")
-        assert why_untrusted(mine, state) is not None
-
-
 async def test_exchanged_while_others_look(mine: Path, state: Path, git):
     """Whoever looks meanwhile settles nothing: one that takes its place before the run's end is the run's, too."""
     async with claimed(mine, "bind", run="first", state=state):

@@ -76,14 +76,6 @@ def snapshot(repository: Path) -> list[str]:
     return sorted(str(path) for path in (repository / ".git").rglob("*"))
 
 
-async def test_honest_pack(users, inside: Path, new: str, repository: Path, git):
-    """New commits come over, those the user has are not sent again, and the repository stays sound."""
-    refs, notes = await take_over(packed(git, inside, "main", "^origin/main"), users, main=new)
-    assert (refs, notes) == ({"refs/ringfence/r/main": new}, [])
-    assert git(repository, "for-each-ref", "--format=%(refname)") == "refs/heads/main\nrefs/ringfence/r/main"
-    git(repository, "fsck", "--strict")
-
-
 async def test_no_hook_of_the_repository_runs(users, inside: Path, new: str, repository: Path, git):
     """Refs are made in the user's repository, whose hooks somebody else may have written."""
     marker = repository.parent / "ran"

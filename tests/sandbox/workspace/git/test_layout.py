@@ -13,7 +13,7 @@ from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.workspace.git.commits import unsafe_to_write
 from ringfence.sandbox.workspace.git.layout import GitLayout, examine_git, find_git
 from ringfence.sandbox.workspace.git.private import Identity, make_private_git
-from ringfence.sandbox.workspace.run import RunWorkspace, close
+from ringfence.sandbox.workspace.run import RunWorkspace
 from ringfence.sandbox.workspace.run_as import Actor
 
 pytestmark = pytest.mark.anyio
@@ -197,17 +197,3 @@ async def test_another_users_objects_are_read_as_that_user(repository: Path, sta
     making = make_private_git(layout, state / "git", reader=reader, owner=owner, identity=Identity())
     with pytest.raises(InfrastructureFault):
         await making
-
-
-@pytest.mark.slow
-async def test_git_that_a_run_made_is_not_used_later(workspace: Path, state: Path, ready, git):
-    """What a run made of a workspace without `.git` is read-only for the next, until it is copied."""
-    first = await ready(workspace)
-    git(workspace, "init", "-q")
-    record, _ = await close(first.record, first.run_dir, state)
-    assert record.git_appeared == [".git"]
-    second = await ready(workspace, "run-2")
-    assert (second.workspace.layout, shown(second)) == (None, {workspace / ".git"})
-    assert "made by run 'run-1'" in second.notes[0]
-    git(workspace, "-c", "alias.adopt=!cp -a .git .git.new && rm -r .git && mv .git.new .git", "adopt")
-    assert (await ready(workspace, "run-3")).workspace.layout is not None
