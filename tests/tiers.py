@@ -127,7 +127,6 @@ FULL: Mapping[str, str] = {
     "egress/swap/": "the stream of injected credentials is Docker's, which is tried",
     "real_clients/test_conformance.py": "each program is tried in bubblewrap and Docker, each engine by its own suite",
     "sandbox/test_conformance.py": "the contract is tried in bubblewrap and Docker, Podman and gVisor by escapes",
-    "sandbox/test_inspect_contract.py": "a peer's checks, tried in bubblewrap and Docker; ours are tried in each engine",
 }
 """Files and directories below `tests/` that try Podman and gVisor in `make test-full` only, and why."""
 
