@@ -68,4 +68,4 @@ def test_any_pieces(data: st.DataObject, payloads: list[bytes]) -> None:
 def test_too_long() -> None:
     """A frame that announces more than may be is refused before its payload has come."""
     with pytest.raises(frames.FrameError, match="51 bytes"):
-        list(frames.FrameReader(50).feed(frames.HEADER.pack(51, 1, 7)))
+        frames.FrameReader(50).feed(frames.HEADER.pack(51, 1, 7))

@@ -19,7 +19,7 @@ import _struct as struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Iterable
     from typing import Union
 
 VERSION = "1"
@@ -88,32 +88,36 @@ class FrameReader:
         self._rest = bytearray()
         """The beginning of a frame."""
 
-    def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    def feed(self, data: bytes) -> list[tuple[int, int, bytes]]:
         """Kind, channel and payload of each frame that the next bytes complete.
 
         Raises:
             FrameError: A frame is too long.
         """
         if not self._rest:
-            end = yield from self._split(data)
+            found, end = self._split(data)
             self._rest += data[end:]
-            return
+            return found
         self._rest += data
         with memoryview(self._rest) as view:
-            end = yield from self._split(view)
+            found, end = self._split(view)
         del self._rest[:end]
+        return found
 
-    def _split(self, data: Union[bytes, memoryview]) -> Generator[tuple[int, int, bytes], None, int]:
-        position, end = 0, len(data)
-        while end - position >= HEADER.size:
+    def _split(self, data: Union[bytes, memoryview]) -> tuple[list[tuple[int, int, bytes]], int]:
+        """The whole frames in `data`, and where the last one ends."""
+        found = []
+        position, size = 0, len(data)
+        while size - position >= HEADER.size:
             length, channel, kind = HEADER.unpack_from(data, position)
             if length > self._max_payload:
                 raise FrameError("announced a frame of %d bytes" % length)
-            if end - position - HEADER.size < length:
+            start = position + HEADER.size
+            if size - start < length:
                 break
-            position += HEADER.size + length
-            yield kind, channel, bytes(data[position - length : position])
-        return position
+            position = start + length
+            found.append((kind, channel, bytes(data[start:position])))
+        return found, position
 
 
 def encode_frame(kind: int, channel: int = 0, payload: bytes = b"") -> bytes:

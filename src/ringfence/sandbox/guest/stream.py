@@ -43,6 +43,8 @@ class EventLoop:
         self._set(self._writers, descriptor, callback)
 
     def _set(self, callbacks: dict[int, Callback], descriptor: int, callback: Optional[Callback]) -> None:
+        if callbacks.get(descriptor) == callback:
+            return
         if callback is None:
             callbacks.pop(descriptor, None)
         else:
