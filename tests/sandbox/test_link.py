@@ -113,12 +113,12 @@ TOO_LATE: dict[str, Callable[[PipeFence], Callable[[], object]]] = {
 
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_broken_promise(name: str, guest: PipeFence) -> None:
-    """A guest that sends what it must not loses its sandbox, and who waits is told `protocol`."""
+    """A guest that breaks the protocol loses its sandbox, and a waiting command ends with the reason `protocol`."""
     assert (await died(guest, ATTACKS[name](guest))).reason == "protocol"
 
 
 async def test_what_a_guest_says_of_refusals_is_not_believed(guest: PipeFence) -> None:
-    """A holder tells them with a command's end; a guest that does so could give advice in our name."""
+    """Refused hosts that a guest reports with a command's end are ignored: by them it could give advice in our name."""
     guest.greet()
     results = []
     async with guest.open() as sandbox:
@@ -135,7 +135,7 @@ async def test_what_a_guest_says_of_refusals_is_not_believed(guest: PipeFence) -
 
 
 async def test_a_command_and_the_end_of_its_input_go_to_the_guest_together(guest: PipeFence) -> None:
-    """In one write, for each wakes the guest; a packet pipe keeps writes apart."""
+    """A command and the end of its input are sent in one write, since each write wakes the guest."""
     await guest.stream.aclose()
     read_fd, guest.peer_out = os.pipe()
     guest.peer_in, write_fd = os.pipe2(os.O_DIRECT | os.O_NONBLOCK)
@@ -165,7 +165,7 @@ def kinds(data: bytes) -> list[int]:
 
 @pytest.mark.parametrize("name", TOO_LATE)
 async def test_after_the_end(name: str, guest: PipeFence) -> None:
-    """Frames on a channel that came to its end kill the sandbox; the command's end stands."""
+    """Frames on a channel after its command's end kill the sandbox; the command's result stands."""
     guest.greet()
     async with guest.open() as sandbox:
         async with anyio.create_task_group() as tasks:
@@ -178,7 +178,7 @@ async def test_after_the_end(name: str, guest: PipeFence) -> None:
 
 
 async def test_more_than_granted(guest: PipeFence) -> None:
-    """Output beyond the credit, for a reader who does not read, is a death."""
+    """Output beyond the credit that was granted kills the sandbox."""
     guest.greet()
     async with guest.open() as sandbox, sandbox.spawn(["x"]) as process:
         with anyio.fail_after(PATIENCE_S):
@@ -212,13 +212,13 @@ def leaving(guest: PipeFence, reason: str) -> Callable[[], None]:
 
 @pytest.mark.parametrize("reason", ["ttl", "", "memory", "\x1b]0;x"])
 async def test_untrue_goodbye(reason: str, guest: PipeFence) -> None:
-    """A guest that says goodbye for a reason that cannot be is simply gone; it is not believed."""
+    """A reason for leaving that cannot be true is not believed: the guest counts as exited."""
     error = await died(guest, leaving(guest, reason))
     assert (error.reason, error.sandbox_id) == ("exited", "hostile")
 
 
 async def test_frames_after_goodbye(guest: PipeFence) -> None:
-    """After the last frame nothing is listened to, and a guest that stays is killed."""
+    """Frames after the last one are not read, and a guest that stays is killed."""
     error = await died(
         guest, lambda: [guest.record(frames.BYE, 0, {"reason": "ttl"}), guest.frame(99, 1)], ttl_s=5
     )
@@ -244,7 +244,7 @@ async def test_guest_that_does_not_go(guest: PipeFence, monkeypatch: pytest.Monk
 
 
 async def test_no_greeting(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A guest that never greets is a sandbox that did not start."""
+    """A guest that does not greet in time is a sandbox that did not start."""
     monkeypatch.setattr(session, "_START_S", 0.05)
     with pytest.raises(SandboxStartFailed, match="did not answer"):
         async with guest.open():
@@ -276,7 +276,7 @@ async def test_a_guest_that_could_not_protect_itself(greeting: dict[str, int], g
 
 
 async def test_a_file_beyond_its_limit_is_not_read_on(guest: PipeFence) -> None:
-    """What sends it is ended, and granted nothing more: it could be endless."""
+    """A file that exceeds the reader's limit is not read any further: it could be endless."""
     guest.peer = "running guest"  # it has its modules
     guest.greet()
     async with guest.open() as sandbox:
@@ -317,7 +317,7 @@ async def test_silent_guest(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_no_heartbeat(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A guest that answers nothing is noticed though nobody waits for a command."""
+    """A guest that answers no heartbeat loses its sandbox."""
     monkeypatch.setattr(session, "_HEARTBEAT_S", 0.02)
     monkeypatch.setattr(session, "_LOOK_S", 0.02)
     monkeypatch.setattr(session, "_SILENCE_S", 0.05)
@@ -347,7 +347,7 @@ async def test_guest_that_does_not_read(guest: PipeFence, monkeypatch: pytest.Mo
     ids=str,
 )
 async def test_stats_that_are_none(reply: dict[str, object], guest: PipeFence) -> None:
-    """Stats that are no numbers are a death, not a number."""
+    """Statistics that are no valid numbers kill the sandbox."""
     guest.greet()
     async with guest.open() as sandbox, anyio.create_task_group() as tasks:
         with anyio.fail_after(PATIENCE_S):
@@ -372,7 +372,7 @@ async def _reply(guest: PipeFence, fields: dict[str, object]) -> None:
 
 
 async def test_stats_that_do_not_come(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A guest that does not tell its stats loses its sandbox."""
+    """A guest that does not answer a request for statistics loses its sandbox."""
     monkeypatch.setattr(session, "_SILENCE_S", 0.05)
     guest.greet()
     async with guest.open() as sandbox:

@@ -52,7 +52,7 @@ async def ends() -> AsyncIterator[Ends]:
 
 
 async def test_received_in_order_to_the_end(ends: Ends):
-    """Piece by piece, and then the end."""
+    """Bytes are received in order, and then the end of the stream."""
     os.write(ends.their_stdout, b"hello!")
     os.close(ends.their_stdout)
     assert await ends.stream.receive(4) == b"hell"
@@ -62,7 +62,7 @@ async def test_received_in_order_to_the_end(ends: Ends):
 
 
 async def test_what_nobody_receives_waits_with_its_sender(ends: Ends):
-    """It is read when somebody asks for it, not before."""
+    """Bytes are read from the pipe only when somebody receives them."""
     os.write(ends.their_stdout, b"a")
     assert await ends.stream.receive() == b"a"
     os.set_blocking(ends.their_stdout, False)
@@ -76,7 +76,7 @@ async def test_what_nobody_receives_waits_with_its_sender(ends: Ends):
 
 
 async def test_a_receiver_that_is_cancelled_loses_nothing(ends: Ends):
-    """What had come for it goes to the next one."""
+    """Bytes that arrive while a receiver is cancelled go to the next receiver."""
     received = b""
     for number in range(50):
         async with anyio.create_task_group() as tasks:
@@ -99,7 +99,7 @@ async def test_a_receiver_that_is_cancelled_loses_nothing(ends: Ends):
 
 
 async def test_a_connection_that_is_cut_off_is_broken():
-    """And not a crash."""
+    """A connection that is reset raises `BrokenResourceError`."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         theirs = socket.create_connection(server.getsockname())
         mine, _ = server.accept()
@@ -113,7 +113,7 @@ async def test_a_connection_that_is_cut_off_is_broken():
 
 
 async def test_each_direction_ends_by_itself():
-    """Of a socket, too."""
+    """Ending the sending direction leaves the receiving one open, on a socket as well."""
     ours, theirs = socket.socketpair()
     descriptor = ours.detach()
     stream = DescriptorStream(descriptor, descriptor)
@@ -127,7 +127,7 @@ async def test_each_direction_ends_by_itself():
 
 
 async def test_closing_wakes_a_receiver(ends: Ends):
-    """It is told that its own side closed the stream."""
+    """A receiver gets `ClosedResourceError` when its own side closes the stream."""
     async with anyio.create_task_group() as tasks:
 
         async def receive() -> None:
@@ -142,7 +142,7 @@ async def test_closing_wakes_a_receiver(ends: Ends):
 
 
 async def test_all_is_sent_in_order(ends: Ends):
-    """However much it is."""
+    """Megabytes are sent whole and in order."""
     data = bytes(range(256)) * 20_000
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ends.stream.send, data)
@@ -150,7 +150,7 @@ async def test_all_is_sent_in_order(ends: Ends):
 
 
 async def test_a_reader_that_is_gone_breaks_sending(ends: Ends):
-    """It is an error of the stream's, and no signal."""
+    """Sending to a reader that is gone raises `BrokenResourceError`, and no signal."""
     os.close(ends.their_stdin)
     with pytest.raises(anyio.BrokenResourceError):
         await ends.stream.send(b"x")
@@ -185,7 +185,7 @@ async def writing(link: GuestLink) -> AsyncIterator[None]:
 
 
 async def test_who_waits_has_a_turn_when_there_is_room(full: GuestLink):
-    """Each of many; also when those before have nothing to send any more, or were cancelled."""
+    """Each sender that waits gets its turn, also when those before it send nothing or were cancelled."""
     sent: list[int] = []
 
     async def post(number: int) -> None:
@@ -213,7 +213,7 @@ async def test_who_waits_has_a_turn_when_there_is_room(full: GuestLink):
 
 
 async def test_no_more_have_a_turn_than_there_is_room_for(full: GuestLink):
-    """What is held does not grow with how many wait."""
+    """The amount that is queued does not grow with the number of senders that wait."""
     held: list[int] = []
 
     async def post() -> None:
@@ -229,7 +229,7 @@ async def test_no_more_have_a_turn_than_there_is_room_for(full: GuestLink):
 
 
 async def test_who_is_cancelled_is_forgotten_while_it_is_full(full: GuestLink):
-    """A guest that reads next to nothing, and cuts off connections ever anew, piles up nothing."""
+    """Senders that are cancelled while the queue is full leave nothing behind in it."""
     for _ in range(100):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(full.wait_for_turn)
@@ -240,7 +240,7 @@ async def test_who_is_cancelled_is_forgotten_while_it_is_full(full: GuestLink):
 
 
 async def test_all_go_on_when_the_sandbox_is_gone(full: GuestLink):
-    """They find out elsewhere why."""
+    """All senders that wait continue when the sandbox is gone, and the queue is empty."""
     async with anyio.create_task_group() as tasks:
         for _ in range(5):
             tasks.start_soon(full.wait_for_turn)
@@ -250,7 +250,7 @@ async def test_all_go_on_when_the_sandbox_is_gone(full: GuestLink):
 
 
 async def test_nothing_is_held_for_a_guest_that_is_gone(full: GuestLink, ends: Ends):
-    """What was queued for it is dropped."""
+    """What is queued for a guest that is gone is dropped."""
     os.close(ends.their_stdin)
     async with writing(full):
         while full.outgoing.size:

@@ -144,7 +144,7 @@ async def test_number_is_free_again(guest: PipeFence) -> None:
 
 
 async def test_serving_that_fails(guest: PipeFence) -> None:
-    """What the serving function raises by itself is raised where the listener is held."""
+    """An exception of the serving function is raised where the listener is held."""
     guest.greet()
 
     async def serve(connection: Connection) -> None:
@@ -159,7 +159,7 @@ async def test_serving_that_fails(guest: PipeFence) -> None:
 
 
 async def test_nobody_answers_a_call(guest: PipeFence) -> None:
-    """A guest that does not answer a call within the time costs the call, and its late answer nothing."""
+    """A call that the guest does not answer in time fails, and its late answer has no effect."""
     guest.greet()
     async with guest.open() as sandbox:
         with anyio.fail_after(PATIENCE_S), pytest.raises(SandboxPortError, match=r"within 0\.05 s") as info:
@@ -288,7 +288,7 @@ class Machine(HostileGuest):
     ("count", "steps"), [(50, 20), pytest.param(150, 50, marks=pytest.mark.slow)], ids=["short", "long"]
 )
 def test_hostile_guest(count: int, steps: int) -> None:
-    """Who serves and who calls sees nothing but typed errors, and is woken, whatever the guest does."""
+    """Callers and servers see only typed errors and are always woken, whatever the guest does."""
     run_guest(Machine, count=count, steps=steps)
 
 

@@ -19,7 +19,7 @@ def mine(workspace: Path, own) -> Path:
 
 @pytest.mark.parametrize("mode", ["clone", "read_only"])
 async def test_others_need_not_wait(mine: Path, state: Path, mode):
-    """A run on a clone, or that changes nothing, goes on beside it; that does not let a third one in."""
+    """A run on a clone, or one that only reads, works beside another run; a third that writes is still refused."""
     async with (
         claimed(mine, "bind", run="first", state=state),
         claimed(mine, mode, run="second", state=state),
@@ -29,7 +29,7 @@ async def test_others_need_not_wait(mine: Path, state: Path, mode):
 
 
 async def test_the_host_claims_too(mine: Path, state: Path):
-    """Without a fence a run works on the workspace itself."""
+    """A run without a sandbox locks its workspace as well."""
     async with (
         claimed(mine, None, run="first", state=state, is_fenced=False),
     ):
@@ -39,7 +39,7 @@ async def test_the_host_claims_too(mine: Path, state: Path):
 
 @pytest.mark.parametrize(("first", "second"), [(".", "app/web"), ("app/web", "."), ("app", "app/web")])
 async def test_one_within_another_is_refused(mine: Path, state: Path, own, first: str, second: str):
-    """Who works on a directory could swap what another's sandbox is made from."""
+    """A run on a directory within, or around, the workspace of another run is refused: it could swap its directories."""
     (mine / "app" / "web").mkdir(parents=True)
     if os.geteuid() == 0:
         own(mine)
@@ -52,7 +52,7 @@ async def test_one_within_another_is_refused(mine: Path, state: Path, own, first
 
 
 async def test_neighbours_do_not_wait(mine: Path, state: Path, own):
-    """Directories side by side are worked on at once, also where one's name begins like the other's."""
+    """Directories side by side are worked on at the same time, also where one's name begins like the other's."""
     for name in ("app", "app2"):
         (mine / name).mkdir()
     if os.geteuid() == 0:

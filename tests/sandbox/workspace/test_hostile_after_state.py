@@ -66,7 +66,7 @@ SHUT: dict[str, Callable[[Path], Path]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("what", slow_but(["a directory"], SHUT))
 async def test_rights_that_were_taken_away(what: str, mine: Path, begin, state: Path):
-    """An agent that takes the owner's rights away hides nothing, and what it changed is told and taken back."""
+    """If an agent removes the owner's permissions, its changes are still reported, and undone."""
     prepared = await begin()
     (mine / "a.txt").write_text("agent\n")
     (mine / "sub" / "b.txt").write_text("agent\n")
@@ -80,7 +80,7 @@ async def test_rights_that_were_taken_away(what: str, mine: Path, begin, state: 
 
 @pytest.mark.slow
 async def test_commits_come_out_all_the_same(mine: Path, begin: Begin):
-    """Taking away rights on the workspace and on what is mounted in it does not keep the last sandbox from opening."""
+    """Commits come out although the agent removed permissions on the workspace and on what is mounted in it."""
     (mine / ".github" / "workflows").mkdir(parents=True)
     as_owner(mine)
     prepared = await begin()
@@ -95,7 +95,7 @@ async def test_commits_come_out_all_the_same(mine: Path, begin: Begin):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes what is another user's")
 async def test_what_stays_closed_is_named(mine: Path, begin, state: Path):
-    """A directory on which nothing can be given back is named with the reason, and the rest is told."""
+    """A directory whose permissions cannot be restored is named with the reason, and the other changes are reported."""
     prepared = await begin()
     (mine / "a.txt").write_text("agent\n")
     (mine / "others").mkdir(mode=0)
@@ -125,7 +125,7 @@ RULES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_but(["fifo", "endless"], RULES))
 async def test_strange_rules(kind: str, mine: Path, begin, state: Path):
-    """Whatever is called `.gitignore` after a run, in the workspace or below, holds nothing up."""
+    """Whatever an agent leaves as `.gitignore`, the run ends in time, and is undone."""
     prepared = await begin()
     (mine / "a.txt").write_text("agent\n")
     for folder in (mine, mine / "sub"):
@@ -141,7 +141,7 @@ async def test_strange_rules(kind: str, mine: Path, begin, state: Path):
 @pytest.mark.parametrize("kind", ["fifo", "directory", "huge", "loop", "endless"])
 @pytest.mark.slow
 async def test_strange_rules_before_the_next_run(kind: str, mine: Path, begin):
-    """Nor do they hold up the next run: what is no file of rules has no rules, the others hold."""
+    """Whatever lies there as `.gitignore`, the next run starts in time, and rules in ordinary files hold."""
     (mine / ".gitignore").write_text("*.log\n")
     (mine / "x.log").touch()
     RULES[kind](mine / "sub" / ".gitignore")
@@ -162,7 +162,7 @@ async def blobs(prepared: RunWorkspace):
 
 @pytest.mark.parametrize("name", slow_but(["HEAD"], ["HEAD", "commondir"]))
 async def test_fifo_in_a_repository_within(name: str, mine: Path, begin):
-    """A repository made to keep git waiting does not keep the next run waiting: git does not open it."""
+    """A nested repository with a fifo in place of a file does not block the next run."""
     (mine / "inner").mkdir()
     (mine / "inner" / "file").touch()
     inner = mine / "inner" / ".git"
@@ -210,7 +210,7 @@ async def test_more_names_than_are_looked_at(mine: Path, begin, state: Path, mon
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_but(["fifo"], ["fifo", "large", "directory with a fifo"]))
 async def test_something_else_in_the_place_of_a_file(kind: str, mine: Path, begin, state: Path):
-    """What an agent put where a directory or a file was, and nothing holds, is no obstacle to taking it back."""
+    """Undo replaces fifos and huge files that an agent put in the place of a file or directory."""
     prepared = await begin()
     (mine / "sub" / "b.txt").unlink()
     (mine / "sub").rmdir()
@@ -232,7 +232,7 @@ async def test_something_else_in_the_place_of_a_file(kind: str, mine: Path, begi
 
 @pytest.mark.slow
 async def test_shut_before_stays_shut(mine: Path, begin):
-    """A directory that its owner had closed before the run is neither opened nor looked into."""
+    """A directory that was closed before the run is neither opened nor searched."""
     (mine / "closed").mkdir()
     (mine / "closed" / "f").touch()
     as_owner(mine)

@@ -46,7 +46,7 @@ def own_place(own_tmp: Path) -> Path:
 
 
 async def test_what_a_killed_process_left_goes(own_tmp: Path):
-    """The next one removes it, however deep it is nested, and at once."""
+    """The next temporary directory removes what a killed process left, however deep it is nested."""
     subprocess.run([sys.executable, "-c", KILLED], check=False)
     (left,) = own_place(own_tmp).iterdir()
     async with scratch_directory(Actor.current()) as path:
@@ -63,7 +63,7 @@ async def test_gc_removes_what_is_left(own_tmp: Path):
 
 
 async def test_one_in_use_stays(own_tmp: Path):
-    """However old it is."""
+    """A directory that a living process uses is not removed, however old it is."""
     async with scratch_directory(Actor.current()) as first:
         os.utime(first, (1, 1))
         async with scratch_directory(Actor.current()):

@@ -71,7 +71,7 @@ def test_long_paths_use_nothing_up(mine: Path, git, monkeypatch):
 
 
 def test_too_many_files_hide_no_socket(mine: Path, monkeypatch):
-    """Where there is no room for more files, what is covered and guarded is looked for all the same."""
+    """Sockets and repositories are found even where the names of files exceed their bound."""
     monkeypatch.setattr(module, "MAX_NAMES_BYTES", 0)
     for number in range(10):
         (mine / "sub" / str(number)).touch()
@@ -82,7 +82,7 @@ def test_too_many_files_hide_no_socket(mine: Path, monkeypatch):
 
 @pytest.mark.parametrize("mode", slow_but(["bind"], ["bind", "read_only"]))
 async def test_a_cut_look_is_refused(mode: str, mine: Path, state: Path, monkeypatch):
-    """A workspace that was not looked over to its end is not shown itself, and what to remove is named."""
+    """A workspace that has too many entries to be searched is refused, with the directory to remove."""
     (mine / "build").mkdir()
     for number in range(100):
         (mine / "build" / str(number)).mkdir()
@@ -94,7 +94,7 @@ async def test_a_cut_look_is_refused(mode: str, mine: Path, state: Path, monkeyp
 
 @pytest.mark.slow
 async def test_a_cut_look_is_cloned(mine: Path, state: Path, monkeypatch):
-    """A clone of it, which has files only, is made, and that not all was looked at is the first thing told."""
+    """Such a workspace is cloned, and the first note says that it was not searched completely."""
     monkeypatch.setattr(module, "MAX_ENTRIES", 3)
     prepared = await begin(mine, state, mode="clone")
     assert "was searched" in prepared.notes[0] or "were searched" in prepared.notes[0]
@@ -102,7 +102,7 @@ async def test_a_cut_look_is_cloned(mine: Path, state: Path, monkeypatch):
 
 @pytest.mark.slow
 async def test_what_is_not_told_is_told_first(mine: Path, state: Path, monkeypatch):
-    """That there may be more comes before all other lines of what is not kept."""
+    """That there may be more changes is the first line of those that are not kept."""
     prepared = await begin(mine, state)
     for name in ("!first", "#second"):
         os.mkfifo(mine / name)
@@ -154,7 +154,7 @@ async def inside(prepared: RunWorkspace, workspace: Path, script: str) -> bool:
 
 @pytest.mark.parametrize("guarded", slow_but(["lib/.git"], ["lib/.git", ".vscode"]))
 async def test_a_cover_opens_nothing(guarded: str, mine: Path, state: Path, own):
-    """A socket deep in what is read-only is covered without making the directory around it writable."""
+    """Covering a socket in a read-only directory does not make that directory writable."""
     (mine / guarded / "deep" / "er").mkdir(parents=True)
     os.mkfifo(mine / guarded / "deep" / "er" / "s")
     if os.geteuid() == 0:
@@ -165,7 +165,7 @@ async def test_a_cover_opens_nothing(guarded: str, mine: Path, state: Path, own)
 
 
 async def test_what_is_shut_stays_shut(mine: Path, state: Path, own):
-    """A directory that its owner shut cannot be opened from inside, where nobody knows what listens in it."""
+    """A directory that its owner closed cannot be opened from inside."""
     (mine / "shut").mkdir()
     if os.geteuid() == 0:
         own(mine, 1500)

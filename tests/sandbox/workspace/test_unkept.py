@@ -41,7 +41,7 @@ def large(path: Path, more: int = 1) -> None:
 
 @pytest.mark.slow
 async def test_ignored_names_that_are_trusted(repository: Path, begin: Begin):
-    """What git ignores and your machine runs by its name is named when it appeared, changed or went."""
+    """Ignored files that your machine runs by their names are named when they appear, change or go."""
     (repository / ".gitignore").write_text(".envrc\n.vscode/\n.idea\n/deep/\n")
     for path in (".vscode/tasks.json", ".idea/x.xml", "deep/.claude/settings.json", "deep/same/.envrc"):
         (repository / path).parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ async def test_ignored_names_that_are_trusted(repository: Path, begin: Begin):
 
 @pytest.mark.slow
 async def test_what_others_packages_bring_is_not_named(repository: Path, begin: Begin):
-    """Files in ignored directories that are only read (`.editorconfig` by the thousand) are not named."""
+    """Ignored files that are only read, such as `.editorconfig`, are not named."""
     (repository / ".gitignore").write_text("node_modules/\n")
     prepared = await begin()
     (repository / "node_modules" / "x").mkdir(parents=True)
@@ -74,7 +74,7 @@ async def test_what_others_packages_bring_is_not_named(repository: Path, begin: 
 
 @pytest.mark.slow
 async def test_a_restored_time_hides_nothing(repository: Path, begin: Begin):
-    """An ignored file of the same size with its old time is named all the same."""
+    """An ignored file that was changed is named although its size and time are the same."""
     (repository / ".gitignore").write_text(".envrc\n")
     file = repository / ".envrc"
     file.write_text("user")
@@ -103,7 +103,7 @@ async def test_large_files(repository: Path, begin: Begin):
 
 @pytest.mark.slow
 async def test_fifos_and_sockets(repository: Path, begin: Begin, state: Path):
-    """Fifos that the run made are named, and go with an undo; those from before stay."""
+    """Fifos that the run made are named, and undo removes them; earlier ones stay."""
     os.mkfifo(repository / "mine")
     prepared = await begin()
     os.mkfifo(repository / ".gitignore")
@@ -144,7 +144,7 @@ async def test_what_a_check_does_is_named(repository: Path, begin: Begin):
 async def test_a_flood_hides_nothing_silently(
     repository: Path, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ):
-    """More names than are watched do not push out those at the top, and it is said that there are more."""
+    """If more files changed than are watched, those at the top are named, and so is that there may be more."""
     for module in (diff, memo):
         monkeypatch.setattr(module, "MAX_MARKS", 100)
     (repository / ".gitignore").write_text("/a/\n.envrc\n")

@@ -45,14 +45,14 @@ def killed(mine: Path, state: Path) -> Path:
 
 
 def test_of_a_killed_run(killed: Path, state: Path):
-    """It is not used, by this run or the next, and it is said why."""
+    """A `.git` that a killed run made is not used by later runs, and the reason names the run."""
     for _ in range(2):
         assert "'killed'" in (why_untrusted(killed, state) or "")
 
 
 @pytest.mark.slow
 async def test_of_a_killed_run_after_another(killed: Path, state: Path):
-    """Nor after another run on the workspace has come and gone."""
+    """It is not used after another run on the workspace, either."""
     async with claimed(killed, "bind", run="second", state=state):
         assert "'killed'" in (why_untrusted(killed, state) or "")
     assert "'killed'" in (why_untrusted(killed, state) or "")
@@ -60,7 +60,7 @@ async def test_of_a_killed_run_after_another(killed: Path, state: Path):
 
 @pytest.mark.slow
 def test_a_copy_is_trusted(killed: Path, state: Path):
-    """Who looked at it and copied it has it used, as he was told."""
+    """A `.git` that the user has copied, as the message advises, is used."""
     assert why_untrusted(killed, state)
     shutil.copytree(killed / ".git", killed / ".git.new")
     shutil.rmtree(killed / ".git")
@@ -69,7 +69,7 @@ def test_a_copy_is_trusted(killed: Path, state: Path):
 
 
 async def test_a_failed_run(mine: Path, state: Path, git):
-    """One that came to its end by an error is settled as well."""
+    """A `.git` that was made by a run that ended with an error is not used."""
 
     async def run() -> None:
         async with claimed(mine, "bind", run="failed", state=state):
@@ -90,7 +90,7 @@ async def test_the_users_own(mine: Path, state: Path, git):
 
 
 async def test_exchanged_while_others_look(mine: Path, state: Path, git):
-    """Whoever looks meanwhile settles nothing: one that takes its place before the run's end is the run's, too."""
+    """A `.git` that replaces another one before the run's end is the run's as well, whoever asks meanwhile."""
     async with claimed(mine, "bind", run="first", state=state):
         git(mine, "init", "-q")
         assert why_untrusted(mine, state) is not None
@@ -102,14 +102,14 @@ async def test_exchanged_while_others_look(mine: Path, state: Path, git):
 
 @pytest.mark.slow
 def test_of_a_renamed_workspace(killed: Path, state: Path):
-    """The directory around it may be called otherwise."""
+    """Renaming the directory around it does not make a run's `.git` trusted."""
     assert why_untrusted(killed, state)
     assert "'killed'" in (why_untrusted(killed.rename(killed.parent / "other"), state) or "")
 
 
 @pytest.mark.slow
 def test_another_of_the_same_number(killed: Path, state: Path):
-    """One that the user makes later is the user's, though the file system gives it the same inode."""
+    """A `.git` that the user makes later is trusted although the file system reuses the inode."""
     assert why_untrusted(killed, state)
     mark = next((state / "untrusted-git").glob("*-*.json"))
     known = msgspec.json.decode(mark.read_bytes())
@@ -135,7 +135,7 @@ async def test_one_within_is_untrusted_on_its_own(mine: Path, state: Path, own, 
 
 
 def test_more_within_than_are_remembered(mine: Path, state: Path, git):
-    """A flood of repositories hides none of them."""
+    """Of more repositories than are remembered, the others are not used, either."""
     (mine / "z").mkdir()
     git(mine / "z", "init", "-q")
     flood = [f"a{number}/.git" for number in range(1000)]

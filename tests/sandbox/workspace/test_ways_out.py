@@ -72,7 +72,7 @@ async def reached(sandbox: Sandbox, workspace: Path) -> str:
 
 @pytest.mark.parametrize("mode", slow_but(["bind"], ["bind", "read_only"]))
 async def test_sockets_of_the_host_are_out_of_reach(mode: str, listening: Path, state: Path):
-    """Sockets and fifos that a program outside holds open can be neither connected to nor written to, and are told."""
+    """Sockets and fifos of the host's programs in the workspace can be neither connected to nor written to inside."""
     prepared = await start(listening, state, mode)
     spec = SandboxSpec(backend="bubblewrap", workspace=listening)
     async with Sandbox.start(spec, placement=prepared.placement) as sandbox:
@@ -82,7 +82,7 @@ async def test_sockets_of_the_host_are_out_of_reach(mode: str, listening: Path, 
 
 @pytest.mark.parametrize("mode", ["bind", "read_only"])
 async def test_without_a_run(mode: str, listening: Path):
-    """A sandbox that is opened on a workspace without a run covers them as well."""
+    """They cannot be reached from a sandbox that is opened without a run, either."""
     spec = SandboxSpec(backend="bubblewrap", workspace=listening, mode=mode)
     async with Sandbox.open(spec) as sandbox:
         assert await reached(sandbox, listening) == ""
@@ -90,7 +90,7 @@ async def test_without_a_run(mode: str, listening: Path):
 
 @pytest.mark.slow
 async def test_they_stay_covered_when_moved(listening: Path, state: Path):
-    """No renaming, linking or removing brings a socket to light, in this sandbox or the run's next one."""
+    """Renaming, linking or removing directories around a socket does not make it reachable."""
     prepared = await start(listening, state, "bind")
     spec = SandboxSpec(backend="bubblewrap", workspace=listening)
     script = "mv deep moved; mv deep/er moved; ln deep/er/s linked; mv s elsewhere; rm -rf ignored; mv inner/.git ."
@@ -105,7 +105,7 @@ async def test_they_stay_covered_when_moved(listening: Path, state: Path):
 
 @pytest.mark.slow
 async def test_they_work_on_the_host(listening: Path, state: Path):
-    """The host's own programs still talk to each other through them."""
+    """Programs of the host still reach each other by these sockets."""
     prepared = await start(listening, state, "bind")
     spec = SandboxSpec(backend="bubblewrap", workspace=listening)
     async with Sandbox.start(spec, placement=prepared.placement):
@@ -137,7 +137,7 @@ class TestLinks:
         return repository
 
     async def test_they_are_named(self, linked: Path, state: Path):
-        """A link out of the workspace is told, also in an ignored directory; one within it is not."""
+        """Hard links to files outside of the workspace are named, ignored ones too; those within it are not."""
         (note,) = _notes_on_links(await start(linked, state, "bind"))
         assert note.startswith("at least 2 files")
         assert "out.py" in note
@@ -163,7 +163,7 @@ class TestLinks:
 
     @pytest.mark.slow
     async def test_unchanged_files_are_told_again(self, linked: Path, state: Path):
-        """The next run tells it, too, though no file has changed."""
+        """The next run names them again, though no file has changed."""
         await start(linked, state, "bind")
         second = await prepare(linked, "bind", run="run-2", run_dir=state / "runs" / "run-2", state=state)
         assert len(_notes_on_links(second)) == 1
