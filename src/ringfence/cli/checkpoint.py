@@ -1,5 +1,6 @@
 """`ringfence checkpoint`: states of a workspace that are kept by hand, to compare with and to go back to."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -34,7 +35,8 @@ def create(
 ) -> None:
     """Keep the state of the workspace under a name."""
     kept = _with(workspace, lambda checkpoints: checkpoints.create(name, force=force))
-    for path, why in sorted(kept.skipped.items()):
+    skipped = {os.fsdecode(path): why for path, why in sorted(kept.found.skipped.items())}
+    for path, why in skipped.items():
         say(f"not kept: {path!r} ({why})")
     for note in kept.notes:
         say(note)
@@ -44,7 +46,7 @@ def create(
             "id": kept.id,
             "tree": kept.tree,
             "files": kept.files,
-            "skipped": kept.skipped,
+            "skipped": skipped,
         }
         typer.echo(safe_json(document, indent=2))
         return

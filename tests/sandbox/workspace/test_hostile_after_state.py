@@ -101,7 +101,7 @@ async def test_what_stays_closed_is_named(mine: Path, begin, state: Path):
     (mine / "others").mkdir(mode=0)
     done = await end(prepared)
     assert [change.path for change in done.diff.files] == ["a.txt"]
-    assert done.after.skipped == {"others/": "the directory cannot be read: permission denied"}
+    assert done.after.found.skipped == {b"others/": "the directory cannot be read: permission denied"}
     await undo_run(done.record, state)
     assert (mine / "a.txt").read_text() == "one\n"
 
@@ -202,7 +202,7 @@ async def test_more_names_than_are_looked_at(mine: Path, begin, state: Path, mon
     as_owner(mine)
     done = await prepared.deliver(None)
     assert "a.txt" in {change.path for change in done.diff.files}
-    assert set(done.after.skipped.values()) == {"beyond the number of files that are looked at"}
+    assert set(done.after.found.skipped.values()) == {"beyond the number of files that are looked at"}
     await undo_run(done.record, state)
     assert (mine / "a.txt").read_text() == "one\n"
 

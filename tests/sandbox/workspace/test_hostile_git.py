@@ -111,7 +111,7 @@ async def test_planted_during_the_run(repository: Path, store: SnapshotStore, ca
     (repository / "pointer" / ".git").write_text(f"gitdir: {inner}/.git\n")
     (repository / "pointer" / "f").touch()
     after = await store.take("r/after", base=before.id)
-    assert {b"inner/.git", b"pointer/.git"} <= set(after.git_entries)
+    assert {b"inner/.git", b"pointer/.git"} <= after.found.git_entries
     assert {"inner/evil.sh", "pointer/f"} <= {c.path for c in (await store.diff(before.id, after.id)).files}
     await store.patch(before.id, after.id)
 

@@ -77,7 +77,7 @@ class TestAsRoot:
         (repository / "roots").write_text("secret")
         (repository / "roots").chmod(0o600)
         store = SnapshotStore(repository, state, actor=Actor(12_345, 12_345))
-        assert (await store.take("r/x")).skipped == {"roots": "permission denied"}
+        assert (await store.take("r/x")).found.skipped == {b"roots": "permission denied"}
 
     async def test_materialised_files_belong_to_the_sandbox(
         self, repository: Path, state: Path, ground: Path

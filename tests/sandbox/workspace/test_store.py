@@ -138,7 +138,7 @@ async def test_embedded_repositories_are_looked_into(repository: Path, store, gi
     (repository / "linked" / "y").touch()
     checkpoint = await store.take("r/x")
     assert {b"inner/x", b"linked/y"} <= {blob.path for blob in await store.blobs(checkpoint.id)}
-    assert checkpoint.git_entries == (b"inner/.git",)
+    assert checkpoint.found.git_entries == {b"inner/.git"}
 
 
 @pytest.fixture

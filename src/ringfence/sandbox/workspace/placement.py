@@ -30,17 +30,14 @@ from ringfence.sandbox.workspace.protect.mounts import (
 )
 from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.run_as import temporary_directory
-from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
+from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 from ringfence.sandbox.workspace.snapshot.walk import Walk
-
-Found = Snapshot | Walk
-"""What was found in a workspace that a mount has to deal with."""
 
 
 async def place_workspace(
     workspace: Workspace,
     directory: Path,
-    found: Found | None,
+    found: Walk | None,
     *,
     protect: Collection[str] = (),
     files: tuple[SnapshotStore, str] | None = None,
@@ -123,7 +120,7 @@ def _mounts(
     workspace: Workspace,
     source: Path,
     git: PrivateGit | None,
-    found: Found | None,
+    found: Walk | None,
     protect: Collection[str],
 ) -> tuple[BindMount, ...]:
     """What is mounted upon the workspace, in order: the private git directory first."""
@@ -145,13 +142,13 @@ def _mounts(
         *AUTO_EXECUTED,
         *git_entries(found.git_entries),
         *workspace.obeyed_files,
-        *closed_directories(found.closed),
+        *closed_directories(found.skipped),
         *workspace.own_environment,
     )
     return mounts + make_mounts(workspace.path, read_only, specials, protect=protect)
 
 
-def _reachable_specials(found: Found, git: PrivateGit | None) -> list[bytes]:
+def _reachable_specials(found: Walk, git: PrivateGit | None) -> list[bytes]:
     """Those that an agent could get at: its private git directory hides what is in the user's."""
     return [path for path in found.specials if git is None or not path.startswith(b".git/")]
 
@@ -176,7 +173,7 @@ async def _make_git(workspace: Workspace, directory: Path) -> PrivateGit | None:
 
 
 async def _make_submodules(
-    workspace: Workspace, directory: Path, found: Found | None, git: PrivateGit | None
+    workspace: Workspace, directory: Path, found: Walk | None, git: PrivateGit | None
 ) -> tuple[tuple[PrivateGit, ...], tuple[str, ...]]:
     """Git directories for the submodules; a clone has none: there they are plain directories."""
     layout = workspace.layout

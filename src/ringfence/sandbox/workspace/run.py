@@ -286,7 +286,7 @@ async def prepare(
     store = workspace.store
     before = await store.take(f"{run}/before")
     start = await _find_start(earlier, workspace, store, before)
-    found = before if workspace.traits.is_fence else None
+    found = before.found if workspace.traits.is_fence else None
     workspace = await place_workspace(workspace, run_dir, found, protect=protect, files=(store, start))
     source, repositories = workspace.placement.workspace_source, workspace.repositories
     own_start = None
@@ -327,7 +327,7 @@ async def _links_note(workspace: Workspace, before: Snapshot) -> tuple[str, ...]
 
     def look() -> tuple[str, ...]:
         with Tree(path) as tree:
-            return links_note(tree, before.linked, before.ignored, read_only=read_only)
+            return links_note(tree, before.found.linked, before.ignored, read_only=read_only)
 
     return await workspace.owner.call(look)
 
@@ -377,7 +377,7 @@ async def _git_appeared(record: WorkRecord, after: Snapshot, store: SnapshotStor
     if record.clone:
         return []
     before = await store.memo(record.before)
-    appeared = [os.fsdecode(path) for path in after.git_entries if path not in before.git_entries]
+    appeared = [os.fsdecode(path) for path in sorted(after.found.git_entries.difference(before.git_entries))]
     if not record.git_present and has_git(Path(record.workspace)):
         appeared.append(".git")
     distrust_all(Path(record.workspace), appeared, run=record.run, state=store.state)
@@ -492,7 +492,7 @@ async def open_for_sandbox(
 async def _distrust_new(workspace: Workspace, before: Walk, name: str) -> None:
     """Remember the git repositories that came below the workspace as an agent's, as after a run."""
     with anyio.move_on_after(_DISTRUST_S, shield=True):
-        shut = before.closed  # on all others an agent may have taken the rights to look
+        shut = before.skipped  # on all others an agent may have taken the rights to look
         after = await workspace.owner.call(lambda: walk(workspace.path, gathers=False, shut=shut))
         made = [os.fsdecode(path) for path in after.git_entries - before.git_entries]
         distrust_all(workspace.path, made, run=name, state=workspace.state)

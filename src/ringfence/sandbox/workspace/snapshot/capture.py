@@ -96,6 +96,7 @@ class Capture:
         if self.is_clone:
             self.found.lost = set(self.cache)
         self.found.forget(self.coverage.dropped)
+        self.found.new.clear()  # millions of names, perhaps, and the walk is kept for as long as its run lasts
         if self.coverage.new:
             await self._in_tree(lambda tree: self.found.look_at(tree, self.coverage.new))
 
@@ -129,16 +130,15 @@ class Capture:
     async def memo(self, base: str | None) -> Memo:
         """What is known of the snapshot besides its tree."""
         found = self.found
-        skipped = found.skipped | found.closed
-        skipped |= {path: NO_FILE for path in found.specials if b".git" not in path.split(b"/")}
+        found.skipped |= {path: NO_FILE for path in found.specials if b".git" not in path.split(b"/")}
         ignored = self.coverage.ignored
-        watched = watched_paths(found, skipped, ignored, self.cache)
+        watched = watched_paths(found, ignored, self.cache)
         return Memo(
             tree=self.tree,
             rules=self.coverage.rules,
             private=self.cache.private,
             git_entries=tuple(sorted(found.git_entries)),
-            skipped=skipped,
+            skipped=found.skipped,
             ignored=ignored,
             base=base,
             marks=await self._in_tree(lambda tree: marks_of(tree, watched)),

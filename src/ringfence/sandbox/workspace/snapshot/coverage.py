@@ -60,7 +60,7 @@ async def cover_before(
             f"more than {ROOM_FOR_RULES_BYTES} bytes of ignore rules: those of {reader.left_out} files or repositories"
             " do not hold for what a run adds, which is covered"
         )
-    unread = [path for path, why in found.closed.items() if why.startswith(UNREADABLE)]
+    unread = [path for path, why in found.skipped.items() if why.startswith(UNREADABLE)]
     coverage.notes += named_note("not looked into, as they cannot be read", unread)
     if found.is_cut:
         coverage.notes.insert(0, f"only {MAX_ENTRIES} entries were searched; what lies beyond is not covered")

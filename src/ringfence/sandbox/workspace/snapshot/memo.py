@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -79,19 +79,17 @@ def load_memo(store: Path, snapshot: str) -> Memo:
         ) from exc
 
 
-def watched_paths(
-    found: Walk, skipped: Collection[bytes], ignored: Container[bytes], covered: Container[bytes]
-) -> Iterator[bytes]:
+def watched_paths(found: Walk, ignored: Container[bytes], covered: Container[bytes]) -> Iterator[bytes]:
     """Files whose contents are not kept, and that are reported all the same if they change.
 
     Of what lies in ignored directories (packages of others, by the thousand) only what is run, not what is merely
     read, counts.
     """
     yield from (path for path in sorted(found.repositories, key=depth_of) if path not in covered)
-    yield from (path for path in skipped if not path.endswith(b"/") and path not in found.repositories)
+    yield from (path for path in found.skipped if not path.endswith(b"/") and path not in found.repositories)
     # The shallow ones first: marks are bounded, and a flood of others must not keep those out.
     for path in sorted(found.trusted, key=depth_of):
-        if path not in covered and path not in skipped:
+        if path not in covered and path not in found.skipped:
             is_inside = lies_in(path.rpartition(b"/")[0] + b"/", ignored)
             if not is_inside or is_run(os.fsdecode(path)):
                 yield path

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -35,7 +35,7 @@ from ringfence.sandbox.workspace.snapshot.diff import (
 from ringfence.sandbox.workspace.snapshot.memo import Memo, load_memo, save_memo
 from ringfence.sandbox.workspace.snapshot.objects import Blob, read_blobs, read_changes, read_line
 from ringfence.sandbox.workspace.snapshot.stat_cache import StatCache, load_cache, save_cache
-from ringfence.sandbox.workspace.snapshot.walk import MAX_NAMES_BYTES
+from ringfence.sandbox.workspace.snapshot.walk import MAX_NAMES_BYTES, Walk
 
 PATCH_LIMIT_BYTES = 256 * 1024**2
 _LISTING_LIMIT_BYTES = 8 * MAX_NAMES_BYTES
@@ -79,25 +79,12 @@ class Snapshot:
     tree: str
     """Equal states have equal trees."""
     files: int
-    skipped: dict[str, str] = field(default_factory=dict)
-    """Files, and whole directories (ending in a slash), that are not covered, and why."""
-    git_entries: tuple[bytes, ...] = ()
-    """Every `.git` below the workspace's own."""
-    specials: tuple[bytes, ...] = ()
-    """Sockets, fifos and devices, ignored or not."""
-    blindness: str = ""
-    """Why there may be sockets and repositories that were not found; empty: there are none."""
+    found: Walk
+    """What the walk found; what of it is `skipped` the snapshot does not hold, though it is not ignored."""
     ignored: frozenset[bytes] = frozenset()
     """What git ignores; directories, meant as a whole, end in a slash."""
-    linked: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    """Covered files that have more than one name: inode, and how many names it has."""
     notes: tuple[str, ...] = ()
     duration_ms: float = 0.0
-
-    @property
-    def closed(self) -> dict[bytes, str]:
-        """What is not covered, by its path as bytes."""
-        return {os.fsencode(path): why for path, why in self.skipped.items()}
 
 
 class SnapshotStore:
@@ -163,12 +150,8 @@ class SnapshotStore:
             id=capture.commit,
             tree=capture.tree,
             files=len(capture.cache),
-            skipped={os.fsdecode(path): reason for path, reason in memo.skipped.items()},
-            git_entries=memo.git_entries,
-            specials=tuple(capture.found.specials),
-            blindness=capture.found.blindness,
+            found=capture.found,
             ignored=memo.ignored,
-            linked=capture.found.linked,
             notes=capture.notes(),
             duration_ms=(time.perf_counter() - start) * 1000,
         )

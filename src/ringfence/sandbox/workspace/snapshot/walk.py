@@ -53,7 +53,7 @@ class Walk:
     suspects: dict[bytes, int] = field(default_factory=dict)
     """Files that have to be read, and their sizes; of sparse ones that on disk, as they are not read."""
     skipped: dict[bytes, str] = field(default_factory=dict)
-    """Files that are not covered, and why."""
+    """Files that are not covered, and directories (ending in a slash) not looked into to their end, and why."""
     linked: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """Files that have more than one name: inode, and how many names it has."""
     set_id: set[bytes] = field(default_factory=set)
@@ -68,17 +68,17 @@ class Walk:
     """Sockets, fifos and devices, wherever they are."""
     repositories: set[bytes] = field(default_factory=set)
     """HEAD and config of directories that git takes for a repository though they are not called `.git`."""
-    closed: dict[bytes, str] = field(default_factory=dict)
-    """Directories, ending in a slash, that were not looked into or not to their end, and why."""
     unlocked: tuple[bytes, ...] = ()
     """Directories on which the owner was given rights back; empty for the root."""
     blindness: str = ""
     """Why there may be sockets and repositories that are not among these, and what to remove; empty: there are none."""
+    _named_count: int = 0
+    """How many directories are among those skipped."""
 
     @property
     def is_cut(self) -> bool:
         """Whether a bound was reached."""
-        return BEYOND in self.closed.values()
+        return BEYOND in self.skipped.values()
 
     def new_folders(self, always: Container[bytes] = ()) -> set[bytes]:
         """The directories that new files lie in, but for those in `always`, and those above them, but for the root."""
@@ -164,9 +164,10 @@ class Walk:
 
     def close(self, folder: bytes, why: str) -> bool:
         """Name a directory that was not looked into; whether it could be named."""
-        is_named = bool(folder) and len(self.closed) < _MAX_NAMED
-        self.closed.setdefault(folder + b"/" if is_named else ELSEWHERE, why)
-        return is_named
+        place = folder + b"/" if folder and self._named_count < _MAX_NAMED else ELSEWHERE
+        self._named_count += place not in self.skipped
+        self.skipped.setdefault(place, why)
+        return place != ELSEWHERE
 
 
 def walk(
@@ -178,7 +179,7 @@ def walk(
     covered: Container[bytes] = (),
     shut: Container[bytes] | None = None,
 ) -> Walk:
-    """Walk over the tree at `root`; links are not entered. A root that cannot be read is `closed`.
+    """Walk over the tree at `root`; links are not entered. A root that cannot be read is `skipped`.
 
     Args:
         root: The directory.
@@ -200,7 +201,7 @@ def walk(
     except OSError as exc:
         reason = _reason(exc)
         lost = {folder + b"/" + name if folder else name for folder in cached for name in cached[folder]}
-        return Walk(lost=lost, closed={ELSEWHERE: reason}, blindness=f"the workspace: {reason}")
+        return Walk(lost=lost, skipped={ELSEWHERE: reason}, blindness=f"the workspace: {reason}")
 
 
 @dataclass(slots=True)  # not frozen: those take four times as long to make
