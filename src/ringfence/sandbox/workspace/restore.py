@@ -20,10 +20,11 @@ from typing import TypeVar
 
 import anyio
 
+from ringfence.background_tasks import run_both
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.protect.repositories import Retired
-from ringfence.sandbox.workspace.run_as import Actor, both, give
+from ringfence.sandbox.workspace.run_as import Actor, give
 from ringfence.sandbox.workspace.snapshot.diff import Diff, FileChange
 from ringfence.sandbox.workspace.snapshot.memo import Mark, Memo, lies_in, marks_of, named
 from ringfence.sandbox.workspace.snapshot.objects import Blob
@@ -144,7 +145,7 @@ async def _only_expected(
 ) -> tuple[FileChange, ...]:
     """Those of the changes that lead from the expected state to the wanted one; others of the user's stay."""
     expected, present, wanted = states
-    to_change, moved_on = await both(
+    to_change, moved_on = await run_both(
         lambda: store.changed_paths(expected, wanted), lambda: store.changed_paths(expected, present)
     )
     # A file that already is as wanted is in nobody's way.

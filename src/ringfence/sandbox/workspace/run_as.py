@@ -23,11 +23,11 @@ import pwd
 import re
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -40,7 +40,6 @@ from ringfence.frozen import frozen
 from ringfence.removal import remove_tree
 
 _Result = TypeVar("_Result")
-_Other = TypeVar("_Other")
 
 # setgroups as a raw system call acts on the calling thread alone; libc's wrapper would change all threads.
 _SETGROUPS = {
@@ -178,24 +177,6 @@ def owner_of(workspace: Path) -> Actor:
         return Actor(status.st_uid, pwd.getpwuid(status.st_uid).pw_gid)
     except KeyError:
         return Actor(status.st_uid, status.st_gid)
-
-
-async def both(
-    first: Callable[[], Awaitable[_Result]], second: Callable[[], Awaitable[_Other]]
-) -> tuple[_Result, _Other]:
-    """Do two things at once; the first error ends both and is raised as it is."""
-    results: dict[int, Any] = {}
-
-    async def run(number: int, work: Callable[[], Awaitable[Any]]) -> None:
-        results[number] = await work()
-
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run, 0, first)
-            tasks.start_soon(run, 1, second)
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
-    return results[0], results[1]
 
 
 def give(directory: Path, owner: Actor) -> None:

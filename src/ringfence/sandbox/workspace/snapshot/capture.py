@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from ringfence.background_tasks import run_both
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.sandbox.workspace.git.command import Git
-from ringfence.sandbox.workspace.run_as import Actor, both
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot.coverage import Coverage, cover_after, cover_before
 from ringfence.sandbox.workspace.snapshot.ignore import IgnoreCheck
 from ringfence.sandbox.workspace.snapshot.index import Repositories
@@ -86,7 +87,7 @@ class Capture:
         check = IgnoreCheck(self.git)
         if self.base is None:
             repositories = Repositories(self.root, self.actor, self.cache.tracked, self.is_trusted)
-            self.found, _ = await both(partial(self.actor.call, look), partial(repositories.read, b""))
+            self.found, _ = await run_both(partial(self.actor.call, look), partial(repositories.read, b""))
             self.coverage = await cover_before(self.found, compared, repositories, excludes, check)
             self.is_news = repositories.found != self.cache.tracked
             self.cache.tracked = repositories.found
@@ -178,7 +179,7 @@ class Capture:
             self._read.update((content.path, content.entry) for content in batch)
             if changed or gone or not self.commit:
                 # The next files are read while git packs these.
-                _, batch = await both(partial(self._put, gone, changed), read)
+                _, batch = await run_both(partial(self._put, gone, changed), read)
                 gone = set()
             else:
                 batch = await read()
