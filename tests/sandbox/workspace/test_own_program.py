@@ -10,7 +10,7 @@ import pytest
 
 import ringfence
 from ringfence.errors import PolicyRefused
-from ringfence.sandbox.workspace.protect.own_program import check_own_program
+from ringfence.sandbox.workspace.open import check_own_program
 
 
 def _refusal(place: Path) -> str | None:
@@ -32,7 +32,7 @@ def test_a_workspace_that_holds_our_own_program_is_refused(place: Path):
 
 _SCRIPT = """
 from pathlib import Path
-from ringfence.sandbox.workspace.protect.own_program import check_own_program
+from ringfence.sandbox.workspace.open import check_own_program
 check_own_program(Path(__file__).parent)
 Path(__file__).with_name("wave.py").write_text("raise SystemExit('an agent was here')")
 import wave
@@ -55,7 +55,7 @@ _CHECK = """
 import sys
 from pathlib import Path
 sys.path.insert(1, sys.argv[1])
-from ringfence.sandbox.workspace.protect.own_program import check_own_program
+from ringfence.sandbox.workspace.open import check_own_program
 check_own_program(Path(sys.argv[2]))
 """
 
@@ -67,7 +67,7 @@ def test_a_module_path_in_the_workspace_is_refused(way: str, tmp_path: Path):
     command = [sys.executable, "-c", _CHECK, f"{tmp_path}/{way}", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert "ringfence itself runs from" in ended.stderr
-    assert "SandboxSpec(mode='read_only')" in ended.stderr
+    assert "SandboxSpec(mode='clone')" in ended.stderr
 
 
 _OPEN = """
