@@ -1,8 +1,8 @@
-"""Opens a workspace, in one way for runs, sandboxes, checks, checkpoints and inspection.
+"""Opens a workspace, in one way for runs, sandboxes, checkpoints and inspection.
 
-`open_workspace` resolves the path and refuses what no snapshot could undo, decides by one table for all backends as whom
-and how it is shown, locks it where it is written, and looks at its git. What a sandbox is shown of it is made in
-`placement`.
+`open_workspace` resolves the path and refuses directories whose change no snapshot could undo, decides by one table for
+all backends as which user a sandbox works there and how the workspace is shown, locks it where it is written itself, and
+examines its git directory. What a sandbox is shown of it is made in `placement`.
 """
 
 import grp
@@ -141,15 +141,15 @@ async def open_workspace(
             is_idmapped=mode == "bind" and owner.uid == 0 != user.uid,
         )
         yield Workspace(
-            resolved,
-            state,
-            mode,
-            owner,
-            placement,
-            traits,
-            layout,
-            settings,
-            own_environment,
+            path=resolved,
+            state=state,
+            mode=mode,
+            owner=owner,
+            placement=placement,
+            traits=traits,
+            layout=layout,
+            settings=settings,
+            own_environment=own_environment,
             notes=tuple(notes),
         )
 
