@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
@@ -27,7 +27,6 @@ class ProcessFence(Fence):
     stderr_fd: int
     called: str
     leave_s: float
-    release: Callable[[], Awaitable[object]] | None
     stderr: str = ""
     """The end of what the process, or the guest's interpreter, has written there and was read."""
     _is_killed: bool = False
@@ -43,7 +42,6 @@ class ProcessFence(Fence):
         env: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
         leave_s: float = 0.0,
-        release: Callable[[], Awaitable[object]] | None = None,
     ) -> Self:
         """Start the process.
 
@@ -54,7 +52,6 @@ class ProcessFence(Fence):
             env: Its whole environment; None inherits ours.
             pass_fds: Descriptors it inherits, besides the guest's.
             leave_s: How long it may take to end by itself, once its stdin has ended, before it is killed.
-            release: Called once by `kill`, when the process is dead.
 
         Raises:
             InfrastructureFault: It cannot be started.
@@ -73,7 +70,7 @@ class ProcessFence(Fence):
         finally:
             for descriptor in (stdin, stdout, stderr):
                 os.close(descriptor)
-        return cls(facts, stream, process, stderr_fd, called, leave_s, release)
+        return cls(facts, stream, process, stderr_fd, called, leave_s)
 
     async def wait(self) -> EndReason:
         """Wait until the process ends."""
@@ -100,6 +97,7 @@ class ProcessFence(Fence):
         return None
 
     async def _kill(self) -> None:
+        """Kill the process, and free what the fence held; called once."""
         self._read_stderr()
         await self.stream.send_eof()
         with anyio.move_on_after(self.leave_s):
@@ -107,8 +105,6 @@ class ProcessFence(Fence):
         await kill_group(self.process, grace_s=0.0)
         os.close(self.stderr_fd)
         await self.stream.aclose()
-        if self.release is not None:
-            await self.release()
 
 
 def _signal_name(number: int) -> str:

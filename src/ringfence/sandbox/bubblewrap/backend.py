@@ -153,14 +153,13 @@ class BubblewrapFence(ProcessFence):
             self._last_usage = self.group.usage()
         return self._last_usage
 
-    async def kill(self) -> str | None:
+    async def _kill(self) -> None:
         """Kill bwrap, and what is in its control group, which is removed."""
         await self.usage()
-        await super().kill()
+        await super()._kill()
         group, self.group = self.group, None
         if group is not None:
             await anyio.to_thread.run_sync(_remove_group, group)
-        return None
 
 
 def _remove_group(group: Cgroup) -> None:
