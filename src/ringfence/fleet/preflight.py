@@ -95,7 +95,7 @@ async def _missing(agent: Agent, spec: SandboxSpec) -> str | None:
 
 
 def _names_an_engine(spec: SandboxSpec) -> bool:
-    return spec.engine is not None or traits_of(spec).takes_image
+    return spec.engine is not None or traits_of(spec).needs_image
 
 
 def _place(agent: Agent, key: str) -> str:

@@ -218,10 +218,8 @@ class Traits:
 
     is_fence: bool = True
     """False for the bare host, which is chosen only by name."""
-    takes_image: bool = False
-    """Whether an image, and the settings of a container engine, mean something to it."""
     needs_image: bool = False
-    """Whether a spec must name an image."""
+    """Whether sandboxes are made of an image, which a spec must name, and have the settings of a container engine."""
     unseen: str | None = None
     """Why the host's directories cannot be mounted, so that a workspace is uploaded and downloaded; None if they can."""
     unenforced: Mapping[str, str] = field(default_factory=dict)

@@ -230,7 +230,7 @@ def _labels(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
 
 
 def _without_containers(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
-    takes_none = not traits_of(spec).takes_image
+    takes_none = not traits_of(spec).needs_image
     fields = {
         "image": spec.image is not None,
         "engine": spec.engine is not None,

@@ -42,7 +42,7 @@ class DockerBackend(Backend):
     """A container of a Docker engine: no network, no capabilities, never uid 0, read-only, under limits."""
 
     name = "docker"
-    traits = Traits(takes_image=True, needs_image=True)
+    traits = Traits(needs_image=True)
     product: ClassVar[Product] = "docker"
     runtime: ClassVar[str | None] = None
     """OCI runtime, unless the spec names one."""
