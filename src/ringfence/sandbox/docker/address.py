@@ -18,6 +18,8 @@ from ringfence.frozen import frozen
 
 Product = Literal["docker", "podman"]
 
+VARIABLES = {"docker": "DOCKER_HOST", "podman": "CONTAINER_HOST"}
+"""In which each product's own command looks for the address."""
 _SCHEMES = ("unix", "tcp", "ssh", "http", "https")
 _JSON_BYTES = 1024 * 1024
 _TLS_PORT, _PLAIN_PORT = 2376, 2375
@@ -118,7 +120,7 @@ def find_addresses(
         if "://" in asked or product == "podman":
             return [_parse(asked, "asked for", _environment_tls(environ, folder))]
         return [_context(folder, asked)]
-    variable = "DOCKER_HOST" if product == "docker" else "CONTAINER_HOST"
+    variable = VARIABLES[product]
     if environ.get(variable):
         return [_parse(environ[variable], variable, _environment_tls(environ, folder))]
     if product == "docker":

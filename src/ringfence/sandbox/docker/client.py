@@ -21,7 +21,7 @@ import anyio
 from ringfence.errors import InfrastructureFault, SandboxStartFailed
 from ringfence.frozen import frozen
 from ringfence.sandbox.cause import Cause
-from ringfence.sandbox.docker.address import Address, Product, find_addresses
+from ringfence.sandbox.docker.address import VARIABLES, Address, Product, find_addresses
 from ringfence.sandbox.docker.failure import classify, plain
 from ringfence.sandbox.docker.tunnel import SshTunnel
 
@@ -402,30 +402,25 @@ def _reason(error: OSError) -> str:
     return os.strerror(error.errno)
 
 
-async def open_engine(
-    product: Product = "docker", asked: str | None = None, *, environ: Mapping[str, str] | None = None
-) -> Engine:
+async def open_engine(product: Product = "docker", asked: str | None = None) -> Engine:
     """The engine that was asked for, else the first of the usual places that answers.
 
     Args:
         product: `docker` or `podman`.
         asked: An address or a docker context; None looks.
-        environ: Instead of this process's environment.
 
     Raises:
         SandboxStartFailed: None answers; the text says what was tried, why it failed and how to start one.
         UsageError: `asked` is no address.
     """
-    env = os.environ if environ is None else environ
-    addresses = find_addresses(product, asked, env, home=Path.home(), uid=os.getuid())
+    addresses = find_addresses(product, asked, os.environ, home=Path.home(), uid=os.getuid())
     reasons = []
     for address in addresses:
         try:
             return await Engine.open(address)
         except InfrastructureFault as exc:
             reasons.append(_why(exc, address))
-    variable = {"docker": "DOCKER_HOST", "podman": "CONTAINER_HOST"}[product]
-    elsewhere = f"set {variable}" if asked is None else "name another by --engine or sandbox.engine"
+    elsewhere = f"set {VARIABLES[product]}" if asked is None else "name another by --engine or sandbox.engine"
     podman = "systemctl start podman.socket" if os.getuid() == 0 else "systemctl --user start podman.socket"
     advice = {
         "docker": f"start it (`systemctl start docker`), install it (`apt-get install docker.io`), or {elsewhere}",
