@@ -306,3 +306,25 @@ async def test_whoever_is_inside_can_end_in_order_when_all_is_cancelled() -> Non
                 with anyio.CancelScope(shield=True):
                     said = (await sandbox.run(["echo", "bye"])).stdout
     assert (scope.cancelled_caught, said) == (True, "bye\n")
+
+
+async def test_input_that_one_command_reads_no_more_disturbs_no_other():
+    """What comes for a descriptor that the guest has closed does not reach whoever has its number now."""
+    deaf = ["sh", "-c", "exec 0<&-; echo closed; sleep 60"]
+    with anyio.fail_after(20):
+        async with (
+            Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox,
+            sandbox.spawn(deaf) as first,
+            sandbox.spawn(deaf) as second,
+        ):
+            for process in (first, second):
+                assert await anext(process.stdout) == b"closed\n"
+                await process.stdin.send(b"x")
+            await sandbox.ping()
+            async with sandbox.spawn(["sh", "-c", "sleep 0.5; wc -c"]) as slow:
+                await slow.stdin.send(bytes(200_000))
+                await sandbox.ping()
+                for process in (first, second):
+                    await process.stdin.send(b"x")
+                await slow.stdin.aclose()
+                assert (await anext(slow.stdout)).strip() == b"200000"

@@ -115,22 +115,29 @@ class Writer:
 
     def _flush(self) -> None:
         count = 0
-        if not self.is_lost:
-            try:
+        try:
+            if not self.is_lost:
                 count = os.write(self._descriptor, self.pending)
-            except BlockingIOError:
-                pass
-            except OSError:
-                self.is_lost = True
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._lose()
         if self.is_lost:
             count = len(self.pending)
+        else:
+            self._loop.set_writer(self._descriptor, self._flush if len(self.pending) > count else None)
         del self.pending[:count]
-        self._loop.set_writer(self._descriptor, self._flush if self.pending else None)
         self._on_written(count)
 
+    def _lose(self) -> None:
+        """Leave the descriptor alone: its number may be another's soon."""
+        if not self.is_lost:
+            self.is_lost = True
+            self._loop.set_writer(self._descriptor, None)
+
     def close(self) -> None:
-        """Write nothing more. The caller closes the descriptor."""
-        self.is_lost = True
+        """Write nothing more, and drop the rest. The caller closes the descriptor."""
+        self._lose()
         self._flush()
 
 
