@@ -29,8 +29,9 @@ from benchmarks.claim import Row
 from ringfence.sandbox.workspace.restore import restore
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
-_FACTORS = {"fork": 2.5, "diff": 1.3, "roll back": 1.3}
-"""How many times git's own may be taken. A fork reads the user's index, too, and looks for what git would not add."""
+_FACTORS = {"fork": (2.0, 2.5), "diff": (1.3, 1.3), "roll back": (1.3, 1.3)}
+"""How many times git's own processor time, and wall time, may be taken. A fork reads the user's index, too, and looks
+for what git would not add; on a busy machine its threads wait for one another."""
 _LARGE = 50_000
 _ROUNDS = 9
 _BLOB_MB = 50
@@ -179,15 +180,19 @@ class _Bench:
         ]
 
     def _row(self, act: str, claim: str) -> Row:
-        factor = _FACTORS.get(act)
+        factors = _FACTORS.get(act)
         own_cpu, own_wall = (statistics.median(part) for part in zip(*self.took["ours", act], strict=True))
         cpu, wall = (statistics.median(part) for part in zip(*self.took["git", act], strict=True))
         return Row(
             claim,
-            f"≤ {factor} x git's at {_LARGE:,} files, by processor and by wall time" if factor else "-",
+            f"≤ {factors[0]} x git's processor time and {factors[1]} x its wall time, at {_LARGE:,} files"
+            if factors
+            else "-",
             f"p50 {own_cpu:.0f} ms of processor time, {own_wall:.0f} ms of wall time",
             f"git: {cpu:.0f} and {wall:.0f} ms; {own_cpu / cpu:.2f}x and {own_wall / wall:.2f}x",
-            not factor or self.count < _LARGE or max(own_cpu / cpu, own_wall / wall) <= factor,
+            not factors
+            or self.count < _LARGE
+            or (own_cpu / cpu <= factors[0] and own_wall / wall <= factors[1]),
         )
 
 
