@@ -101,8 +101,7 @@ def _top(path: Path) -> Path | None:
 
 def _source(root: Path, inside: bytes, layout: GitLayout, actor: Actor, *, is_bare: bool) -> Source:
     if layout.refused is not None:
-        # Its text is about what an agent sees; of use here is what to do about it.
-        raise RepositoryRefused(_refusal(root, layout.refused.rpartition("no commits come out: ")[2]))
+        raise RepositoryRefused(_refusal(root, layout.refused))
     config = actor.call_sync(lambda: read_config(layout.common))
     object_format, unknown = format_of(config)
     if unknown:

@@ -34,7 +34,7 @@ class GitLayout:
     databases: tuple[Path, ...] = ()
     """The object database, and those it leans on."""
     refused: str | None = None
-    """Why its history is not used: it would have to be read from elsewhere."""
+    """Why its history is not used, and what to do about it: it would have to be read from elsewhere."""
 
     @property
     def is_file(self) -> bool:
@@ -144,31 +144,26 @@ def _databases(workspace: Path, common: Path) -> tuple[tuple[Path, ...], str | N
         new = [path for path in named if _is_real_dir(path) and path != own[0] / "objects"]
         databases += [path for path in dict.fromkeys(new) if path not in databases]
         if is_outside or (lines is None and os.path.lexists(file)) or len(databases) > _MAX_DATABASES:
-            return (databases[0],), _no_history(
+            return (databases[0],), (
                 f"{str(file)!r} names objects outside of the repository; to have them in it, run"
                 " `git repack -a -d && rm .git/objects/info/alternates`"
             )
-        try:
-            stranger = _stranger(base)
-        except OSError as exc:
-            return (databases[0],), _no_history(f"{str(base)!r} cannot be read: {exc.strerror}")
-        if stranger is not None:
-            why = f"{str(base / stranger)!r} is nothing that git keeps there; remove it"
-            return (databases[0],), _no_history(why)
+        why = _why_not_shown(base)
+        if why is not None:
+            return (databases[0],), why
     return tuple(databases), None
 
 
-def _no_history(why: str) -> str:
-    return f"the agent sees an empty repository, your files are there, and no commits come out: {why}"
-
-
-def _stranger(database: Path) -> str | None:
-    """A name in an object database that git would not have put there, or that is a link."""
-    with os.scandir(database) as entries:
-        for entry in entries:
-            is_short_file = len(entry.name) < 5 and not entry.is_dir(follow_symlinks=False)
-            if not _IN_DATABASE.fullmatch(entry.name) or is_short_file or entry.is_symlink():
-                return entry.name
+def _why_not_shown(database: Path) -> str | None:
+    """A note on what lies in an object database and git would not have put there, or is a link; None if nothing."""
+    try:
+        with os.scandir(database) as entries:
+            for entry in entries:
+                is_short_file = len(entry.name) < 5 and not entry.is_dir(follow_symlinks=False)
+                if not _IN_DATABASE.fullmatch(entry.name) or is_short_file or entry.is_symlink():
+                    return f"{entry.path!r} is nothing that git keeps there; remove it"
+    except OSError as exc:
+        return f"{str(database)!r} cannot be read: {exc.strerror}"
     return None
 
 

@@ -212,7 +212,7 @@ class _Plan:
 
 def _read(layout: GitLayout, identity: Identity) -> _Plan:
     if layout.refused is not None:
-        return _nothing(layout.refused, identity)
+        return _nothing(f"{_EMPTY}, and no commits come out: {layout.refused}", identity)
     config = read_config(layout.common)
     object_format, unknown = format_of(config)
     if unknown:
