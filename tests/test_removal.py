@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.removal import remove_tree
+from ringfence.removal import put_in_place, remove_tree
 
 
 def _nest(top: Path, depth: int) -> None:
@@ -80,3 +80,13 @@ def test_it_ends_where_somebody_goes_on_writing(tmp_path: Path):
     (tree / "inner").rmdir()
     remove_tree(tree, limit_s=0)
     assert not tree.exists()
+
+
+def test_in_place_of(tmp_path: Path) -> None:
+    """A directory takes another's place, of which nothing is left."""
+    for name in ("old", "fresh"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    put_in_place(tmp_path / "fresh", tmp_path / "old")
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert [path.name for path in (tmp_path / "old").iterdir()] == ["fresh"]

@@ -156,16 +156,6 @@ def killed(run: Cli) -> str:
     return marker
 
 
-def test_kill_9_leaves_no_process(killed: str):
-    """Everything inside dies with ringfence, stragglers of other sessions too."""
-    assert _soon(lambda: not _processes(killed))
-
-
-def test_kill_9_leaves_a_record_that_verifies(killed: str):
-    """Up to its last event, with an open end."""
-    assert verify(run_dirs()[0]).status == "open"
-
-
 def test_the_next_command_closes_a_killed_run(killed: str, ringfence: Cli, workspace: Path, events: Cli):
     """It is marked, sealed and listed, and nothing of it is left in the control groups."""
     name = run_dirs()[0].name

@@ -202,13 +202,6 @@ async def test_labels(opened: Open) -> None:
         assert {"ringfence.instance", "ringfence.run", "ringfence.holder", "ringfence.expires"} <= set(labels)
 
 
-async def test_times_are_told(opened: Open) -> None:
-    """What the engine took is told step by step."""
-    async with opened() as sandbox:
-        assert set(sandbox.facts.laps_ms) == {"connect", "create", "attach", "start"}
-        assert all(lap > 0 for lap in sandbox.facts.laps_ms.values())
-
-
 CANNOT: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no image": ({"image": None}, SandboxStartFailed, "needs an image"),
     "absent": ({"image": "nowhere/nothing:1"}, SandboxStartFailed, "ringfence image build"),

@@ -46,19 +46,6 @@ async def test_work_in_a_clone_lands_in_the_runs_own_directory(runs: Runs):
     assert not (runs.workspace / "new").exists()
 
 
-async def test_it_is_used_once_and_replaced_at_once(runs: Runs):
-    """Each run takes another warm sandbox, and its replacement starts while the run goes on."""
-    (first,) = await runs.warmed()
-    async with runs.opened() as one:
-        (second,) = await runs.ready()
-    async with runs.opened() as two:
-        pass
-    assert (one.id, two.id) == (first.sandbox_id, second.sandbox_id)
-    assert len({first.sandbox_id, second.sandbox_id}) == 2
-    counts = runs.pool.counts()
-    assert (counts.hits, counts.misses, counts.hit_rate) == (2, 1, 2 / 3)
-
-
 async def test_runs_at_once_never_share_one(runs: Runs):
     """Runs at the same time take different warm sandboxes; a run that finds none starts its own."""
     runs.changes["mode"] = "read_only"
