@@ -3,6 +3,7 @@
 Every byte from the guest is hostile.
 """
 
+import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -113,11 +114,12 @@ class Connection(ByteStream):
 
     # --- what the holder does
 
-    async def wait_for_answer(self) -> None:
-        """Wait until the guest has said whether the connection that was asked for is there."""
+    async def wait_for_answer(self) -> Failure | None:
+        """Wait until the guest has answered the request for it; return why it could not be made."""
         while self._awaits_answer and not self._guest_closed:
             self._check()
             await self._changed.wait()
+        return self.failure
 
     async def wait_until_over(self) -> None:
         """Wait until both sides are done with it, or the sandbox is gone."""
@@ -221,22 +223,22 @@ async def dial(link: GuestLink, port: int, *, timeout_s: float) -> Connection:
     """
     connection = Connection(link)
     link.post(frames.CONNECT, connection.number, frames.encode_record([("port", port)]))
-    reason, name = f"nothing answered within {timeout_s:g} s", "ETIMEDOUT"
+    failure: Failure | None = Failure(errno.ETIMEDOUT, f"nothing answered within {timeout_s:g} s")
     try:
-        with anyio.move_on_after(timeout_s) as patience:
-            await connection.wait_for_answer()
+        with anyio.move_on_after(timeout_s):
+            failure = await connection.wait_for_answer()
     except BaseException:
         connection.reset()
         raise
-    if connection.failure is not None:
-        reason, name = connection.failure.message, connection.failure.errno_name
-    elif not patience.cancelled_caught:
+    if failure is None:
         return connection
     connection.reset()
-    where = f"port {port!r}"
-    raise SandboxPortError(
-        f"cannot connect to {where} inside the sandbox: {reason}", where=where, errno_name=name
-    )
+    raise _port_error("connect to", f"port {port!r}", failure)
+
+
+def _port_error(attempt: str, where: str, failure: Failure) -> SandboxPortError:
+    text = f"cannot {attempt} {where} inside the sandbox: {failure.message}"
+    return SandboxPortError(text, where=where, errno_name=failure.errno_name)
 
 
 Serve = Callable[[Connection], Awaitable[None]]
@@ -330,11 +332,7 @@ class Listener:
             if self._error is not None:
                 raise self._error
             if self._failure is not None:
-                raise SandboxPortError(
-                    f"cannot listen on {where} inside the sandbox: {self._failure.message}",
-                    where=where,
-                    errno_name=self._failure.errno_name,
-                )
+                raise _port_error("listen on", where, self._failure)
             await self._changed.wait()
 
     def close(self) -> None:
