@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ringfence.errors import SandboxStartFailed
@@ -35,41 +36,39 @@ class Setting:
     """Skipped where the kernel has no such file (built without swap accounting)."""
 
 
-def settings_for(version: int, limits: GroupLimits) -> list[Setting]:
-    """What to write for these limits, in this order."""
-    settings = []
-    if limits.memory_bytes is not None:
-        page = os.sysconf("SC_PAGE_SIZE")
-        settings += _memory(version, str(max(limits.memory_bytes // page, 1) * page))
-    if limits.cpus is not None:
-        settings += _cpu(version, max(int(limits.cpus * _PERIOD_US), _MIN_QUOTA_US))
-    if limits.pids is not None:
-        settings.append(Setting("pids", "pids.max", str(limits.pids)))
-    return settings
-
-
-def _memory(version: int, size: str) -> list[Setting]:
-    if version == 2:
-        return [
-            Setting("memory", "memory.max", size),
-            Setting("memory", "memory.swap.max", "0", optional=True),
-        ]
+_SETTINGS: Mapping[int, tuple[Setting, ...]] = {
+    2: (
+        Setting("memory", "memory.max", "{memory}"),
+        Setting("memory", "memory.swap.max", "0", optional=True),
+        Setting("cpu", "cpu.max", f"{{cpu}} {_PERIOD_US}"),
+        Setting("pids", "pids.max", "{pids}"),
+    ),
     # The order matters: version 1 refuses a total below the limit of memory alone. Without swap accounting,
     # swappiness 0 keeps the group out of swap.
-    return [
-        Setting("memory", "memory.limit_in_bytes", size),
-        Setting("memory", "memory.memsw.limit_in_bytes", size, optional=True),
+    1: (
+        Setting("memory", "memory.limit_in_bytes", "{memory}"),
+        Setting("memory", "memory.memsw.limit_in_bytes", "{memory}", optional=True),
         Setting("memory", "memory.swappiness", "0", optional=True),
-    ]
-
-
-def _cpu(version: int, quota_us: int) -> list[Setting]:
-    if version == 2:
-        return [Setting("cpu", "cpu.max", f"{quota_us} {_PERIOD_US}")]
-    return [
         Setting("cpu", "cpu.cfs_period_us", str(_PERIOD_US)),
-        Setting("cpu", "cpu.cfs_quota_us", str(quota_us)),
-    ]
+        Setting("cpu", "cpu.cfs_quota_us", "{cpu}"),
+        Setting("pids", "pids.max", "{pids}"),
+    ),
+}
+"""Per version, with a controller's limit as `{controller}`."""
+
+
+def settings_for(version: int, limits: GroupLimits) -> list[Setting]:
+    """What to write for these limits, in this order."""
+    values = {}
+    if limits.memory_bytes is not None:
+        page = os.sysconf("SC_PAGE_SIZE")
+        values["memory"] = max(limits.memory_bytes // page, 1) * page
+    if limits.cpus is not None:
+        values["cpu"] = max(int(limits.cpus * _PERIOD_US), _MIN_QUOTA_US)
+    if limits.pids is not None:
+        values["pids"] = limits.pids
+    settings = (setting for setting in _SETTINGS[version] if setting.controller in values)
+    return [replace(setting, value=setting.value.format(**values)) for setting in settings]
 
 
 def apply(directory: Path, setting: Setting) -> None:
