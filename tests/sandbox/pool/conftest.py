@@ -4,15 +4,15 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import anyio
 import pytest
+from tests.sandbox.supervisor.conftest import until
 from tests.sandbox.workspace.runs import prepare
 
 from ringfence.config.paths import make_private_dir, state_dir
@@ -21,13 +21,6 @@ from ringfence.sandbox.pool.pool import Pool, PoolSize
 from ringfence.sandbox.supervisor.directory import SupervisorState
 
 OTHER_UID = 1500
-
-
-async def until(is_so: Callable[[], object], *, timeout_s: float = 60.0) -> None:
-    """Wait for what other processes do."""
-    with anyio.fail_after(timeout_s):
-        while not is_so():  # noqa: ASYNC110 -- other processes give no event
-            await anyio.sleep(0.02)
 
 
 def git(place: Path, *words: str) -> str:
@@ -54,11 +47,6 @@ def cold_id() -> str:
 def is_cold(sandbox: Sandbox) -> bool:
     """Whether it is not from the pool."""
     return sandbox.id.startswith("cold")
-
-
-def children_of(pid: int) -> list[int]:
-    """Pids of a process's children."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def is_gone(pid: int) -> bool:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sandbox.pool.conftest import OTHER_UID, cold_id, is_cold, until
+from tests.sandbox.pool.conftest import OTHER_UID, cold_id, is_cold
+from tests.sandbox.supervisor.conftest import until
 
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.pool.pool import Pool, PoolSize

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.sandbox.pool.conftest import Runs, children_of, cold_id, git, give, is_cold, is_gone, until
+from tests.sandbox.pool.conftest import Runs, cold_id, git, give, is_cold, is_gone
+from tests.sandbox.supervisor.conftest import children_of, until
 
 from ringfence.errors import SandboxDied
 from ringfence.sandbox.pool.pool import Pool, PoolSize

@@ -31,6 +31,18 @@ OTHER_UID = 1500
 Standing = Callable[..., Awaitable[SandboxDirectory]]
 
 
+async def until(is_so: Callable[[], object], *, timeout_s: float = 60.0) -> None:
+    """Wait for what other processes do."""
+    with anyio.fail_after(timeout_s):
+        while not is_so():  # noqa: ASYNC110 -- other processes give no event
+            await anyio.sleep(0.01)
+
+
+def children_of(pid: int) -> list[int]:
+    """Pids of a process's children."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 class Served:
     """A sandbox that this process serves, with what it recorded and how it ended."""
 

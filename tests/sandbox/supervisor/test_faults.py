@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
+from tests.sandbox.supervisor.conftest import children_of, until
 
 from ringfence.errors import InfrastructureFault, SandboxDied
 from ringfence.events import CommandEnded, JobEnded
@@ -42,13 +42,6 @@ def open_files_of(pid: int) -> list[str]:
     return [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
 
 
-async def until(is_so: Callable[[], bool], *, timeout_s: float = 30.0) -> None:
-    """Wait for what other processes do."""
-    with anyio.fail_after(timeout_s):
-        while not is_so():  # noqa: ASYNC110 -- other processes give no event
-            await anyio.sleep(0.02)
-
-
 def inside_of(sandbox_id: str) -> list[int]:
     """Host pids of all processes that carry a sandbox's name in their environment: everything run in it."""
     found = []
@@ -59,11 +52,6 @@ def inside_of(sandbox_id: str) -> list[int]:
         except OSError:
             continue
     return found
-
-
-def children_of(pid: int) -> list[int]:
-    """Pids of a process's children."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 async def test_a_supervisor_that_is_killed_leaves_no_process(standing: Standing):

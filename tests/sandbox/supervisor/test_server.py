@@ -3,13 +3,12 @@
 import os
 import socket
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import anyio
 import pytest
-from tests.sandbox.supervisor.conftest import Served, served
+from tests.sandbox.supervisor.conftest import Served, served, until
 
 from ringfence.errors import SandboxDied, SandboxFileError
 from ringfence.events import CommandEnded
@@ -21,13 +20,6 @@ from ringfence.sandbox.supervisor.directory import SandboxDirectory
 from ringfence.sandbox.supervisor.server import ServiceEnd
 
 pytestmark = pytest.mark.anyio
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    """Wait for what the supervisor or the guest does."""
-    with anyio.fail_after(20):
-        while not is_so():  # noqa: ASYNC110 -- it gives no event
-            await anyio.sleep(0.01)
 
 
 async def ended(service: Served) -> object:

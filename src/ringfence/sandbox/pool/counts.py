@@ -1,4 +1,4 @@
-"""How often a pool had what was asked for: a small file beside its sandboxes, changed under their common lock."""
+"""How often a pool had what was asked for: a small file beside its sandboxes, changed under a lock."""
 
 import json
 from contextlib import suppress
@@ -46,7 +46,7 @@ def read_counts(folder: Path) -> Counts:
 
 def count(folder: Path, what: What, reason: str = "") -> None:
     """Count one more. A pool that cannot be counted serves all the same."""
-    with suppress(OSError, InfrastructureFault), locked(folder):
+    with suppress(OSError, InfrastructureFault), locked(folder / ".counts.lock"):
         counts = read_counts(folder)
         counts = replace(counts, **{what: getattr(counts, what) + 1})
         if reason:

@@ -34,6 +34,7 @@ NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _FORMAT = 3
 _STATE_BYTES = 8 * 1024**2
 _GONE = ".gone-"
+_LOCK = ".lock"
 _PATIENCE_S = 2.0
 _REMOVAL_S = 600.0
 _STEP_S = 0.005
@@ -125,7 +126,7 @@ class SandboxDirectory:
         """
         folder = self.path.parent
         make_private_dir(folder)
-        with locked(folder):  # one process at a time looks for a free name and takes it
+        with locked(folder / _LOCK):  # one process at a time looks for a free name and takes it
             if self.path.is_dir():
                 if self.is_alive():
                     raise UsageError(
@@ -160,7 +161,7 @@ class SandboxDirectory:
         Raises:
             InfrastructureFault: It cannot be removed.
         """
-        with locked(self.path.parent):
+        with locked(self.path.parent / _LOCK):
             if not self.is_alive():
                 self.remove()
 
@@ -294,13 +295,12 @@ def _lock(path: Path) -> int:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder of sandboxes.
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of what is beside a file.
 
     Raises:
         InfrastructureFault: It cannot be had in time.
     """
-    path = folder / ".lock"
     try:
         fd = _lock(path)
     except OSError as exc:
