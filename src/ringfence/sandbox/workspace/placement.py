@@ -30,7 +30,6 @@ from ringfence.sandbox.workspace.protect.mounts import (
 )
 from ringfence.sandbox.workspace.restore import materialise
 from ringfence.sandbox.workspace.run_as import temporary_directory
-from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 from ringfence.sandbox.workspace.snapshot.walk import Walk
 
 
@@ -40,7 +39,7 @@ async def place_workspace(
     found: Walk | None,
     *,
     protect: Collection[str] = (),
-    files: tuple[SnapshotStore, str] | None = None,
+    start: str | None = None,
 ) -> Workspace:
     """Make what a sandbox is shown of a workspace.
 
@@ -49,7 +48,7 @@ async def place_workspace(
         directory: Takes the private git directory and the clone; goes when no sandbox needs them any more.
         found: What is in the workspace. None: nothing is guarded, for a copy that is thrown away or the bare host.
         protect: Patterns, as in `.gitignore`, of further paths that the agent may not write.
-        files: The snapshot that a clone starts from.
+        start: The snapshot that a clone starts from.
 
     Returns:
         The workspace with its placement, the git directories that were made, and notes on what was done.
@@ -62,8 +61,8 @@ async def place_workspace(
     git = await _make_git(workspace, directory)
     submodules, left_out = await _make_submodules(workspace, directory, found, git)
     if workspace.mode == "clone":
-        assert files is not None
-        source = await _make_clone(workspace, directory, git, files)
+        assert start is not None
+        source = await _make_clone(workspace, directory, git, start)
     if git is not None and not git.mounts:
         git = replace(git, directory=source / ".git")
     made = (*((git,) if git is not None else ()), *submodules)
@@ -95,7 +94,7 @@ async def place_workspace(
 
 
 @asynccontextmanager
-async def open_copy(workspace: Workspace, files: tuple[SnapshotStore, str]) -> AsyncIterator[Placement]:
+async def open_copy(workspace: Workspace, snapshot: str) -> AsyncIterator[Placement]:
     """A copy of a snapshot at the same path inside, to be thrown away; the user's workspace is not touched.
 
     The private git directory is the user's repository as it is now: commits fetched since are in it.
@@ -105,7 +104,7 @@ async def open_copy(workspace: Workspace, files: tuple[SnapshotStore, str]) -> A
         InfrastructureFault: Git failed or the disk is full.
     """
     async with temporary_directory(workspace.state, "replica-") as directory:
-        yield (await place_workspace(workspace, directory, None, files=files)).placement
+        yield (await place_workspace(workspace, directory, None, start=snapshot)).placement
 
 
 def protected_placement(workspace: Workspace, protect: Collection[str]) -> Placement:
@@ -189,14 +188,11 @@ async def _make_submodules(
     )
 
 
-async def _make_clone(
-    workspace: Workspace, directory: Path, git: PrivateGit | None, files: tuple[SnapshotStore, str]
-) -> Path:
+async def _make_clone(workspace: Workspace, directory: Path, git: PrivateGit | None, snapshot: str) -> Path:
     """A directory with the files of a snapshot."""
     clone = directory / "work"
     clone.mkdir(mode=0o700)
     if git is not None:
         make_mount_point(clone, git, directory / "git")
-    store, snapshot = files
-    await materialise(store, snapshot, clone, workspace.sandbox_user)
+    await materialise(workspace.store, snapshot, clone, workspace.sandbox_user)
     return clone

@@ -287,7 +287,7 @@ async def prepare(
     before = await store.take(f"{run}/before")
     start = await _find_start(earlier, workspace, store, before)
     found = before.found if workspace.traits.is_fence else None
-    workspace = await place_workspace(workspace, run_dir, found, protect=protect, files=(store, start))
+    workspace = await place_workspace(workspace, run_dir, found, protect=protect, start=start)
     source, repositories = workspace.placement.workspace_source, workspace.repositories
     own_start = None
     if start != before.id:
