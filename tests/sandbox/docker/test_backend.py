@@ -194,14 +194,6 @@ async def test_no_exec_of_the_engine_reaches_the_guest(opened: Open) -> None:
         assert found["Config"]["Entrypoint"] == ["python3"]
 
 
-async def test_labels(opened: Open) -> None:
-    """A container carries whose it is, until when, and the user's own labels."""
-    async with opened(labels={"team": "blue"}) as sandbox:
-        labels = (await inspected(sandbox))["Config"]["Labels"]
-        assert (labels["ringfence.sandbox"], labels["team"]) == (sandbox.id, "blue")
-        assert {"ringfence.instance", "ringfence.run", "ringfence.holder", "ringfence.expires"} <= set(labels)
-
-
 CANNOT: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no image": ({"image": None}, SandboxStartFailed, "needs an image"),
     "absent": ({"image": "nowhere/nothing:1"}, SandboxStartFailed, "ringfence image build"),

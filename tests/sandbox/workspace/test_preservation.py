@@ -15,7 +15,6 @@ from ringfence.sandbox.workspace.git.config import read_settings
 from ringfence.sandbox.workspace.git.layout import find_git
 from ringfence.sandbox.workspace.restore import Restored, WorkspaceConflict, restore
 from ringfence.sandbox.workspace.run_as import Actor
-from ringfence.sandbox.workspace.snapshot.memo import lies_in
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 # ruff: noqa: ASYNC221 - tests prepare their files with plain blocking calls
@@ -107,17 +106,6 @@ async def test_what_the_run_made_unreadable_is_no_obstacle(repository: Path, sto
         file.truncate(101 * 1024**2)
     await take_back(store, before.id)
     assert (repository / "a.txt").read_text() == "one\n"
-
-
-def test_lies_in_knows_directories():
-    """A path is in a place that names it or one of its directories, not one that shares its beginning."""
-    assert [lies_in(path, {b"a/b/", b"c"}) for path in (b"a/b/c/d", b"a/bc", b"c", b"c/d", b"a")] == [
-        True,
-        False,
-        True,
-        False,
-        False,
-    ]
 
 
 def write(root: Path, path: str, text: str) -> None:
