@@ -296,7 +296,7 @@ def _lock(path: Path) -> int:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of what is beside a file.
+    """Hold a lock file, which other processes hold for moments only.
 
     Raises:
         InfrastructureFault: It cannot be had in time.
