@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 from tests.cases import slow_after
 
-from ringfence.errors import RecordError, UsageError
+from ringfence.errors import InfrastructureFault, RecordError, UsageError
 from ringfence.sandbox.workspace.snapshot import capture, objects
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
@@ -333,3 +333,31 @@ async def test_a_first_snapshot_in_parts_is_whole(
     monkeypatch.undo()
     other = await SnapshotStore(workspace, store.directory.parent.parent / "other").take("r/a")
     assert (one.tree, one.files) == (other.tree, other.files)
+
+
+async def test_a_store_that_cannot_be_written_is_named(repository: Path, store: SnapshotStore):
+    """A full disk, or a state directory that somebody changed, is no error without words."""
+    await store.take("r/before")
+    (repository / ".gitignore").write_text("*.log\n")
+    (repository / "new.log").touch()
+    (store.directory / "info" / "exclude").mkdir()
+    with pytest.raises(InfrastructureFault, match=f"{store.directory.name}.*see to the free space"):
+        await store.take("r/after")
+
+
+async def test_a_sparse_index_below_a_name_with_a_newline(tmp_path: Path, git):
+    """Git reads the directories of a sparse index, wherever the repository lies."""
+    repository = tmp_path / "new\nline"
+    for folder in ("kept", "sparse"):
+        (repository / folder).mkdir(parents=True)
+        (repository / folder / "file").write_text(folder)
+    git(repository, "init", "--quiet")
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "first")
+    git(repository, "sparse-checkout", "set", "--cone", "--sparse-index", "kept")
+    (repository / ".gitignore").write_text("sparse\n")
+    (repository / "sparse").mkdir(exist_ok=True)
+    (repository / "sparse" / "file").write_text("changed")
+    store = SnapshotStore(repository, tmp_path / "state")
+    taken = await store.take("r/before")
+    assert b"sparse/file" in {blob.path for blob in await store.blobs(taken.id)}

@@ -281,8 +281,9 @@ def links_note(
     if not out:
         return ()
     count = f"at least {len(out)}" if folders else str(len(out))
+    files = "file has" if len(out) == 1 else "files have"
     note = (
-        f"{count} files have another name elsewhere (hard links), and what is written to them in place is written"
+        f"{count} {files} another name elsewhere (hard links), and what is written to them in place is written"
         f" there, too; mode 'clone' has none: {named(out, most=_SHOWN)}"
     )
     return (note,)

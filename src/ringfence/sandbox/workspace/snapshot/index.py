@@ -20,6 +20,7 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git.layout import INDEX_LIMIT, find_git, read_config, read_small
 from ringfence.sandbox.workspace.run_as import Actor, scratch_directory
+from ringfence.sandbox.workspace.snapshot.objects import quoted
 from ringfence.sandbox.workspace.snapshot.stat_cache import Tracked
 from ringfence.sandbox.workspace.snapshot.walk import MAX_NAMES_BYTES
 
@@ -75,7 +76,9 @@ class Index:
         """
         write_clean_git_dir(directory, object_format=self.object_format)
         if with_objects and self.objects is not None:
-            (directory / "objects" / "info" / "alternates").write_bytes(os.fsencode(self.objects) + b"\n")
+            (directory / "objects" / "info" / "alternates").write_bytes(
+                quoted(os.fsencode(self.objects)) + b"\n"
+            )
         if self.data:
             (directory / "index").write_bytes(self.data)
         if self.shared_name:

@@ -154,7 +154,7 @@ def _unpack_limit(store: Path) -> int:
 
 
 def quoted(path: bytes) -> bytes:
-    """A path as fast-import reads any path."""
+    """A path as fast-import, and a file of alternates, take any path."""
     return b'"' + path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n") + b'"'
 
 

@@ -328,7 +328,13 @@ class SnapshotStore:
                 make_private_dir(self.directory)
                 write_clean_git_dir(self.directory)
                 (self.directory / "workspace").write_bytes(os.fsencode(self.workspace) + b"\n")
-            yield
+            try:
+                yield
+            except OSError as exc:
+                raise InfrastructureFault(
+                    f"the state of {str(self.workspace)!r} could not be kept in {str(self.directory)!r}: {exc};"
+                    " see to the free space and the permissions there"
+                ) from exc
 
 
 def _too_large(exc: GitBoundReached) -> PatchTooLarge:
