@@ -68,8 +68,8 @@ class Answers:
         assert process.stdin is not None
         assert process.stdout is not None
         self._in, self._out = process.stdin, process.stdout.fileno()
-        self._reader = frames.FrameReader(frames.MAX_PAYLOAD)
         self._kinds: list[int] = []
+        self._reader = frames.FrameReader(frames.MAX_PAYLOAD, lambda kind, *_rest: self._kinds.append(kind))
 
     def send(self, data: bytes) -> None:
         """Send bytes."""
@@ -96,7 +96,7 @@ class Answers:
     def _read(self) -> None:
         piece = os.read(self._out, 65_536)
         assert piece, "the guest has ended"
-        self._kinds += [kind for kind, _channel, _payload in self._reader.feed(piece)]
+        self._reader.feed(piece)
 
     def is_silent(self, seconds: float) -> bool:
         """Whether nothing comes for so long."""

@@ -35,6 +35,7 @@ class Output:
         self._credit = credit
         self._left = sys.maxsize
         """Bytes still to be sent, once the command has ended. What other processes write later is dropped."""
+        self._is_watched = False
         os.set_blocking(descriptor, False)
         self.update()
 
@@ -51,8 +52,10 @@ class Output:
     def update(self) -> None:
         """Watch the pipe if there may be something to read, and room to send it."""
         has_room = self.is_done or (self._credit > 0 and not self._stream.is_full)
-        if self._descriptor >= 0:
-            self._loop.set_reader(self._descriptor, self._on_readable if has_room else None)
+        wanted = self._descriptor >= 0 and has_room
+        if wanted != self._is_watched:
+            self._is_watched = wanted
+            self._loop.set_reader(self._descriptor, self._on_readable if wanted else None)
 
     def _on_readable(self) -> None:
         """Read once, so that other channels have their turn before the next read."""
@@ -92,6 +95,7 @@ class Output:
 
     def _close(self) -> None:
         self._loop.set_reader(self._descriptor, None)
+        self._is_watched = False
         os.close(self._descriptor)
         self._descriptor = -1
         self._left = 0

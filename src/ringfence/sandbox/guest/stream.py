@@ -73,21 +73,25 @@ class EventLoop:
 
     def run_once(self, *, waits: bool = True) -> bool:
         """Wait for a descriptor or a timer, and call what is ready; False if no descriptor was."""
+        first = min(self._timers.values()) if self._timers else None
         timeout_s = -1.0 if waits else 0.0
-        if waits and self._timers:
-            timeout_s = max(0.0, min(self._timers.values()) - time.monotonic()) + 0.001
+        if waits and first is not None:
+            timeout_s = max(0.0, first - time.monotonic()) + 0.001
         events = self._epoll.poll(timeout_s)
         for descriptor, mask in events:
             if mask & ~select.EPOLLIN and descriptor in self._writers:
                 self._writers[descriptor]()
             if mask & ~select.EPOLLOUT and descriptor in self._readers:
                 self._readers[descriptor]()
-        now = time.monotonic()
+        if first is not None and time.monotonic() >= first:
+            self._call_due(time.monotonic())
+        return bool(events)
+
+    def _call_due(self, now: float) -> None:
         for callback in [callback for callback, when in self._timers.items() if when <= now]:
             if self._timers.get(callback, now + 1) <= now:  # else one that was called before has put it off
                 del self._timers[callback]
                 callback()
-        return bool(events)
 
 
 class Writer:
@@ -165,10 +169,9 @@ class Stream:
         self._loop = loop
         self._read_fd = read_fd
         self._write_fd = write_fd
-        self._on_frame = on_frame
         self._on_room = on_room
         self._on_lost = on_lost
-        self._reader = frames.FrameReader(_LARGEST_FRAME)
+        self._reader = frames.FrameReader(_LARGEST_FRAME, on_frame)
         self._queue: list[bytes] = []
         self._queued_bytes = 0
         self._is_blocked = False
@@ -212,8 +215,9 @@ class Stream:
                 break
             except OSError:
                 self._on_lost()
-        self._is_blocked = bool(self._queue)
-        self._loop.set_writer(self._write_fd, self._flush if self._is_blocked else None)
+        if bool(self._queue) != self._is_blocked:
+            self._is_blocked = not self._is_blocked
+            self._loop.set_writer(self._write_fd, self._flush if self._is_blocked else None)
         if self._was_full and self._queued_bytes < _QUEUE_LOW:
             self._was_full = False
             self._on_room()
@@ -236,5 +240,4 @@ class Stream:
         if not data:
             self._on_lost()
         self.received_at = time.monotonic()
-        for kind, channel, payload in self._reader.feed(data):
-            self._on_frame(kind, channel, payload)
+        self._reader.feed(data)

@@ -50,7 +50,7 @@ class GuestLink:
         self._stream = stream
         self.outgoing = SendQueue(stream)
         self._turns = anyio.Lock(fast_acquire=True)
-        self._reader = frames.FrameReader(frames.MAX_PAYLOAD)
+        self._reader = frames.FrameReader(frames.MAX_PAYLOAD, self._dispatch)
         self.channels: dict[int, Endpoint] = {}
         self._last_number = 0
         self._asked = Counter({frames.HELLO: 1})
@@ -166,8 +166,7 @@ class GuestLink:
             except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
             try:
-                for kind, number, payload in self._reader.feed(data):
-                    self._dispatch(kind, number, payload)
+                self._reader.feed(data)
             except frames.FrameError as exc:
                 raise ProtocolError(str(exc)) from exc
             await self.outgoing.wait_until_below(_OUTGOING_HIGH)

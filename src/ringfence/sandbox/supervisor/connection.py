@@ -3,6 +3,7 @@
 import os
 import socket
 import struct
+from collections import deque
 from collections.abc import AsyncIterator
 
 import anyio
@@ -46,11 +47,12 @@ async def read_frames(stream: ByteStream) -> AsyncIterator[tuple[int, int, bytes
     Raises:
         frames.FrameError: A frame is longer than any may be.
     """
-    reader = frames.FrameReader(_LARGEST_FRAME)
+    found: deque[tuple[int, int, bytes]] = deque()
+    reader = frames.FrameReader(_LARGEST_FRAME, lambda *frame: found.append(frame))
     while True:
+        while found:
+            yield found.popleft()
         try:
-            data = await stream.receive(_READ)
+            reader.feed(await stream.receive(_READ))
         except LOST:
             return
-        for frame in reader.feed(data):
-            yield frame
