@@ -2,16 +2,19 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 
 from ringfence.errors import SandboxStartFailed
 from ringfence.sandbox import Placement, SandboxSpec
 from ringfence.sandbox.base import BindMount, Launch
-from ringfence.sandbox.bubblewrap.stage import Staging, staging_command
-from ringfence.sandbox.bubblewrap.view import Arguments, add_mounts, memory_file
+from ringfence.sandbox.bubblewrap.stage import Staging
+from ringfence.sandbox.bubblewrap.view import Arguments, add_mounts
 
 
 @pytest.fixture(params=[False, True], ids=["user", "root"])
@@ -61,17 +64,25 @@ def test_users_inside() -> None:
 
 
 def _staged(
-    staging: Staging, argv: list[str], entrances: tuple[Path, ...] = (), pass_fds: tuple[int, ...] = ()
+    staging: Staging, argv: list[str], entrances: tuple[Path, ...] = ()
 ) -> subprocess.CompletedProcess[bytes]:
     """What a command came to that the staging program became."""
-    orders = memory_file(staging.orders(argv, {}, uid=1500, gid=1600, entrances=entrances))
-    command = staging_command("/usr/bin/python3", orders)
-    try:
-        return subprocess.run(
-            command, capture_output=True, check=False, timeout=30, pass_fds=(orders, *pass_fds)
-        )
-    finally:
-        os.close(orders)
+    command, wire = staging.program("/usr/bin/python3")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(wire,))
+    anyio.run(partial(staging.go_on, argv, {}, uid=1500, gid=1600, entrances=entrances))
+    stdout, stderr = process.communicate(timeout=30)
+    staging.close()
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def test_staging_that_is_called_off() -> None:
+    """A program that is never told what to stage, because its caller failed or died, ends and starts nothing."""
+    staging = Staging()
+    command, wire = staging.program(sys.executable)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=(wire,))
+    staging.close()
+    assert process.communicate(timeout=30)[1] == b""
+    assert process.returncode == 1
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root stages")
@@ -80,11 +91,10 @@ def test_what_was_staged_is_not_inherited(tmp_path: Path) -> None:
     staging = Staging()
     staging.add(tmp_path, tmp_path.stat())
     with (tmp_path / "lent").open("w") as lent:
-        number = lent.fileno()
-        listed = _staged(staging, ["/bin/ls", "/proc/self/fd"], pass_fds=(number,)).stdout.split()
-    # One more is the directory that is being listed.
-    assert {b"0", b"1", b"2", str(number).encode()} < set(listed)
-    assert len(listed) == 5
+        number = staging.pass_descriptor(lent.fileno())
+        listed = _staged(staging, ["/bin/ls", "/proc/self/fd"]).stdout.split()
+    # The last is the directory that is being listed.
+    assert listed == [b"0", b"1", b"2", str(number).encode(), b"3"]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root stages")

@@ -14,7 +14,7 @@ from ringfence.errors import PolicyRefused, SandboxStartFailed
 from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Placement, Traits, Usage
 from ringfence.sandbox.bubblewrap.bwrap import Bwrap, explain, find_bwrap
 from ringfence.sandbox.bubblewrap.limits import Limits, find_plan, lacking_limits, plan_limits
-from ringfence.sandbox.bubblewrap.stage import Staging, staging_command
+from ringfence.sandbox.bubblewrap.stage import Staging
 from ringfence.sandbox.bubblewrap.view import (
     HOME,
     Arguments,
@@ -67,72 +67,71 @@ class BubblewrapBackend(Backend):
         return removed + await anyio.to_thread.run_sync(end_orphans)
 
 
+_CALLED = "its first process"
+
+
 async def _start(bwrap: Bwrap, launch: Launch, arguments: Arguments) -> "BubblewrapFence":
-    limits = await plan_limits(launch)
     interpreter, shown_for_it = _interpreter()
-    toolchains = find_toolchains(
-        Path.home(),
-        os.environ.get("PATH", ""),
-        hide=launch.spec.hide_toolchains,
-        extra=shown_for_it,
-        workspace=launch.placement.workspace,
-    )
-    _add_isolation(arguments, launch)
-    add_mounts(arguments, launch, toolchains.roots)
-    command = ["--args", str(arguments.open_pipe()), "--", interpreter, *launch.argv]
-    group = limits.make()
-    fence = None
+    staging, fence = arguments.staging, None
     try:
-        if arguments.staging is None:
-            command = [*limits.prefix, str(bwrap.path), *command]
-        else:
-            orders = _orders(arguments.staging, bwrap, command, launch.placement, group)
-            command = staging_command(
-                interpreter, arguments.pass_descriptor(arguments.hold(memory_file(orders)))
-            )
-        fence = await BubblewrapFence.start(
-            command,
-            _facts(launch, limits, toolchains),
-            called="its first process",
-            env=limits.environment,
-            pass_fds=arguments.descriptors,
+        if staging is not None:
+            # It starts while the rest is prepared, and waits for its orders.
+            program, wire = staging.program(interpreter)
+            fence = await BubblewrapFence.start(program, Facts(), called=_CALLED, env={}, pass_fds=(wire,))
+        limits = await plan_limits(launch)
+        toolchains = find_toolchains(
+            Path.home(),
+            os.environ.get("PATH", ""),
+            hide=launch.spec.hide_toolchains,
+            extra=shown_for_it,
+            workspace=launch.placement.workspace,
         )
-        fence.group = group or await limits.find(fence.process.pid)
-        if group is not None and arguments.staging is None:
-            group.add(fence.process.pid)
+        _add_isolation(arguments, launch)
+        add_mounts(arguments, launch, toolchains.roots)
+        command = ["--args", str(arguments.open_pipe()), "--", interpreter, *launch.argv]
+        if fence is None:
+            fence = await BubblewrapFence.start(
+                [*limits.prefix, str(bwrap.path), *command],
+                Facts(),
+                called=_CALLED,
+                env=limits.environment,
+                pass_fds=arguments.descriptors,
+            )
+        fence.facts = _facts(launch, limits, toolchains)
+        fence.group = limits.make()
         # bwrap waits for its arguments: until they come it has not forked, and no process escapes its limits.
+        if staging is not None:
+            await _stage(staging, bwrap, command, launch.placement, fence.group)
+        elif fence.group is not None:
+            fence.group.add(fence.process.pid)
+        else:
+            fence.group = await limits.find(fence.process.pid)
         await anyio.to_thread.run_sync(arguments.send)
     except BaseException as exc:
-        await _undo(fence, group)
-        if fence is not None and fence.stderr and isinstance(exc, SandboxStartFailed):
-            # It was gone before it could be put under its limits; why is in its own words.
-            raise SandboxStartFailed(f"the sandbox did not start: {explain(fence.stderr)}") from exc
+        if fence is not None:
+            with anyio.CancelScope(shield=True):
+                await fence.kill()
+            if fence.stderr and isinstance(exc, SandboxStartFailed):
+                # It was gone before it could be put under its limits; why is in its own words.
+                raise SandboxStartFailed(f"the sandbox did not start: {explain(fence.stderr)}") from exc
         raise
     return fence
 
 
-def _orders(
+async def _stage(
     staging: Staging, bwrap: Bwrap, command: list[str], placement: Placement, group: Cgroup | None
-) -> bytes:
-    """What the program that stages is to do: enter the group, and become bwrap."""
+) -> None:
+    """Have the program that stages go into the group and become bwrap."""
     environment = {}
     if bwrap.library_dir is not None:
         environment["LD_LIBRARY_PATH"] = str(staging.add(bwrap.library_dir))
-    return staging.orders(
+    await staging.go_on(
         [str(staging.add(bwrap.path)), *command],
         environment,
         uid=placement.uid,
         gid=placement.gid,
         entrances=() if group is None else group.entrances(),
     )
-
-
-async def _undo(fence: "BubblewrapFence | None", group: Cgroup | None) -> None:
-    with anyio.CancelScope(shield=True):
-        if fence is not None:
-            await fence.kill()
-        elif group is not None:
-            await anyio.to_thread.run_sync(_remove_group, group)
 
 
 @dataclass(eq=False)

@@ -5,27 +5,52 @@ state directory, and bwrap walks to every source by path. So a short program, as
 own, binds the sources into a directory anyone can walk through, then drops to the sandbox's uid for good and
 becomes bwrap. Before that it goes into the sandbox's control group. A descriptor of another namespace cannot be
 mounted, so it opens each source again, and goes on only if that is what was opened before.
+
+Its interpreter takes as long to start as all the host has to prepare, so it is started first, and gets its orders
+over a socket.
 """
 
 import marshal
 import os
+import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+
+import anyio
 
 from ringfence.sandbox.idmap import PROGRAM
 
 DIRECTORY = "/mnt"
 """Covered by an empty file system in that namespace only; every Debian and Red Hat has it."""
+_FIRST_PASSED = 256
+"""Number of the first descriptor passed to bwrap. Those that come over the socket get the lowest free ones."""
 
 # What is imported is what is built in: `os` alone would take a tenth of opening a sandbox.
 _PROGRAM = """
-import _ctypes, marshal, posix, sys
+import _ctypes, _socket, marshal, posix, sys
 def fail(text, *values):
     sys.stderr.write("ringfence: " + text % values + "\\n")
     posix._exit(1)
-with open(int(sys.argv[1]), "rb") as file:
-    words = marshal.load(file)
+wire = _socket.socket(fileno=int(sys.argv[1]))
+text, passed = b"", []
+while True:
+    data, ancillary, _, _ = wire.recvmsg(65536, 2048)
+    for _, _, numbers in ancillary:
+        passed += memoryview(numbers).cast("i")
+    if not data:
+        break
+    text += data
+wire.close()
+if not text:
+    posix._exit(1)
+words = marshal.loads(text)
 sources, directory, uid, gid = words["sources"], words["directory"], words["uid"], words["gid"]
+if len(passed) != words["passed"]:
+    fail("%d descriptors came for %d", len(passed), words["passed"])
+for number, descriptor in enumerate(passed, words["first"]):
+    posix.dup2(descriptor, number)
+    posix.close(descriptor)
 for entrance in words["entrances"]:
     try:
         descriptor = posix.open(entrance, posix.O_WRONLY | posix.O_CLOEXEC)
@@ -77,10 +102,12 @@ posix.execve(words["argv"][0], words["argv"], words["env"])
 
 
 class Staging:
-    """Collects sources, and gives each the path under which bwrap finds it."""
+    """Collects sources and descriptors, and gives each the path or the number under which bwrap finds it."""
 
     def __init__(self) -> None:
         self._sources: list[tuple[bytes, tuple[int, int] | None, bool]] = []
+        self._passed: list[int] = []
+        self._wire, self._program_end = socket.socketpair()
 
     def add(self, source: Path, status: os.stat_result | None = None, *, is_idmapped: bool = False) -> Path:
         """Path that stands for `source` once staged.
@@ -94,7 +121,20 @@ class Staging:
         self._sources.append((bytes(source), identity, is_idmapped))
         return Path(DIRECTORY, str(len(self._sources) - 1))
 
-    def orders(
+    def pass_descriptor(self, descriptor: int) -> int:
+        """Number that `descriptor` will have in bwrap; it stays the caller's to close."""
+        assert (
+            len(self._passed) < 200
+        )  # the kernel lets no more than 253 go in one message (SCM_MAX_FD, unix(7))
+        self._passed.append(descriptor)
+        return _FIRST_PASSED + len(self._passed) - 1
+
+    def program(self, interpreter: str) -> tuple[list[str], int]:
+        """The command of the program that stages, and the descriptor that it must inherit."""
+        number = self._program_end.fileno()
+        return [interpreter, "-I", "-S", "-c", PROGRAM + _PROGRAM, str(number)], number
+
+    async def go_on(
         self,
         argv: Sequence[str],
         env: dict[str, str],
@@ -102,25 +142,29 @@ class Staging:
         uid: int,
         gid: int,
         entrances: tuple[Path, ...] = (),
-    ) -> bytes:
-        """What the program reads: it enters control groups by `entrances`, stages, drops to `uid` and becomes `argv`."""
+    ) -> None:
+        """Have the started program go into control groups by their `entrances`, stage, drop to `uid`, become `argv`."""
         words = {
             "entrances": [bytes(entrance) for entrance in entrances],
             "sources": self._sources,
+            "first": _FIRST_PASSED,
+            "passed": len(self._passed),
             "directory": DIRECTORY.encode(),
             "uid": uid,
             "gid": gid,
             "argv": list(argv),
             "env": env,
         }
-        return marshal.dumps(words, 2)
+        self._program_end.close()
+        await anyio.to_thread.run_sync(self._send, marshal.dumps(words, 2))
 
+    def _send(self, data: bytes) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # it is gone; its last words say why
+            sent = socket.send_fds(self._wire, [data], self._passed)
+            self._wire.sendall(data[sent:])
+            self._wire.shutdown(socket.SHUT_WR)
 
-def staging_command(interpreter: str, orders: int) -> list[str]:
-    """The command of the program that stages.
-
-    Args:
-        interpreter: It runs on.
-        orders: A descriptor with its orders, which it inherits and closes.
-    """
-    return [interpreter, "-I", "-S", "-c", PROGRAM + _PROGRAM, str(orders)]
+    def close(self) -> None:
+        """Let go of the program: one that got no orders ends."""
+        self._wire.close()
+        self._program_end.close()

@@ -60,7 +60,7 @@ class Arguments:
     """For a root caller: sources are staged rather than bound by descriptor."""
     words: list[str] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
-    """What bwrap inherits."""
+    """What bwrap inherits, unless it is staged."""
     _stack: ExitStack = field(default_factory=ExitStack)
     _pipe: BinaryIO | None = None
 
@@ -75,6 +75,8 @@ class Arguments:
 
     def pass_descriptor(self, descriptor: int) -> int:
         """Give bwrap a descriptor that is owned here; its number there."""
+        if self.staging is not None:
+            return self.staging.pass_descriptor(descriptor)
         self.descriptors.append(descriptor)
         return descriptor
 
@@ -134,6 +136,8 @@ class Arguments:
 
     def close(self) -> None:
         """Close all descriptors held."""
+        if self.staging is not None:
+            self.staging.close()
         self._stack.close()
 
 
