@@ -6,14 +6,13 @@ from fnmatch import fnmatchcase
 from ringfence.config.path_pattern import PathPatterns
 from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED, Protected
 
-TRUSTED_NAMES = frozenset(entry.path.rpartition("/")[2].casefold() for entry in PROTECTED)
+_BY_NAME: dict[str, list[Protected]] = {}
+for _entry in PROTECTED:
+    _BY_NAME.setdefault(_entry.path.casefold().rpartition("/")[2], []).append(_entry)
+TRUSTED_NAMES = frozenset(_BY_NAME)
 """What `is_trusted` can hold for, by the last part of the path; a row with a `*` is looked for in changes only."""
 _STARRED = tuple(entry for entry in PROTECTED if "*" in entry.path)
 """Names by a pattern: one in any directory."""
-_BY_NAME = {
-    name: [entry for entry in PROTECTED if entry.path.casefold().rpartition("/")[2] == name]
-    for name in TRUSTED_NAMES
-}
 
 
 def matches_any(paths: Iterable[str], patterns: Collection[str]) -> list[str]:
