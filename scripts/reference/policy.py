@@ -8,7 +8,7 @@ from ringfence.sandbox.bubblewrap.view import SYSTEM
 from ringfence.sandbox.policy import RULES as SPEC_RULES
 from ringfence.sandbox.seccomp.rules import RULES as CALL_RULES
 from ringfence.sandbox.workspace.open import REFUSALS, RESERVED_ID, choose_user_and_mode
-from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
+from ringfence.sandbox.workspace.protect.auto_executed_files import AUTO_EXECUTED_FILES
 from ringfence.sandbox.workspace.run_as import Actor
 
 _HEAD = """\
@@ -54,7 +54,7 @@ def page() -> str:
                 ("path", "treatment", "anywhere", "because"),
                 [
                     (code(one.path), code(one.treatment), "yes" if one.anywhere else "", one.because)
-                    for one in PROTECTED
+                    for one in AUTO_EXECUTED_FILES
                 ],
             ),
             "## Calls of the engine\n",

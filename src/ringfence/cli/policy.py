@@ -192,12 +192,12 @@ def _rules() -> dict[str, object]:
     from ringfence.sandbox.policy import RULES
     from ringfence.sandbox.seccomp import explain
     from ringfence.sandbox.workspace.open import REFUSALS
-    from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
+    from ringfence.sandbox.workspace.protect.auto_executed_files import AUTO_EXECUTED_FILES
 
     return {
         "refused_workspaces": [f"{row.rule}: {row.because}" for row in REFUSALS],
         "refused_specs": [f"{rule.name}: {rule.because}" for rule in RULES],
-        "protected_files": [f"{row.path} ({row.treatment}): {row.because}" for row in PROTECTED],
+        "protected_files": [f"{row.path} ({row.treatment}): {row.because}" for row in AUTO_EXECUTED_FILES],
         "denied_system_calls": [
             f"{name}: {because} ({', '.join(calls)})" for name, because, calls in explain()
         ],

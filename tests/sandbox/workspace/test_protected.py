@@ -5,12 +5,17 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import PolicyRefused
-from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
+from ringfence.sandbox.workspace.protect.auto_executed_files import AUTO_EXECUTED_FILES
 from ringfence.sandbox.workspace.protect.flags import flag, reason
-from ringfence.sandbox.workspace.protect.mounts import AUTO_EXECUTED, check_own_git, git_entries, make_mounts
+from ringfence.sandbox.workspace.protect.mounts import (
+    READ_ONLY_PATHS,
+    check_own_git,
+    git_entries,
+    make_mounts,
+)
 
 
-@pytest.mark.parametrize("entry", PROTECTED, ids=lambda entry: entry.path)
+@pytest.mark.parametrize("entry", AUTO_EXECUTED_FILES, ids=lambda entry: entry.path)
 def test_each_row_is_reported_and_has_a_reason(entry):
     """A change to a file of the table, or below it, is named in any case, in subdirectories where it says so."""
     spellings = {entry.path, f"{entry.path}/inner", entry.path.upper(), entry.path.lower()}
@@ -19,13 +24,15 @@ def test_each_row_is_reported_and_has_a_reason(entry):
     assert reason(entry.path) == entry.because
 
 
-@pytest.mark.parametrize("entry", [e for e in PROTECTED if e.treatment == "read_only"], ids=lambda e: e.path)
+@pytest.mark.parametrize(
+    "entry", [e for e in AUTO_EXECUTED_FILES if e.treatment == "read_only"], ids=lambda e: e.path
+)
 def test_each_read_only_row_is_mounted(entry, workspace: Path):
     """Where a read-only file is there, it is mounted upon itself, and each directory above it as well."""
     path = workspace / entry.path
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
-    mounts = {mount.target: mount.read_only for mount in make_mounts(workspace, AUTO_EXECUTED)}
+    mounts = {mount.target: mount.read_only for mount in make_mounts(workspace, READ_ONLY_PATHS)}
     assert mounts.pop(path) is True
     assert set(mounts) == set(path.parents) - set(workspace.parents) - {workspace}
     assert not any(mounts.values())
@@ -33,7 +40,7 @@ def test_each_read_only_row_is_mounted(entry, workspace: Path):
 
 def test_absent_files_are_not_made(workspace: Path):
     """Nothing is mounted, and nothing created, for what is not there."""
-    assert make_mounts(workspace, AUTO_EXECUTED) == ()
+    assert make_mounts(workspace, READ_ONLY_PATHS) == ()
     assert list(workspace.iterdir()) == []
 
 
@@ -41,7 +48,7 @@ def test_links_are_left_alone(workspace: Path):
     """A mount would follow a link out of the workspace."""
     (workspace / ".envrc").symlink_to("/etc/passwd")
     (workspace / ".github").symlink_to("/etc")
-    assert make_mounts(workspace, AUTO_EXECUTED) == ()
+    assert make_mounts(workspace, READ_ONLY_PATHS) == ()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +71,7 @@ def test_flagged_wherever_it_is(path: str):
 def test_ordinary_work_stays_writable(workspace: Path, path: str):
     """Files that agents are asked to edit are reported, not read-only."""
     (workspace / path).touch()
-    assert make_mounts(workspace, AUTO_EXECUTED) == ()
+    assert make_mounts(workspace, READ_ONLY_PATHS) == ()
 
 
 def test_bare_repository_is_flagged():

@@ -18,8 +18,8 @@ from ringfence.sandbox.workspace.git.layout import (
     GitLayout,
     examine_git,
     find_bare,
-    format_of,
     has_git,
+    parse_format,
     read_config,
 )
 from ringfence.sandbox.workspace.git.packs import quarantine
@@ -103,7 +103,7 @@ def _source(root: Path, inside: bytes, layout: GitLayout, actor: Actor, *, is_ba
     if layout.refused is not None:
         raise RepositoryRefused(_refusal(root, layout.refused))
     config = actor.call_sync(lambda: read_config(layout.common))
-    object_format, unknown = format_of(config)
+    object_format, unknown = parse_format(config)
     if unknown:
         raise RepositoryRefused(
             _refusal(root, f"it uses {unknown!r}, which ringfence cannot copy; name a clone of it")

@@ -139,7 +139,7 @@ class DockerBackend(Backend):
                 raise SandboxStartFailed(
                     f"{engine.facts.product} did not make the container as asked: {'; '.join(wrong)}; nothing ran in it"
                 )
-            stream = await attach(engine.dialled, container, engine.facts.api_version)
+            stream = await attach(engine.connect_address, container, engine.facts.api_version)
             clock.lap("attach")
             await engine.start(container)
             clock.lap("start")

@@ -47,7 +47,7 @@ class EngineFacts:
     """Whether uids inside are other uids outside by the engine's own setting (`userns-remap`)."""
     cgroup_version: int
     limits: frozenset[str]
-    """Of `memory`, `cpus`, `pids`: those that it says it can enforce."""
+    """The limits among `memory`, `cpus`, `pids` that it says it can enforce."""
     has_cpuset: bool
     has_apparmor: bool
     runtimes: frozenset[str]
@@ -63,14 +63,14 @@ class EngineFacts:
 
     @property
     def shifts_ids(self) -> bool:
-        """Whether a uid inside is another uid outside. Rootless Podman keeps ours."""
+        """Whether a uid inside is another uid outside. Rootless Podman can keep the caller's."""
         return self.has_user_namespace or (self.is_rootless and not self.is_podman)
 
     @property
     def unset_limits(self) -> dict[str, str]:
         """Limits that the engine cannot set, and why."""
         if self.is_rootless and self.cgroup_version == 1:
-            # It says that it can, and silently does nothing (Podman 4.3: inspect shows 0).
+            # The engine says that it can set them, and silently does not (Podman 4.3: inspect shows 0).
             reason = "a rootless engine cannot set limits on control groups of version 1"
             return dict.fromkeys(_LIMITS.values(), reason)
         return {
@@ -84,7 +84,7 @@ class EngineFacts:
 
 
 def parse_facts(version: Mapping[str, Any], info: Mapping[str, Any]) -> EngineFacts:
-    """Read the answers of an engine; what it does not say counts as not there."""
+    """Parse the answers of an engine; a feature that they do not mention counts as absent."""
     options = [str(option) for option in info.get("SecurityOptions") or ()]
 
     def has(name: str) -> bool:
@@ -109,10 +109,10 @@ def parse_facts(version: Mapping[str, Any], info: Mapping[str, Any]) -> EngineFa
 
 
 class EngineError(InfrastructureFault):
-    """An engine refused something or cannot be reached. The text says what to do about it, where that is known.
+    """An engine refused a request or cannot be reached. The text says what to do about it, where that is known.
 
     Args:
-        doing: What was tried: "create a container".
+        doing: The operation that failed: "create a container".
         said: The engine's own words.
         status: The HTTP status; None where there was no answer.
         url: The engine's address, where it could not be reached.
@@ -127,7 +127,7 @@ class EngineError(InfrastructureFault):
 
     @property
     def is_absent(self) -> bool:
-        """Whether the thing is not there."""
+        """Whether the engine has no such container, image or volume."""
         return self.status == 404
 
 
@@ -135,7 +135,7 @@ _known_facts: dict[str, tuple[float, EngineFacts]] = {}
 
 
 class Engine:
-    """A session on one engine: `call` and `stream` send requests, the other methods are the common ones.
+    """A session with one engine: `call` and `stream` send any request, the other methods the common ones.
 
     It connects with its first request. Where the engine's facts are known, `open` sends none.
     """
@@ -145,7 +145,7 @@ class Engine:
     def __init__(self, address: Address) -> None:
         self.address = address
         self._version = ""
-        """The start of every path, once the engine's interface is known."""
+        """The version at the start of every path, empty until it is known."""
         self._http: aiohttp.ClientSession | None = None
         self._tunnel: SshTunnel | None = None
         self._connecting = anyio.Lock()
@@ -155,9 +155,9 @@ class Engine:
         """Find out what the engine is; `aclose` the session, or use it as a context.
 
         Raises:
-            EngineError: It is not there, or does not let us.
+            EngineError: It cannot be reached, or refuses the user.
             SandboxStartFailed: Its certificates cannot be used.
-            InfrastructureFault: There is no way to its machine.
+            InfrastructureFault: The ssh tunnel to its machine cannot be made.
         """
         engine = cls(address)
         try:
@@ -190,7 +190,7 @@ class Engine:
                     base_url = f"{'https' if address.tls else 'http'}://{address.authority}"
                     connector = aiohttp.TCPConnector(ssl=address.tls.context() if address.tls else True)
                 else:
-                    connector = aiohttp.UnixConnector(str(self.dialled.path))
+                    connector = aiohttp.UnixConnector(str(self.connect_address.path))
                 self._http = aiohttp.ClientSession(
                     base_url,
                     connector=connector,
@@ -216,8 +216,8 @@ class Engine:
                 await self._tunnel.aclose()
 
     @property
-    def dialled(self) -> Address:
-        """Where a raw connection is made to: the near end of a tunnel, else the engine's own address."""
+    def connect_address(self) -> Address:
+        """The address for a raw connection: this end of the tunnel if there is one, else the engine's address."""
         if self._tunnel is not None:
             return Address(f"unix://{self._tunnel.socket}", self.address.origin)
         return self.address
@@ -241,8 +241,8 @@ class Engine:
         """Send a request and return the parsed answer; None where the answer has no body.
 
         Args:
-            doing: What the request is for, for errors: "create a container".
-            method: Of HTTP.
+            doing: The purpose of the request, for errors: "create a container".
+            method: The HTTP method.
             path: Below the version: `/containers/json`.
             timeout_s: Until the whole answer is there.
             options: As `aiohttp.ClientSession.request` takes them: `params`, `json`, `data`, `headers`.
@@ -272,19 +272,21 @@ class Engine:
                     try:
                         yield response.content
                     finally:
-                        # By nothing else does an engine know that nobody waits for a build any more.
+                        # Only a closed connection tells an engine that nobody waits for a build any more.
                         response.close()
         except aiohttp.ClientConnectorError as exc:
             raise EngineError(doing, _reason(exc.os_error), status=None, url=self.address.url) from exc
         except (aiohttp.ClientError, OSError, ValueError) as exc:
-            is_late = type(exc) is TimeoutError  # of ours: aiohttp's own say what took so long
+            is_late = (
+                type(exc) is TimeoutError
+            )  # from `fail_after`; the texts of aiohttp's own name the cause
             said = f"no answer within {timeout_s:g} s" if is_late else str(exc) or type(exc).__name__
             raise EngineError(doing, said, status=None) from exc
 
     async def follow(
         self, doing: str, method: str, path: str, take: Callable[[Mapping[str, Any]], None], **options: Any
     ) -> None:
-        """Hand over each message of an answer that is lines of JSON, as it comes; one that names an error is raised.
+        """Call `take` with each message of an answer that is lines of JSON, as it arrives; raise one that is an error.
 
         Raises:
             EngineError: As `stream`.
@@ -314,11 +316,11 @@ class Engine:
         await self.call("start the container", "POST", f"/containers/{container}/start")
 
     async def inspect(self, container: str) -> Mapping[str, Any]:
-        """All that the engine says of a container."""
+        """The engine's description of a container."""
         return dict(await self.call("inspect the container", "GET", f"/containers/{container}/json"))
 
     async def wait(self, container: str) -> int:
-        """Wait until a container does not run; return its exit code."""
+        """Wait until a container has ended; return its exit code."""
         path = f"/containers/{container}/wait"
         ended = await self.call("wait for the container", "POST", path, timeout_s=float("inf"))
         return int(ended["StatusCode"])
@@ -326,12 +328,14 @@ class Engine:
     async def remove(self, container: str) -> bool:
         """Kill and remove a container with its unnamed volumes; False if it was not there.
 
-        One that somebody else is removing is waited for, for a while: gone is gone.
+        Waits a moment for a removal that somebody else has begun, and counts it as done.
         """
-        asked = {"force": "1", "v": "1"}
+        parameters = {"force": "1", "v": "1"}
         for tries_left in reversed(range(_REMOVE_TRIES)):
             try:
-                await self.call("remove the container", "DELETE", f"/containers/{container}", params=asked)
+                await self.call(
+                    "remove the container", "DELETE", f"/containers/{container}", params=parameters
+                )
                 return True
             except EngineError as exc:
                 if exc.is_absent:
@@ -339,7 +343,7 @@ class Engine:
                 is_going = exc.status == 409 and "in progress" in exc.said
                 if is_going and not tries_left:
                     return True
-                # Podman 4.3 cannot kill one that ends by itself at this moment.
+                # Podman 4.3 cannot kill a container that ends by itself at this moment.
                 if not is_going and ("state improper" not in exc.said or not tries_left):
                     raise
             await anyio.sleep(_REMOVE_PAUSE_S)
@@ -369,7 +373,7 @@ class Engine:
     # --- images
 
     async def image(self, reference: str) -> Mapping[str, Any]:
-        """All that the engine says of an image it has.
+        """The engine's description of an image that it has.
 
         Raises:
             EngineError: It has none of that name (`is_absent`).
@@ -382,13 +386,13 @@ class Engine:
         return list(await self._list("images", "/images/json", filters))
 
     async def remove_image(self, reference: str) -> None:
-        """Remove a name of an image, or by its id the image and those below it that nothing else stands on."""
+        """Remove a name of an image; given an id, remove the image and its parents that no other image uses."""
         path = f"/images/{quote(reference, safe='/:@')}"
         await self.call(f"remove image {reference!r}", "DELETE", path)
 
 
 def error_message(body: bytes) -> str:
-    """What an engine says of an error."""
+    """The message in an engine's response to a failed request."""
     try:
         return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):
@@ -396,21 +400,21 @@ def error_message(body: bytes) -> str:
 
 
 def _reason(error: OSError) -> str:
-    """Why a connection could not be made; asyncio's own words for it leave the reason out."""
+    """Why a connection could not be made; asyncio's own text leaves the reason out."""
     if isinstance(error, ssl.SSLError) or not error.errno or error.errno < 0:
         return error.strerror or str(error)
     return os.strerror(error.errno)
 
 
 async def open_engine(product: Product = "docker", asked: str | None = None) -> Engine:
-    """The engine that was asked for, else the first of the usual places that answers.
+    """Open the engine that was asked for, else the first at the usual addresses that answers.
 
     Args:
         product: `docker` or `podman`.
-        asked: An address or a docker context; None looks.
+        asked: An address or a docker context; None searches the usual addresses.
 
     Raises:
-        SandboxStartFailed: None answers; the text says what was tried, why it failed and how to start one.
+        SandboxStartFailed: No engine answers; the text lists the addresses, why each failed, and how to start one.
         UsageError: `asked` is no address.
     """
     addresses = find_addresses(product, asked, os.environ, home=Path.home(), uid=os.getuid())
@@ -430,7 +434,7 @@ async def open_engine(product: Product = "docker", asked: str | None = None) -> 
 
 
 def _why(error: InfrastructureFault, address: Address) -> str:
-    """An error's text; where nothing listens, without its advice: that comes once, for all addresses."""
+    """The text of an error; without the advice to start an engine, which follows once for all addresses."""
     if isinstance(error, EngineError) and error.cause is not None and error.cause.name == "not-running":
         return f"{address}: {plain(error.said)}"
     return str(error)

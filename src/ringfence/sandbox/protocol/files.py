@@ -14,7 +14,7 @@ EntryKind = Literal["file", "dir", "link", "other"]
 _LISTING_BYTES = 16 * 1024**2
 _SIZE_DIGITS = 20
 _READ_S, _LIST_S, _REMOVE_S, _PUT_S = 600.0, 60.0, 120.0, 120.0
-"""What an operation may take; the guest ends it then. `_PUT_S` counts from the last byte that is sent."""
+"""Time limits of the operations, which the guest enforces; `_PUT_S` counts from the last byte that is sent."""
 
 
 @frozen
@@ -99,7 +99,7 @@ async def list_dir(session: GuestSession, path: str, limit: int) -> list[DirEntr
     entries = parse_listing(listing)
     if entries is None:
         raise SandboxFileError(
-            f"could not list {path!r} inside the sandbox: what came is no listing",
+            f"could not list {path!r} inside the sandbox: the guest sent no valid listing",
             path=path,
             errno_name="EIO",
         )

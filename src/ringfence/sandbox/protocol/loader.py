@@ -1,8 +1,8 @@
-"""How the guest gets into a sandbox: a short loader on its command line reads the modules from the stream.
+"""Sends the guest into a sandbox: a short loader on its command line reads the modules from the stream.
 
-Two forms go over together: code, for an interpreter of the host's own version, and source, for all others.
-Compiling the source takes longer than all the rest of opening a sandbox; the code is what Python keeps of each module
-that it imports.
+Each module is sent in two forms: as compiled code, for an interpreter of the host's own version, and as source, for all
+others. Compiling the source takes longer than all other steps of opening a sandbox; the compiled code is the one that
+Python caches for each module that it imports.
 """
 
 import marshal
@@ -25,7 +25,7 @@ _LOADER = (
     "P=marshal.loads(r(int(r(8))))\n"
     "exec(P[0])"
 )
-# The first code that runs: makes the package and its modules, in the order of their dependencies.
+# The code that the loader runs: makes the package and its modules, in the order of their dependencies.
 _BOOT = """
 import marshal, sys
 _, magic, codes, sources = P
@@ -41,15 +41,15 @@ kind = type(sys)
 package = kind("ringfence_guest")
 package.__path__ = []
 sys.modules["ringfence_guest"] = package
-later = sys.modules["__future__"] = kind("__future__")  # each module asks for it: the true one would be read from a file
-later.annotations = None
+future = sys.modules["__future__"] = kind("__future__")  # each module imports it: the real one would be read from a file
+future.annotations = None
 for name, code in modules:
     module = kind("ringfence_guest." + name)
     module.__package__ = "ringfence_guest"
     sys.modules[module.__name__] = module
     setattr(package, name, module)
     exec(code, module.__dict__)
-del P, codes, sources, modules, later, sys.modules["__future__"]
+del P, codes, sources, modules, future, sys.modules["__future__"]
 sys.modules["ringfence_guest.main"].main()
 """
 _PACKAGE = "ringfence.sandbox.guest"
@@ -68,20 +68,20 @@ _ORDER = (
     "main",
 )
 _ANY_VERSION = 2
-"""Of marshal's format: text and bytes in it are read alike by every Python 3."""
+"""The version of marshal's format in which every Python 3 reads text and bytes alike."""
 
 
 def guest_arguments() -> tuple[str, ...]:
-    """Arguments of the interpreter: isolated, without site, the loader."""
+    """Arguments of the interpreter inside: isolated mode, no `site`, and the loader."""
     return ("-I", "-S", "-c", _LOADER)
 
 
 @cache
 def guest_payload() -> bytes:
-    """What is written to the stream first: eight digits of length, then the modules in both forms."""
+    """The first bytes on the stream: the length in eight digits, then the modules in both forms."""
     folder = resources.files(_PACKAGE)
     sources = [(name, (folder / f"{name}.py").read_text("utf-8")) for name in _ORDER]
-    codes = [(name, _code(f"{_PACKAGE}.{name}")) for name in _ORDER]
+    codes = [(name, _compiled(f"{_PACKAGE}.{name}")) for name in _ORDER]
     packed = marshal.dumps(
         (_BOOT, MAGIC_NUMBER, marshal.dumps(codes), zlib.compress(marshal.dumps(sources, _ANY_VERSION), 1)),
         _ANY_VERSION,
@@ -89,8 +89,8 @@ def guest_payload() -> bytes:
     return b"%08d" % len(packed) + packed
 
 
-def _code(module: str) -> CodeType:
-    """The code of a module, from where Python keeps it if it does: compiling all takes 30 ms."""
+def _compiled(module: str) -> CodeType:
+    """The compiled code of a module, from Python's cache if it is there: compiling all modules takes 30 ms."""
     spec = find_spec(module)
     assert spec is not None
     assert isinstance(spec.loader, InspectLoader)

@@ -1,4 +1,4 @@
-"""The life of one guest: greeting, serving the stream, heartbeat, death; opening channels and ending them."""
+"""The session with one guest: greeting, heartbeat, its end; opening channels and ending their commands."""
 
 import math
 import time
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 _START_S = 20.0
 _CLIENT_GRACE_S = 5.0
 _HEARTBEAT_S = 10.0
-"""Several times in a fence's `silence_limit_s`: the guest takes a host that sends nothing for dead."""
+"""A fraction of a fence's `silence_limit_s`, after which the guest takes a silent host for dead."""
 _SILENCE_S = 30.0
 _STALL_S = 30.0
-_LOOK_S = 1.0
-"""Between two looks of the watch: so much later than its limit something may be noticed."""
-_LEAVE_S = 10.0
+_CHECK_INTERVAL_S = 1.0
+"""Between two checks of the watchdog; it notices a limit at most this much late."""
+_EXIT_S = 10.0
 _MAX_COMMANDS = 200
 """Each takes four descriptors of the guest's, which usually has 1024."""
 _KILLED_CODE = 128 + 9
 _ABORTED_CODE = 128 + 6
 
 Peer = Literal["new guest", "running guest", "supervisor"]
-"""What is at the other end of the stream: a guest that waits for its modules; one that has them (a supervisor has sent
-them, and passes on its HELLO); or a supervisor that serves the guest to several clients, and is trusted: it has set the
-limits, and knows what ended a command and what the gate refused meanwhile."""
+"""The other end of the stream: a guest that waits for its modules; a guest that has them (the supervisor has sent them,
+and forwards its HELLO); or a supervisor that serves the guest to several clients. A supervisor is trusted: it has set
+the limits, and reports what ended a command and what the gate refused meanwhile."""
 
 
 class GuestSession:
@@ -44,8 +44,8 @@ class GuestSession:
 
     Args:
         fence: The running fence.
-        spec: What was asked for.
-        sandbox_id: Whose guest it is.
+        spec: The spec of the sandbox.
+        sandbox_id: The id of the sandbox.
         directory: Where relative paths start, inside.
         peer: What is at the other end of the fence's stream.
     """
@@ -62,7 +62,7 @@ class GuestSession:
         self.fence = fence
         self._spec = spec
         self.on_refused: Callable[[str], None] | None = None
-        """Is given what a supervisor's gate refused while a command ran."""
+        """Called with lines on what a supervisor's gate refused while a command ran."""
         self._id = sandbox_id
         self._directory = directory
         self._peer = peer
@@ -71,8 +71,8 @@ class GuestSession:
         self.add_environment({**fence.facts.environment, **spec.env})
         self._oom_kills = 0
         self._deadlines: dict[Channel, float] = {}
-        """Until when the guest has to have ended a command."""
-        self._broken_promise = ""
+        """When the guest should have ended each command at the latest."""
+        self._violation = ""
         self._serving = anyio.CancelScope()
 
     # --- life
@@ -93,18 +93,18 @@ class GuestSession:
                 self._report(await self._find_end())
                 await self.fence.kill()
         finally:
-            self.close()  # cancelled: nobody reads any more, and who waits for a last frame waits in vain
+            self.close()  # where this was cancelled nothing reads the stream: tasks that wait for a frame get an error
 
     def abort(self, reason: str) -> None:
-        """The guest broke a promise: its sandbox is killed for it."""
-        self._broken_promise = self._broken_promise or reason
+        """Kill the sandbox of a guest that violated the protocol or a deadline; `reason` continues "the guest"."""
+        self._violation = self._violation or reason
         self._serving.cancel()
 
     async def _watch(self) -> None:
         """Abort a guest that does not read, does not answer, or does not end a command in time."""
         asked_at, seen = time.monotonic(), -1
         while True:
-            await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_CHECK_INTERVAL_S)
             now = time.monotonic()
             sending_since = self.link.outgoing.sending_since
             if sending_since is not None and now - sending_since > _STALL_S:
@@ -118,7 +118,7 @@ class GuestSession:
             self._end_late(now)
 
     def _end_late(self, now: float) -> None:
-        """Kill commands whose deadline is over; a guest that does not let one be killed loses its sandbox."""
+        """Kill commands whose deadline is over, and the sandbox of a guest that does not obey that in time."""
         for channel, deadline in self._deadlines.items():
             if now > deadline + _CLIENT_GRACE_S:
                 self.abort("let a command run past its deadline")
@@ -126,13 +126,13 @@ class GuestSession:
                 channel.post(frames.KILL)
 
     async def _find_end(self) -> EndReason:
-        """Why the stream came to its end. A guest that ends it and does not go is helped."""
-        if self._broken_promise:
-            return EndReason("protocol", f"the guest {self._broken_promise}")
+        """Why the stream ended. The caller kills a guest that closed the stream and did not exit."""
+        if self._violation:
+            return EndReason("protocol", f"the guest {self._violation}")
         if self.link.bye == "ttl" and self._spec.ttl_s is not None:
             return EndReason("ttl", f"its time to live ({self._spec.ttl_s:g} s) was up")
         end = EndReason("protocol", "the guest closed the stream and did not go")
-        with anyio.move_on_after(_LEAVE_S):
+        with anyio.move_on_after(_EXIT_S):
             end = await self.fence.wait()
         if ((await self.fence.usage()).oom_kills or 0) > self._oom_kills:
             return EndReason("memory", f"the memory limit ({self._spec.memory} bytes) killed it")
@@ -148,7 +148,7 @@ class GuestSession:
         self.link.fail(SandboxDied(text, sandbox_id=self._id, reason=end.reason))
 
     def close(self) -> None:
-        """The sandbox is closed: whoever still waits, or calls later, gets the reason."""
+        """End the session: calls that wait, and later ones, raise that the sandbox was closed."""
         self._report(EndReason("killed", "it was closed"))
 
     def check_open(self) -> None:
@@ -183,7 +183,9 @@ class GuestSession:
         except TimeoutError:
             raise SandboxStartFailed(f"the guest did not answer within {_START_S:g} s") from None
         except SandboxDied as exc:
-            said = (await self.fence.wait()).stderr  # of bwrap, an engine or an interpreter: it says more
+            said = (
+                await self.fence.wait()
+            ).stderr  # of bwrap, an engine or an interpreter: more precise than `exc`
             raise SandboxStartFailed(f"the sandbox did not start: {said or exc}") from exc
         hello = self.link.hello
         if hello.get("version") != frames.VERSION:
@@ -209,7 +211,7 @@ class GuestSession:
             )
 
     def configure(self) -> None:
-        """Send the guest the limits that it enforces. A supervisor, which has sent its own, passes over these."""
+        """Send the guest the limits that it enforces. A supervisor ignores these, as it has sent its own."""
         limits: list[tuple[str, object]] = [("disk", self._spec.disk)]
         facts = self.fence.facts
         limits += [
@@ -226,10 +228,10 @@ class GuestSession:
         self.link.post(frames.CONFIG, 0, frames.encode_record(limits))
 
     async def measure(self) -> Usage:
-        """The guest's own account of what is used inside.
+        """Ask the guest what is used inside.
 
         Raises:
-            SandboxDied: It did not answer, or not by numbers; the sandbox is killed for it.
+            SandboxDied: It did not answer in time, or with a malformed record; the sandbox was killed.
         """
         reason = f"has not answered for {_SILENCE_S:g} s"
         try:
@@ -275,7 +277,7 @@ class GuestSession:
         return self.open_record(record + self._environment + _encode_environment(env or {}), window=window)
 
     def add_environment(self, variables: Mapping[str, str]) -> None:
-        """Add variables to every command from now on, in the place of those of the same name."""
+        """Add variables to every command from now on; they replace those of the same name."""
         self._environment += _encode_environment(variables)
 
     def open_operation(
@@ -317,13 +319,13 @@ class GuestSession:
         return channel
 
     def inside(self, path: str) -> str:
-        """A path of the caller's as an absolute one inside."""
+        """The absolute path inside that a path of the caller's means."""
         return path if path.startswith("/") else f"{self._directory.rstrip('/')}/{path}"
 
     # --- ends
 
     async def finish(self, channel: Channel, stdin: bytes, timeout_s: float | None) -> Exit | Failure:
-        """Send stdin and wait for the end; a guest that does not keep the deadline loses its sandbox."""
+        """Send stdin and wait for the end; kill the sandbox of a guest that does not keep the deadline."""
         if (
             timeout_s is not None
         ):  # watched for all: a cancel scope for each takes as long as the rest of this
@@ -346,19 +348,19 @@ class GuestSession:
             await channel.wait()
 
     async def _count_oom_kills(self) -> int:
-        """By the fence's account, else by what the guest sees of its own."""
+        """The number of OOM kills that the fence reports, or else the guest."""
         use = await self.fence.usage()
         if use.oom_kills is None:
             use = await self.measure()
         return use.oom_kills or 0
 
     async def find_cause(self, end: Exit) -> EndedBy:
-        """What ended a command, where a limit of the kernel's may have done it.
+        """Find out what ended a command: its exit may be due to a limit that the kernel enforces.
 
-        The memory limit kills, which a shell passes on as code 137. Where no more processes may be started, a program
-        that cannot do without another thread aborts.
+        The memory limit kills a process, which a shell reports as code 137. At the limit on processes, a program that
+        needs another thread aborts.
 
-        A supervisor has done so already: only it knows which kills were reported before.
+        A supervisor has already found the cause: only it knows which kills were reported before.
         """
         if self._peer == "supervisor" or end.ended_by not in ("signal", "exit"):
             return end.ended_by
@@ -378,7 +380,7 @@ def _encode_environment(variables: Mapping[str, str]) -> bytes:
 
 
 def is_word(text: object) -> bool:
-    """Whether the kernel takes it: text without NUL, of characters or of `surrogateescape`d bytes."""
+    """Whether the kernel accepts it as an argument: text without NUL that encodes with `surrogateescape`."""
     try:
         return isinstance(text, str) and b"\0" not in text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

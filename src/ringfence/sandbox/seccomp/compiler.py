@@ -1,11 +1,12 @@
 """Compiles the rule table into a seccomp filter, a classic BPF program.
 
-Order of a filter: machine, number, then the rules, one after the other. A linear walk is easy to audit and costs
-nothing for most calls: since Linux 5.11 the kernel remembers numbers that are always allowed.
+A filter tests the machine, then the number, then the rules one after the other. A linear sequence is easy to audit and
+costs nothing for most calls: since Linux 5.11 the kernel caches the numbers that are always allowed.
 
-A program is built from its end: a test is put before the instructions that it guards and skips them if it fails. So
-every jump goes forwards, by the length of a list. Encoding: Linux `include/uapi/linux/bpf_common.h`, `filter.h` and
-`seccomp.h`.
+A program is built from its end: each test is put before the instructions that it guards, and jumps over them if it
+fails. So every jump goes forwards, by the length of a list.
+
+The encoding is that of Linux `include/uapi/linux/bpf_common.h`, `filter.h` and `seccomp.h`.
 """
 
 import errno
@@ -30,17 +31,17 @@ _ERRNO = 0x0005_0000
 _ALLOW = 0x7FFF_0000
 
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
-"""Offsets in `struct seccomp_data`; of an argument the low 32 bits come first (little-endian machines)."""
+"""Offsets in `struct seccomp_data`. The low 32 bits of an argument come first, as the machines are little-endian."""
 
 _INSTRUCTION = struct.Struct("=HBBI")  # struct sock_filter, in the machine's own byte order
 _Program = list[tuple[int, int, int, int]]
-"""Code, distance of the jump if true, distance if false, operand."""
+"""Instructions: code, distance of the jump if true, distance if false, operand."""
 
 _ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def this_machine() -> Machine:
-    """The machine we run on.
+    """The machine that this process runs on.
 
     Raises:
         SandboxStartFailed: There is no filter for it.
@@ -52,9 +53,9 @@ def this_machine() -> Machine:
 def filter_bytes(machine: str) -> bytes:
     """The filter for a machine, as an array of `struct sock_filter`.
 
-    Foreign machines (32-bit calls on a 64-bit kernel) kill the process: their numbers mean other calls, and a
-    program that only ever sees errors cannot even exit. The x32 calls of x86_64 and all numbers that are not assigned
-    are "not implemented", as on a kernel built without them.
+    A call of another machine (a 32-bit call on a 64-bit kernel) kills the process: its numbers mean other calls, and a
+    program that gets an error from each call cannot even exit. The x32 calls of x86_64 and all numbers that are not
+    assigned fail with ENOSYS, as on a kernel built without them.
 
     Raises:
         SandboxStartFailed: There is no filter for it.
@@ -121,7 +122,7 @@ def _unknown_numbers(machine: Machine) -> _Program:
 
 
 def _call(rules: list[Rule]) -> _Program:
-    """The rules of one call; always ends with an answer, as the number is no longer loaded."""
+    """The rules of one call. Always ends with a return: the number of the call is not in the accumulator any more."""
     program: _Program = []
     for rule in rules:
         guarded = [_answer(_ERRNO | rule.errno)]

@@ -1,4 +1,4 @@
-"""The client's end of a supervisor's socket: attach to its sandbox, end it, and change what it may reach.
+"""The client's end of a supervisor's socket: attach to its sandbox, end it, change its network access, forward a port.
 
 The socket is a fence whose guest the supervisor has started, so that an attached sandbox is a `Sandbox` like any other.
 """
@@ -42,14 +42,14 @@ class SupervisedFence(Fence):
         self.state = state
 
     async def wait(self) -> EndReason:
-        """Why it is gone: a supervisor writes that down before it closes the connection."""
+        """Why it is gone: a supervisor stores the reason before it closes the connection."""
         state = self.directory.read_state()
         if state is not None and state.end is not None:
             return EndReason(cast("DeathReason", state.end[0]), state.end[1])
         return EndReason("killed", "its supervisor has ended it, or is gone")
 
     async def kill(self) -> str | None:
-        """Close the connection; the supervisor kills what was run over it."""
+        """Close the connection; the supervisor then kills the commands that were started over it."""
         await self.stream.aclose()
         return None
 
@@ -70,7 +70,7 @@ async def attach(
     """
     state, stream = await _connect(directory)
     source = None if state.source is None else Path(state.source)
-    # Which user it has inside matters to its backend alone.
+    # Only a backend uses the ids, and the supervisor holds that: these are the caller's.
     placement = Placement(os.geteuid(), os.getegid(), Path(state.directory_inside), source)
     spec = state.spec.model_copy(update={"env": {**state.spec.env, **(env or {})}})
     sandbox = Sandbox(
@@ -122,10 +122,10 @@ def death_of(state: SupervisorState) -> SandboxDied:
 
 
 async def end_sandbox(directory: SandboxDirectory) -> bool:
-    """Ask a supervisor to end its sandbox, and wait until it has brought the work out and is gone.
+    """Ask a supervisor to end its sandbox, and wait until it has delivered the work and exited.
 
     Returns:
-        Whether it is gone now.
+        Whether the supervisor has exited.
     """
     has_asked = False
     with anyio.move_on_after(_END_S):
@@ -144,13 +144,13 @@ async def end_sandbox(directory: SandboxDirectory) -> bool:
 
 
 async def change_egress(directory: SandboxDirectory, *, action: str, rule: str) -> None:
-    """Change what may be reached from inside.
+    """Change which hosts may be reached from inside.
 
     Raises:
         UsageError, PolicyRefused: The supervisor refuses it.
         SandboxDied: The sandbox is gone.
     """
-    async with _requested(directory, CHANGE_EGRESS, [("action", action), ("rule", rule)]):
+    async with _request(directory, CHANGE_EGRESS, [("action", action), ("rule", rule)]):
         pass
 
 
@@ -172,16 +172,16 @@ async def forward_port(
         UsageError: The host's port is taken.
         SandboxDied: The sandbox is gone.
     """
-    request = _requested(directory, FORWARD_PORT, [("port", port), ("host_port", host_port)])
+    request = _request(directory, FORWARD_PORT, [("port", port), ("host_port", host_port)])
     async with request as (fields, wait_for_death):
         yield int(fields.get("host_port", "0")), wait_for_death
 
 
 @asynccontextmanager
-async def _requested(
+async def _request(
     directory: SandboxDirectory, kind: int, fields: Iterable[tuple[str, object]]
 ) -> AsyncIterator[tuple[dict[str, str], Callable[[], Awaitable[None]]]]:
-    """The supervisor's response to a request, for as long as the connection is open."""
+    """Send a request; yield the supervisor's response and a function that waits for the death of the sandbox."""
     state, stream = await _connect(directory)
     async with stream:
         incoming = read_frames(stream)

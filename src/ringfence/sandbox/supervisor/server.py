@@ -48,7 +48,7 @@ _REQUESTS = frozenset({frames.PING, frames.STATS, CHANGE_EGRESS, FORWARD_PORT})
 
 @frozen
 class ServiceEnd:
-    """Why a sandbox that lives is served no longer."""
+    """Why the service of a living sandbox ends."""
 
     reason: Literal["removed", "idle"]
     detail: str
@@ -64,14 +64,14 @@ async def serve_sandbox(
     on_ready: Callable[[], Awaitable[None]],
     change_egress: ChangeEgress | None = None,
 ) -> ServiceEnd:
-    """Serve a sandbox on the socket of its directory until it shall end.
+    """Serve a sandbox on the socket of its directory until a client removes it, it is idle too long, or it dies.
 
     Args:
         sandbox: Open; the caller closes it afterwards.
         directory: Locked by this process.
         state: Written before any client can attach, and again when the sandbox has died.
         idle_s: How long it is served while no client is attached; None is no limit.
-        record: Is given an event before a client is sent what it says.
+        record: Writes an event to the record; awaited before any client is sent what the event reports.
         on_ready: Called once when clients can attach.
         change_egress: Changes what may be reached from inside; None if that cannot be changed.
 
@@ -96,7 +96,7 @@ async def serve_sandbox(
                     watches.cancel_scope.cancel()
                 if isinstance(end, SandboxDied):
                     directory.note_end(state, end.reason, str(end))
-                server.leave_clients(end)
+                server.disconnect_clients(end)
                 serving.deadline = anyio.current_time() + _WIND_DOWN_S
     finally:
         directory.remove_socket()
@@ -106,7 +106,7 @@ async def serve_sandbox(
 
 
 class SandboxServer:
-    """What is common to all clients of one sandbox."""
+    """Accepts the clients of one sandbox, and decides when its service ends."""
 
     def __init__(self, sandbox: Sandbox, record: Record, change_egress: ChangeEgress | None) -> None:
         self.sandbox = sandbox
@@ -114,14 +114,14 @@ class SandboxServer:
         self.change_egress = change_egress
         self._clients: set[AttachedClient] = set()
         self._idle_since = time.monotonic()
-        """When the last client left; counts while there is none."""
+        """When the last client left; read only while none is attached."""
         self._end: ServiceEnd | SandboxDied | None = None
         self._ended = anyio.Event()
 
-    # --- what ends it, whichever comes first
+    # --- the end of the service: whichever cause comes first
 
     async def wait_for_end(self) -> ServiceEnd | SandboxDied:
-        """Wait until the sandbox has died or shall end."""
+        """Wait until the sandbox has died or its service was ended."""
         await self._ended.wait()
         assert self._end is not None
         return self._end
@@ -144,12 +144,12 @@ class SandboxServer:
                 return
             await anyio.sleep(left_s)
 
-    def leave_clients(self, end: ServiceEnd | SandboxDied) -> None:
-        """Serve no client any longer; the last frame of all says why a sandbox has died."""
+    def disconnect_clients(self, end: ServiceEnd | SandboxDied) -> None:
+        """Disconnect all clients; if the sandbox has died, the last frame of each says why."""
         for client in self._clients:
             if isinstance(end, SandboxDied):
                 client.send(frames.BYE, 0, frames.encode_record([("reason", end.reason)]))
-            client.leave()
+            client.disconnect()
 
     # --- clients
 
@@ -180,12 +180,12 @@ class SandboxServer:
 class AttachedClient:
     """A client: its connection, and the commands that it runs.
 
-    What it has not read yet is bounded; one that reads nothing is disconnected.
+    The queue of unread frames is bounded; a client that does not read them is disconnected.
 
     Args:
-        server: Of the sandbox.
-        stream: Closed by `serve`.
-        uid: Whose process is at the other end.
+        server: The server of the sandbox.
+        stream: The connection; `serve` closes it.
+        uid: The user of the process at the other end.
     """
 
     def __init__(self, server: SandboxServer, stream: DescriptorStream, uid: int) -> None:
@@ -194,21 +194,21 @@ class AttachedClient:
         self._stream = stream
         self._uid = uid
         self._outgoing = SendQueue(stream)
-        self._is_lost = False
+        self._is_cut_off = False
         self._reading = anyio.CancelScope()
 
     def send(self, kind: int, channel: int, payload: bytes = b"") -> None:
         """Queue a frame for the client."""
-        if self._is_lost:
+        if self._is_cut_off:
             return
         self._outgoing.append(frames.encode_frame(kind, channel, payload))
         if self._outgoing.size > _QUEUE_LIMIT_BYTES:
-            self._is_lost = True
+            self._is_cut_off = True
             self._outgoing.clear()
-            self.leave()
+            self.disconnect()
 
-    def leave(self) -> None:
-        """Take nothing more from the client, and have `serve` end its commands."""
+    def disconnect(self) -> None:
+        """Read no more from the client, and have `serve` kill its commands and close the connection."""
         self._reading.cancel()
 
     async def serve(self) -> None:
@@ -235,15 +235,15 @@ class AttachedClient:
             async for kind, channel, payload in read_frames(self._stream):
                 self._on_frame(kind, channel, payload, commands, requests)
         except (ClientError, ValueError):
-            return  # one that is mended attaches anew
+            return  # disconnects the client, which may attach again
         except SandboxDied:
-            await anyio.sleep_forever()  # the server leaves all clients, once it has written down why
+            await anyio.sleep_forever()  # the server disconnects all clients once it has stored the reason
 
     def _on_frame(
         self, kind: int, channel: int, payload: bytes, commands: TaskGroup, requests: TaskGroup
     ) -> None:
         if channel == 0 and kind in _REQUESTS:
-            requests.start_soon(self._answer, kind, dict(frames.decode_record(payload)))
+            requests.start_soon(self._handle_request, kind, dict(frames.decode_record(payload)))
         elif channel == 0 and kind == END:
             self._server.finish(ServiceEnd("removed", "it was removed"))
         elif channel == 0 and kind != frames.CONFIG:  # the supervisor itself has set the limits
@@ -254,7 +254,7 @@ class AttachedClient:
             self._refuse(channel, "a standing sandbox carries no connections to the host")
         elif channel in self.commands:
             self.commands[channel].on_frame(kind, payload)
-        # Else the command has ended: the client's last frames crossed its end on the way.
+        # Else the command has ended, and the client sent these frames before it read of the end.
 
     def _open(self, number: int, payload: bytes, commands: TaskGroup) -> None:
         if number in self.commands:
@@ -272,7 +272,7 @@ class AttachedClient:
 
     # --- requests
 
-    async def _answer(self, kind: int, fields: Mapping[str, str]) -> None:
+    async def _handle_request(self, kind: int, fields: Mapping[str, str]) -> None:
         """Carry out a request, and send its result. A port is forwarded until this is cancelled."""
         sandbox = self._server.sandbox
         try:
@@ -287,7 +287,7 @@ class AttachedClient:
                 await self._change_egress(fields)
                 self._respond([("done", "1")])
             else:
-                port, host_port = _port(fields, "port", least=1), _port(fields, "host_port", least=0)
+                port, host_port = _port(fields, "port", minimum=1), _port(fields, "host_port", minimum=0)
                 async with published(sandbox, port, self._server.record, host_port=host_port) as chosen:
                     self._respond([("host_port", chosen)])
                     await anyio.sleep_forever()
@@ -308,8 +308,8 @@ class AttachedClient:
             )
 
 
-def _port(fields: Mapping[str, str], name: str, *, least: int) -> int:
+def _port(fields: Mapping[str, str], name: str, *, minimum: int) -> int:
     text = fields.get(name, "")
-    if not (text.isascii() and text.isdigit() and least <= int(text[:6]) <= _HIGHEST_PORT):
-        raise UsageError(f"{text!r} is no port; a port is a number from {least} to {_HIGHEST_PORT}")
+    if not (text.isascii() and text.isdigit() and minimum <= int(text[:6]) <= _HIGHEST_PORT):
+        raise UsageError(f"{text!r} is no port; a port is a number from {minimum} to {_HIGHEST_PORT}")
     return int(text)

@@ -1,4 +1,4 @@
-"""Reads tar streams, which are hostile, within bounds; and what both directions share."""
+"""Reads hostile tar streams within bounds; defines what packing and unpacking share."""
 
 import io
 import os
@@ -15,14 +15,13 @@ TOP = "workspace"
 CHUNK_BYTES = 1024**2
 _BUFFER_BYTES = 16 * 1024
 _HEADERS_BYTES = 64 * 1024
-"""Read whole by the library, which calls itself for each header that extends another."""
-_LISTED = 1000
-_NOTED = 20
+"""The longest run of headers: `tarfile` holds each in memory, and calls itself where one extends another."""
+_MAX_KEPT = 1000
+_MAX_IN_NOTE = 20
 SHOWN_NAME_CHARS = 200
 _NAME_BYTES = 4096
 DAMAGED = (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError)
-"""What reading raises where a stream is no archive, or one that would lead out of its target."""
-
+"""Errors of reading a stream that is no archive, or one with a name that leads out of its target."""
 
 Read = Callable[[int], bytes]
 """Gives the next bytes of a stream, about as many as asked for; none at the end."""
@@ -46,29 +45,29 @@ class Transfer:
     entries: int = 0
     size_bytes: int = 0
     left_out: list[str] = field(default_factory=list)
-    """The first of what was not transferred, and why."""
+    """Entries that were not transferred, each with the reason; only the first ones are kept."""
     put_back: list[str] = field(default_factory=list)
-    """The first protected paths that had been changed."""
+    """Protected paths that had been changed inside; only the first ones are kept."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of a workspace that came back."""
         notes = []
         if self.put_back:
-            changed = ", ".join(self.put_back[:_NOTED])
+            changed = ", ".join(self.put_back[:_MAX_IN_NOTE])
             notes.append(f"protected files were changed inside and put back: {changed}")
         if self.left_out:
-            notes.append(f"not carried back from the engine: {', '.join(self.left_out[:_NOTED])}")
+            notes.append(f"not carried back from the engine: {', '.join(self.left_out[:_MAX_IN_NOTE])}")
         return tuple(notes)
 
     def leave_out(self, path: bytes, why: str) -> None:
-        """Note what was not transferred."""
-        if len(self.left_out) < _LISTED:
+        """Note an entry that is not transferred."""
+        if len(self.left_out) < _MAX_KEPT:
             self.left_out.append(f"{os.fsdecode(path[:_NAME_BYTES])!r} ({why})")
 
     def note_change(self, path: bytes) -> None:
         """Note a protected path that had been changed."""
-        if len(self.put_back) < _NOTED:
+        if len(self.put_back) < _MAX_IN_NOTE:
             self.put_back.append(repr(os.fsdecode(path)))
 
     def count(self, member: tarfile.TarInfo, bounds: Bounds) -> None:
@@ -100,8 +99,8 @@ class TarReader:
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._count = 0
-        self._limit = _HEADERS_BYTES
+        self._bytes_read = 0
+        self._bytes_limit = _HEADERS_BYTES
         self._tar = tarfile.open(  # noqa: SIM115 -- it has no file of its own
             mode="r|",
             fileobj=cast("BinaryIO", self),
@@ -111,11 +110,11 @@ class TarReader:
         )
 
     def read(self, count: int) -> bytes:
-        """For the library: the next bytes of the stream, unless it holds headers without a file between them."""
-        if self._count > self._limit:
+        """Read the next bytes of the stream for `tarfile`; raise where a run of headers is too long."""
+        if self._bytes_read > self._bytes_limit:
             raise tarfile.ReadError("it holds headers without end")
         data = self._read(count)
-        self._count += len(data)
+        self._bytes_read += len(data)
         return data
 
     def members(self) -> Iterator[tarfile.TarInfo]:
@@ -127,12 +126,12 @@ class TarReader:
         while (member := self._next()) is not None:
             if member.size < 0:  # an extended header can say so
                 raise tarfile.ReadError(f"a file of {member.size} bytes")
-            # Up to where the next header is expected, and then so much of headers.
-            self._limit = self._tar.offset + _HEADERS_BYTES
+            # Up to where the next header is expected, and the longest run of headers from there.
+            self._bytes_limit = self._tar.offset + _HEADERS_BYTES
             yield member
 
     def _next(self) -> tarfile.TarInfo | None:
-        # It keeps all headers: a million would be a gigabyte.
+        # `tarfile` keeps all headers, and a million of them take a gigabyte: forget them.
         self._tar.members = []  # type: ignore[attr-defined]  # typeshed lacks it
         self._tar.pax_headers = {}
         return self._tar.next()
@@ -157,6 +156,3 @@ def parse_name(name: str) -> list[bytes]:
     if any(part in (b"", b".", b"..") or b"\0" in part for part in parts):
         raise tarfile.ReadError(f"the name {name[:SHOWN_NAME_CHARS]!r} leads elsewhere")
     return parts
-
-
-# --- unpacking

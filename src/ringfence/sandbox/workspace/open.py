@@ -1,8 +1,8 @@
 """Opens a workspace, in one way for runs, sandboxes, checkpoints and inspection.
 
-`open_workspace` resolves the path and refuses directories whose change no snapshot could undo, decides by one table for
-all backends as which user a sandbox works there and how the workspace is shown, locks it where it is written itself, and
-examines its git directory. What a sandbox is shown of it is made in `placement`.
+`open_workspace` resolves the path, refuses directories whose change no snapshot could undo, decides by one table for all
+backends as which user a sandbox works there and how the workspace is shown, locks it where sandboxes write to the
+directory itself, and examines its git directory. `placement` then prepares what a sandbox sees of it.
 """
 
 import grp
@@ -37,7 +37,7 @@ Between 65536 and 99999 no distribution hands out ids: system and user ids end b
 ranges of shadow begin at 100000, systemd's ranges lie within 60000-65535 and above 524288.
 """
 
-_SHOWN = 5
+_MAX_SHOWN = 5
 
 
 @frozen
@@ -51,15 +51,15 @@ class Workspace:
     mode: WorkspaceMode
     """How it is shown."""
     owner: Actor
-    """As whom host code reads and writes its files."""
+    """The user as which host code reads and writes its files."""
     placement: Placement
-    """What a launch needs of it; from `open_workspace` the workspace itself, with nothing mounted upon it."""
+    """What a launch needs to know of it; `open_workspace` sets the workspace itself, without mounts."""
     traits: Traits = Traits()
     """Of the backend: whether it fences, and whether files are uploaded and downloaded."""
     layout: GitLayout | None = None
     """Its git directory, where that is used."""
     settings: UserSettings = UserSettings()
-    """What the git configuration of its owner says."""
+    """What the git configuration of its owner sets."""
     own_environment: tuple[bytes, ...] = ()
     """The virtual environment that ringfence runs from, where it lies in the workspace: read-only inside."""
     repositories: tuple[PrivateGit, ...] = ()
@@ -69,7 +69,7 @@ class Workspace:
 
     @property
     def sandbox_user(self) -> Actor:
-        """As whom the sandbox runs."""
+        """The user as which the sandbox runs."""
         return Actor(self.placement.uid, self.placement.gid)
 
     @property
@@ -79,13 +79,13 @@ class Workspace:
 
     @property
     def obeyed_files(self) -> list[bytes]:
-        """Files in it that the user's git obeys, and an agent therefore may not write."""
+        """Files in it that the user's git runs or follows, which an agent therefore may not write."""
         return [os.fsencode(path) for path in self.settings.obeyed if path != "."]
 
     @property
     def obeyed_paths(self) -> list[bytes]:
-        """These, and what it would obey if it appeared."""
-        return [*self.obeyed_files, *map(os.fsencode, self.settings.perhaps)]
+        """`obeyed_files`, and paths where the user's git would run a file if there was one."""
+        return [*self.obeyed_files, *map(os.fsencode, self.settings.obeyed_if_created)]
 
 
 @asynccontextmanager
@@ -97,14 +97,14 @@ async def open_workspace(
     holder: str | None,
     traits: Traits,
 ) -> AsyncIterator[Workspace]:
-    """Resolve a workspace, decide how it is shown, lock it if it is written itself, and look at its git.
+    """Resolve a workspace, decide how it is shown, lock it if sandboxes write to it, and examine its git directory.
 
     Args:
         path: As named by the user.
         mode: The mode that was asked for; None: by the table of `choose_user_and_mode`.
         state: The state directory.
-        holder: Who works there, which others see: a run's id. None: nobody is kept from writing meanwhile.
-        traits: Of the backend. Where it does not fence, the workspace itself is worked on, as the caller.
+        holder: Name of the lock's holder, shown to others: a run's id. None: the workspace is not locked.
+        traits: Of the backend. Where it does not fence, commands work on the workspace itself, as the caller.
 
     Raises:
         UsageError: It is absent, no directory, or unreadable.
@@ -113,7 +113,7 @@ async def open_workspace(
         InfrastructureFault: The lock cannot be made, or git did not answer.
     """
     resolved = await anyio.to_thread.run_sync(lambda: check_workspace(path, home=Path.home(), state=state))
-    user, mode = _choose(resolved, mode, traits)
+    user, mode = _choose_for(resolved, mode, traits)
     own_environment = check_own_program(resolved) if traits.is_fence and mode == "bind" else ()
     owner = Actor.for_files(resolved)
     await owner.call(lambda: _check_reachable(resolved, owner))
@@ -131,7 +131,7 @@ async def open_workspace(
         obeyed = (
             "your git configuration leads into the workspace; ringfence does not follow it, your git does"
         )
-        notes += named_note(obeyed, settings.obeyed, most=_SHOWN)
+        notes += named_note(obeyed, settings.obeyed, most=_MAX_SHOWN)
         placement = Placement(
             user.uid,
             user.gid,
@@ -156,7 +156,7 @@ async def open_workspace(
 
 @contextmanager
 def _locked(path: Path, mode: WorkspaceMode, holder: str | None, state: Path) -> Iterator[None]:
-    """Hold a workspace that is worked on itself; sandboxes on a clone, or that only read, need not."""
+    """Lock a workspace in mode `bind`; a sandbox that works on a clone, or only reads, needs no lock."""
     if holder is None or mode != "bind":
         yield
         return
@@ -190,26 +190,27 @@ _SHARED = ("/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "
 
 
 @frozen
-class Ground:
-    """What a refusal is judged by; all paths are resolved."""
+class Candidate:
+    """A directory that may become a workspace, and the paths it is compared with, all resolved."""
 
     workspace: Path
     homes: tuple[Path, ...]
-    """The caller's, and that of the workspace's owner."""
+    """Home directories of the caller and of the directory's owner."""
     state: Path
 
 
 @frozen
 class Refusal:
-    """One row of the table."""
+    """One kind of directory that may not be a workspace, and the reason."""
 
     rule: str
-    holds: Callable[[Ground], bool]
+    applies: Callable[[Candidate], bool]
     because: str
 
 
-def _in_system(ground: Ground) -> bool:
-    return str(ground.workspace) in _SHARED or any(ground.workspace.is_relative_to(name) for name in _SYSTEM)
+def _in_system(candidate: Candidate) -> bool:
+    workspace = candidate.workspace
+    return str(workspace) in _SHARED or any(workspace.is_relative_to(name) for name in _SYSTEM)
 
 
 REFUSALS = (
@@ -237,15 +238,15 @@ REFUSALS = (
         "it is a git directory, whose hooks and configuration run on your machine",
     ),
 )
-"""Asked in this order."""
+"""Checked in this order."""
 
 
 def check_workspace(workspace: Path, *, home: Path, state: Path) -> Path:
-    """The workspace with all links resolved, if it may be one.
+    """Return the path of a workspace with all links resolved.
 
     Raises:
         UsageError: It is absent, or no directory.
-        PolicyRefused: A row of `REFUSALS` holds.
+        PolicyRefused: A row of `REFUSALS` applies, or root would follow another user's link.
     """
     try:
         resolved = workspace.resolve(strict=True)
@@ -259,9 +260,9 @@ def check_workspace(workspace: Path, *, home: Path, state: Path) -> Path:
             f"workspace {str(workspace)!r} is no directory; name the directory the agent shall work in"
         )
     # Not strict: a state directory may not have been made yet.
-    ground = Ground(resolved, (home.resolve(), *_owner_home(resolved)), state.resolve())
+    candidate = Candidate(resolved, (home.resolve(), *_owner_home(resolved)), state.resolve())
     for refusal in REFUSALS:
-        if refusal.holds(ground):
+        if refusal.applies(candidate):
             raise PolicyRefused(
                 f"workspace {str(resolved)!r} is refused: {refusal.because};"
                 " use a directory of the project's own",
@@ -278,7 +279,7 @@ def _owner_home(path: Path) -> tuple[Path, ...]:
 
 
 def _refuse_foreign_links(workspace: Path) -> None:
-    """Root sees everything: a link on the way, made by somebody else, would show it what that one may not see."""
+    """Refuse a path with another user's link in it: root could follow it to files that this user may not read."""
     path = workspace.absolute()
     for part in (path, *path.parents):
         status = part.lstat()
@@ -295,7 +296,7 @@ def _is_bare(path: Path) -> bool:
 
 
 def _check_reachable(workspace: Path, owner: Actor) -> None:
-    """Refuse a workspace that its owner cannot list and enter; run it as the owner.
+    """Refuse a workspace that its owner cannot list and enter. Call it as the owner.
 
     Raises:
         UsageError: It cannot be opened.
@@ -315,24 +316,24 @@ def _check_reachable(workspace: Path, owner: Actor) -> None:
 # --- where ringfence itself runs from
 
 _NEEDED = ("anyio", "msgspec", "pydantic")
-"""Some of what ringfence needs: where these were loaded from, the rest will be, too."""
+"""Some dependencies of ringfence: the others are loaded from the same directories."""
 
 
 def check_own_program(workspace: Path) -> tuple[bytes, ...]:
-    """See that what runs now on the host does not lie where an agent is about to write.
+    """Check that the program that runs ringfence does not lie in the workspace, where an agent could change it.
 
     The virtual environment that ringfence runs from may lie there, as it can be mounted read-only. So may the directory
-    of the script that runs: it is the user's own. From now on it is searched last, so that nothing an agent puts there
+    of the user's script. That directory is moved to the end of `sys.path`, so that no file that an agent puts there
     can take the place of a module that is imported later.
 
     Returns:
-        What has to be read-only inside, relative to the workspace.
+        Paths that have to be read-only inside, relative to the workspace.
 
     Raises:
         PolicyRefused: Ringfence, its interpreter or a module path lies elsewhere in the workspace.
     """
     resolved = os.path.realpath(workspace)
-    own = _own_places()
+    own = _own_paths()
     lies_inside = {path: _lies_in(path, resolved) for path in {*own, *sys.path}}
     environment = _environment_in(resolved)
     is_read_only = {path: environment is not None and _lies_in(path, environment) for path in lies_inside}
@@ -356,8 +357,8 @@ def _environment_in(workspace: str) -> str | None:
     return prefix if is_environment and is_below and os.path.realpath(prefix) == prefix else None
 
 
-def _own_places() -> list[str]:
-    """Where the interpreter, ringfence and what it needs lie; not where a script or a module lies that was named."""
+def _own_paths() -> list[str]:
+    """Paths of the interpreter, of ringfence and of its dependencies, without the directory of the user's script."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     named = {"", sys.path[0] if sys.path else "", str(Path(main).parent) if main else ""}
     needed = (sys.modules[name].__file__ for name in _NEEDED if name in sys.modules)
@@ -371,15 +372,15 @@ def _lies_in(path: str, workspace: str) -> bool:
         place = str(Path(path).absolute())
     except FileNotFoundError:  # relative to a directory that is gone: nothing is found there
         return False
-    # All ways: a venv's python is a link that leads out of the workspace, and lies in it all the same; and who goes
-    # through a directory in it and back (`project/sub/../../venv`) goes where an agent may put a link.
+    # Each path on the way counts: a venv's python can lie in the workspace and be a link that leads out of it, and
+    # `project/sub/../../venv` passes through a directory in which an agent can put a link.
     inner = workspace.rstrip("/") + "/"
-    ways = (*_passed(place), os.path.realpath(place))
-    return any(way.startswith(inner) for way in ways) or os.path.normpath(place) == inner.rstrip("/")
+    passed = (*_paths_on_the_way(place), os.path.realpath(place))
+    return any(each.startswith(inner) for each in passed) or os.path.normpath(place) == inner.rstrip("/")
 
 
-def _passed(path: str) -> Iterator[str]:
-    """Each place that a path goes through, `..` taken back: what lies above the workspace is no part of it."""
+def _paths_on_the_way(path: str) -> Iterator[str]:
+    """Yield each path that resolving a path passes through, with `..` applied."""
     place = "/"
     for part in path.split("/"):
         if part not in ("", "."):
@@ -387,11 +388,11 @@ def _passed(path: str) -> Iterator[str]:
             yield place
 
 
-# --- as whom, and how
+# --- user and mode of a sandbox
 
 
-def _choose(workspace: Path, asked: WorkspaceMode | None, traits: Traits) -> tuple[Actor, WorkspaceMode]:
-    """As whom a sandbox runs, and the mode; on the bare host, which shows the workspace itself, as the caller."""
+def _choose_for(workspace: Path, asked: WorkspaceMode | None, traits: Traits) -> tuple[Actor, WorkspaceMode]:
+    """Choose the user of a sandbox and the mode; without a fence, the caller and mode `bind`."""
     if traits.is_fence:
         return choose_user_and_mode(Actor.current(), owner_of(workspace), asked=asked, unseen=traits.unseen)
     if asked not in (None, "bind"):
@@ -427,7 +428,7 @@ def choose_user_and_mode(
         unseen: Why this machine's directories cannot be mounted, if they cannot.
 
     Raises:
-        PolicyRefused: `bind` was asked for and is not to be had; or the reserved id is somebody's.
+        PolicyRefused: `bind` was asked for and is not possible; or a user or group has the reserved id.
     """
     user, binds = caller, caller.uid == owner.uid
     if caller.uid == 0 != owner.uid:
@@ -453,16 +454,16 @@ def choose_user_and_mode(
 
 
 def user_without_workspace() -> Actor:
-    """As whom a sandbox runs that has no workspace.
+    """Choose the user of a sandbox that has no workspace.
 
     Raises:
-        PolicyRefused: The reserved id is somebody's.
+        PolicyRefused: A user or group has the reserved id.
     """
     return choose_user_and_mode(Actor.current(), Actor.current(), asked="clone")[0]
 
 
 def check_reserved(reserved: int) -> None:
-    """Make sure that the reserved id is nobody's.
+    """Check that no user or group has the reserved id.
 
     Raises:
         PolicyRefused: It is 0, or the user or group database names it.

@@ -17,7 +17,7 @@ from ringfence.sandbox.workspace.git.private import (
 )
 from ringfence.sandbox.workspace.open import Workspace
 from ringfence.sandbox.workspace.protect.mounts import (
-    AUTO_EXECUTED,
+    READ_ONLY_PATHS,
     check_own_git,
     check_roots_files,
     closed_directories,
@@ -111,7 +111,7 @@ def protected_placement(workspace: Workspace, protect: Collection[str]) -> Place
     """What is known of a workspace's placement before anything is made for it: for `ringfence policy`."""
     if not workspace.traits.is_fence or workspace.mode == "read_only":
         return workspace.placement
-    read_only = (*AUTO_EXECUTED, *workspace.own_environment)
+    read_only = (*READ_ONLY_PATHS, *workspace.own_environment)
     return replace(workspace.placement, mounts=make_mounts(workspace.path, read_only, protect=protect))
 
 
@@ -127,7 +127,7 @@ def _mounts(
     if found is None:
         return mounts
     if workspace.mode == "clone":
-        return mounts + make_mounts(workspace.path, AUTO_EXECUTED, source=source, protect=protect)
+        return mounts + make_mounts(workspace.path, READ_ONLY_PATHS, source=source, protect=protect)
     refuse_unseen(workspace.path, found.blindness)
     specials = special_files(_reachable_specials(found, git))
     if workspace.mode == "read_only":
@@ -138,7 +138,7 @@ def _mounts(
         check_own_git(workspace.path)
     read_only = (
         *(() if mounts else (b".git",)),
-        *AUTO_EXECUTED,
+        *READ_ONLY_PATHS,
         *git_entries(found.git_entries),
         *workspace.obeyed_files,
         *closed_directories(found.skipped),

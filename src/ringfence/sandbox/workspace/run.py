@@ -1,8 +1,9 @@
-"""A run's workspace, from before its first sandbox until after its last; and that of a sandbox without a run.
+"""Prepares the workspace of a run and delivers its work; opens the workspace of a sandbox without a run.
 
-`prepare`: a snapshot, the private git directory, the clone, the mounts, the record. Then sandboxes work on it.
-`RunWorkspace.deliver`: the commits made inside, through a new sandbox; a snapshot, what changed, the patch, the record.
-`open_for_sandbox`: mode `clone` as in a run that keeps no commits; in other modes the mounts alone.
+`prepare` takes a snapshot, makes the private git directory, the clone and the mounts, and begins the record. Then
+sandboxes work on it. `RunWorkspace.deliver` fetches the commits made inside through a new sandbox, takes a second
+snapshot, compares the two, and completes patch and record. `open_for_sandbox` does the same for a sandbox in mode
+`clone`, without commits; in other modes it makes only the mounts.
 """
 
 import os
@@ -33,7 +34,7 @@ from ringfence.sandbox.workspace.git.commits import (
     import_commits,
 )
 from ringfence.sandbox.workspace.git.layout import has_git, read_small
-from ringfence.sandbox.workspace.git.merge import beside_tree
+from ringfence.sandbox.workspace.git.merge import select_differing
 from ringfence.sandbox.workspace.git.private import PrivateGit
 from ringfence.sandbox.workspace.open import Workspace, open_workspace, user_without_workspace
 from ringfence.sandbox.workspace.placement import place_workspace
@@ -58,11 +59,11 @@ from ringfence.sandbox.workspace.snapshot.walk import Walk, walk
 from ringfence.sandbox.workspace.tree import Tree
 
 KEEP_S = 600.0
-"""How long keeping the state of the workspace may take."""
+"""How long the snapshot and the comparison after a run may take."""
 SANDBOX_PREFIX = "sandbox-"
-"""Begins the names of temporary directories, and of the snapshots, of sandboxes that are opened without a run."""
+"""Start of the names of temporary directories and snapshots of sandboxes without a run."""
 _DISTRUST_S = 60.0
-_SHOWN = 20
+_MAX_SHOWN = 20
 
 OpenSandbox = Callable[[Placement], AbstractAsyncContextManager[Inside]]
 """Opens a new sandbox at a placement."""
@@ -70,13 +71,13 @@ OpenSandbox = Callable[[Placement], AbstractAsyncContextManager[Inside]]
 
 @frozen
 class Finished:
-    """What a run came to."""
+    """The delivered work of a run."""
 
     record: WorkRecord
     after: Snapshot
     diff: Diff
     patch: bytes
-    """Empty where nothing changed, or it would be too large (a note says so)."""
+    """Empty where nothing changed, or where it would be too large, which a note reports."""
     runs_on_your_machine: tuple[str, ...]
     """Changed files that the host runs or trusts by itself."""
     notes: tuple[str, ...] = ()
@@ -98,7 +99,7 @@ class Changes:
 
 @frozen
 class RunWorkspace:
-    """A workspace made ready for a run's sandboxes, and what is kept of it when they are dead."""
+    """A workspace that is prepared for a run's sandboxes; `deliver` keeps their work when they are dead."""
 
     workspace: Workspace
     before: Snapshot
@@ -107,7 +108,7 @@ class RunWorkspace:
 
     @property
     def placement(self) -> Placement:
-        """Of the run's sandboxes."""
+        """The placement of the run's sandboxes."""
         return self.workspace.placement
 
     @property
@@ -116,10 +117,11 @@ class RunWorkspace:
         return tuple(self.record.notes)
 
     async def deliver(self, open_sandbox: OpenSandbox | None) -> Finished:
-        """Keep what a run made: its commits, its files, its patch. No sandbox on the workspace may be alive.
+        """Keep the commits, the files and the patch of a run. No sandbox on the workspace may be alive.
 
         Args:
-            open_sandbox: For git to pack commits in. None, or a `SandboxError` of it: commits are left behind.
+            open_sandbox: Opens the sandbox in which git packs the commits. If it is None, or raises a `SandboxError`,
+                commits are left behind.
 
         Raises:
             InfrastructureFault: Git failed, the disk is full, or it takes too long.
@@ -139,9 +141,9 @@ class RunWorkspace:
             ) from exc
 
     async def deliver_again(self, work: Finished) -> Finished | None:
-        """Keep what the check left as the run's end; None if it changed nothing, or only a clone.
+        """Keep changes that the check made as the run's; None if it changed nothing, or only a clone.
 
-        What a check runs was written by the agent: what it changes is the agent's doing.
+        A check runs code that the agent wrote, so its changes count as the agent's.
 
         Args:
             work: From `deliver`, before the check.
@@ -167,7 +169,7 @@ class RunWorkspace:
         return await _compare(record, after, store, (*work.notes, note))
 
     async def changes(self) -> Changes:
-        """What a sandbox without a run changed in its clone. Nothing inside may be alive.
+        """List what a sandbox without a run changed in its clone. No process inside may be alive.
 
         Raises:
             InfrastructureFault: Git failed or the disk is full.
@@ -185,15 +187,15 @@ class RunWorkspace:
         await apply_run(load_record(self.run_dir), self.workspace.state, force=force)
 
     async def _fetch_commits(self, open_sandbox: OpenSandbox) -> ImportedCommits:
-        """Bring the commits made inside out; what keeps a sandbox from that does not decide how the run ended."""
+        """Fetch the commits made inside. If the sandbox for that fails, a note says so, and the outcome stays."""
         if not self.workspace.repositories:
             return ImportedCommits({})
-        notes = await self._give_rights_back()
+        notes = await self._restore_access()
         changed = [each for each in self.workspace.repositories if await has_new_commits(each)]
         if not changed:
             return ImportedCommits({}, notes)
-        # What the agent made is only data to the git in there, yet a program reads it: the workspace is read-only to
-        # it, and it is dead before the state of the files is kept.
+        # Git in that sandbox reads data of the agent, which may take it over: the workspace is read-only to it, and it
+        # is dead before the second snapshot.
         sealed = replace(
             self.placement,
             workspace_read_only=True,
@@ -214,7 +216,7 @@ class RunWorkspace:
         )
 
     async def _import(self, sandbox: Inside, git: PrivateGit) -> ImportedCommits:
-        """Bring the commits made in a repository out; of a submodule, whose refs are its own, notes name them."""
+        """Fetch the commits made in a repository; notes name those of a submodule, which has refs of its own."""
         record = self.record
         out = await import_commits(
             sandbox, git, run_dir=self.run_dir, actor=record.actor, protect=record.protect
@@ -225,13 +227,13 @@ class RunWorkspace:
         notes = tuple(f"submodule {git.place!r}: {note}" for note in (*made, *out.notes))
         return ImportedCommits({}, notes, out.committed)
 
-    async def _give_rights_back(self) -> tuple[str, ...]:
-        """Open the workspace again for the sandbox that brings commits out; what had to be, as a note.
+    async def _restore_access(self) -> tuple[str, ...]:
+        """Restore the owner's permissions that the next sandbox needs; return a note on those that were missing.
 
-        An agent that takes its owner's rights away on the workspace, or on a directory that something is mounted in,
-        would keep a further sandbox from being made.
+        An agent can remove them from the workspace, or from a directory with a mount in it, to keep its commits from
+        being fetched.
         """
-        (source, actor), workspace = _written(self.record), self.workspace.path
+        (source, actor), workspace = _work_tree(self.record), self.workspace.path
         targets = [mount.target for mount in self.placement.mounts]
         inside = sorted(
             {target.parent for target in targets if target.is_relative_to(workspace)} - {workspace}
@@ -250,11 +252,11 @@ class RunWorkspace:
     async def _with_committed_files(
         self, record: WorkRecord, commits: ImportedCommits, after: Snapshot, store: SnapshotStore
     ) -> tuple[WorkRecord, tuple[str, ...]]:
-        """The record with the files that commits change otherwise than the workspace; a note on those left out."""
+        """The record with the committed files that differ from the workspace, and a note on those omitted."""
         if not commits.committed:
             return record, ()
         tree = {blob.path: (blob.git_mode, blob.id) for blob in await store.blobs(after.id)}
-        committed, left_out = beside_tree(commits.committed, tree, record.protect)
+        committed, left_out = select_differing(commits.committed, tree, record.protect)
         record = msgspec.structs.replace(record, committed=committed)
         save_record(self.run_dir, record)
         return record, (f"commits change {left_out} more files than are listed",) if left_out else ()
@@ -268,18 +270,18 @@ async def prepare(
     protect: Collection[str] = (),
     earlier: WorkRecord | None = None,
 ) -> RunWorkspace:
-    """Keep the state of a workspace, make what its sandboxes are shown, and begin the record.
+    """Take a snapshot of a workspace, prepare what its sandboxes see, and begin the record.
 
     Args:
         workspace: From `open_workspace`.
         run: The run's id.
         run_dir: The run's directory in the state directory.
         protect: Patterns, as in `.gitignore`, of further paths that the agent may not write.
-        earlier: A run on a clone, not applied, whose work the new clone starts from.
+        earlier: The record of a run on a clone that was not applied: the new clone starts from its work.
 
     Raises:
         UsageError: The workspace is too large; or the work of `earlier` does not fit it any more.
-        PolicyRefused: There is more in it than can be guarded, or it was not looked over to its end.
+        PolicyRefused: It has more protected files than can be guarded, or the walk did not reach its end.
         InfrastructureFault: Git failed or the disk is full.
     """
     make_private_dir(run_dir)
@@ -291,7 +293,7 @@ async def prepare(
     source, repositories = workspace.placement.workspace_source, workspace.repositories
     own_start = None
     if start != before.id:
-        # A checkpoint of the run's own, which does not go when the earlier run's do.
+        # A checkpoint of this run, which stays when those of the earlier run are removed.
         own_start = await store.take(f"{run}/start", base=before.id, root=source, actor=Actor.current())
     record = WorkRecord(
         run=run,
@@ -306,7 +308,7 @@ async def prepare(
         git_present=has_git(workspace.path),
         notes=[
             *before.notes,
-            *(_part_note(workspace.path) if found else ()),
+            *(_subdirectory_note(workspace.path) if found else ()),
             *(note_author(workspace.path, workspace.state) if found else ()),
             *workspace.notes,
             *(await _links_note(workspace, before) if workspace.mode == "bind" and found else ()),
@@ -318,7 +320,7 @@ async def prepare(
 
 
 async def _links_note(workspace: Workspace, before: Snapshot) -> tuple[str, ...]:
-    """Note the files with names elsewhere that can be written inside."""
+    """Note the writable files that have hard links outside of the workspace."""
     path = workspace.path
     held = {mount.target: mount.read_only for mount in workspace.placement.mounts}
     read_only = {
@@ -350,13 +352,13 @@ async def _find_start(
 
 
 async def close(record: WorkRecord, run_dir: Path, state: Path) -> tuple[WorkRecord, Snapshot]:
-    """Keep the state after a run and complete its record. Also serves a run found interrupted.
+    """Take the snapshot after a run and complete its record. Also used for a run that was interrupted.
 
     Raises:
         InfrastructureFault: Git failed or the disk is full.
     """
     store = open_store(record, state)
-    root, actor = _written(record)
+    root, actor = _work_tree(record)
     after = await store.take(f"{record.run}/after", base=record.before, root=root, actor=actor)
     appeared = await _git_appeared(record, after, store)
     notes = [*record.notes, *after.notes]
@@ -365,15 +367,15 @@ async def close(record: WorkRecord, run_dir: Path, state: Path) -> tuple[WorkRec
     return record, after
 
 
-def _written(record: WorkRecord) -> tuple[Path, Actor]:
-    """What the agent wrote to, and as whom it is read: a clone lies where only the caller can walk to."""
+def _work_tree(record: WorkRecord) -> tuple[Path, Actor]:
+    """The directory that the agent wrote to, and the user that reads it: only the caller can reach a clone."""
     if record.clone:
         return Path(record.clone), Actor.current()
     return Path(record.workspace), record.actor
 
 
 async def _git_appeared(record: WorkRecord, after: Snapshot, store: SnapshotStore) -> list[str]:
-    """Git directories in the workspace itself that the run made, which are distrusted from now on."""
+    """Distrust the git directories that the run made in the workspace itself; return their paths."""
     if record.clone:
         return []
     before = await store.memo(record.before)
@@ -390,8 +392,8 @@ async def _compare(
     """Compare the run's end with its beginning."""
     diff = await diff_run(record, store)
     if diff.unkept:
-        names = "; ".join(map(str, diff.unkept[:_SHOWN]))
-        more = f"; and {len(diff.unkept) - _SHOWN} more" if len(diff.unkept) > _SHOWN else ""
+        names = "; ".join(map(str, diff.unkept[:_MAX_SHOWN]))
+        more = f"; and {len(diff.unkept) - _MAX_SHOWN} more" if len(diff.unkept) > _MAX_SHOWN else ""
         notes = (*notes, f"changed, but in no patch: {names}{more}")
     try:
         patch = await patch_run(record, store)
@@ -409,19 +411,19 @@ async def _compare(
 
 
 async def _remember_settings(record: WorkRecord, diff: Diff, state: Path) -> None:
-    """Keep whose a project file is that the run left: later runs read it before they build their fence."""
+    """Remember the agent as the author of project files it left: later runs read these before they build their fence."""
     left = [change.path for change in diff.files if change.kind != "deleted"]
     left += [change.path for change in diff.unkept if change.kind != "deleted"]
     made = [path for path in left if path.rpartition("/")[2] in PROJECT_FILE_NAMES]
-    root, actor = _written(record)
-    for path in made[:_SHOWN]:
+    root, actor = _work_tree(record)
+    for path in made[:_MAX_SHOWN]:
         content = await actor.call(partial(read_small, root, os.fsencode(path)))
         if content is not None:
             remember_author(Path(record.workspace, path), content, run=record.run, state=state)
 
 
-def _part_note(workspace: Path) -> tuple[str, ...]:
-    """Note that the project is larger than what the agent sees. A home that is a repository is no project."""
+def _subdirectory_note(workspace: Path) -> tuple[str, ...]:
+    """Note that the workspace is a part of a larger repository. A home that is a repository does not count."""
     home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() raises where there is none
     if has_git(workspace):
         return ()
@@ -451,13 +453,13 @@ class SandboxWorkspace:
 async def open_for_sandbox(
     spec: SandboxSpec, name: str, state: Path, *, is_locked: bool = True
 ) -> AsyncIterator[SandboxWorkspace]:
-    """The workspace of a sandbox that is opened without a run; it is released when the context is left.
+    """Open the workspace of a sandbox without a run; release it when the context is left.
 
     Args:
-        spec: Its workspace and mode.
-        name: Of the sandbox, shown to other processes that find the workspace locked.
+        spec: Names workspace and mode.
+        name: The name of the sandbox, shown to other processes that find the workspace locked.
         state: The state directory.
-        is_locked: Whether others are kept from writing to it meanwhile.
+        is_locked: Whether other runs and sandboxes are kept from writing to it meanwhile.
 
     Raises:
         UsageError, PolicyRefused, InfrastructureFault: As `open_workspace` and `prepare`.
@@ -490,9 +492,9 @@ async def open_for_sandbox(
 
 
 async def _distrust_new(workspace: Workspace, before: Walk, name: str) -> None:
-    """Remember the git repositories that came below the workspace as an agent's, as after a run."""
+    """Distrust the git repositories that appeared below the workspace, as after a run."""
     with anyio.move_on_after(_DISTRUST_S, shield=True):
-        shut = before.skipped  # on all others an agent may have taken the rights to look
+        shut = before.skipped  # the agent may have removed read permission from any other directory
         after = await workspace.owner.call(lambda: walk(workspace.path, gathers=False, shut=shut))
         made = [os.fsdecode(path) for path in after.git_entries - before.git_entries]
         distrust_all(workspace.path, made, run=name, state=workspace.state)

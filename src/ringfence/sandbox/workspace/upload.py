@@ -20,11 +20,11 @@ from ringfence.sandbox.tar.stream import Bounds, Transfer
 from ringfence.sandbox.tar.unpack import unpack_workspace
 from ringfence.sandbox.workspace.run_as import Actor
 
-_MOST = Bounds(16 * 1024**3, 1_000_000)
+_MAX_TRANSFER = Bounds(16 * 1024**3, 1_000_000)
 _REMOVE_S = 20.0
-_NOTED = 20
+_MAX_IN_NOTE = 20
 _HEADERS_BYTES = 2048
-"""Of a file's headers in a stream, with the filling up to whole blocks; on average."""
+"""Average size of a file's headers in a stream, with the padding of its contents."""
 
 
 @frozen
@@ -32,7 +32,7 @@ class Upload:
     """A workspace that was uploaded to a volume; made by `uploaded`."""
 
     launch: Launch
-    """What it was uploaded for."""
+    """The launch of the sandbox that uses it."""
     volume: Volume
     packed: Transfer
     """What was uploaded."""
@@ -41,30 +41,30 @@ class Upload:
     def notes(self) -> tuple[str, ...]:
         """What the user should know when the sandbox starts."""
         left_out = self.packed.left_out
-        return (f"not carried to the engine: {', '.join(left_out[:_NOTED])}",) if left_out else ()
+        return (f"not carried to the engine: {', '.join(left_out[:_MAX_IN_NOTE])}",) if left_out else ()
 
-    async def download(self, left: str | None) -> tuple[str, ...]:
-        """Put what is in the volume in the place of what was uploaded, where that is wanted.
+    async def download(self, survivors: str | None) -> tuple[str, ...]:
+        """Replace the workspace by what is in the volume, if the placement is one that is downloaded.
 
         Args:
-            left: What of the sandbox may still live and write (`Fence.kill`): then nothing is downloaded.
+            survivors: What of the sandbox may still run and write, from `Fence.kill`: then nothing is downloaded.
 
         Returns:
-            What the user should know of it.
+            Notes for the user.
 
         Raises:
             LimitReached: There is more than may come back.
-            InfrastructureFault: It did not arrive whole, is no workspace, or could not be written. The workspace here is
-                as it was.
+            InfrastructureFault: The stream ended early, is no workspace, or could not be written. The workspace on this
+                machine is unchanged.
         """
         placement = self.launch.placement
         if not placement.is_downloaded:
             return ()
-        if left is not None:
-            raise InfrastructureFault(left)
-        bounds = Bounds(self.packed.size_bytes + int(self.launch.spec.disk), _MOST.entries)
+        if survivors is not None:
+            raise InfrastructureFault(survivors)
+        bounds = Bounds(self.packed.size_bytes + int(self.launch.spec.disk), _MAX_TRANSFER.entries)
         with _spool() as file:
-            limit = bounds.size_bytes + _MOST.entries * _HEADERS_BYTES
+            limit = bounds.size_bytes + _MAX_TRANSFER.entries * _HEADERS_BYTES
             await self.volume.get(file, limit_bytes=limit)
             file.seek(0)
             unpacked = await anyio.to_thread.run_sync(lambda: _put_back(placement, file, bounds))
@@ -73,7 +73,7 @@ class Upload:
 
 @asynccontextmanager
 async def uploaded(backend: Backend, launch: Launch) -> AsyncIterator[Upload]:
-    """A volume with the workspace of a launch, which is removed when the context is left.
+    """Upload the workspace of a launch to a new volume; remove the volume when the context is left.
 
     Args:
         backend: Makes the volume.
@@ -102,7 +102,9 @@ async def _pack(placement: Placement, file: BinaryIO, volume: Volume) -> Transfe
 
     def work() -> Transfer:
         only = b".git" if placement.upload == "git" else None
-        packed = pack_workspace(source, file.write, uid=volume.uid, gid=volume.gid, bounds=_MOST, only=only)
+        packed = pack_workspace(
+            source, file.write, uid=volume.uid, gid=volume.gid, bounds=_MAX_TRANSFER, only=only
+        )
         file.seek(0)
         return packed
 
@@ -126,14 +128,14 @@ def _put_back(placement: Placement, file: BinaryIO, bounds: Bounds) -> Transfer:
             f"{next_step(exc, is_state=True)}"
         ) from exc
     finally:
-        with suppress(OSError):  # mostly it is gone; else it goes with the run
+        with suppress(OSError):  # after a success it is not there; else it is removed with the run
             remove_tree(fresh)
     return unpacked
 
 
 @contextmanager
 def _spool() -> Iterator[BinaryIO]:
-    """A file without a name: a transfer that ends early has touched nothing."""
+    """A temporary file for a whole transfer, so that one that ends early changes nothing."""
     try:
         with tempfile.TemporaryFile(dir=make_private_dir(state_dir() / "tmp")) as file:
             yield cast("BinaryIO", file)

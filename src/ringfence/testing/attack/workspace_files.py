@@ -15,7 +15,7 @@ from ringfence.process import ProcessResult
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.git.command import run_git
 from ringfence.sandbox.workspace.lock import BUSY
-from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
+from ringfence.sandbox.workspace.protect.auto_executed_files import AUTO_EXECUTED_FILES
 from ringfence.sandbox.workspace.protect.flags import flag
 from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.testing.attack.attack import Attack, Scene, Verdict, run_probe
@@ -279,7 +279,7 @@ async def _one_writer(scene: Scene) -> Verdict:
 
 async def _trusted(scene: Scene) -> Verdict:
     """Files the host runs by itself: those that are there are not writable, new ones are reported."""
-    paths = [entry.path for entry in PROTECTED if entry.treatment == "read_only"]
+    paths = [entry.path for entry in AUTO_EXECUTED_FILES if entry.treatment == "read_only"]
     present, absent = paths[::2], paths[1::2]
     planted = [path for path in present if _plant_trusted(scene.workspace, path)]
     async with scene.open_sandbox() as sandbox:

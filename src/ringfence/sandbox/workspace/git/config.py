@@ -79,8 +79,8 @@ class UserSettings:
     """Contents of the user's own ignore file."""
     obeyed: tuple[str, ...] = ()
     """Paths in the workspace that the user's git runs or follows because the configuration leads there."""
-    perhaps: tuple[str, ...] = ()
-    """Paths where there is nothing, that it would run if the words of its configuration are paths at all."""
+    obeyed_if_created: tuple[str, ...] = ()
+    """Paths in the workspace where no file is yet, which it would run: words of the configuration that may be paths."""
 
 
 async def read_settings(actor: Actor, workspace: Path, layout: GitLayout | None) -> UserSettings:
@@ -125,7 +125,7 @@ class _Reader:
     home: Path
     found: list[_Setting] = field(default_factory=list)
     obeyed: set[str] = field(default_factory=set)
-    perhaps: set[str] = field(default_factory=set)
+    obeyed_if_created: set[str] = field(default_factory=set)
     seen: set[tuple[Path, bool]] = field(default_factory=set)
     size_bytes: int = 0
 
@@ -192,7 +192,7 @@ class _Reader:
             Identity(sure.get("user.name") or "agent", sure.get("user.email") or "agent@localhost"),
             excludes,
             tuple(sorted(self.obeyed)),
-            tuple(sorted(self.perhaps - self.obeyed)),
+            tuple(sorted(self.obeyed_if_created - self.obeyed)),
         )
 
     def _note(self, text: str, *, is_word: bool) -> None:
@@ -201,7 +201,7 @@ class _Reader:
         # A word without a slash or a suffix is a path only if such a file is there (`clean` in `git-lfs clean`).
         is_doubtful = is_word and "/" not in text and not _HAS_SUFFIX.fullmatch(text)
         if is_word and not os.path.lexists(path):
-            self.perhaps |= set() if is_doubtful else self._inside({str(_normal(path))})
+            self.obeyed_if_created |= set() if is_doubtful else self._inside({str(_normal(path))})
         elif not (is_doubtful and os.path.isdir(path) and not os.path.islink(path)):  # noqa: PTH112, PTH114 -- these never fail
             self.leads_in(path)
 

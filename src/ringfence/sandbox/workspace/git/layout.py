@@ -1,8 +1,8 @@
-"""Where the parts of a workspace's git directory are: a few bounded files are read, git is not run.
+"""Finds the parts of a workspace's git directory. Only a few small files are read; git is not run.
 
-A `.git` may be an agent's work, and then each path in it is a try to have a directory of the user's shown
-inside or written to. So all that is used lies in the workspace's own `.git`, with no link on the way. The one
-exception is a directory elsewhere that names this workspace in turn, which an agent could not have written.
+An agent may have written `.git`, and each path in it may lead to a directory of the user's, to have it shown inside
+or written to. So only parts that lie in the workspace's own `.git` are used, without links on the way. The one
+exception is a git directory elsewhere that names this workspace in turn, which an agent could not have written.
 """
 
 import os
@@ -24,20 +24,20 @@ INDEX_LIMIT = 512 * 1024**2
 
 @frozen
 class GitLayout:
-    """A git directory of the user's, as found on disk."""
+    """The parts of a user's git directory on disk."""
 
     directory: Path
     """This work tree's own git directory: HEAD, index."""
     common: Path
-    """What all its work trees share: objects, refs, config. Equal to `directory` in a plain repository."""
+    """The directory that all its work trees share: objects, refs, config. Equal to `directory` in a plain repository."""
     workspace: Path
     databases: tuple[Path, ...] = ()
-    """The object database, and those it leans on."""
+    """The object database, and those that it names as alternates."""
     refused: str | None = None
-    """Why its history is not used, and what to do about it: it would have to be read from elsewhere."""
+    """Why its objects are not used, and what the user can do: some of them lie outside, or are no objects of git's."""
 
     @property
-    def is_file(self) -> bool:
+    def is_linked(self) -> bool:
         """Whether `.git` in the workspace is a file that names `directory` (linked work tree, submodule)."""
         return self.directory not in (self.workspace, self.workspace / ".git")
 
@@ -48,12 +48,12 @@ class GitLayout:
 
 
 def has_git(workspace: Path) -> bool:
-    """Whether anything at all is called `.git` in the workspace."""
+    """Whether the workspace has an entry `.git`, of whatever kind."""
     return os.path.lexists(workspace / ".git")
 
 
 def find_git(workspace: Path) -> GitLayout | None:
-    """The git directory of `workspace`; None where there is none, or what is called `.git` is not used as one."""
+    """The git directory of `workspace`; None where there is none, or where its `.git` is not used as one."""
     found = examine_git(workspace)
     return found if isinstance(found, GitLayout) else None
 
@@ -68,10 +68,13 @@ def find_bare(directory: Path) -> GitLayout | None:
 
 
 def examine_git(workspace: Path) -> GitLayout | str | None:
-    """The git directory of `workspace`, a note for the user why its `.git` is not used as one, or None: it has none.
+    """Find the git directory of a workspace.
 
-    A `.git` that is a link, a fifo or a file of another kind is no git directory to us, and neither is one
-    whose parts lie elsewhere without a link back.
+    A `.git` that is a link, a fifo or a file of another kind is not used as a git directory, nor is one whose parts lie
+    elsewhere without a link back.
+
+    Returns:
+        The layout; a note for the user why `.git` is not used; or None where there is no git directory.
     """
     directory = common = git = workspace / ".git"
     try:
@@ -81,33 +84,35 @@ def examine_git(workspace: Path) -> GitLayout | str | None:
     if stat.S_ISREG(mode):
         match = re.fullmatch(rb"gitdir: ([^\n\0]{1,4096})\n*", read_small(workspace, b".git") or b"")
         if match is None or not _is_real_dir(directory := _resolve(workspace, match[1])):
-            return _unused(git, "names no git directory")
+            return _unused_note(git, "names no git directory")
         shared = _common_of(workspace, directory)
         if shared is None:
-            return _unused(
+            return _unused_note(
                 git,
                 f"names {str(directory)!r}, which does not name this workspace in turn, or is another user's; if it"
                 " is right, run `git worktree repair` there",
             )
         common = shared
     elif not stat.S_ISDIR(mode):
-        return _unused(git, "is neither a directory nor a file")
+        return _unused_note(git, "is neither a directory nor a file")
     elif os.path.lexists(git / "commondir"):
-        return _unused(git / "commondir", "names another git directory; remove it if it is not yours")
+        return _unused_note(git / "commondir", "names another git directory; remove it if it is not yours")
     if read_small(directory, b"HEAD") is None:
         return None
     for part in ("objects", "refs"):
         if not _is_real_dir(common / part):
-            return _unused(common / part, "is no directory of its own; move what it links to in its place")
+            return _unused_note(
+                common / part, "is no directory of its own; move what it links to in its place"
+            )
     return GitLayout(directory, common, workspace, *_databases(workspace, common))
 
 
-def _unused(path: Path, why: str) -> str:
+def _unused_note(path: Path, why: str) -> str:
     return f"the git repository is not used, and no commits come out: {str(path)!r} {why}"
 
 
 def _common_of(workspace: Path, directory: Path) -> Path | None:
-    """The common directory of one elsewhere that names this workspace in turn; None where it does not."""
+    """The common directory of a git directory elsewhere; None if that does not name the workspace in turn."""
     home = Path(os.path.realpath(workspace))
     if directory.is_relative_to(home):
         # An agent could have written both ends.
@@ -132,7 +137,7 @@ def _common_of(workspace: Path, directory: Path) -> Path | None:
 
 
 def _databases(workspace: Path, common: Path) -> tuple[tuple[Path, ...], str | None]:
-    """The object databases, and why they are not used."""
+    """The object databases, and the reason where they are not used."""
     databases = [common / "objects"]
     own = [Path(os.path.realpath(common)), Path(os.path.realpath(workspace)) / ".git"]
     for base in databases:
@@ -148,14 +153,14 @@ def _databases(workspace: Path, common: Path) -> tuple[tuple[Path, ...], str | N
                 f"{str(file)!r} names objects outside of the repository; to have them in it, run"
                 " `git repack -a -d && rm .git/objects/info/alternates`"
             )
-        why = _why_not_shown(base)
+        why = _foreign_entry(base)
         if why is not None:
             return (databases[0],), why
     return tuple(databases), None
 
 
-def _why_not_shown(database: Path) -> str | None:
-    """A note on what lies in an object database and git would not have put there, or is a link; None if nothing."""
+def _foreign_entry(database: Path) -> str | None:
+    """A note on an entry of an object database that git would not have made, or that is a link; None without one."""
     try:
         with os.scandir(database) as entries:
             for entry in entries:
@@ -168,7 +173,7 @@ def _why_not_shown(database: Path) -> str | None:
 
 
 def _resolve(base: Path, line: bytes) -> Path:
-    """The path that a line of a file in a git directory names."""
+    """The path that a line of a file in a git directory names, with links resolved."""
     return Path(os.path.realpath(base / os.fsdecode(line.rstrip(b"\n").replace(b"\0", b""))))
 
 
@@ -212,8 +217,8 @@ def read_config(directory: Path, name: bytes = b"config") -> dict[str, str]:
     return settings
 
 
-def format_of(config: dict[str, str]) -> tuple[str, str]:
-    """A repository's object format, and what else of its format we do not know: empty where there is nothing."""
+def parse_format(config: dict[str, str]) -> tuple[str, str]:
+    """A repository's object format, and its unknown extensions as text, empty without any."""
     extensions = {
         key.partition(".")[2]: value.lower() for key, value in config.items() if key.startswith("extensions.")
     }
@@ -224,7 +229,7 @@ def format_of(config: dict[str, str]) -> tuple[str, str]:
 
 
 def _plain_value(text: str | None) -> str:
-    """A value as git reads it: quotes may begin anywhere, escapes hold everywhere, comments only outside quotes."""
+    """A value as git reads it: quotes can begin anywhere, escapes count everywhere, comments only outside quotes."""
     if text is None:
         return "true"
     value, kept, quoted = "", 0, False

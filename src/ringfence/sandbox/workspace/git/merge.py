@@ -1,8 +1,8 @@
-"""What a merge of an agent's commits would change, file by file: it passes the same table as changes in the workspace.
+"""Lists the files that a merge of an agent's commits would change; they are checked like changes in the workspace.
 
-A commit need not hold what the workspace holds: it can be made of objects that no file ever was. So git merges each tip
-into what the user has, in a git directory that ringfence made, without a work tree. What that would change in the
-user's tree, at the paths to which the user has renamed files since, is part of the run's changes.
+A commit need not match the workspace: its files may never have existed there. So git merges each tip into the user's
+commit, in a git directory that ringfence made, without a work tree. The files that this would change, at the paths to
+which the user has renamed them since, are part of the run's changes.
 """
 
 import os
@@ -25,7 +25,7 @@ MAX_KEPT = 20_000
 """Files of commits in a record; those that run on the user's machine come first."""
 _LISTING_BYTES = 64 * 1024**2
 _PATCH_BYTES = 256 * 1024**2
-_MOST_PATHS = 500
+_MAX_PATHS = 500
 _EMPTY_TREES = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
@@ -36,7 +36,7 @@ class CommittedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that a commit changes."""
 
     ref: str
-    """Where the commit is; in a submodule, after the submodule's place and a colon."""
+    """The ref of the commit; in a submodule, after the submodule's path and a colon."""
     path: str
     """Relative to the workspace; bytes that are no UTF-8 are surrogate escapes."""
     kind: ChangeKind
@@ -46,7 +46,7 @@ class CommittedFile(msgspec.Struct, frozen=True, kw_only=True):
     mode: int = 0
     """As git has it; 0 where the commit removes the file."""
     id: str = ""
-    """Of its contents."""
+    """The object id of its contents."""
     is_earlier: bool = False
     """Whether only an earlier commit changes it: a merge does not bring it in, but cherry-picking that commit would."""
 
@@ -54,20 +54,20 @@ class CommittedFile(msgspec.Struct, frozen=True, kw_only=True):
 async def committed_files(
     git: Git, head: str | None, tips: Mapping[str, str], *, place: str, protect: Collection[str]
 ) -> list[CommittedFile]:
-    """What merging each of the tips would change.
+    """List the files that merging each of the tips would change.
 
     Args:
         git: A git directory that ringfence made that has the user's objects and the new ones.
         head: The commit the user was at; None before the first.
         tips: The refs, and the commit of each.
-        place: Of the submodule in the workspace; empty for the workspace's own repository.
-        protect: Patterns of what the agent may not write, relative to the workspace.
+        place: Path of the submodule in the workspace; empty for the workspace's own repository.
+        protect: Patterns of paths that the agent may not write, relative to the workspace.
 
     Raises:
-        GitBoundReached: They change more than can be looked at.
+        GitBoundReached: They change more files than are examined.
     """
     found: list[CommittedFile] = []
-    above = f"{place}/" if place else ""
+    prefix = f"{place}/" if place else ""
     for name, tip in tips.items():
         ref = f"{place}: {name}" if place else name
         output = await compare_trees(git, *await _merge(git, head, tip), output_limit_bytes=_LISTING_BYTES)
@@ -75,7 +75,7 @@ async def committed_files(
         found += [
             CommittedFile(
                 ref=ref,
-                path=above + change.path,
+                path=prefix + change.path,
                 kind=change.kind,
                 insertions=change.insertions,
                 deletions=change.deletions,
@@ -85,9 +85,9 @@ async def committed_files(
             )
             for change in files
         ]
-        passing = await _changed_on_the_way(git, head, tip) - {change.path for change in files}
-        protected = matches_any([above + path for path in passing], protect)
-        earlier = {*(above + path for path in flag(passing)), *protected}
+        only_earlier = await _changed_by_any(git, head, tip) - {change.path for change in files}
+        protected = matches_any([prefix + path for path in only_earlier], protect)
+        earlier = {*(prefix + path for path in flag(only_earlier)), *protected}
         found += [
             CommittedFile(ref=ref, path=path, kind="modified", is_earlier=True) for path in sorted(earlier)
         ]
@@ -95,7 +95,7 @@ async def committed_files(
 
 
 async def _merge(git: Git, head: str | None, tip: str) -> tuple[str, str]:
-    """The trees before and after a merge; where it conflicts, files of the second hold both sides."""
+    """The trees before and after a merge; where it conflicts, files of the second hold both versions."""
     if head is None:
         return _EMPTY_TREES[len(tip)], tip
     options = ("--write-tree", "--allow-unrelated-histories", "--no-messages")
@@ -103,8 +103,8 @@ async def _merge(git: Git, head: str | None, tip: str) -> tuple[str, str]:
     return head, merged.stdout.split(maxsplit=1)[0].decode()
 
 
-async def _changed_on_the_way(git: Git, head: str | None, tip: str) -> set[str]:
-    """Paths that any of the new commits changes; of a merge, those that are as in none of its parents."""
+async def _changed_by_any(git: Git, head: str | None, tip: str) -> set[str]:
+    """Paths that any of the new commits changes; for a merge commit, paths that differ from all of its parents."""
     known = [f"^{head}"] if head else []
     listed = await git.run("rev-list", tip, *known, output_limit_bytes=_LISTING_BYTES)
     options = ("--stdin", "-r", "-c", "-z", "--root", "--no-commit-id", "--name-only", "--no-renames")
@@ -112,15 +112,15 @@ async def _changed_on_the_way(git: Git, head: str | None, tip: str) -> set[str]:
     return set(os.fsdecode(answer.stdout).split("\0")) - {""}
 
 
-def beside_tree(
+def select_differing(
     files: Sequence[CommittedFile], tree: Mapping[bytes, tuple[int, str]], protect: Collection[str]
 ) -> tuple[list[CommittedFile], int]:
     """Return the committed files that differ from the workspace, auto-executed ones first, and the number omitted.
 
     Args:
         files: From `committed_files`.
-        tree: What the workspace holds after the run.
-        protect: Patterns of what the agent may not write.
+        tree: Mode and object id of each file in the workspace after the run.
+        protect: Patterns of paths that the agent may not write.
     """
     absent = (0, "")
     other = [
@@ -143,16 +143,16 @@ async def commit_patch(
     The commits may be gone, in a submodule, or in a bundle beside the record; or there are too many files.
     """
     layout = await actor.call(lambda: find_git(Path(workspace)))
-    if tip is None or layout is None or not 0 < len(paths) <= _MOST_PATHS:
+    if tip is None or layout is None or not 0 < len(paths) <= _MAX_PATHS:
         return None
     options = ("-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color")
     more = ("--no-ext-diff", "--no-textconv")
     refs = Refs(b"ref: refs/heads/none\n", {}, {}, object_format="sha256" if len(tip) == 64 else "sha1")
     try:
         async with quarantine(layout, refs, actor) as git:
-            literally = replace(git, environment={**git.environment, "GIT_LITERAL_PATHSPECS": "1"})
+            literal_git = replace(git, environment={**git.environment, "GIT_LITERAL_PATHSPECS": "1"})
             trees = await _merge(git, head, tip)
-            made = await literally.run(
+            made = await literal_git.run(
                 "diff-tree", *options, *more, *trees, "--", *paths, output_limit_bytes=_PATCH_BYTES
             )
     except InfrastructureFault:

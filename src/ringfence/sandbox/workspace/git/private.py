@@ -27,7 +27,7 @@ from ringfence.sandbox.workspace.git.layout import (
     INDEX_LIMIT,
     GitLayout,
     find_git,
-    format_of,
+    parse_format,
     read_config,
     read_small,
 )
@@ -108,7 +108,7 @@ async def make_private_git(
     databases = layout.databases if plan.has_history else ()
     is_readable = reader == owner or await reader.call(lambda: all(map(_is_public, databases)))
     mounted = databases if is_readable and not stands_alone else ()
-    if not is_readable and not stands_alone and reader.uid == 0 and layout.is_file:
+    if not is_readable and not stands_alone and reader.uid == 0 and layout.is_linked:
         plan = _nothing(f"{str(layout.objects)!r} is root's alone and not copied; {_EMPTY}", identity)
     try:
         await Actor.current().call(lambda: directory.mkdir(mode=0o700, parents=True, exist_ok=True))
@@ -121,7 +121,7 @@ async def make_private_git(
         raise InfrastructureFault(
             f"could not make {str(directory)!r}: {exc.strerror}; is the disk full?"
         ) from exc
-    target = inside if layout.is_file and not stands_alone else layout.workspace / ".git"
+    target = inside if layout.is_linked and not stands_alone else layout.workspace / ".git"
     mounts = () if stands_alone else _mounts(layout, directory, target, mounted)
     return PrivateGit(mounts, layout, plan.refs, directory, target, notes=(*plan.notes, *plan.refs.notes))
 
@@ -134,7 +134,7 @@ def make_mount_point(clone: Path, private: PrivateGit, directory: Path) -> None:
     mount_point = clone / ".git"
     if not private.mounts:
         directory.rename(mount_point)
-    elif private.layout.is_file:
+    elif private.layout.is_linked:
         mount_point.touch()
     else:
         mount_point.mkdir()
@@ -198,7 +198,7 @@ def _find_submodules(above: GitLayout, entries: Collection[bytes]) -> list[tuple
     return [
         (place, layout)
         for place, layout in layouts
-        if layout is not None and layout.is_file and layout.directory.is_relative_to(modules)
+        if layout is not None and layout.is_linked and layout.directory.is_relative_to(modules)
     ]
 
 
@@ -214,7 +214,7 @@ def _read(layout: GitLayout, identity: Identity) -> _Plan:
     if layout.refused is not None:
         return _nothing(f"{_EMPTY}, and no commits come out: {layout.refused}", identity)
     config = read_config(layout.common)
-    object_format, unknown = format_of(config)
+    object_format, unknown = parse_format(config)
     if unknown:
         return _nothing(f"the repository uses {unknown}, which ringfence cannot copy: {_EMPTY}", identity)
     notes = []
@@ -338,7 +338,7 @@ def _mounts(
     layout: GitLayout, directory: Path, target: Path, databases: Iterable[Path]
 ) -> tuple[BindMount, ...]:
     mounts = [BindMount(directory, target, read_only=False)]
-    if layout.is_file:
+    if layout.is_linked:
         mounts.append(BindMount(_fixed(directory) / _POINTER, layout.workspace / ".git", read_only=True))
     for number, database in enumerate(databases):
         place = target / f"base-objects-{number}"

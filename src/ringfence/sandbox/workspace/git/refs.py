@@ -1,4 +1,4 @@
-"""Refs of a repository, read from its files: git is not run, no link is followed, and only regular files are read."""
+"""Reads the refs of a repository from its files. Git is not run, no link is followed, only regular files are read."""
 
 import os
 import re
@@ -17,11 +17,11 @@ _PACKED_LIMIT = 64 * 1024**2
 _MAX_REFS = 200_000
 _MAX_AGENT_REFS = 10_000
 _SMALL = 4096
-_ELSEWHERE = (b"commondir", b"reftable")
-"""Where they are, git keeps refs in other places."""
+_OTHER_STORAGE = (b"commondir", b"reftable")
+"""If one of these exists, git keeps refs somewhere else."""
 _MAX_PARTS = 64
 _LONGEST_PART = 250
-"""Bytes between two slashes: git keeps a ref in a file of that name, and locks it by one that ends in `.lock`."""
+"""Bytes between two slashes: a ref is a file of that name, and its lock the same name with `.lock`."""
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|(^|/)\.|\.(/|$)|\.lock(/|$)|/$|^/|^-|^@$")
 
 
@@ -37,7 +37,7 @@ class Refs:
     object_format: str = "sha1"
 
     def files(self) -> dict[str, bytes]:
-        """What a git directory with these refs holds: HEAD, `packed-refs`, and a file for each symbolic one."""
+        """Files of a git directory with these refs: HEAD, `packed-refs`, and one for each symbolic ref."""
         lines = "".join(f"{target} {name}\n" for name, target in sorted(self.direct.items()))
         symbolic = {
             name: os.fsencode(f"ref: {target}\n")
@@ -48,17 +48,17 @@ class Refs:
         return {"HEAD": self.head, "packed-refs": packed, **symbolic}
 
     def head_commit(self) -> str | None:
-        """The commit HEAD is at; None before the first commit."""
+        """The commit that HEAD leads to; None before the first commit."""
         text = self.head.decode("utf-8", "surrogateescape").strip()
         return self.direct.get(text[5:].strip()) if text.startswith("ref:") else text
 
     def commits(self) -> list[str]:
-        """All that branches, tags and HEAD point at."""
+        """All objects that branches, tags and HEAD point at."""
         return sorted({*self.direct.values(), self.head_commit() or ""} - {""})
 
 
 def read_refs(layout: GitLayout, object_format: str = "sha1") -> Refs:
-    """All refs of the user's repository with the `files` format; what is malformed is left out and noted."""
+    """Read all refs of the user's repository that are kept in files; malformed ones are left out, with a note."""
     refs = _read(layout.directory, layout.common, object_format, _MAX_REFS)
     if refs.head:
         return refs
@@ -67,14 +67,17 @@ def read_refs(layout: GitLayout, object_format: str = "sha1") -> Refs:
 
 
 def read_new_tips(directory: Path, base: Refs) -> tuple[dict[str, str], list[str]]:
-    """Branches of a private git directory that are new or were moved, and a HEAD that is on none of them; and notes.
+    """Read the branches of a private git directory that are new or were moved.
 
-    An agent could write the directory: its configuration, and what it put in the place of the files, have no say.
-    Whoever hides a commit from this look loses it, and nothing else.
+    An agent could write to the directory: its configuration is not read, and other kinds of files in place of refs are
+    ignored. An agent that hides a commit this way loses that commit, and nothing else.
 
     Args:
-        directory: The git directory; what is inside is dead by now.
+        directory: The git directory; no process inside may be alive.
         base: The refs that it was made with.
+
+    Returns:
+        The commit of each such branch, and of a `HEAD` that is at none of them; and notes for the user.
     """
     now = _read(directory, directory, base.object_format, _MAX_AGENT_REFS, unlock=stat.S_IRWXU)
     heads = {name: tip for name, tip in sorted(now.direct.items()) if name.startswith("refs/heads/")}
@@ -92,7 +95,7 @@ def read_new_tips(directory: Path, base: Refs) -> tuple[dict[str, str], list[str
 
 
 def is_ref_name(name: str) -> bool:
-    """Whether git would take this as the full name of a ref (`git check-ref-format`), and can keep it in a file."""
+    """Whether git accepts this as the full name of a ref (`git check-ref-format`), and can keep it in a file."""
     is_storable = len(name) <= 1000 and all(
         len(os.fsencode(part)) <= _LONGEST_PART for part in name.split("/")
     )
@@ -108,7 +111,7 @@ def _read(directory: Path, common: Path, object_format: str, limit: int, *, unlo
         head = b""
     packed = (_file(common, b"packed-refs", _PACKED_LIMIT, unlock, notes) or b"").splitlines()
     pairs = (line.partition(b" ")[::2] for line in packed if line and not line.startswith((b"#", b"^")))
-    direct, symbolic, junk = dict[str, str](), dict[str, str](), 0
+    direct, symbolic, malformed = dict[str, str](), dict[str, str](), 0
     for text, name in (*pairs, *_loose(common, limit, unlock, notes)):
         ref, target = os.fsdecode(name), os.fsdecode(text.removeprefix(b"ref:").strip())
         if is_id.fullmatch(text) and is_ref_name(ref):
@@ -117,9 +120,9 @@ def _read(directory: Path, common: Path, object_format: str, limit: int, *, unlo
             direct.pop(ref, None)
             symbolic[ref] = target
         elif not ref.startswith("refs/") or ref.startswith("refs/heads/"):
-            junk += 1
-    if junk:
-        notes.append(f"{junk} refs that git would not read were passed over")
+            malformed += 1
+    if malformed:
+        notes.append(f"{malformed} refs that git would not read were passed over")
     return Refs(head + b"\n" if head else b"", direct, symbolic, tuple(notes), object_format)
 
 
@@ -138,11 +141,11 @@ def _file(directory: Path, name: bytes, limit: int, unlock: int, notes: list[str
 
 
 def _loose(common: Path, limit: int, unlock: int, notes: list[str]) -> Iterator[tuple[bytes, bytes]]:
-    """Contents and name of each file below `refs`; empty contents of what is no file."""
+    """Contents and name of each entry below `refs`; empty contents for one that is no small regular file."""
     seen = 0
     try:
         with Tree(common, unlock=unlock) as tree:
-            if any(tree.lstat(name) is not None for name in _ELSEWHERE):
+            if any(tree.lstat(name) is not None for name in _OTHER_STORAGE):
                 notes.append("refs that git keeps in another format than files were passed over")
             tree.directory(b"refs")
         with Tree(common / "refs", unlock=unlock) as tree:

@@ -1,12 +1,12 @@
-"""Files in a workspace that the host runs or trusts by itself, and what is done about each.
+"""Files in a workspace that tools on the host run or trust by themselves, and how each is treated.
 
-`read_only`: where the file is there, it is mounted read-only upon itself. `reported`: it may be changed, as it is a part
-of ordinary work, and a change is named as "runs on your machine". A file that is absent cannot be mounted upon without
-making it, which would be a change of its own: if an agent makes it, it is reported.
+`read_only`: an existing file is mounted read-only. `reported`: the agent may change it, as that is a part of ordinary
+work, and the change is listed as "runs on your machine". A file that does not exist cannot be a mount point, and making
+it would change the workspace: if an agent makes it, it is reported.
 
 Not in the tables, on purpose: code that runs only when you run the project (Makefile, package.json, conftest.py,
-setup.py, Dockerfile, and what ignored directories hold). Changing that is what the agent is for; look at the diff. Nor
-is the git directory: it is replaced, see `git.private`.
+setup.py, Dockerfile, and what ignored directories hold). Changing that is the
+agent's work; look at the diff. Nor is the git directory in them: the agent gets another one, see `git.private`.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,13 @@ Treatment = Literal["read_only", "reported"]
 
 
 @frozen
-class Protected:
-    """One file or directory, by its path in the workspace."""
+class AutoExecutedFile:
+    """One file or directory, by its path in the workspace; a `*` in the path stands for any characters."""
 
     path: str
     treatment: Treatment
     because: str
+    """Which program runs or trusts it, as a clause."""
     anywhere: bool
     """Whether it is reported in subdirectories as well; only the one at the top can be mounted read-only."""
 
@@ -102,7 +103,7 @@ _READ_ONLY = {
     "workspaces of Che and odo run the commands it names": ("devfile.yaml", ".devfile.yaml"),
     "Composer takes credentials from it": ("auth.json",),
 }  # fmt: skip
-"""Mounted read-only at the top of the workspace; of one in a subdirectory nothing is made."""
+"""Mounted read-only at the top of the workspace; in a subdirectory they are neither mounted nor reported."""
 _READ_ONLY_OR_REPORTED_BELOW = {
     "Claude Code runs hooks and grants permissions from it": (".claude",),
     "coding agents start the servers it names": (".mcp.json",),
@@ -289,16 +290,18 @@ _REPORTED_ANYWHERE = {
 
 def _rows(
     paths: Mapping[str, tuple[str, ...]], treatment: Treatment, *, anywhere: bool = False
-) -> tuple[Protected, ...]:
+) -> tuple[AutoExecutedFile, ...]:
     return tuple(
-        Protected(path, treatment, because, anywhere) for because, found in paths.items() for path in found
+        AutoExecutedFile(path, treatment, because, anywhere)
+        for because, found in paths.items()
+        for path in found
     )
 
 
-PROTECTED = (
+AUTO_EXECUTED_FILES = (
     *_rows(_READ_ONLY, "read_only"),
     *_rows(_READ_ONLY_OR_REPORTED_BELOW, "read_only", anywhere=True),
     *_rows(_REPORTED, "reported"),
     *_rows(_REPORTED_ANYWHERE, "reported", anywhere=True),
 )
-"""All of them."""
+"""All auto-executed files, with their treatment."""

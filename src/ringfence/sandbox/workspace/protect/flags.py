@@ -4,14 +4,14 @@ from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 
 from ringfence.config.path_pattern import PathPatterns
-from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED, Protected
+from ringfence.sandbox.workspace.protect.auto_executed_files import AUTO_EXECUTED_FILES, AutoExecutedFile
 
-_BY_NAME: dict[str, list[Protected]] = {}
-for _entry in PROTECTED:
+_BY_NAME: dict[str, list[AutoExecutedFile]] = {}
+for _entry in AUTO_EXECUTED_FILES:
     _BY_NAME.setdefault(_entry.path.casefold().rpartition("/")[2], []).append(_entry)
-TRUSTED_NAMES = frozenset(_BY_NAME)
-"""What `is_trusted` can hold for, by the last part of the path; a row with a `*` is looked for in changes only."""
-_STARRED = tuple(entry for entry in PROTECTED if "*" in entry.path)
+AUTO_EXECUTED_NAMES = frozenset(_BY_NAME)
+"""What `is_auto_executed` can hold for, by the last part of the path; a row with a `*` is looked for in changes only."""
+_STARRED = tuple(entry for entry in AUTO_EXECUTED_FILES if "*" in entry.path)
 """Names by a pattern: one in any directory."""
 
 
@@ -25,7 +25,7 @@ def matches_any(paths: Iterable[str], patterns: Collection[str]) -> list[str]:
 
 def _directories(*, anywhere: bool) -> frozenset[str]:
     """The directories that rows of the table lie in, in lower case."""
-    rows = [entry.path.casefold().split("/") for entry in PROTECTED if entry.anywhere is anywhere]
+    rows = [entry.path.casefold().split("/") for entry in AUTO_EXECUTED_FILES if entry.anywhere is anywhere]
     return frozenset("/".join(row[:depth]) for row in rows for depth in range(1, len(row)))
 
 
@@ -40,7 +40,7 @@ def flag(changed: Iterable[str]) -> list[str]:
 
 
 def _is_flagged(path: str, repositories: Collection[str]) -> bool:
-    return is_trusted(path) or path in repositories or _is_in_place_of_directory(path)
+    return is_auto_executed(path) or path in repositories or _is_in_place_of_directory(path)
 
 
 def _is_in_place_of_directory(path: str) -> bool:
@@ -55,7 +55,7 @@ def reason(path: str) -> str:
     """Why a path was flagged."""
     if any(part.casefold() == ".git" for part in path.split("/")):
         return "git runs hooks and programs that it names"
-    entry = next((entry for entry in PROTECTED if _matches(path, entry)), None)
+    entry = next((entry for entry in AUTO_EXECUTED_FILES if _matches(path, entry)), None)
     if entry is not None:
         return entry.because
     if _is_in_place_of_directory(path):
@@ -65,8 +65,8 @@ def reason(path: str) -> str:
     return "git takes the directory for a repository and runs programs that it names"
 
 
-def is_trusted(path: str) -> bool:
-    """Whether the host runs or trusts a file at this path, or in this directory, by its name."""
+def is_auto_executed(path: str) -> bool:
+    """Whether tools on the host run or trust a file at this path, or in this directory, because of its name."""
     # File systems that do not tell upper from lower case take `.GIT` for `.git`.
     parts = path.casefold().split("/")
     if ".git" in parts:
@@ -75,12 +75,12 @@ def is_trusted(path: str) -> bool:
     return any(_matches(path, entry) for entry in (*rows, *_STARRED))
 
 
-def is_run(path: str) -> bool:
-    """Whether a row says so that an agent must not write to."""
-    return any(entry.treatment == "read_only" and _matches(path, entry) for entry in PROTECTED)
+def is_read_only(path: str) -> bool:
+    """Whether a file at this path, or in this directory, is one that an agent must not write to."""
+    return any(entry.treatment == "read_only" and _matches(path, entry) for entry in AUTO_EXECUTED_FILES)
 
 
-def _matches(path: str, entry: Protected) -> bool:
+def _matches(path: str, entry: AutoExecutedFile) -> bool:
     parts, wanted = path.casefold().split("/"), entry.path.casefold().split("/")
     places = (
         range(len(parts) - len(wanted) + 1) if entry.anywhere else range(min(1, len(parts) - len(wanted) + 1))

@@ -18,14 +18,16 @@ from ringfence.config.path_pattern import PathPatterns
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import BindMount
 from ringfence.sandbox.workspace.git.layout import has_git
-from ringfence.sandbox.workspace.protect.auto_executed_files import PROTECTED
+from ringfence.sandbox.workspace.protect.auto_executed_files import AUTO_EXECUTED_FILES
 from ringfence.sandbox.workspace.snapshot.memo import lies_in, named, named_note
 from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE, MAX_ENTRIES, UNREADABLE
 from ringfence.sandbox.workspace.tree import SET_ID, Tree
 
 COVER = Path("/dev/null")
 """What is put over what leads out."""
-AUTO_EXECUTED = tuple(os.fsencode(entry.path) for entry in PROTECTED if entry.treatment == "read_only")
+READ_ONLY_PATHS = tuple(
+    os.fsencode(entry.path) for entry in AUTO_EXECUTED_FILES if entry.treatment == "read_only"
+)
 _MAX_PROTECTED = 500
 _MAX_WALKED = 5_000_000
 _MAX_HOPS = 40  # as Linux: path_resolution(7)

@@ -9,7 +9,7 @@ import msgspec
 
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import RecordError
-from ringfence.sandbox.workspace.protect.flags import is_run
+from ringfence.sandbox.workspace.protect.flags import is_read_only
 from ringfence.sandbox.workspace.snapshot.ignore import Rules
 from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE, Walk
 from ringfence.sandbox.workspace.tree import Tree
@@ -91,7 +91,7 @@ def watched_paths(found: Walk, ignored: Container[bytes], covered: Container[byt
     for path in sorted(found.trusted, key=depth_of):
         if path not in covered and path not in found.skipped:
             is_inside = lies_in(path.rpartition(b"/")[0] + b"/", ignored)
-            if not is_inside or is_run(os.fsdecode(path)):
+            if not is_inside or is_read_only(os.fsdecode(path)):
                 yield path
 
 

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ringfence.sandbox.workspace.protect.flags import TRUSTED_NAMES, is_trusted
+from ringfence.sandbox.workspace.protect.flags import AUTO_EXECUTED_NAMES, is_auto_executed
 from ringfence.sandbox.workspace.snapshot.stat_cache import Entry, Folders
 from ringfence.sandbox.workspace.tree import GONE, MAX_DEPTH, SET_ID, Tree, may_be_hollow
 
@@ -39,7 +39,7 @@ _MAX_NAMED = 1000
 _SHOWN_LENGTH = 200
 _REPOSITORY_NAMES = frozenset({"head", "objects", "refs", "commondir"})
 """What git takes a directory for a repository by, whatever the directory is called (gitrepository-layout(5))."""
-_WATCHED_NAMES = TRUSTED_NAMES | _REPOSITORY_NAMES | {".git", ".gitignore"}
+_WATCHED_NAMES = AUTO_EXECUTED_NAMES | _REPOSITORY_NAMES | {".git", ".gitignore"}
 
 
 @dataclass
@@ -211,7 +211,7 @@ class _Folder:
     above: "_Folder | None"
     name: bytes
     is_left_out: bool = False
-    is_trusted: bool = False
+    is_auto_executed: bool = False
     in_git: bool = False
     """Whether it is a `.git` or lies in one: nothing but sockets and the like is looked for."""
 
@@ -294,7 +294,7 @@ class _Walker:
     ) -> tuple[int, list[bytes]]:
         """How many the next entries are, and the names of files and links among them."""
         names: list[bytes] = []
-        is_plain, in_git = not folder.is_trusted, folder.in_git
+        is_plain, in_git = not folder.is_auto_executed, folder.in_git
         encode = os.fsencode  # once: it is called fifty thousand times
         count = 0
         for count, entry in enumerate(itertools.islice(entries, _AT_ONCE), 1):  # noqa: B007 - used after the loop
@@ -374,7 +374,9 @@ class _Walker:
         """Note an entry that git, or the host, heeds by its name; whether the host trusts it."""
         if lowered in _REPOSITORY_NAMES:
             self._parts.add(lowered)
-        trusts = folder.is_trusted or (lowered in TRUSTED_NAMES and is_trusted(os.fsdecode(path)))
+        trusts = folder.is_auto_executed or (
+            lowered in AUTO_EXECUTED_NAMES and is_auto_executed(os.fsdecode(path))
+        )
         if trusts and not is_dir:
             self._keep(path, self.found.trusted)
         if path.rpartition(b"/")[2] == b".gitignore" and not is_dir:
