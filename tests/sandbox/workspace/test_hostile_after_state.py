@@ -119,6 +119,7 @@ RULES: dict[str, Callable[[Path], object]] = {
     "loop": lambda path: path.symlink_to(path.name),
     "endless": lambda path: path.symlink_to("/dev/zero"),
     "pathological": lambda path: path.write_text("\n".join(["*a" * 60 + "b"] * 200)),
+    "spaces": lambda path: path.write_text("a" + " " * 200_000 + "b"),
 }
 
 
@@ -138,7 +139,7 @@ async def test_strange_rules(kind: str, mine: Path, begin, state: Path):
     assert (mine / "a.txt").read_text() == "one\n"
 
 
-@pytest.mark.parametrize("kind", ["fifo", "directory", "huge", "loop", "endless"])
+@pytest.mark.parametrize("kind", ["fifo", "directory", "huge", "loop", "endless", "spaces"])
 @pytest.mark.slow
 async def test_strange_rules_before_the_next_run(kind: str, mine: Path, begin):
     """Whatever lies there as `.gitignore`, the next run starts in time, and rules in ordinary files hold."""

@@ -129,7 +129,7 @@ def moved(line: bytes, folder: bytes) -> bytes:
     negated, pattern = (b"!", line[1:]) if line.startswith(b"!") else (b"", line)
     # Trailing spaces mean nothing unless escaped; a slash anywhere but at the end ties the pattern to its
     # folder.
-    body = re.sub(rb"(?<!\\) +$", b"", pattern)
+    body = _without_spaces_at_end(pattern)
     base = b"/" + escape(folder) + b"/" if folder else b"/"
     if b"/" in body.rstrip(b"/"):
         return negated + base + body.lstrip(b"/")
@@ -138,8 +138,16 @@ def moved(line: bytes, folder: bytes) -> bytes:
 
 def _for_folders(line: bytes) -> bytes:
     """A rule as it holds for a directory; git ignores spaces at its end unless they are escaped."""
-    body = re.sub(rb"(?<!\\) +$", b"", line)
+    body = _without_spaces_at_end(line)
     return body[:-1] if body.endswith(b"/") else line
+
+
+def _without_spaces_at_end(pattern: bytes) -> bytes:
+    """A pattern without the spaces at its end; one that is escaped stays."""
+    # Not by a regular expression: it looks for the end from each space, hours for a line of spaces that a letter ends.
+    body = pattern.rstrip(b" ")
+    is_escaped = (len(body) - len(body.rstrip(b"\\"))) % 2 == 1
+    return body + b" " if is_escaped and len(body) < len(pattern) else body
 
 
 def escape(path: bytes) -> bytes:
