@@ -46,8 +46,9 @@ def children_of(pid: int) -> list[int]:
 class Served:
     """A sandbox that this process serves, with what it recorded and how it ended."""
 
-    def __init__(self, directory: SandboxDirectory) -> None:
+    def __init__(self, directory: SandboxDirectory, sandbox: Sandbox) -> None:
         self.directory = directory
+        self.sandbox = sandbox
         self.recorded: list[Event] = []
         self.end: object = None
 
@@ -61,12 +62,18 @@ class Served:
 
 
 @asynccontextmanager
-async def served(folder: Path, *, idle_s: float | None = None, **spec: Any) -> AsyncIterator[Served]:
-    """Serve a new sandbox from this process while the context lasts, or until it ends by itself."""
+async def served(
+    folder: Path,
+    *,
+    idle_s: float | None = None,
+    opened: AbstractAsyncContextManager[Sandbox] | None = None,
+    **spec: Any,
+) -> AsyncIterator[Served]:
+    """Serve a sandbox from this process, by default a new one, while the context lasts, or until it ends by itself."""
     directory = SandboxDirectory(folder / "served")
     lock = directory.claim()
     try:
-        async with Sandbox.open(SandboxSpec(**{"backend": "bubblewrap", **spec})) as sandbox:
+        async with opened or Sandbox.open(SandboxSpec(**{"backend": "bubblewrap", **spec})) as sandbox:
             source = sandbox.placement.workspace_source
             state = SupervisorState(
                 sandbox_id=sandbox.id,
@@ -79,7 +86,7 @@ async def served(folder: Path, *, idle_s: float | None = None, **spec: Any) -> A
                 directory_inside=sandbox.workspace,
                 source=None if source is None else str(source),
             )
-            service = Served(directory)
+            service = Served(directory, sandbox)
             ready = anyio.Event()
 
             async def serve() -> None:

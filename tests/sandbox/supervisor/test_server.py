@@ -7,7 +7,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
+from tests.sandbox.conftest import PipeFence
 from tests.sandbox.supervisor.conftest import Served, served, until
 
 from ringfence.errors import SandboxDied, SandboxFileError
@@ -186,6 +188,43 @@ async def test_a_client_that_breaks_the_protocol_is_disconnected(short_dir: Path
         client.socket.close()
         async with service.attached() as sandbox:
             assert (await sandbox.run(["true"])).ok
+
+
+async def test_what_a_guest_says_of_a_failure_is_recorded(short_dir: Path, guest: PipeFence):
+    """A failure is recorded and reported as text, whatever bytes a guest gives as its reason."""
+    guest.greet()
+    async with served(short_dir, opened=guest.open()) as service:
+
+        async def fail() -> None:
+            await until(lambda: service.sandbox.session.link.channels)
+            guest.record(frames.FAIL, 1, {"errno": 2, "message": "not \udcff text"})
+
+        async with anyio.create_task_group() as tasks, service.attached() as sandbox:
+            tasks.start_soon(fail)
+            result = await sandbox.run(["x"])
+    assert "not ? text" in result.stderr
+    assert [msgspec.json.decode(msgspec.json.encode(one))["stderr"] for one in service.recorded] == [
+        "not ? text"
+    ]
+
+
+async def test_credit_of_nothing_is_not_passed_on(short_dir: Path, guest: PipeFence):
+    """A guest that floods with grants of no bytes fills no queue of a client's."""
+    guest.greet()
+    async with served(short_dir, opened=guest.open()) as service:
+        client = Client(service.directory)
+        client.open(1, "x")
+        await until(lambda: service.sandbox.session.link.channels)
+        for count in (0, 5, 0):  # nobody has sent anything that five bytes could be granted for
+            guest.frame(frames.CREDIT_IN, 1, frames.U32.pack(count))
+        guest.record(frames.FAIL, 1, {"errno": 2, "message": "it is over"})
+        seen = b""
+        with anyio.fail_after(20):
+            while b"it is over" not in seen:
+                await anyio.wait_readable(client.socket)
+                seen += client.socket.recv(65536)
+        client.socket.close()
+    assert frames.HEADER.pack(frames.U32.size, 1, frames.CREDIT_IN) not in seen
 
 
 async def test_a_window_that_is_too_large_is_refused(short_dir: Path):

@@ -71,7 +71,8 @@ class Channel:
         elif kind == frames.CREDIT_IN and len(payload) == frames.U32.size:
             credit = min(frames.U32.unpack(payload)[0], frames.STDIN_WINDOW - self._stdin_credit)
             self._stdin_credit += credit
-            if self.on_credit is not None:
+            # A frame without credit costs the guest nothing; passed on, a flood of them would fill a client's queue.
+            if credit and self.on_credit is not None:
                 self.on_credit(credit)
         elif kind == frames.EXIT:
             self.end = parse_record(payload, Exit)

@@ -41,8 +41,8 @@ class Failure(Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """Why it failed, for people."""
-        return self.unbounded_message[:_MESSAGE_LIMIT]
+        """Why it failed, for people and for the record, which holds no half characters."""
+        return self.unbounded_message[:_MESSAGE_LIMIT].encode("utf-8", "replace").decode()
 
     @property
     def errno_name(self) -> str:
