@@ -77,6 +77,17 @@ class TestPlan:
             "pids",
         }
 
+    def test_names_that_others_give_are_read_past(self, tmp_path: Path) -> None:
+        """A mount point or a group whose name is no text, or holds a form feed, is in nobody's way."""
+        (tmp_path / "pids" / "form\x0cfeed").mkdir(parents=True)
+        (tmp_path / "pids" / "form\x0cfeed" / "cgroup.procs").touch()
+        proc = fake(tmp_path, {"pids": "cgroup rw,pids"}, "2:pids:/form\x0cfeed\n")
+        with (proc / "self" / "mountinfo").open("ab") as mounts:
+            mounts.write(b"32 23 0:29 / /home/other/\xff rw,relatime - fuse.sshfs other rw\n")
+        with (proc / "self" / "cgroup").open("ab") as memberships:
+            memberships.write(b"1:name=systemd:/other-\xff\n")
+        assert plan(proc).places[0].directory == tmp_path / "pids" / "form\x0cfeed"
+
     def test_version_1_in_part(self, tmp_path: Path) -> None:
         """A tree that is not mounted cannot limit."""
         (tmp_path / "pids").mkdir()

@@ -93,14 +93,15 @@ def plan(
 def hierarchies(proc: Path, pid: str = "self") -> list[Hierarchy]:
     """All visible trees that `pid` is in; empty where there are none."""
     try:
-        mounts = (proc / "self" / "mountinfo").read_text()
-        memberships = (proc / pid / "cgroup").read_text()
+        # Others name what they mount, and their groups: any bytes but line ends.
+        mounts = (proc / "self" / "mountinfo").read_text(errors="surrogateescape")
+        memberships = (proc / pid / "cgroup").read_text(errors="surrogateescape")
     except OSError:
         return []
     found = []
     for root, mount, kind, options in _MOUNT.findall(mounts):
         version = 2 if kind == "cgroup2" else 1
-        for line in memberships.splitlines():
+        for line in filter(None, memberships.split("\n")):
             _, names, path = line.split(":", 2)
             controllers = frozenset(filter(None, names.split(",")))
             # The options of a version 1 mount are its controllers, and settings. Of version 2 no line names any.

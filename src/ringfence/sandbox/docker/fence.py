@@ -162,7 +162,8 @@ def _kill_all(container: str) -> int:
             continue
         try:
             # Checked after opening the handle: the process number may have been reused.
-            is_inside = pattern.search(Path(f"/proc/{pid}/cgroup").read_text())
+            # Others name their groups: in any bytes.
+            is_inside = pattern.search(Path(f"/proc/{pid}/cgroup").read_text(errors="replace"))
             if is_inside and start_time(pid) is not None:
                 found += 1
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
