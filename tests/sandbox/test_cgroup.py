@@ -53,14 +53,14 @@ def group(path: Path, *, controllers: str = "", passed_on: str = "", pids: str =
 
 class TestPlan:
     def test_without_control_groups(self, tmp_path: Path) -> None:
-        """No procfs at all gives no limits and says what to do."""
+        """Without a procfs there are no limits, and the reason says what to do."""
         found = plan(tmp_path)
         assert (found.kind, found.places) == ("none", ())
         assert not any(found.can.values())
         assert "mount" in found.reason
 
     def test_uses_our_own_version_1_groups(self, tmp_path: Path) -> None:
-        """In version 1 the place is below our own group of each tree."""
+        """In version 1 the new group is made below our own group of each tree."""
         for name in ("memory/mine", "cpu,cpuacct", "pids"):
             (tmp_path / name).mkdir(parents=True)
             (tmp_path / name / "cgroup.procs").touch()
@@ -88,15 +88,15 @@ class TestPlan:
             memberships.write(b"1:name=systemd:/other-\xff\n")
         assert plan(proc).places[0].directory == tmp_path / "pids" / "form\x0cfeed"
 
-    def test_version_1_in_part(self, tmp_path: Path) -> None:
-        """A tree that is not mounted cannot limit."""
+    def test_missing_version_1_tree(self, tmp_path: Path) -> None:
+        """A limit whose version 1 tree is not mounted cannot be set."""
         (tmp_path / "pids").mkdir()
         (tmp_path / "pids" / "cgroup.procs").touch()
         found = plan(fake(tmp_path, {"pids": "cgroup rw,pids"}, "2:pids:/\n"))
         assert found.can == {"memory": False, "cpus": False, "pids": True}
 
     def test_uses_an_ancestor_which_passes_controllers_on(self, tmp_path: Path) -> None:
-        """Where our group holds others too, the nearest ancestor that passes controllers on is used."""
+        """Where our group holds other processes, the nearest ancestor that delegates controllers is used."""
         group(tmp_path / "v2", controllers="cpu memory pids", passed_on="memory pids", pids="3\n")
         group(tmp_path / "v2/slice", controllers="memory pids", passed_on="memory pids")
         group(tmp_path / "v2/slice/scope", controllers="memory pids", pids="1\n2\n")
@@ -105,28 +105,28 @@ class TestPlan:
         assert found.can == {"memory": True, "cpus": False, "pids": True}
 
     def test_steps_aside_where_all_processes_are_ours(self, tmp_path: Path) -> None:
-        """A group that holds nobody but us can be used after we stepped aside."""
+        """A group that holds only this process can be used after the process has moved out of it."""
         group(tmp_path / "v2", controllers="cpu memory pids", pids="1\n")
         group(tmp_path / "v2/scope", controllers="cpu memory pids", pids=f"{os.getpid()}\n")
         found = plan(fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/scope\n"))
         assert [place.step_aside for place in found.places] == [True]
         assert found.places[0].directory == tmp_path / "v2/scope"
 
-    def test_strangers_in_our_group(self, tmp_path: Path) -> None:
-        """A group that holds strangers, with nothing above it, gives no limits and says why."""
+    def test_other_processes_in_our_group(self, tmp_path: Path) -> None:
+        """A group with other processes and no usable ancestor gives no limits, and the reason says so."""
         group(tmp_path / "v2", controllers="cpu memory pids", pids=f"1\n{os.getpid()}\n")
         found = plan(fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/\n"), environment={})
         assert found.kind == "none"
         assert "other processes" in found.reason
         assert "systemd-run" in found.reason
 
-    def test_group_outside_what_is_mounted(self, tmp_path: Path) -> None:
-        """A group that the mount does not show (a container's view) is not guessed at."""
+    def test_group_outside_the_mount(self, tmp_path: Path) -> None:
+        """A group that the mount does not show (in a container's view) is not guessed at."""
         group(tmp_path / "v2", controllers="memory")
         assert plan(fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/../other\n"), environment={}).kind == "none"
 
-    def test_changes_nothing(self, tmp_path: Path) -> None:
-        """Planning leaves no trace."""
+    def test_planning_changes_nothing(self, tmp_path: Path) -> None:
+        """Planning makes and removes no file."""
         group(tmp_path / "v2", controllers="cpu memory pids")
         before = sorted(tmp_path.rglob("*"))
         proc = fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/\n")
@@ -137,21 +137,21 @@ class TestPlan:
 
 
 def test_launch_environment() -> None:
-    """Of the user's environment only what leads to his systemd goes along."""
+    """Only variables that lead to the user's systemd are passed to `systemd-run`."""
     mine = {"XDG_RUNTIME_DIR": "/run/user/1000", "ANTHROPIC_API_KEY": "secret", "PATH": "/bin"}
     assert launch_environment(mine) == {"XDG_RUNTIME_DIR": "/run/user/1000"}
 
 
 def test_launch_prefix() -> None:
-    """The scope of systemd carries each limit, swap included."""
+    """The systemd scope has each limit, that on swap included."""
     words = launch_prefix("abc", GroupLimits(1024, 1.5, 7))
     assert words[:3] == ("systemd-run", "--user", "--scope")
     assert {"MemoryMax=1024", "MemorySwapMax=0", "CPUQuota=150%", "TasksMax=7"} <= set(words)
     assert words[-1] == "--"
 
 
-def test_systemd_is_told_only_to_who_can_launch_so(tmp_path: Path) -> None:
-    """Who does not launch by `systemd-run` is never promised its limits."""
+def test_systemd_is_planned_only_with_scopes(tmp_path: Path) -> None:
+    """Without `scopes`, a caller that cannot launch by `systemd-run`, no limits of systemd are promised."""
     uid = os.getuid()
     group(tmp_path / "v2")
     (tmp_path / "v2/cgroup.procs").write_text("1\n")
@@ -169,14 +169,14 @@ def test_systemd_is_told_only_to_who_can_launch_so(tmp_path: Path) -> None:
 
 @kernel
 def test_leaves_nothing_when_a_limit_is_refused() -> None:
-    """A limit that the kernel refuses is an error, and no half-made group stays."""
+    """If the kernel rejects a limit an error is raised, and no half-made group stays."""
     with pytest.raises(SandboxStartFailed, match=r"pids\.max"):
         make("test-refused", 2**30, 1.0, -5)
     assert "test-refused" not in leftovers()
 
 
 def test_adopt_refuses_other_limits(tmp_path: Path) -> None:
-    """A scope whose limit is not as asked is refused."""
+    """A systemd scope with another limit than the requested one is refused."""
     group(tmp_path / "v2/scope")
     (tmp_path / "v2/scope/pids.max").write_text("max\n")
     proc = fake(tmp_path, {"v2": "cgroup2 rw"}, "0::/scope\n")
@@ -188,7 +188,7 @@ def test_adopt_refuses_other_limits(tmp_path: Path) -> None:
 
 
 def make(sandbox_id: str, memory_bytes: int | None, cpus: float | None, pids: int | None) -> Cgroup:
-    """A group on this machine."""
+    """Create a group on this machine."""
     return create(sandbox_id, GroupLimits(memory_bytes, cpus, pids), REAL.places)
 
 
@@ -196,7 +196,7 @@ JOIN = "import sys; sys.stdin.read(1);"
 
 
 class Fenced:
-    """A Python process that waits outside its group until it was moved in."""
+    """A Python process that waits until it was moved into a group."""
 
     def __init__(self, cgroup: Cgroup, script: str) -> None:
         self.process = subprocess.Popen(
@@ -208,7 +208,7 @@ class Fenced:
         cgroup.add(self.process.pid)
 
     async def first_line(self) -> bytes:
-        """Let it go; what it says first."""
+        """Let the process go on; return the first line of its output."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(b"x")
@@ -216,14 +216,14 @@ class Fenced:
         return await anyio.to_thread.run_sync(self.process.stdout.readline)
 
     async def end(self) -> tuple[int, bytes]:
-        """Let it go; its exit code and output."""
+        """Let the process go on; return its exit code and output."""
         out, _ = await anyio.to_thread.run_sync(lambda: self.process.communicate(b"x", timeout=60))
         return self.process.returncode, out
 
 
 @pytest.fixture(name="sandbox_id")
 async def _sandbox_id() -> AsyncIterator[str]:
-    """An id whose group is gone at the end, however the test ends."""
+    """An id whose group is removed at the end of the test, however that ends."""
     sandbox_id = f"test-{secrets.token_hex(4)}"
     yield sandbox_id
     remove_leftovers(frozenset({sandbox_id}))
@@ -233,19 +233,19 @@ async def _sandbox_id() -> AsyncIterator[str]:
 @kernel
 class TestEnforced:
     async def test_memory_bomb_is_killed_and_counted(self, sandbox_id: str) -> None:
-        """Who takes more than the limit is killed, and the kill is counted."""
+        """A process that takes more memory than the limit is killed, and the kill is counted."""
         cgroup = make(sandbox_id, 64 * 1024**2, None, None)
         code, _ = await Fenced(cgroup, "b = bytearray(300 * 1024**2); print('survived')").end()
         assert code == -9
         assert cgroup.usage().oom_kills == 1
 
     async def test_limit_that_is_no_whole_page(self, sandbox_id: str) -> None:
-        """A limit between two pages is taken as the lower one instead of failing its read-back."""
+        """A limit that is no multiple of the page size is rounded down, and passes the check of the read-back value."""
         cgroup = make(sandbox_id, 64 * 1024**2 + 17, None, None)
         assert (await Fenced(cgroup, "print('fine')").end())[1] == b"fine\n"
 
     async def test_fork_bomb_is_bounded(self, sandbox_id: str) -> None:
-        """No more processes than the limit can be had."""
+        """No more processes than the limit can be started."""
         cgroup = make(sandbox_id, None, None, 20)
         script = """
 import os, signal
@@ -265,7 +265,7 @@ except OSError as exc:
 
     @pytest.mark.slow
     async def test_loops_are_throttled(self, sandbox_id: str) -> None:
-        """Two busy processes together get the processor time of the limit."""
+        """Two busy processes share the processor time of the limit."""
         cgroup = make(sandbox_id, None, 0.5, None)
         script = """
 import os, time
@@ -280,7 +280,7 @@ while time.monotonic() < end: pass
         assert used / (time.monotonic() - started) < 0.75
 
     async def test_counts_what_is_used(self, sandbox_id: str) -> None:
-        """Memory, processor and processes of what is inside are told."""
+        """Memory, processor time and number of processes inside are reported."""
         cgroup = make(sandbox_id, 256 * 1024**2, 1.0, 50)
         fenced = Fenced(cgroup, "")
         use = cgroup.usage()
@@ -290,7 +290,7 @@ while time.monotonic() < end: pass
         await fenced.end()
 
     async def test_kill_and_remove(self, sandbox_id: str) -> None:
-        """A killed group's processes are gone and so is the group, children that were made in it included."""
+        """`kill` ends all processes, and `remove` removes the group with groups that were made in it."""
         cgroup = make(sandbox_id, None, None, 50)
         script = "import os, signal; [os.fork() for _ in range(4)]; print('up', flush=True); signal.pause()"
         fenced = Fenced(cgroup, script)
@@ -301,8 +301,8 @@ while time.monotonic() < end: pass
         assert not any(directory.exists() for directory in cgroup.directories)
         fenced.process.communicate(timeout=10)
 
-    async def test_a_process_goes_in_by_itself(self, sandbox_id: str) -> None:
-        """By the entrances it is in all trees, as if it had been moved."""
+    async def test_a_process_enters_the_group_by_itself(self, sandbox_id: str) -> None:
+        """A process that writes to all entrances is in the group in all trees, as if it had been moved."""
         cgroup = make(sandbox_id, 64 * 1024**2, 1.0, 20)
         words = " && ".join(f"echo 0 > {entrance}" for entrance in cgroup.entrances())
         async with await anyio.open_process(["sh", "-c", f"{words} && echo in && exec sleep 60"]) as process:
@@ -316,16 +316,16 @@ while time.monotonic() < end: pass
             cgroup.kill()
         assert found == [process.pid] * len(cgroup.directories)
 
-    async def test_an_id_twice_is_refused(self, sandbox_id: str) -> None:
-        """A second group of the same name is refused, the first is left alone."""
+    async def test_a_second_group_of_an_id_is_refused(self, sandbox_id: str) -> None:
+        """A second group with the same id is refused, and the first is not changed."""
         first = make(sandbox_id, None, None, 50)
         with pytest.raises(SandboxStartFailed, match=sandbox_id):
             make(sandbox_id, None, None, 60)
         assert all(directory.exists() for directory in first.directories)
 
     @pytest.mark.slow
-    async def test_many_at_once(self) -> None:
-        """Groups come and go at once, and each leaves nothing."""
+    async def test_groups_are_made_and_removed_concurrently(self) -> None:
+        """Groups that are made and removed concurrently leave nothing."""
         ids = [f"test-many-{secrets.token_hex(4)}" for _ in range(8)]
 
         def come_and_go(sandbox_id: str) -> None:
@@ -337,8 +337,8 @@ while time.monotonic() < end: pass
                 tasks.start_soon(anyio.to_thread.run_sync, come_and_go, sandbox_id)
         assert not leftovers().keys() & set(ids)
 
-    async def test_clean_up_takes_only_what_is_named(self, sandbox_id: str) -> None:
-        """A dead sandbox's group is found by its id and removed; others are left."""
+    async def test_clean_up_removes_only_named_groups(self, sandbox_id: str) -> None:
+        """A dead sandbox's group is found by its id and removed; others stay."""
         make(sandbox_id, None, None, 50)
         assert sandbox_id in leftovers()
         assert remove_leftovers(frozenset({"somebody-else"})) == []
@@ -353,7 +353,7 @@ V2_ROOT = Path("/sys/fs/cgroup/unified")
     not os.access(V2_ROOT / "cgroup.procs", os.W_OK), reason="no writable version 2 tree beside version 1"
 )
 async def test_version_2_kill() -> None:
-    """The kernel's own kill of version 2 empties a group."""
+    """`kill` ends all processes of a version 2 group by the kernel's own `cgroup.kill`."""
     directory = V2_ROOT / f"ringfence-sandbox-test-{secrets.token_hex(4)}"
     directory.mkdir()
     cgroup = Cgroup(directory.name, (directory,))

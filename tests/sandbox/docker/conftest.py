@@ -1,4 +1,4 @@
-"""Real engines for tests: an image, recipes without an engine, an engine that can be cut off."""
+"""Fixtures for container engines: an image, configurations without an engine, a connection that can be cut off."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ SOCKET = "/var/run/docker.sock"
 
 @pytest.fixture
 def image(images: Callable[[str], str | None]) -> str:
-    """An image that Docker has; skips without an engine."""
+    """The name of an image that Docker has; skips the test without an engine."""
     found = images("docker")
     assert found is not None
     return found
@@ -58,7 +58,7 @@ def hardened(
     runtime: str | None = None,
     volume: str | None = None,
 ) -> HardenedContainer:
-    """A container as it is planned, without an engine."""
+    """The configuration of a hardened container, made without an engine."""
     spec, facts = spec or SandboxSpec(), facts or engine_facts()
     placement = placement or Placement(1500, 1500, Path("/w"), Path("/w"))
     limits = plan_limits(
@@ -76,13 +76,13 @@ def hardened(
 
 
 def asked(*arguments: Any, facts: EngineFacts | None = None, **named: Any) -> dict[str, Any]:
-    """What an engine is asked for. Arguments are those of `hardened`."""
+    """The request that creates a container. Arguments are those of `hardened`."""
     facts = facts or engine_facts()
     return configuration(hardened(*arguments, facts=facts, **named), facts, FILES)
 
 
 class Relay:
-    """An engine's socket of our own, which passes all on to the real one until it is cut off."""
+    """A socket that forwards all connections to the engine's until it is cut off."""
 
     def __init__(self, path: Path) -> None:
         self.url = f"unix://{path}"
@@ -102,7 +102,7 @@ class Relay:
         await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
 
     async def cut(self) -> None:
-        """The engine is gone: nobody listens any more, and all connections end."""
+        """Close the socket and all connections, as if the engine was gone."""
         assert self._server is not None
         self._server.close()
         self._path.unlink(missing_ok=True)

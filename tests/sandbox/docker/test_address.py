@@ -1,4 +1,4 @@
-"""Where an engine is looked for."""
+"""Where the address of an engine is looked for."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ def found(home: Path, *, product: str = "docker", asked: str | None = None, **en
 
 
 def make_context(home: Path, name: str, host: str, *, tls: bool = False, skip: bool = False) -> None:
-    """As `docker context create` writes it."""
+    """Write a context as `docker context create` does."""
     digest = hashlib.sha256(name.encode()).hexdigest()
     meta = home / ".docker" / "contexts" / "meta" / digest / "meta.json"
     meta.parent.mkdir(parents=True)
@@ -29,8 +29,8 @@ def make_context(home: Path, name: str, host: str, *, tls: bool = False, skip: b
         (folder / "ca.pem").write_text("x")
 
 
-def test_usual_places(tmp_path: Path) -> None:
-    """Where nobody says anything the usual sockets are tried: the system's, the rootless one, Desktop's."""
+def test_usual_sockets(tmp_path: Path) -> None:
+    """Without any setting the usual sockets are tried: the system's, the rootless one, Docker Desktop's."""
     assert [one.url for one in found(tmp_path)] == [
         "unix:///var/run/docker.sock",
         "unix:///run/user/1000/docker.sock",
@@ -38,7 +38,7 @@ def test_usual_places(tmp_path: Path) -> None:
     ]
 
 
-def test_podmans_places(tmp_path: Path) -> None:
+def test_podman_sockets(tmp_path: Path) -> None:
     """A user's own Podman comes before the system's."""
     urls = [one.url for one in found(tmp_path, product="podman", XDG_RUNTIME_DIR="/r")]
     assert urls == ["unix:///r/podman/podman.sock", "unix:///run/podman/podman.sock"]
@@ -57,7 +57,7 @@ def test_podmans_places(tmp_path: Path) -> None:
     ],
 )
 def test_order(tmp_path: Path, environ: dict[str, str], asked: str | None, url: str) -> None:
-    """An explicit choice, DOCKER_HOST, DOCKER_CONTEXT, the current context, the usual sockets; in this order."""
+    """The order is: an explicit choice, DOCKER_HOST, DOCKER_CONTEXT, the current context, the usual sockets."""
     make_context(tmp_path, "there", "ssh://me@there")
     make_context(tmp_path, "far", "tcp://far:2376", tls=True)
     (tmp_path / ".docker" / "config.json").write_text('{"currentContext": "far"}')
@@ -65,7 +65,7 @@ def test_order(tmp_path: Path, environ: dict[str, str], asked: str | None, url: 
 
 
 def test_tls_of_a_context(tmp_path: Path) -> None:
-    """A context's certificates go with it."""
+    """A context's certificates are used with its address."""
     make_context(tmp_path, "far", "tcp://far:2376", tls=True)
     (address,) = found(tmp_path, asked="far")
     assert address.tls is not None
@@ -79,7 +79,7 @@ def test_tls_of_a_context(tmp_path: Path) -> None:
 
 
 def test_tls_of_the_environment(tmp_path: Path) -> None:
-    """DOCKER_TLS_VERIFY and DOCKER_CERT_PATH count for DOCKER_HOST."""
+    """DOCKER_TLS_VERIFY and DOCKER_CERT_PATH apply to DOCKER_HOST."""
     (tmp_path / "cert.pem").write_text("x")
     environ = {"DOCKER_HOST": "tcp://far", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(tmp_path)}
     (address,) = found(tmp_path, **environ)
@@ -88,8 +88,8 @@ def test_tls_of_the_environment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", ["ftp://x", "unix://", "tcp://", "tcp://a:port", "ssh://", "tcp://a:99999"])
-def test_no_address(tmp_path: Path, asked: str) -> None:
-    """What is no address is the caller's error."""
+def test_invalid_address_is_a_usage_error(tmp_path: Path, asked: str) -> None:
+    """A text that is no address is a usage error."""
     with pytest.raises(UsageError, match="no address of an engine"):
         found(tmp_path, asked=asked)
 
@@ -103,14 +103,14 @@ def test_password_is_not_repeated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"Endpoints": {}}', '{"Endpoints": {"docker": 1}}'])
 def test_damaged_context(tmp_path: Path, text: str) -> None:
-    """A context that names no endpoint is told with its file."""
+    """A context without an endpoint is reported with its file."""
     make_context(tmp_path, "far", "tcp://far")
     next(tmp_path.glob(".docker/contexts/meta/*/meta.json")).write_text(text)
     with pytest.raises(SandboxStartFailed, match=r"meta\.json"):
         found(tmp_path, asked="far")
 
 
-def test_no_context(tmp_path: Path) -> None:
-    """A context that is not there is told by its name."""
+def test_absent_context(tmp_path: Path) -> None:
+    """A context that does not exist is reported by its name."""
     with pytest.raises(SandboxStartFailed, match="no docker context 'nowhere'"):
         found(tmp_path, asked="nowhere")

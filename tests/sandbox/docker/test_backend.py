@@ -1,4 +1,4 @@
-"""Containers on a real engine: how they begin, how they end, and what goes wrong."""
+"""Containers on a real engine: how they start, how they end, and how errors are reported."""
 
 import os
 import time
@@ -27,24 +27,24 @@ _GRACE_S = 9.0  # less than the ten seconds after which an engine kills what was
 
 @pytest.fixture
 def opened(opener: Callable[[str], Open]) -> Open:
-    """Opens Docker sandboxes."""
+    """A function that opens Docker sandboxes."""
     return opener("docker")
 
 
 def container_of(sandbox: Sandbox) -> str:
-    """The container's id."""
+    """The id of a sandbox's container."""
     container: str = sandbox.session.fence.container  # type: ignore[attr-defined]
     return container
 
 
 async def inspected(sandbox: Sandbox) -> Any:
-    """All that the engine says of the container."""
+    """The engine's description of a sandbox's container."""
     async with await open_engine() as engine:
         return await engine.inspect(container_of(sandbox))
 
 
-async def test_nothing_remains(opened: Open) -> None:
-    """A closed sandbox leaves no container, and is not given the ten seconds that an engine gives to stop."""
+async def test_a_closed_sandbox_leaves_no_container(opened: Open) -> None:
+    """Closing a sandbox removes its container, without the ten seconds that an engine waits for a stop."""
     async with opened() as sandbox:
         container = container_of(sandbox)
         began = time.monotonic()
@@ -54,7 +54,7 @@ async def test_nothing_remains(opened: Open) -> None:
 
 
 async def test_a_second_kill_waits_for_the_first(opened: Open) -> None:
-    """Whoever kills a sandbox that is being killed goes on when everything inside is dead, not before."""
+    """A second `kill` returns, like the first, only when everything inside is dead."""
     async with opened() as sandbox, await open_engine() as engine:
         found: list[int] = []
 
@@ -69,7 +69,7 @@ async def test_a_second_kill_waits_for_the_first(opened: Open) -> None:
 
 
 async def test_stop_from_outside_is_quick(opened: Open) -> None:
-    """`docker stop` ends a sandbox before its time of grace is over: nothing waits for the guest to listen to it."""
+    """`docker stop` ends a sandbox within its grace period, as it does not wait for the guest."""
     async with opened() as sandbox:
         began = time.monotonic()
         await anyio.run_process(["docker", "stop", container_of(sandbox)])
@@ -85,7 +85,7 @@ async def _until_dead(sandbox: Sandbox) -> None:
 
 
 async def test_killed_from_outside(opened: Open) -> None:
-    """Who waits for a command learns that its container was killed."""
+    """A call that waits for a command raises that the container was killed from outside."""
     async with opened() as sandbox, anyio.create_task_group() as tasks:
 
         async def kill() -> None:
@@ -99,7 +99,7 @@ async def test_killed_from_outside(opened: Open) -> None:
 
 
 async def test_removed_from_outside(opened: Open) -> None:
-    """A container that was removed under us is told as that."""
+    """A call after the container was removed from outside raises that."""
     async with opened() as sandbox:
         async with await open_engine() as engine:
             await engine.remove(container_of(sandbox))
@@ -107,8 +107,8 @@ async def test_removed_from_outside(opened: Open) -> None:
             await sandbox.run(["true"])
 
 
-async def test_engine_goes_in_mid_run(image: str, tmp_path: Path) -> None:
-    """An engine that goes while a command runs is the machine's fault, said at once; the container goes too."""
+async def test_engine_dies_during_a_command(image: str, tmp_path: Path) -> None:
+    """If the engine dies during a command, an infrastructure fault is reported at once, and the container ends."""
     async with relayed(tmp_path) as relay:
         spec = SandboxSpec(backend="docker", image=image, engine=relay.url)
         async with Sandbox.open(spec) as sandbox, sandbox.spawn(["sleep", "60"]) as process:
@@ -124,8 +124,8 @@ async def test_engine_goes_in_mid_run(image: str, tmp_path: Path) -> None:
         await engine.remove(row["Id"])
 
 
-async def test_few_calls(image: str, tmp_path: Path) -> None:
-    """Commands cost the engine nothing: a hundred make no connection."""
+async def test_commands_need_no_connection_to_the_engine(image: str, tmp_path: Path) -> None:
+    """A hundred commands open no connection to the engine."""
     async with relayed(tmp_path) as relay:
         spec = SandboxSpec(backend="docker", image=image, engine=relay.url)
         async with Sandbox.open(spec) as sandbox:
@@ -135,8 +135,8 @@ async def test_few_calls(image: str, tmp_path: Path) -> None:
             assert relay.connections == before
 
 
-async def test_limits_are_real(opened: Open) -> None:
-    """The container has the limits that were asked for, and sees as many processors."""
+async def test_limits_are_enforced(opened: Open) -> None:
+    """The container has the limits that the spec names, and `nproc` prints the number of processors."""
     async with opened(memory="256m", cpus=1, pids=64) as sandbox:
         host = (await inspected(sandbox))["HostConfig"]
         assert (host["Memory"], host["MemorySwap"], host["PidsLimit"]) == (2**28, 2**28, 64)
@@ -149,15 +149,15 @@ async def test_limits_are_real(opened: Open) -> None:
         }
 
 
-async def test_memory_of_a_command_that_is_held(opened: Open) -> None:
-    """A command that is read piece by piece is told of its limit, too, and as often as one asks."""
+async def test_spawned_command_reports_the_memory_limit(opened: Open) -> None:
+    """Each `wait` for a spawned command reports that the memory limit ended it."""
     code = "kept = [bytearray(b'x' * (1 << 20)) for _ in range(400)]"
     async with opened(memory="128m") as sandbox, sandbox.spawn(["python3", "-c", code]) as process:
         assert [(await process.wait()).ended_by for _ in range(2)] == ["memory", "memory"]
 
 
-async def test_a_kill_from_outside_is_not_put_on_the_limit(opened: Open) -> None:
-    """An engine's flag of a command that the limit killed before does not decide why the sandbox went."""
+async def test_a_kill_from_outside_is_not_reported_as_the_memory_limit(opened: Open) -> None:
+    """The flag that the engine sets when the limit kills a command does not decide why the sandbox died later."""
     code = "kept = [bytearray(b'x' * (1 << 20)) for _ in range(400)]"
     async with opened(memory="128m") as sandbox:
         assert (await sandbox.run(["python3", "-c", code])).ended_by == "memory"
@@ -168,15 +168,15 @@ async def test_a_kill_from_outside_is_not_put_on_the_limit(opened: Open) -> None
     assert died.value.reason == "killed"
 
 
-async def test_localhost_has_a_name(opened: Open) -> None:
-    """Without a network `localhost` still means this machine."""
+async def test_localhost_resolves(opened: Open) -> None:
+    """Without a network `localhost` resolves to 127.0.0.1."""
     async with opened() as sandbox:
         code = "import socket; print(socket.gethostbyname('localhost'))"
         assert (await sandbox.run(["python3", "-c", code])).stdout == "127.0.0.1\n"
 
 
-async def test_places(opened: Open) -> None:
-    """Programs run from TMPDIR and home, not from /tmp; nothing else but the workspace can be written."""
+async def test_writable_and_executable_directories(opened: Open) -> None:
+    """Programs can run from TMPDIR and home, not from /tmp; /usr, /etc and / cannot be written."""
     async with opened() as sandbox:
         script = "for d in $TMPDIR ~ /tmp; do cp /bin/true $d/t && $d/t 2>/dev/null && echo $d; done"
         script += "; touch /usr/x /etc/x /x"
@@ -185,8 +185,8 @@ async def test_places(opened: Open) -> None:
     assert result.stderr.count("Read-only file system") == 3
 
 
-async def test_no_exec_of_the_engine_reaches_the_guest(opened: Open) -> None:
-    """The image's own ENTRYPOINT, health check and log take no part."""
+async def test_entrypoint_health_check_and_log_are_off(opened: Open) -> None:
+    """The image's ENTRYPOINT, its health check and the engine's log are not used."""
     async with opened() as sandbox:
         found = await inspected(sandbox)
         assert found["HostConfig"]["LogConfig"]["Type"] == "none"
@@ -215,8 +215,8 @@ CANNOT: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("case", CANNOT)
-async def test_cannot(opened: Open, case: str) -> None:
-    """What cannot be had is refused with the next step, and leaves no container."""
+async def test_impossible_specs_are_refused(opened: Open, case: str) -> None:
+    """A spec that cannot be met is refused with the next step, and leaves no container."""
     changes, kind, said = CANNOT[case]
     with pytest.raises(kind, match=said):
         async with opened(**changes):
@@ -226,7 +226,7 @@ async def test_cannot(opened: Open, case: str) -> None:
 
 
 async def test_image_without_python(opened: Open, tmp_path: Path) -> None:
-    """An image without python3 is told as that."""
+    """The error for an image without python3 says so."""
     name = f"ringfence-test-bare:{os.getpid()}"
     archive = (await anyio.run_process(["tar", "c", "-C", tmp_path, "."])).stdout
     await anyio.run_process(["docker", "import", "-", name], input=archive)
@@ -239,7 +239,7 @@ async def test_image_without_python(opened: Open, tmp_path: Path) -> None:
 
 
 async def test_unreadable_socket(image: str, tmp_path: Path) -> None:
-    """A socket that we may not use is told with the group that may."""
+    """The error for a socket that the user may not use names the group that may."""
     if os.geteuid() == 0:
         pytest.skip("root may use every socket")
     relay = Relay(tmp_path / "engine.sock")
@@ -251,15 +251,15 @@ async def test_unreadable_socket(image: str, tmp_path: Path) -> None:
     await relay.cut()
 
 
-async def test_an_engine_that_refuses_connections_is_told_as_that() -> None:
-    """Not as a call that failed."""
+async def test_refused_connection() -> None:
+    """The error for an engine that refuses the connection says so, and how to start it."""
     with kept_port() as port, pytest.raises(SandboxStartFailed, match="Connection refused; start it"):
         async with Sandbox.open(SandboxSpec(backend="docker", image="x:1", engine=f"tcp://127.0.0.1:{port}")):
             pass
 
 
 async def test_a_guest_without_the_filter_is_refused(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the kernel does not take the system call filter, nothing runs, and the text says so."""
+    """Where the kernel rejects the system call filter, the sandbox does not start, and the error says so."""
     monkeypatch.setattr(backend, "filter_bytes", lambda _machine: bytes(8))
     with pytest.raises(SandboxStartFailed, match="could not put the system call filter on itself"):
         async with Sandbox.open(SandboxSpec(backend="docker", image=image)):

@@ -1,4 +1,4 @@
-"""What dead holders leave on an engine: found by labels and removed; nobody else's things are touched."""
+"""Containers that dead processes left on an engine are found by their labels and removed; others stay."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ anyio.run(main)
 
 @pytest.fixture
 async def engine() -> AsyncIterator[Engine]:
-    """The machine's Docker; what the test's own instance left is removed."""
+    """The machine's Docker; removes what this test's own instance left on it."""
     async with await open_engine() as opened:
         yield opened
         for row in await opened.containers([f"{INSTANCE}={instance_id()}"]):
@@ -52,13 +52,13 @@ def killed_holder(image: str, **environ: str) -> str:
 
 
 async def is_there(engine: Engine, name: str) -> bool:
-    """Whether a sandbox's container is there, dead or alive."""
+    """Whether a sandbox's container exists, dead or alive."""
     return bool(await engine.containers([f"{SANDBOX}={name}"]))
 
 
 @pytest.mark.slow
 async def test_killed_holder(image: str, engine: Engine) -> None:
-    """The next sandbox removes what a killed process left; its guest had ended by itself."""
+    """The next sandbox removes the container of a killed process, whose guest has ended by itself."""
     name = await anyio.to_thread.run_sync(killed_holder, image)
     (row,) = await engine.containers([f"{SANDBOX}={name}"])
     with anyio.fail_after(20):
@@ -70,7 +70,7 @@ async def test_killed_holder(image: str, engine: Engine) -> None:
 
 @pytest.mark.slow
 async def test_clean_up_by_name(image: str, engine: Engine) -> None:
-    """A sandbox is removed by its name on every engine that was used; a dry run names it."""
+    """A sandbox is removed by its name on every engine that was used; a dry run only names it."""
     name = await anyio.to_thread.run_sync(killed_holder, image)
     assert container_name(name) in await get_backend("docker").remove_leftovers(frozenset(), dry_run=True)
     assert container_name(name) in await get_backend("docker").remove_leftovers(frozenset({name}))
@@ -79,7 +79,7 @@ async def test_clean_up_by_name(image: str, engine: Engine) -> None:
 
 @pytest.mark.slow
 async def test_other_instances_are_left_alone(image: str, engine: Engine, tmp_path: Path) -> None:
-    """What another ringfence's dead holder left stays, even where its sandbox is named."""
+    """A container of another ringfence's dead process stays, even if its sandbox is named."""
     theirs = {"RINGFENCE_STATE_DIR": str(tmp_path / "theirs")}
     name = await anyio.to_thread.run_sync(lambda: killed_holder(image, **theirs))
     try:
@@ -90,8 +90,8 @@ async def test_other_instances_are_left_alone(image: str, engine: Engine, tmp_pa
             await engine.remove(row["Id"])
 
 
-async def test_living_ones_are_left_alone(image: str, engine: Engine) -> None:
-    """What a living process holds stays."""
+async def test_containers_of_living_processes_stay(image: str, engine: Engine) -> None:
+    """The container of a living process stays."""
     async with Sandbox.open(SandboxSpec(backend="docker", image=image)) as sandbox:
         await cleanup.clean_up_engine(engine, frozenset())
         assert (await sandbox.run(["true"])).ok
@@ -99,7 +99,7 @@ async def test_living_ones_are_left_alone(image: str, engine: Engine) -> None:
 
 @pytest.mark.slow
 async def test_containers_of_an_image_made_of_a_sandbox_stay(image: str, engine: Engine) -> None:
-    """Such an image has all the labels of the sandbox, and so have its containers, which are somebody's own."""
+    """Containers of an image committed from a sandbox inherit its labels, but are the user's own and stay."""
     name = await anyio.to_thread.run_sync(killed_holder, image)
     (row,) = await engine.containers([f"{SANDBOX}={name}"])
     made = await engine.call("commit", "POST", "/commit", params={"container": row["Id"]}, json={})
@@ -114,6 +114,6 @@ async def test_containers_of_an_image_made_of_a_sandbox_stay(image: str, engine:
 
 
 async def test_no_engine_was_used() -> None:
-    """Where no engine was ever used none is looked for."""
+    """Where no engine was ever used, none is looked for."""
     assert await get_backend("podman").remove_leftovers(frozenset({"x"})) == []
     assert list(cleanup._remembered("podman")) == []

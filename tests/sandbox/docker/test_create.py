@@ -1,4 +1,4 @@
-"""How a container is asked for: hardening without an exception."""
+"""The request that creates a container: hardening without an exception."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from ringfence.sandbox.docker.create import parse_image
 
 
 def host(**arguments: Any) -> dict[str, Any]:
-    """The host part of a configuration."""
+    """The `HostConfig` of a container."""
     made: dict[str, Any] = asked(**arguments)["HostConfig"]
     return made
 
@@ -31,12 +31,12 @@ def test_hardened() -> None:
 
 
 def test_the_guest_gets_the_filter() -> None:
-    """The system call filter goes to the guest, which puts it on itself; the engine's own default stays on beside it."""
+    """The guest gets the system call filter and installs it; the engine's default filter stays on beside it."""
     assert bytes.fromhex(asked()["Cmd"][-1]) == b"filter"
 
 
 def test_the_guest_is_a_program_of_the_image() -> None:
-    """No search path of the image leads the guest's interpreter into a mount: what was written there would run first."""
+    """The image's PATH cannot make a file in a mount the guest's interpreter, which would run before any protection."""
     image = ImageFacts(
         "sha256:1",
         "a:1",
@@ -53,27 +53,27 @@ def test_the_guest_is_a_program_of_the_image() -> None:
     assert made == ["PATH=/opt/python/bin:/usr/bin", "LD_LIBRARY_PATH=/opt/lib", "LD_PRELOAD=/opt/own.so"]
 
 
-def test_dies_with_its_holder() -> None:
-    """Stdin ends when the holder's connection does, and a stop from outside waits for nothing."""
+def test_container_ends_with_its_connection() -> None:
+    """Stdin ends when the connection does, and `docker stop` kills at once."""
     made = asked()
     assert (made["OpenStdin"], made["StdinOnce"], made["StopSignal"]) == (True, True, "SIGKILL")
 
 
 def test_memory_is_memory_and_swap() -> None:
-    """No swap beyond the memory limit."""
+    """There is no swap beyond the memory limit."""
     inner = host(spec=SandboxSpec(memory="512m", cpus=1, pids=100))
     assert (inner["Memory"], inner["MemorySwap"]) == (2**29, 2**29)
     assert (inner["NanoCpus"], inner["PidsLimit"]) == (10**9, 100)
 
 
 @pytest.mark.parametrize(("cpus", "cpuset"), [(0.5, "0"), (1, "0"), (2.5, "0,1,2"), (8, None), (9, None)])
-def test_nproc_tells_the_truth(cpus: float, cpuset: str | None) -> None:
-    """As many processors are seen as the limit fills."""
+def test_cpuset_matches_the_limit(cpus: float, cpuset: str | None) -> None:
+    """The container sees as many processors as the limit amounts to."""
     assert host(spec=SandboxSpec(cpus=cpus)).get("CpusetCpus") == cpuset
 
 
-def test_places_of_memory() -> None:
-    """/tmp may not be executed from unless asked, home and TMPDIR may; all are bounded, nothing is setuid."""
+def test_tmpfs_directories() -> None:
+    """Only /tmp is noexec, unless the spec allows it; all tmpfs directories are bounded, nosuid and nodev."""
     places = host(spec=SandboxSpec(tmp="16m"))["Tmpfs"]
     assert set(places) == {"/tmp", "/var/tmp", "/home/agent"}
     assert all("nosuid,nodev" in text and "size=16777216" in text for text in places.values())
@@ -82,7 +82,7 @@ def test_places_of_memory() -> None:
 
 
 def test_volumes_of_an_image() -> None:
-    """What an image declares as a volume is bounded memory, not disk without a bound."""
+    """A volume that an image declares becomes a bounded tmpfs, not unbounded disk."""
     facts = parse_image(
         "a:1", {"Id": "sha256:1", "Config": {"Volumes": {"/data": {}}, "Env": ["A=b=c", "D"]}}
     )
@@ -91,8 +91,8 @@ def test_volumes_of_an_image() -> None:
 
 
 @pytest.mark.parametrize("place", ["/w", "/w/", "/x/../w", "//w/.git", "/data/."])
-def test_no_volume_of_an_image_hides_what_was_asked_for(place: str) -> None:
-    """Where an image declares a volume at the workspace, or at a mount, what is written there is no memory."""
+def test_no_volume_of_an_image_hides_a_mount(place: str) -> None:
+    """A volume that an image declares at the workspace or at a mount does not replace it by a tmpfs."""
     facts = parse_image("a:1", {"Id": "sha256:1", "Config": {"Volumes": {place: {}, "/other": {}}}})
     mount = BindMount(Path("/git"), Path("/w/.git"), read_only=False)
     placement = Placement(1500, 1500, Path("/w"), Path("/w"), mounts=(mount,))
@@ -103,7 +103,7 @@ def test_no_volume_of_an_image_hides_what_was_asked_for(place: str) -> None:
 
 
 def test_workspace_at_its_own_path() -> None:
-    """The workspace is shown where it is outside; mounts and mounts come after it, in order."""
+    """The workspace has the same path inside; its own mounts follow it, then those of the spec."""
     placement = Placement(
         1500,
         1500,
@@ -121,21 +121,21 @@ def test_workspace_at_its_own_path() -> None:
     ]
 
 
-def test_nothing_writable_below_what_is_read_only() -> None:
-    """A read-only mount does not bring along what is mounted below it, which would be writable."""
+def test_read_only_mounts_are_not_recursive() -> None:
+    """A read-only mount does not include mounts below its source, which would be writable."""
     placement = Placement(1500, 1500, Path("/w"), Path("/w"), workspace_read_only=True)
     workspace = host(placement=placement)["Mounts"][1]
     assert (workspace["ReadOnly"], workspace["BindOptions"]["NonRecursive"]) == (True, True)
 
 
-def test_sources_are_never_made() -> None:
-    """Mounts are of the kind whose source must be there: an engine makes the other's as root."""
+def test_missing_mount_sources_are_not_created() -> None:
+    """Mounts are of type `bind`, which needs an existing source; with `Binds` an engine would make it, as root."""
     assert "Binds" not in host()
     assert {one["Type"] for one in host()["Mounts"]} == {"bind"}
 
 
 def test_image_by_its_digest() -> None:
-    """A container is made from the image that was looked at, not from a tag that may have moved since."""
+    """A container is made from the image that was examined, not from a tag that may have moved since."""
     assert asked(image=ImageFacts("sha256:9", "a:1", {}, ()))["Image"] == "sha256:9"
 
 
@@ -146,24 +146,24 @@ def test_apparmor_where_there_is_one() -> None:
 
 
 def test_rootless_podman_keeps_the_user() -> None:
-    """In a rootless Podman the caller is himself inside, so that he owns what is made."""
+    """In rootless Podman the caller's uid is the same inside, so that the caller owns new files."""
     assert host(facts=engine_facts(is_podman=True, is_rootless=True))["UsernsMode"] == "keep-id"
 
 
 def test_network_by_name() -> None:
-    """A network that was granted is the only thing that changes; its engine writes the hosts file."""
+    """A network that the spec names is attached."""
     made = asked(SandboxSpec(network="lab", unsafe=("network",)))
     assert (made["NetworkDisabled"], made["HostConfig"]["NetworkMode"]) == (False, "lab")
 
 
-def test_room_for_gvisor() -> None:
-    """The threads of gVisor itself have room beside the limit."""
+def test_process_limit_leaves_room_for_gvisor() -> None:
+    """The limit on processes is raised by the number of gVisor's own threads."""
     assert host(spec=SandboxSpec(pids=100, soft_limits=True), runtime="runsc")["PidsLimit"] == 2100
 
 
 @pytest.mark.parametrize(("workspace", "is_covered"), [("/root/project", True), ("/srv/project", False)])
-def test_the_way_to_a_project_of_root(workspace: str, is_covered: bool) -> None:
-    """In images `/root` is closed: an empty volume covers it where the workspace lies below it."""
+def test_volume_over_root_home(workspace: str, is_covered: bool) -> None:
+    """Where the workspace lies below `/root`, which images close, an empty volume covers `/root`."""
     placement = Placement(1500, 1500, Path(workspace), Path("/clone"))
     kinds = {mount["Target"]: mount["Type"] for mount in host(placement=placement)["Mounts"]}
     assert (kinds.get("/root") == "volume") is is_covered

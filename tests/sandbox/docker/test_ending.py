@@ -18,20 +18,20 @@ _KILLED = ("python3", "-c", "import os; os.kill(os.getpid(), 9)")
     ("exit_code", "is_out_of_memory", "reason"),
     [(137, True, "memory"), (137, False, "killed"), (1, True, "exited"), (0, False, "exited")],
 )
-def test_why_it_ended(exit_code: int, is_out_of_memory: bool, reason: str) -> None:
-    """The engine's account of a container's end is one of our reasons."""
+def test_end_reason(exit_code: int, is_out_of_memory: bool, reason: str) -> None:
+    """The engine's state of an ended container is classified as one of the end reasons."""
     assert end_reason(exit_code, is_out_of_memory=is_out_of_memory).reason == reason
 
 
 @pytest.fixture
 async def engine(image: str) -> AsyncIterator[Engine]:
-    """The Docker that has the image."""
+    """The Docker engine that has the image."""
     async with await open_engine() as engine:
         yield engine
 
 
 async def _ended(engine: Engine, image: str, argv: tuple[str, ...]) -> str:
-    """A container whose command has come to its end; an init, as a first process cannot kill itself."""
+    """A container whose command has ended; it has an init, since the first process cannot kill itself."""
     host = {"Memory": 2**26, "MemorySwap": 2**26, "NetworkMode": "none", "Init": True}
     container = await engine.create(
         {"Image": image, "Cmd": [*argv], "HostConfig": host}, f"test-{secrets.token_hex(6)}"
@@ -43,10 +43,10 @@ async def _ended(engine: Engine, image: str, argv: tuple[str, ...]) -> str:
 
 @pytest.mark.docker
 @pytest.mark.parametrize(("argv", "reason"), [(_GREEDY, "memory"), (_KILLED, "killed")])
-async def test_memory_that_ran_out_is_told_by_events_too(
+async def test_out_of_memory_is_found_in_events(
     argv: tuple[str, ...], reason: str, engine: Engine, image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine that heard of the end first denies in the container's state, for good, that memory ran out."""
+    """An engine that sees the end first never marks the state of the container as out of memory; its events do."""
     container = await _ended(engine, image, argv)
     inspect = engine.inspect
 

@@ -1,4 +1,4 @@
-"""What becomes of a container whose engine is killed, on a Docker engine of the test's own."""
+"""A container whose engine is killed, on a Docker engine of the test's own."""
 
 import fcntl
 import os
@@ -58,7 +58,7 @@ class OwnEngine:
         self.ask("version")
 
     def ask(self, *words: str, stdin: IO[bytes] | None = None) -> None:
-        """Run `docker` on it, once it answers."""
+        """Run `docker` on the engine, once it answers."""
         command = 'until docker version >/dev/null 2>&1; do sleep 0.1; done; exec docker "$@"'
         environment = {**os.environ, "DOCKER_HOST": self.url}
         words = ("sh", "-c", command, "sh", *words)
@@ -67,13 +67,13 @@ class OwnEngine:
         )
 
     def kill(self) -> None:
-        """Kill it as a crash would: its containers stay."""
+        """Kill the engine as a crash would: its containers stay."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def stop(self) -> None:
-        """End it with all that it started and that a crash leaves."""
+        """Stop the engine and everything that it started or that a crash left."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -89,7 +89,7 @@ class OwnEngine:
 
 @pytest.fixture
 def engine(image: str) -> Iterator[OwnEngine]:
-    """An engine of the test's own, which has the image."""
+    """An engine of the test's own that has the image."""
     if shutil.which("dockerd") is None:
         pytest.skip("there is no dockerd")
     folder = Path(tempfile.mkdtemp(prefix="ringfence-"))  # short: sockets lie in it
@@ -103,8 +103,8 @@ def engine(image: str) -> Iterator[OwnEngine]:
         own.stop()
 
 
-async def test_nothing_writes_on(engine: OwnEngine, image: str) -> None:
-    """When the engine is killed, everything in the container is dead before the sandbox counts as closed."""
+async def test_no_process_outlives_the_sandbox(engine: OwnEngine, image: str) -> None:
+    """When the engine is killed, all processes in the container are dead before the sandbox counts as closed."""
     workspace = Path(tempfile.mkdtemp(prefix="ringfence-test-"))
     os.chown(workspace, OTHER_UID, OTHER_UID)
     try:

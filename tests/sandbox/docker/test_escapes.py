@@ -1,4 +1,4 @@
-"""The shipped escape suite on each kind of container: what does not hold is named with its reason."""
+"""The shipped escape suite on each kind of container; each gap is named with its reason."""
 
 import os
 import tempfile
@@ -35,7 +35,7 @@ LIMITS = {"memory": ByteCount(512 * 1024**2), "tmp": ByteCount(128 * 1024**2)}
 
 @pytest.fixture
 def scratch() -> Iterator[Path]:
-    """A scratch workspace in a directory of its own, which the attacks write beside."""
+    """A workspace in a directory of its own, next to which the attacks may write."""
     outer = Path(tempfile.mkdtemp(prefix="ringfence-attack-"))
     workspace = outer / "workspace"
     workspace.mkdir()
@@ -51,7 +51,7 @@ def scratch() -> Iterator[Path]:
 async def test_fence_holds(
     backend: str, group: str, scratch: Path, images: Callable[[str], str | None]
 ) -> None:
-    """Every promise is held but those that are named, and those are not: a gap that closes is noticed."""
+    """Every promise holds except the named gaps, and each gap still exists: one that closes is noticed."""
     spec = SandboxSpec(backend=backend, image=images(backend), workspace=scratch, **LIMITS)
     names = [attack.name for attack in ATTACKS if attack.group == group]
     gaps = GAPS[backend].keys() & names
@@ -72,7 +72,7 @@ async def test_fence_holds(
 async def test_fence_holds_on_roots_own_files(
     backend: str, group: str, scratch: Path, images: Callable[[str], str | None]
 ) -> None:
-    """Every promise about files, users and processes is held, too, where root's own workspace is shown itself."""
+    """The promises about files, users and processes also hold where root's own workspace is mounted."""
     os.chown(scratch, 0, 0)
     spec = SandboxSpec(backend=backend, image=images(backend), workspace=scratch, mode="bind", **LIMITS)
     names = [attack.name for attack in ATTACKS if attack.group == group]
@@ -82,11 +82,11 @@ async def test_fence_holds_on_roots_own_files(
 
 @pytest.mark.parametrize("backend", GAPS)
 def test_gaps_are_attacks(backend: str) -> None:
-    """What is named as a gap is tried."""
+    """Each named gap is an attack of the suite."""
     assert GAPS[backend].keys() <= {attack.name for attack in ATTACKS}
 
 
 async def broken_promises(spec: SandboxSpec, scratch: Path, names: list[str]) -> dict[str, str]:
-    """What did not hold, with what was seen."""
+    """The promises that did not hold, each with what was observed."""
     results = await run_attacks(lambda: open_beside(spec), scratch, names)
     return {result.name: result.detail for result in results if not result.held}

@@ -1,4 +1,4 @@
-"""What engines say when they refuse, as captured."""
+"""Classification of captured error messages of engines."""
 
 import pytest
 
@@ -38,14 +38,14 @@ CAPTURED = {
     ("said", "name"), CAPTURED.items(), ids=[f"{n}-{i}" for i, n in enumerate(CAPTURED.values())]
 )
 def test_cause(said: str, name: str) -> None:
-    """What was captured is known for what it is."""
+    """Each captured message is classified with the right cause."""
     cause = classify(said)
     assert cause is not None
     assert cause.name == name
 
 
 def test_advice_follows() -> None:
-    """The engine's words come first, then what to do."""
+    """The error quotes the engine first and then gives the advice."""
     text = explain("no such image: x")
     assert text.startswith("no such image: x; build it with `ringfence image build`")
 
@@ -59,22 +59,22 @@ def test_advice_follows() -> None:
         ("failed to find image a/b:1: a/b:1: No such image", "No such image"),  # Podman 4.3.1
     ],
 )
-def test_nothing_is_said_twice(said: str, told: str) -> None:
-    """Addresses and names stand in our own line already."""
+def test_quote_omits_what_the_error_names(said: str, told: str) -> None:
+    """The quote of the engine leaves out addresses and names that the error already contains."""
     assert plain(said) == told
 
 
-def test_unknown_is_passed_on() -> None:
-    """What is not known is passed on as it is, in one line."""
+def test_unknown_message_is_quoted() -> None:
+    """A message of unknown cause is quoted as it is, in one line."""
     assert explain("some\n thing") == "some thing"
 
 
 def test_a_repeated_request_is_left_out() -> None:
-    """An engine that repeats a whole request (Podman does with a filter) is quoted in part."""
+    """A request that an engine repeats in its message (Podman does with a filter) is left out of the quote."""
     text = explain("open {" + "setrlimit " * 500 + "}: file name too long")
     assert text == "open {...}: file name too long"
 
 
-def test_bounded() -> None:
-    """However much is said, an error stays readable."""
+def test_quote_is_bounded() -> None:
+    """The quote of a long message is shortened."""
     assert len(explain("x" * 1_000_000)) < 1000

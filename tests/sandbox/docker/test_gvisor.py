@@ -12,8 +12,8 @@ OLD = "runsc-debian12"
 """As `scripts/engines.sh` calls it."""
 
 
-async def test_an_older_one_is_refused(image: str) -> None:
-    """Where commands can open the guest's descriptors, the sandbox does not start, and the text says what to install."""
+async def test_old_gvisor_is_refused(image: str) -> None:
+    """Where commands can open the guest's descriptors, the sandbox does not start; the error says what to install."""
     async with await open_engine() as engine:
         if OLD not in engine.facts.runtimes:
             pytest.skip(f"the engine has no runtime {OLD!r}; scripts/engines.sh sets it up on Debian 12")

@@ -1,4 +1,4 @@
-"""Images whose own interpreter is the enemy."""
+"""Images whose own interpreter is hostile."""
 
 import io
 import tarfile
@@ -18,7 +18,7 @@ _NAME = "localhost/ringfence-test/flood"
 
 @pytest.fixture
 async def flooding(image: str) -> AsyncIterator[str]:
-    """An image whose interpreter does nothing but write."""
+    """An image whose interpreter only writes output."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         script = b"#!/bin/sh\nexec yes\n"
@@ -40,7 +40,7 @@ async def flooding(image: str) -> AsyncIterator[str]:
 
 
 async def test_a_flood_does_not_keep_its_container_alive(flooding: str) -> None:
-    """An engine ends no container as long as it has words of it that nobody takes; so we hang up."""
+    """An engine ends no container whose output is not read, so ringfence closes the connection."""
     async with await open_engine() as engine:
         with anyio.fail_after(15):
             with pytest.raises(SandboxStartFailed, match="frame of"):

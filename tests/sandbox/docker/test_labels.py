@@ -1,4 +1,4 @@
-"""Whose a container is, and whether anybody still needs it."""
+"""Labels: which process holds a container, and whether it is still needed."""
 
 import os
 import subprocess
@@ -21,21 +21,21 @@ from ringfence.sandbox.container.labels import (
 )
 
 
-def test_instance_stays() -> None:
-    """The name of this ringfence is made once for each state directory."""
+def test_instance_id_is_kept() -> None:
+    """The id of this ringfence is made once for each state directory."""
     assert instance_id() == instance_id()
     assert (state_dir() / "instance").read_text().strip() == instance_id()
 
 
 def test_instances_differ(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Two state directories are two instances."""
+    """Two state directories have two instance ids."""
     first = instance_id()
     monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path))
     assert instance_id() != first
 
 
 def test_labels() -> None:
-    """Instance, sandbox, run, holder and end are on everything; nobody's label takes their place."""
+    """Everything is labelled with instance, sandbox, run, holder and expiry; a user's labels cannot replace these."""
     labels = labels_for("abc", "run-1", 60, {"team": "x", INSTANCE: "forged"})
     assert (labels[INSTANCE], labels[SANDBOX], labels[RUN], labels["team"]) == (
         instance_id(),
@@ -47,12 +47,12 @@ def test_labels() -> None:
 
 
 def test_living_holder() -> None:
-    """What a living process holds is not over, even past its end."""
+    """What a living process holds is never over, even past its expiry."""
     assert not is_over({HOLDER: holder_of(os.getpid()), EXPIRES: "1"})
 
 
 def test_dead_holder() -> None:
-    """What a dead process held is over, also while nobody has waited for that process."""
+    """What a dead process held is over, even if the process is still a zombie."""
     process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     labels = {HOLDER: holder_of(process.pid), EXPIRES: str(int(time.time()) + 9999)}
     assert not is_over(labels)
@@ -64,7 +64,7 @@ def test_dead_holder() -> None:
 
 
 def changed_holder(**change: str) -> str:
-    """The label of this process, but for one part."""
+    """The holder label of this process with one part changed."""
     parts = dict(zip(("boot", "namespace", "pid", "started"), holder_of(os.getpid()).split(":"), strict=True))
     return ":".join((parts | change).values())
 
@@ -72,8 +72,8 @@ def changed_holder(**change: str) -> str:
 @pytest.mark.parametrize(
     "change", [{"boot": "other"}, {"started": "1"}], ids=["another boot", "number used again"]
 )
-def test_holder_of_the_same_number(change: dict[str, str]) -> None:
-    """A later process of the same number is not taken for the holder."""
+def test_holder_with_a_reused_pid(change: dict[str, str]) -> None:
+    """A later process with the same pid is not taken for the holder."""
     assert is_over({HOLDER: changed_holder(**change)})
 
 
@@ -86,5 +86,5 @@ def test_holder_of_the_same_number(change: dict[str, str]) -> None:
     ("expires", "over"), [("1", True), ("99999999999", False), ("", False), ("x", False)]
 )
 def test_holder_out_of_sight(holder: str, expires: str, over: bool) -> None:
-    """Where the holder lives in another container, or its label names no process, the end decides."""
+    """Where the holder lives in another container, or its label names no process, the expiry decides."""
     assert is_over({HOLDER: holder, EXPIRES: expires}) is over

@@ -1,4 +1,4 @@
-"""The engine's headers on a container's output."""
+"""The headers that an engine puts before each piece of a container's output."""
 
 import struct
 
@@ -13,13 +13,13 @@ PIECES = st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(max_size=50)), ma
 
 
 def framed(kind: int, data: bytes) -> bytes:
-    """As an engine sends it."""
+    """Output with the headers that the engine adds."""
     return struct.pack(">BxxxL", kind, len(data)) + data
 
 
 @given(PIECES, st.lists(st.integers(1, 40), max_size=40))
-def test_any_cut(pieces: list[tuple[int, bytes]], cuts: list[int]) -> None:
-    """However the stream is cut, stdout comes out whole and in order, and stderr is kept."""
+def test_stdout_is_complete_however_it_is_split(pieces: list[tuple[int, bytes]], cuts: list[int]) -> None:
+    """However the stream is split, stdout is complete and in order, and stderr is kept."""
     stream = b"".join(framed(kind, data) for kind, data in pieces)
     demultiplexer, out = Demultiplexer(), b""
     for cut in cuts:
@@ -30,8 +30,8 @@ def test_any_cut(pieces: list[tuple[int, bytes]], cuts: list[int]) -> None:
     assert demultiplexer.stderr == b"".join(data for kind, data in pieces if kind == 2)
 
 
-def test_words_are_bounded() -> None:
-    """Of much stderr the end is kept."""
+def test_stderr_is_bounded() -> None:
+    """Only the end of a long stderr is kept."""
     demultiplexer = Demultiplexer()
     for _ in range(100):
         demultiplexer.feed(framed(2, b"x" * 1000))
@@ -43,15 +43,15 @@ def test_words_are_bounded() -> None:
 @pytest.mark.parametrize(
     "header", [b"\x00" + b"\0" * 7, b"\x03\0\0\0\0\0\0\1", b"HTTP/1.1", struct.pack(">BxxxL", 1, 2**31)]
 )
-def test_no_header(header: bytes) -> None:
-    """What is no header is told, not guessed at."""
+def test_invalid_header_is_an_error(header: bytes) -> None:
+    """Bytes that are no header raise an error."""
     with pytest.raises(ProtocolError):
         Demultiplexer().feed(header)
 
 
 @given(st.lists(st.binary(max_size=30), max_size=20))
 def test_any_bytes(chunks: list[bytes]) -> None:
-    """Any bytes are a stream or an error, and cost no more than they are long."""
+    """Any bytes either are a stream or raise an error, in time proportional to their length."""
     demultiplexer = Demultiplexer()
     try:
         total = sum(len(demultiplexer.feed(chunk)) for chunk in chunks)

@@ -1,4 +1,4 @@
-"""An engine that made something else than was asked is found out."""
+"""An engine that made another container than was requested is detected."""
 
 import copy
 from collections.abc import Callable
@@ -13,12 +13,12 @@ ASKED = asked(runtime="runc")
 
 
 def mismatches(answer: dict[str, Any]) -> list[str]:
-    """What is found to differ."""
+    """The differences that are found."""
     return list(create.mismatches(ASKED, answer))
 
 
 def made(change: Callable[[dict[str, Any]], object] = lambda _one: None) -> dict[str, Any]:
-    """An inspect's answer about a container made as asked, but for `change`."""
+    """An engine's description of a container that was made as requested, except for `change`."""
     answer: dict[str, Any] = {
         "Config": {"User": ASKED["User"]},
         "HostConfig": copy.deepcopy(ASKED["HostConfig"]),
@@ -31,13 +31,13 @@ def made(change: Callable[[dict[str, Any]], object] = lambda _one: None) -> dict
     return answer
 
 
-def test_as_asked() -> None:
-    """What was made as asked has no mismatch."""
+def test_container_as_requested() -> None:
+    """A container that was made as requested has no mismatch."""
     assert mismatches(made()) == []
 
 
-def test_podmans_way_of_saying_it() -> None:
-    """Podman writes processors as quota and period, and the capabilities one by one."""
+def test_podman_description() -> None:
+    """Podman describes processors as quota and period, and lists the capabilities one by one."""
 
     def podmans(answer: dict[str, Any]) -> None:
         host = answer["HostConfig"]
@@ -73,8 +73,8 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("said", CHANGES)
-def test_told(said: str) -> None:
-    """Each thing that differs is told by its name."""
+def test_each_difference_is_named(said: str) -> None:
+    """Each difference is reported by its name."""
     found = mismatches(made(CHANGES[said]))
     assert len(found) == 1
     assert pytest.importorskip("re").search(said, found[0])

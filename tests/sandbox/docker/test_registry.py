@@ -1,4 +1,4 @@
-"""Images of a real registry: fetched by their digest, judged by the policy, and never fetched by us."""
+"""Images of a real registry: run by their digest, checked against the policy, never fetched by ringfence."""
 
 import os
 import shutil
@@ -58,7 +58,7 @@ def _free_port() -> int:
 
 
 def _answers(process: "subprocess.Popen[bytes]", url: str) -> bool:
-    """Wait until it does, or until it has ended."""
+    """Wait until the registry answers or has ended."""
     deadline = time.monotonic() + _PATIENCE_S
     while process.poll() is None:
         try:
@@ -72,7 +72,7 @@ def _answers(process: "subprocess.Popen[bytes]", url: str) -> bool:
 
 @pytest.fixture(scope="module")
 def published(registry: str, images: Callable[[str], str | None]) -> Iterator[str]:
-    """`HOST:PORT/NAME@sha256:...` of an image that the registry has."""
+    """`HOST:PORT/NAME@sha256:...` of an image that was pushed to the registry."""
     own = images("docker")
     assert own is not None
     name = f"{registry}/team/base"
@@ -95,12 +95,12 @@ def _docker(*words: str) -> str:
 
 @pytest.fixture
 def opened(opener: Callable[[str], Open]) -> Open:
-    """Opens Docker sandboxes."""
+    """A function that opens Docker sandboxes."""
     return opener("docker")
 
 
-async def test_what_the_engine_lacks_is_not_fetched_but_told(opened: Open, published: str, registry: str):
-    """The error says how to fetch it; fetched that way, it is a sandbox by its digest alone."""
+async def test_missing_image_is_not_fetched(opened: Open, published: str, registry: str):
+    """A missing image is not fetched; the error says how to. Once fetched so, it runs by its digest alone."""
     allowed: dict[str, Any] = {"image": published, "digest_only": True, "registries": (registry,)}
     _forget(published)
     with pytest.raises(SandboxStartFailed, match="docker pull"):
@@ -112,7 +112,7 @@ async def test_what_the_engine_lacks_is_not_fetched_but_told(opened: Open, publi
 
 
 async def test_another_digest_of_the_same_name_is_another_image(opened: Open, published: str, registry: str):
-    """That the engine has one image of a name is no reason to take it for another."""
+    """An image of the same name with another digest is not used in its place."""
     _docker("pull", "--quiet", published)
     name, _, digest = published.rpartition(":")
     other = f"{name}:{'0' if digest[0] != '0' else '1'}{digest[1:]}"
@@ -125,7 +125,7 @@ async def test_another_digest_of_the_same_name_is_another_image(opened: Open, pu
 async def test_an_image_of_a_registry_that_is_not_allowed_is_refused(
     opened: Open, published: str, registries: tuple[str, ...]
 ):
-    """Though the engine has it: whoever named it, the policy names whose images may run."""
+    """An image from a registry that the policy does not allow is refused, even if the engine has it."""
     _docker("pull", "--quiet", published)
     with pytest.raises(PolicyRefused, match="registries"):
         async with opened(image=published, registries=registries):

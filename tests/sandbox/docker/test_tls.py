@@ -1,4 +1,4 @@
-"""An engine behind TLS: the stream is encrypted and decrypted on its way, without a task between."""
+"""An engine behind TLS; the stream is encrypted and decrypted without a task in between."""
 
 import asyncio
 import datetime as dt
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.docker
 
 
 def make_certificates(folder: Path) -> None:
-    """`ca.pem`, `cert.pem`, `key.pem`: one certificate, its own authority, for 127.0.0.1 on both ends."""
+    """Write `ca.pem`, `cert.pem` and `key.pem`: one self-signed certificate for 127.0.0.1, used by both ends."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "engine")])
     now = dt.datetime.now(dt.UTC)
@@ -52,7 +52,7 @@ def make_certificates(folder: Path) -> None:
 
 @asynccontextmanager
 async def behind_tls(folder: Path) -> AsyncIterator[str]:
-    """The machine's Docker behind TLS that asks for a certificate; the address."""
+    """Serve the machine's Docker over TLS with client certificates; yield the address."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
     context.load_verify_locations(folder / "ca.pem")
@@ -75,15 +75,15 @@ async def behind_tls(folder: Path) -> AsyncIterator[str]:
 
 @pytest.fixture
 def certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of certificates that the environment names."""
+    """A directory of certificates that DOCKER_CERT_PATH names."""
     make_certificates(tmp_path)
     monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path))
     monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
     return tmp_path
 
 
-async def test_large_and_exact(image: str, certificates: Path) -> None:
-    """Megabytes go both ways over TLS byte for byte, and the engine is not taken for this machine's."""
+async def test_large_transfers_are_exact(image: str, certificates: Path) -> None:
+    """Megabytes go both ways over TLS byte for byte, and the engine counts as another machine's."""
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(behind_tls(certificates))
         spec = SandboxSpec(backend="docker", image=image, engine=url)
@@ -94,8 +94,8 @@ async def test_large_and_exact(image: str, certificates: Path) -> None:
         assert (await sandbox.run(["cat", "/etc/hosts"])).stdout.startswith("127.0.0.1\tlocalhost")
 
 
-async def test_a_workspace_to_be_read(image: str, certificates: Path, workspace: Path) -> None:
-    """A workspace that is only read is carried there, and cannot be written."""
+async def test_read_only_workspace_is_uploaded(image: str, certificates: Path, workspace: Path) -> None:
+    """A read-only workspace is uploaded, and cannot be written inside."""
     (workspace / "here").write_text("text\n")
     (workspace / "here").chmod(0o644)
     async with behind_tls(certificates) as url:
@@ -105,8 +105,8 @@ async def test_a_workspace_to_be_read(image: str, certificates: Path, workspace:
             assert "Read-only file system" in (await sandbox.run(["touch", "made"])).stderr
 
 
-async def test_workspace_is_refused(image: str, certificates: Path, workspace: Path) -> None:
-    """An engine that is reached by a network does not see our files: they are not shown themselves."""
+async def test_bind_mode_is_refused(image: str, certificates: Path, workspace: Path) -> None:
+    """An engine on the network does not see this machine's files: mode `bind` is refused."""
     async with behind_tls(certificates) as url:
         spec = SandboxSpec(backend="docker", image=image, engine=url, workspace=workspace, mode="bind")
         with pytest.raises(PolicyRefused, match="does not see this machine's files"):
@@ -114,8 +114,10 @@ async def test_workspace_is_refused(image: str, certificates: Path, workspace: P
                 pass
 
 
-async def test_stranger(image: str, certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """An engine with a certificate of somebody else's is not spoken to."""
+async def test_foreign_certificate_is_refused(
+    image: str, certificates: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """No request is sent to an engine whose certificate another authority signed."""
     stranger = tmp_path_factory.mktemp("stranger")
     make_certificates(stranger)
     async with behind_tls(stranger) as url:

@@ -32,7 +32,7 @@ pytestmark = [
 
 
 class Server:
-    """An sshd for one user, and settings for an ssh that knows its keys."""
+    """An sshd for one user, and settings for an ssh client that knows its keys."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder, self.port = folder, port
@@ -65,11 +65,11 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The machine's Docker, by ssh."""
+        """The address of the machine's Docker through the sshd."""
         return f"ssh://{getpass.getuser()}@127.0.0.1:{self.port}{SOCKET}"
 
     def end(self) -> None:
-        """Kill it with all its connections, as a machine that goes away; harmless when done twice."""
+        """Kill the sshd with all its connections, as if its machine was gone; may be called twice."""
         if self.process.poll() is not None:
             return
         for child in subprocess.run(
@@ -84,7 +84,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """One that listens."""
+    """A listening sshd."""
     folder = Path(tempfile.mkdtemp(prefix="ringfence-sshd-"))
     with kept_port() as port:
         made = Server(folder, port)
@@ -104,12 +104,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def tunnels(server: Server) -> list[str]:
-    """Folders of this test's tunnels that are there now."""
+    """The directories of this test's tunnels that exist now."""
     return [path.name for path in (server.folder / "tunnels").glob("ringfence-ssh-*")]
 
 
 async def test_a_sandbox_by_ssh(image: str, server: Server):
-    """Commands and megabytes go through the tunnel, and nothing of it is left."""
+    """Commands and megabytes of data go through the tunnel, which leaves nothing behind."""
     async with Sandbox.open(SandboxSpec(backend="docker", image=image, engine=server.url)) as sandbox:
         data = bytes(range(256)) * 20_000
         await sandbox.write_file("/var/tmp/data", data)
@@ -119,7 +119,7 @@ async def test_a_sandbox_by_ssh(image: str, server: Server):
 
 
 async def test_a_tunnel_that_breaks(image: str, server: Server):
-    """The sandbox is dead, which is said as such; what is left of it goes when the engine is back."""
+    """The sandbox dies with that reason; its container is removed when the engine can be reached again."""
     names: list[str] = []
 
     async def use() -> None:
@@ -138,15 +138,15 @@ async def test_a_tunnel_that_breaks(image: str, server: Server):
 
 
 async def test_a_key_that_is_refused(server: Server):
-    """What ssh said is in the error, and nothing is left."""
+    """The error quotes ssh, and nothing is left behind."""
     (server.folder / "authorized").write_text("")
     with pytest.raises(InfrastructureFault, match="Permission denied"):
         await SshTunnel.start(server.url)
     assert tunnels(server) == []
 
 
-async def test_another_host_key(image: str, server: Server):
-    """A machine that is not the one we know is not spoken to."""
+async def test_unknown_host_key_is_refused(image: str, server: Server):
+    """No request is sent to a machine with another host key than the known one."""
     (server.folder / "known").write_text("")
     with pytest.raises((SandboxStartFailed, InfrastructureFault), match="Host key verification failed"):
         async with Sandbox.open(SandboxSpec(backend="docker", image=image, engine=server.url)):

@@ -1,4 +1,4 @@
-"""The compiled filter does what the rule table says, for every call and all arguments."""
+"""The compiled filter returns what the rule table says, for every call and all arguments."""
 
 import errno
 import struct
@@ -43,14 +43,14 @@ def simulate(program: bytes, data: bytes) -> int:
 
 
 def answer(machine: Machine, number: int, *arguments: int, arch: int | None = None) -> int:
-    """What the filter for `machine` says to a call."""
+    """The filter's result for a call on `machine`."""
     words = (*arguments, *(0,) * (6 - len(arguments)))
     arch = AUDIT_ARCH[machine] if arch is None else arch
     return simulate(filter_bytes(machine), struct.pack("<IIQ6Q", number, arch, 0, *words))
 
 
 def expected(machine: Machine, number: int, arguments: tuple[int, ...]) -> int:
-    """What the rule table says to a call."""
+    """The rule table's result for a call."""
     name = next((name for name, own in NUMBERS[machine].items() if own == number), None)
     if not any(low <= number <= high for low, high in ASSIGNED[machine]):
         return ERRNO | errno.ENOSYS
@@ -61,7 +61,7 @@ def expected(machine: Machine, number: int, arguments: tuple[int, ...]) -> int:
 
 
 def interesting_numbers() -> st.SearchStrategy[int]:
-    """All numbers there are and their neighbours, ruled ones more often, and any 32-bit number."""
+    """All assigned numbers and their neighbours, those with rules more often, and any 32-bit number."""
     ruled = {
         numbers[call]
         for numbers in NUMBERS.values()
@@ -96,20 +96,20 @@ def interesting_arguments() -> st.SearchStrategy[int]:
     arguments=st.tuples(*[interesting_arguments()] * 6),
 )
 def test_agrees_with_the_table(machine: Machine, number: int, arguments: tuple[int, ...]) -> None:
-    """For any call and arguments the program answers what the table says."""
+    """For any call and arguments the program returns what the table says."""
     assert answer(machine, number, *arguments) == expected(machine, number, arguments)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_agrees_for_each_number(machine: Machine) -> None:
-    """Each number up to well past the last is answered as the table says."""
+    """For each number up to well past the last one the program returns what the table says."""
     for number in range(1024):
         assert answer(machine, number) == expected(machine, number, (0,) * 6), number
 
 
 @given(machine=st.sampled_from(MACHINES), arch=st.integers(0, 2**32 - 1), number=interesting_numbers())
 def test_kills_foreign_machines(machine: Machine, arch: int, number: int) -> None:
-    """A call in another machine's numbering kills, whatever its number."""
+    """A call with another machine's numbering kills the process, whatever its number."""
     if arch != AUDIT_ARCH[machine]:
         assert answer(machine, number, arch=arch) == KILL
 
@@ -117,7 +117,7 @@ def test_kills_foreign_machines(machine: Machine, arch: int, number: int) -> Non
 @pytest.mark.parametrize("arch", [0x4000_0003, 0x4000_0028], ids=["i386", "arm"])
 @pytest.mark.parametrize("machine", MACHINES)
 def test_kills_32_bit_programs(machine: Machine, arch: int) -> None:
-    """The 32-bit machines that the kernel may run beside are foreign."""
+    """A call of a 32-bit machine that the kernel also runs kills the process."""
     assert answer(machine, 1, arch=arch) == KILL
 
 
@@ -143,7 +143,7 @@ def spelled_modes() -> Iterator[tuple[str, tuple[int, ...], int]]:
 
 
 def spelled_calls() -> Iterator[tuple[str, tuple[int, ...], int]]:
-    """Calls spelled out by hand, so that the table itself is checked too."""
+    """Calls with expected results, written by hand so that the table itself is checked too."""
     eperm, enosys = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
     cloexec, upper = 0o2000000, 1 << 32
     for name in (
@@ -198,14 +198,14 @@ def spelled_calls() -> Iterator[tuple[str, tuple[int, ...], int]]:
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize(("name", "arguments", "wanted"), list(spelled_calls()))
-def test_spelled_call(machine: Machine, name: str, arguments: tuple[int, ...], wanted: int) -> None:
-    """The call is answered as this list says, independently of the table."""
+def test_call_written_by_hand(machine: Machine, name: str, arguments: tuple[int, ...], wanted: int) -> None:
+    """The filter returns what this list says, independently of the table."""
     assert answer(machine, NUMBERS[machine][name], *arguments) == wanted
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_other_calls_are_allowed(machine: Machine) -> None:
-    """What no rule names is the kernel's to answer."""
+    """A call without a rule is allowed."""
     assert {answer(machine, number) for number in ALLOWED[machine]} == {ALLOW}
 
 
@@ -220,18 +220,18 @@ def test_other_calls_are_allowed(machine: Machine) -> None:
     ],
 )
 def test_older_calls_of_x86(name: str, arguments: tuple[int, ...]) -> None:
-    """The calls with which only x86_64 sets modes refuse set-id bits, too."""
+    """The older calls that set a mode, which only x86_64 has, refuse set-id bits too."""
     assert answer("x86_64", NUMBERS["x86_64"][name], *arguments) == ERRNO | errno.EPERM
 
 
 def test_every_ruled_call_is_known() -> None:
-    """No rule names a call that no machine has: it would refuse nothing."""
+    """No rule names a call that no machine has."""
     known = set(NUMBERS["x86_64"]) | set(NUMBERS["aarch64"])
     assert {call for rule in RULES for call in rule.calls} <= known
 
 
 def test_refuses_machines_without_filter() -> None:
-    """A machine we have no numbers for is refused and named."""
+    """A machine without a filter is refused by name."""
     with pytest.raises(SandboxStartFailed, match="'riscv64'"):
         filter_bytes("riscv64")
 

@@ -41,14 +41,14 @@ print(json.dumps([call(*one) for one in json.loads(sys.argv[1])]))
 
 @pytest.fixture(name="fenced")
 def _fenced(tmp_path: Path) -> list[str]:
-    """The start of a command line that runs the rest of it under the filter."""
+    """The start of a command line that runs the rest under the filter."""
     file = tmp_path / "filter"
     file.write_bytes(filter_bytes(this_machine()))
     return [sys.executable, "-I", "-c", FENCED, str(file)]
 
 
 def run(argv: list[str], cwd: Path, **environment: str) -> str:
-    """Run a command that must succeed; its output."""
+    """Run a command that must succeed; return its output."""
     env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(cwd), "LANG": "C.UTF-8", **environment}
     outcome = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert outcome.returncode == 0, outcome.stderr
@@ -56,7 +56,7 @@ def run(argv: list[str], cwd: Path, **environment: str) -> str:
 
 
 def tool(name: str) -> str:
-    """Path of a program, or a skip."""
+    """The path of a program; skips the test without it."""
     path = shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")
     if path is None:
         pytest.skip(f"{name} is not installed")
@@ -97,7 +97,7 @@ GETPID = {"x86_64": 39, "aarch64": 172}
 
 
 def test_calls_fail_as_promised(fenced: list[str], tmp_path: Path) -> None:
-    """The kernel answers each call as the filter says."""
+    """The kernel returns for each call what the filter says."""
     numbers = NUMBERS[this_machine()]
     calls = json.dumps(
         [*([numbers[name], *arguments] for name, arguments, _ in CALLS), [GETPID[this_machine()]]]
@@ -112,12 +112,12 @@ def test_calls_fail_as_promised(fenced: list[str], tmp_path: Path) -> None:
     "number", slow_after(1, [400, 471, 5000, 0x4000_0000 | 39]), ids=["gap", "next", "far", "x32"]
 )
 def test_unknown_numbers_are_not_implemented(fenced: list[str], tmp_path: Path, number: int) -> None:
-    """A number we do not know is ENOSYS, also where a newer kernel would know it."""
+    """A call with an unknown number fails with ENOSYS, even if a newer kernel has it."""
     assert json.loads(run([*fenced, sys.executable, "-I", "-c", CALLER, f"[[{number}]]"], tmp_path)) == [38]
 
 
 def test_32_bit_program_is_killed(fenced: list[str], tmp_path: Path) -> None:
-    """A call by the 32-bit gate of x86_64 ends the process with SIGSYS."""
+    """A call through the 32-bit entry of x86_64 ends the process with SIGSYS."""
     if this_machine() != "x86_64":
         pytest.skip("int 0x80 is x86's")
     source = 'int main(void){ int r; __asm__ volatile("int $0x80" : "=a"(r) : "a"(20)); return r < 0; }'
@@ -148,12 +148,12 @@ print("fine")
 
 
 def test_python_works(fenced: list[str], tmp_path: Path) -> None:
-    """Threads, processes, event loop, sockets, databases of Python work."""
+    """Python's threads, processes, event loop, sockets and databases work."""
     assert run([*fenced, sys.executable, "-I", "-c", PYTHON], tmp_path) == "fine\n"
 
 
 def test_node_works(fenced: list[str], tmp_path: Path) -> None:
-    """Node serves, connects, spawns and uses worker threads."""
+    """Node can serve, connect, start processes and use worker threads."""
     script = """
     const http = require("http"), {Worker} = require("worker_threads");
     require("child_process").execFileSync("true");
@@ -168,7 +168,7 @@ def test_node_works(fenced: list[str], tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_java_works(fenced: list[str], tmp_path: Path) -> None:
-    """Java starts, with its collector's threads."""
+    """Java starts, with the threads of its garbage collector."""
     assert "Runtime" in run([*fenced, tool("java"), "-XX:+UseG1GC", "--version"], tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""An engine to build on, and what was left of a build."""
+"""An engine to build images on, and what a build left there."""
 
 import os
 import uuid
@@ -19,7 +19,7 @@ Run = Callable[..., Awaitable[tuple[int, str]]]
 
 
 def lacking(reason: str) -> None:
-    """Skip; fail where engines have to be there."""
+    """Skip the test, or fail it where engines have to be there."""
     if os.environ.get("TEST_REQUIRES_ENGINES"):
         pytest.fail(reason)
     pytest.skip(reason)
@@ -38,7 +38,7 @@ async def engine() -> AsyncIterator[Engine]:
 
 @pytest.fixture
 def image_of(engine: Engine) -> Callable[[Target], Awaitable[str]]:
-    """The name of an image of ours that is there."""
+    """The name of an image of ours that the engine has."""
 
     async def find(target: Target) -> str:
         try:
@@ -100,7 +100,7 @@ SOURCE = 'a "test" of $HOME'
 
 
 class Trial:
-    """Builds of images that are not kept, and what they leave."""
+    """Builds of images that are removed afterwards, and checks of what they leave."""
 
     def __init__(self, engine: Engine, below: str) -> None:
         self.engine = engine
@@ -114,18 +114,18 @@ class Trial:
         return Recipe("test", SOURCE, below or self.below, stage, {})
 
     async def build(self, recipe: Recipe, tell: Callable[[str], None] | None = None) -> None:
-        """Build it."""
+        """Build an image."""
         await build(self.engine, recipe, authorities=0, rebuild=False, report=tell or self.told.append)
 
     async def left(self) -> list[Mapping[str, Any]]:
-        """Containers and nameless images of these builds."""
+        """Containers and nameless images that these builds left."""
         images = await self.engine.images({"label": [self.label], "dangling": ["true"]})
         return [*images, *await self.engine.containers([self.label])]
 
 
 @pytest.fixture
 async def trial(engine: Engine, image_of: Callable[[Target], Awaitable[str]]) -> AsyncIterator[Trial]:
-    """Builds on the base, removed afterwards."""
+    """Builds on the base image, removed afterwards."""
     begun = Trial(engine, await image_of(Target.BASE))
     yield begun
     for image in await engine.images({"label": [begun.label]}):

@@ -1,4 +1,4 @@
-"""Building on a real engine: what is there is found again, and what fails leaves nothing."""
+"""Builds on a real engine: existing images are found, failed builds leave nothing."""
 
 import anyio
 import pytest
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
 
 async def test_an_image_is_found_by_its_inputs(trial):
-    """What was built of some inputs is found by them, and says what it stands on."""
+    """An image is found by the inputs that it was built from, and names its base."""
     recipe = trial.recipe('RUN ["true"]')
     await trial.build(recipe)
     image = await built_from(trial.engine, recipe)
@@ -24,7 +24,7 @@ async def test_an_image_is_found_by_its_inputs(trial):
 
 
 async def test_labels_are_the_oci_ones(trial):
-    """Title, version, revision, creation and base are where every tool looks for them, as they were written."""
+    """Title, version, revision, creation and base are in the standard OCI labels, with the given values."""
     recipe = trial.recipe()
     await trial.build(recipe)
     labels = (await trial.engine.image(recipe.reference))["Config"]["Labels"]
@@ -37,7 +37,7 @@ async def test_labels_are_the_oci_ones(trial):
 
 
 async def test_the_log_is_live(trial):
-    """What a step writes is told while the build goes on."""
+    """A step's output is shown while the build goes on."""
     seen = anyio.Event()
 
     def tell(line: str) -> None:
@@ -52,7 +52,7 @@ async def test_the_log_is_live(trial):
 
 
 async def test_a_failed_step_leaves_nothing(trial):
-    """The error names the step and the last words; no image and no container stay."""
+    """The error names the step and quotes the last output; no image and no container stay."""
     with pytest.raises(ImageBuildFailed, match="oh no") as failed:
         await trial.build(trial.recipe('RUN ["true"]', 'RUN ["sh", "-c", "echo oh no; exit 3"]'))
     assert failed.value.step.startswith('RUN ["sh"')
@@ -60,7 +60,7 @@ async def test_a_failed_step_leaves_nothing(trial):
 
 
 async def test_a_cancelled_build_leaves_nothing(trial):
-    """Stopped in the middle of a step, it takes its container and its images along."""
+    """A build that is cancelled during a step removes its container and its images."""
     running = anyio.Event()
 
     def tell(line: str) -> None:
@@ -76,23 +76,23 @@ async def test_a_cancelled_build_leaves_nothing(trial):
     assert await trial.left() == []
 
 
-async def test_a_full_disk_is_told_as_such(trial):
-    """A step that finds no room fails by that name, and leaves nothing."""
+async def test_a_full_disk_is_named(trial):
+    """A step that finds the disk full fails with that cause, and leaves nothing."""
     with pytest.raises(ImageBuildFailed, match="disk is full"):
         await trial.build(trial.recipe('RUN ["dd", "if=/dev/zero", "of=/dev/shm/x", "bs=1M"]'))
     assert await trial.left() == []
 
 
-async def test_a_registry_that_is_not_reached_is_told_as_such(trial):
-    """Without the image below, the error says how to do without a registry."""
+async def test_an_unreachable_registry_is_named(trial):
+    """Without the base image, the error says how to build without a registry."""
     with pytest.raises(ImageBuildFailed, match="--bootstrap") as failed:
         await trial.build(trial.recipe(below=f"registry.invalid/debian@sha256:{'0' * 64}"))
     assert failed.value.cause is not None
     assert failed.value.cause.name == "no-registry"
 
 
-async def test_images_of_others_are_not_ours(trial):
-    """An image that somebody made from ours has our labels, and is neither listed nor removed."""
+async def test_derived_images_are_not_ours(trial):
+    """An image that a user made from ours has our labels, but is neither listed nor removed."""
     recipe = trial.recipe()
     await trial.build(recipe)
     theirs = "somebody/elses:1"
@@ -106,8 +106,8 @@ async def test_images_of_others_are_not_ours(trial):
     assert await trial.engine.image(theirs)
 
 
-async def test_what_is_there_is_used(engine, image_of):
-    """The second build of an image does nothing, and takes no time."""
+async def test_existing_image_is_used(engine, image_of):
+    """A second build of an image does nothing and takes no time."""
     name = await image_of(Target.BASE)
     labels = (await engine.image(name))["Config"]["Labels"]
     source = labels["ringfence.image.source"]

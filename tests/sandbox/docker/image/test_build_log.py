@@ -1,4 +1,4 @@
-"""What a build writes is cut into lines, whoever wrote it and however it arrives."""
+"""The output of a build is split into lines, for each engine and for any size of chunks."""
 
 import pytest
 from hypothesis import given
@@ -24,46 +24,46 @@ BUILT = [
 
 @pytest.fixture
 def told() -> list[str]:
-    """The lines that somebody who watches gets."""
+    """The lines that are reported to a watching user."""
     return []
 
 
 @pytest.fixture
 def transcript(told: list[str]) -> BuildLog:
-    """A transcript that tells."""
+    """A transcript that reports its lines."""
     return BuildLog(told.append)
 
 
-def test_what_was_made_is_known(transcript):
-    """Images of this build are told from those that were there."""
+def test_images_of_the_build_are_listed(transcript):
+    """Images that this build made are distinguished from older ones."""
     for message in BUILT:
         transcript.take(message)
     assert transcript.made == ["dddddddddddd"]
     assert transcript.step == 'RUN ["make"]'
 
 
-def test_podman_says_it_its_way(transcript):
-    """Podman's words (4.3.1) are understood too."""
+def test_podman_output_is_understood(transcript):
+    """The output of Podman (4.3.1) is understood too."""
     for line in ("STEP 1/2: FROM debian:1", 'STEP 2/2: RUN ["make"]', "--> 3d1a9f7c21e"):
         transcript.take({"stream": f"{line}\n"})
     assert (transcript.step, transcript.made) == ('RUN ["make"]', ["3d1a9f7c21e"])
 
 
-def test_colours_and_redrawn_lines_are_taken_off(transcript, told):
-    """Of a progress bar the last state is left."""
+def test_colours_and_redrawn_lines_are_removed(transcript, told):
+    """Only the last state of a progress bar is kept."""
     transcript.write("\u001b[91mone\u001b[0m\n 10%\r 50%\r100%\n")
     assert told == ["one", "100%"]
 
 
-def test_pulling_is_told(transcript, told):
-    """States of a pull are lines; its progress bars are not."""
+def test_states_of_a_pull_are_reported(transcript, told):
+    """The states of a pull are reported as lines, its progress bars are not."""
     transcript.take({"status": "Pulling from library/debian", "id": "1"})
     transcript.take({"status": "Downloading", "progressDetail": {"current": 1}, "progress": "[>]", "id": "2"})
     assert told == ["1: Pulling from library/debian"]
 
 
-def test_what_has_no_end_is_bounded(transcript, told):
-    """A line without end takes no memory, and is told short."""
+def test_endless_line_is_bounded(transcript, told):
+    """A line without an end takes bounded memory, and is shortened."""
     for _ in range(100):
         transcript.write("x" * 10_000)
     transcript.write("\n")
@@ -72,8 +72,8 @@ def test_what_has_no_end_is_bounded(transcript, told):
 
 
 @given(st.text(alphabet="ab \n\r->0", max_size=200), st.data())
-def test_how_it_is_cut_does_not_matter(text, data):
-    """The same text gives the same lines, in one piece or in many."""
+def test_lines_do_not_depend_on_chunks(text, data):
+    """The same text gives the same lines, in one chunk or in many."""
     whole: list[str] = []
     parts: list[str] = []
     BuildLog(whole.append).write(text)

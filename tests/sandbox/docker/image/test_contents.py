@@ -1,4 +1,4 @@
-"""What is in the images, tried as an agent has it: no network, no capability, a read-only system."""
+"""Contents of the images as an agent sees them: no network, no capability, a read-only system."""
 
 import pytest
 
@@ -13,8 +13,8 @@ JAVA = (
 
 
 @pytest.mark.parametrize("target", Target)
-async def test_images_are_as_small_as_they_have_to_be(engine, image_of, target):
-    """The size is within the budget, as the engine measures it."""
+async def test_images_are_within_their_size_budget(engine, image_of, target):
+    """The size that the engine measures is within the budget."""
     image = await find_image(engine, await image_of(target))
     assert image.is_within_budget, f"{image.size_bytes} of {image.budget_bytes}"
 
@@ -27,14 +27,14 @@ async def test_nobody_is_root(run, target):
 
 @pytest.mark.parametrize("target", Target)
 async def test_nothing_is_left_of_the_build(run, target):
-    """No package lists, logs or caches are left of the build."""
+    """No package lists, logs or caches of the build are in the image."""
     places = "/var/lib/apt/lists /var/cache/apt /var/log /root/.npm /root/.cache /tmp"
     script = f"find {places} -type f -size +0 2> /dev/null || true"
     assert await run(target, script, user="0:0", Tmpfs={}) == (0, "")
 
 
 async def test_base_holds_what_every_agent_needs(run):
-    """bash, git, python3, ripgrep, jq and the authorities are there."""
+    """bash, git, python3, ripgrep, jq and the authorities are in the image."""
     script = (
         "git init -q /tmp/w; cd /tmp/w; echo needle > f; rg -l needle; echo '{\"a\":1}' | jq .a; "
         "python3 -c 'import ssl; print(len(ssl.create_default_context().get_ca_certs()) > 100)'"
@@ -43,7 +43,7 @@ async def test_base_holds_what_every_agent_needs(run):
 
 
 async def test_polyglot_speaks_its_languages(run):
-    """Node 20 or newer, npm, Maven, pip and venv work; Java compiles and runs what is written for 17."""
+    """Node 20 or newer, npm, Maven, pip and venv work; Java compiles and runs code for version 17."""
     script = (
         f"cd /tmp; echo '{JAVA}' > Main.java; javac --release 17 Main.java; java Main; "
         "node -e 'console.log(Number(process.versions.node.split(`.`)[0]) >= 20)'; "
@@ -64,7 +64,7 @@ async def test_operator_has_its_tools(run):
 
 
 async def test_what_needs_net_raw_says_so(run):
-    """Without a capability ping, plain traceroute and connecting scans work; listening on an interface does not."""
+    """Without the capability ping, plain traceroute and connecting scans work; listening on an interface fails."""
     works = "traceroute -n 127.0.0.1 > /dev/null; nmap -sT -Pn -p 9 127.0.0.1 > /dev/null"
     assert await run(Target.OPERATOR, works) == (0, "")
     code, said = await run(Target.OPERATOR, "tcpdump -c 1 -i lo")
@@ -73,14 +73,14 @@ async def test_what_needs_net_raw_says_so(run):
 
 
 async def test_net_raw_is_what_it_needs(run):
-    """With the capability that the list names, the tool that was refused listens."""
+    """With the capability that the list names, the refused tool listens."""
     script = "timeout 20 tcpdump -Z root -c 1 -i lo & sleep 1; ping -c 2 127.0.0.1 > /dev/null; wait $!"
     code, said = await run(Target.OPERATOR, script, CapAdd=["NET_RAW"], user="0:0")
     assert (code, "listening on lo" in said) == (0, True), said
 
 
 async def test_agents_are_there_with_their_versions(run):
-    """The programs start without a network, in the versions that are pinned."""
+    """The agents' programs start without a network, in the pinned versions."""
     code, said = await run(Target.AGENTS, "claude --version; codex --version")
     assert code == 0, said
     assert "2.1.329" in said

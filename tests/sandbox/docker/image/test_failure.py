@@ -1,4 +1,4 @@
-"""Why builds fail, by what programs really wrote."""
+"""Causes of failed builds, classified by texts that programs really wrote."""
 
 import pytest
 
@@ -58,34 +58,34 @@ SAID = [
 
 @pytest.mark.parametrize(("name", "said"), SAID, ids=lambda value: value[:30])
 def test_the_cause_is_known(name, said):
-    """Each text that was seen, or is documented, has its row."""
+    """Each captured or documented text is classified with its cause."""
     cause = classify(said)
     assert cause is not None
     assert cause.name == name
 
 
-def test_every_row_is_tried():
-    """No row is a guess."""
+def test_every_cause_has_a_text():
+    """Each row of the table has a captured or documented text."""
     assert {name for name, _ in SAID} == {cause.name for cause in CAUSES}
 
 
-def test_the_telling_line_is_told():
-    """Of many lines the one that says why is in the error, and what to do about it."""
+def test_the_decisive_line_is_quoted():
+    """The error quotes the line that names the cause, and gives the advice."""
     detail = "Get:1 things\nE: Unable to locate package nosuchpkg\nRemoving intermediate container"
     error = ImageBuildFailed("base", 'RUN ["x"]', "returned a non-zero code: 100", detail=detail)
     assert "Unable to locate package nosuchpkg" in str(error)
     assert "--mirror" in str(error)
 
 
-def test_what_nobody_knows_is_told_as_it_is():
-    """Without a row the last line is told, and no advice is made up."""
+def test_unknown_failure_is_quoted():
+    """For an unknown cause the last line is quoted, without advice."""
     assert str(ImageBuildFailed("base", "make", "exit code 2", detail="a\nb\n")) == (
         "image 'base' could not be built: 'make': exit code 2: b"
     )
 
 
 def test_the_step_stands_in_the_error_once() -> None:
-    """The engine repeats an instruction in its own words and in what it wrote last; the error does not."""
+    """The error names the failed instruction once, although the engine repeats it."""
     step = "RUN make all"
     said = "The command '/bin/sh -c make all' returned a non-zero code: 2"
     error = ImageBuildFailed("base", step, said, detail=f"fetched\nStep 4/9 : {step}\n")

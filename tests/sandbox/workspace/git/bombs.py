@@ -1,4 +1,4 @@
-"""Packs and files of a few bytes for which git needs a lot of memory."""
+"""Packs and files of a few bytes for which git needs much memory."""
 
 import hashlib
 import struct
@@ -55,6 +55,6 @@ def _offset(value: int) -> bytes:
 
 
 def _delta(source: int, piece: int, times: int) -> bytes:
-    """A delta that copies the first `piece` bytes of its base so many times."""
+    """A delta that copies the first `piece` bytes of its base again and again."""
     copy = bytes([0xF0]) + piece.to_bytes(3, "little") if piece != 0x10000 else bytes([0x80])
     return _number(source) + _number(piece * times) + copy * times

@@ -1,4 +1,4 @@
-"""Git on the host is held to bounds by the kernel, and nothing else in the project starts git."""
+"""The kernel enforces bounds on git on the host, and only one module starts git."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ _HOME = Path("sandbox/workspace/git/command.py")
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Git:
-    """A git directory of ours."""
+    """An empty git directory that ringfence made."""
     write_clean_git_dir(tmp_path / "git")
     return Git(tmp_path / "git")
 
@@ -34,14 +34,14 @@ async def test_small_pack_with_a_large_object_stops_at_the_memory_limit(empty: G
     assert caught.value.bound == "memory"
 
 
-async def test_object_beyond_the_size_that_is_taken_is_refused(empty: Git):
-    """A pack that git could just unpack is refused for an object that later gits of the user would have to bear."""
+async def test_too_large_an_object_is_refused(empty: Git):
+    """A pack that git could just unpack is refused if the user's own git would later have trouble with an object."""
     with pytest.raises(PackRefused, match="bytes unpacked"):
         await take_pack(empty, delta_bomb(300)[0])
 
 
-async def test_object_of_ordinary_size_is_taken(empty: Git):
-    """Deltas as such are no reason to refuse a pack."""
+async def test_delta_of_ordinary_size_is_imported(empty: Git):
+    """A pack with deltas is imported if its objects have an ordinary size."""
     pack, commit = delta_bomb(2)
     await take_pack(empty, pack)
     assert (await empty.run("cat-file", "-s", f"{commit}:zeros")).stdout == b"%d\n" % (2 * 1024**2)
@@ -56,7 +56,7 @@ async def test_object_of_ordinary_size_is_taken(empty: Git):
     ids=["file-size", "memory"],
 )
 async def test_bound_is_named(bounds: GitBounds, command: tuple[str, ...], bound: str, empty: Git):
-    """Which bound ended a git is data of the error, not only words in it."""
+    """The error has the bound that ended git as an attribute, not only in its text."""
     data = bytes(range(256)) * 256 * 1024
     git = Git(empty.directory, bounds=bounds, options=("core.compression=0",))
     with pytest.raises(GitBoundReached) as caught:
@@ -67,10 +67,8 @@ async def test_bound_is_named(bounds: GitBounds, command: tuple[str, ...], bound
 @pytest.mark.parametrize(
     "name", ["bomb", '!b*[o]\\m "b"\n', "n" * 200 + "/" + "m" * 200], ids=["plain", "odd", "long"]
 )
-async def test_file_of_newlines_is_compared_without_its_lines(
-    name: str, workspace: Path, store: SnapshotStore
-):
-    """A file with more lines than git may hold is shown as binary, its patch holds it, and other files are text."""
+async def test_file_with_too_many_lines_counts_as_binary(name: str, workspace: Path, store: SnapshotStore):
+    """A file with more lines than git may hold is shown as binary and is in the patch; other files are text."""
     before = await store.take("r/before")
     (workspace / name).parent.mkdir(exist_ok=True)
     (workspace / name).write_bytes(b"\n" * (25 * 1024**2))
@@ -87,7 +85,7 @@ async def test_file_of_newlines_is_compared_without_its_lines(
 
 
 def test_git_is_started_in_one_module():
-    """Bounds and refusals that hold for every git are in one place, since only one place starts it."""
+    """Only one module starts git, so that its bounds hold for every git process."""
     root = Path(ringfence.__file__).parent
     others = [
         f"{path.relative_to(root)}:{line}"

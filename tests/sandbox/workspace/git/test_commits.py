@@ -1,4 +1,4 @@
-"""What comes out of a sandbox as a pack is checked as if an enemy had made it."""
+"""A pack that comes out of a sandbox is checked as hostile."""
 
 import hashlib
 import os
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def users(repository: Path) -> tuple[GitLayout, Refs]:
-    """The user's repository and its refs before the run."""
+    """The user's repository, and its refs before the run."""
     layout = find_git(repository)
     assert layout is not None
     return layout, read_refs(layout)
@@ -31,20 +31,20 @@ def users(repository: Path) -> tuple[GitLayout, Refs]:
 
 @pytest.fixture
 def inside(repository: Path, ground: Path, git) -> Path:
-    """A copy of the repository, where anything can be done."""
+    """A copy of the repository that a test can change in any way."""
     git(ground, "clone", "-q", str(repository), "inside")
     return ground / "inside"
 
 
 def packed(git, inside: Path, *wanted: str) -> bytes:
-    """A pack of that copy, and what git needs of the user's to read it is left out."""
+    """A thin pack of that copy, without the objects that the user's repository has."""
     (inside.parent / "wanted").write_text("".join(f"{name}\n" for name in wanted))
     git(inside, "-c", "alias.p=!git pack-objects --revs --thin --stdout -q <../wanted >../out.pack", "p")
     return (inside.parent / "out.pack").read_bytes()
 
 
 def private_of(layout: GitLayout, refs: Refs) -> PrivateGit:
-    """A private git directory of the user's repository, as far as imports look at it."""
+    """The private git directory of the user's repository, with the fields that an import uses."""
     return PrivateGit((), layout, refs, Path("/nonexistent"), Path("/nonexistent"))
 
 
@@ -72,12 +72,12 @@ def new(inside: Path, git) -> str:
 
 
 def snapshot(repository: Path) -> list[str]:
-    """Every file of the user's git directory."""
+    """The path of each file in the user's git directory."""
     return sorted(str(path) for path in (repository / ".git").rglob("*"))
 
 
 async def test_no_hook_of_the_repository_runs(users, inside: Path, new: str, repository: Path, git):
-    """Refs are made in the user's repository, whose hooks somebody else may have written."""
+    """Importing commits runs no hook of the user's repository, which somebody else may have written."""
     marker = repository.parent / "ran"
     hook = repository / ".git/hooks/reference-transaction"
     hook.parent.mkdir(exist_ok=True)
@@ -88,10 +88,8 @@ async def test_no_hook_of_the_repository_runs(users, inside: Path, new: str, rep
     assert not marker.exists()
 
 
-async def test_nothing_is_written_to_what_came_in_the_repositorys_place(
-    users, inside: Path, new: str, repository: Path, git
-):
-    """What is called `.git` when a run ends may be another one than when it began."""
+async def test_a_replaced_repository_is_not_written_to(users, inside: Path, new: str, repository: Path, git):
+    """If `.git` is another directory at the end of the run than at its start, nothing is written to it."""
     pack = packed(git, inside, "main", "^origin/main")
     (repository / ".git").rename(repository / "was-git")
     (repository / ".git").symlink_to(inside / ".git")
@@ -102,7 +100,7 @@ async def test_nothing_is_written_to_what_came_in_the_repositorys_place(
 
 @pytest.mark.parametrize("damage", slow_after(1, ["truncated", "flipped", "no-pack", "empty"]))
 async def test_damaged_pack_changes_nothing(damage: str, users, inside: Path, repository: Path, git):
-    """What is not whole is refused, and nothing of it is among the user's objects."""
+    """A damaged pack is refused, and none of it is added to the user's objects."""
     (inside / "big").write_bytes(bytes(range(256)) * 8)
     git(inside, "add", "-A")
     git(inside, "commit", "-qm", "new")
@@ -119,8 +117,8 @@ async def test_damaged_pack_changes_nothing(damage: str, users, inside: Path, re
     assert snapshot(repository) == before
 
 
-async def test_object_git_would_trip_over_is_refused(users, inside: Path, repository: Path, git):
-    """A tree that holds `.git`, with which a checkout would plant hooks, does not pass fsck."""
+async def test_malformed_object_is_refused(users, inside: Path, repository: Path, git):
+    """A tree that holds `.git`, with which a checkout would make hooks, does not pass fsck."""
     blob = git(inside, "hash-object", "-w", "--stdin", stdin="x")
     raw = b"40000 .git\0" + bytes.fromhex(git(inside, "mktree", stdin=f"100644 blob {blob}\tconfig\n"))
     data = b"tree %d\0" % len(raw) + raw
@@ -135,8 +133,8 @@ async def test_object_git_would_trip_over_is_refused(users, inside: Path, reposi
     assert snapshot(repository) == before
 
 
-async def test_object_of_any_size_is_refused(users, repository: Path):
-    """A delta of a few bytes that is 300 MiB unpacked is refused before anything of the pack is kept."""
+async def test_huge_object_is_refused(users, repository: Path):
+    """A delta of a few bytes that unpacks to 300 MiB is refused before anything of the pack is kept."""
     pack, commit = delta_bomb(300)
     before = snapshot(repository)
     with pytest.raises(InfrastructureFault, match="bytes unpacked"):
@@ -146,7 +144,7 @@ async def test_object_of_any_size_is_refused(users, repository: Path):
 
 @pytest.mark.parametrize("left_out", ["^main~1", "^main^{tree}"], ids=["commit", "tree"])
 async def test_missing_history_is_refused(left_out: str, users, inside: Path, repository: Path, git):
-    """A pack that leans on objects the user does not have is refused."""
+    """A pack that needs objects that the user does not have is refused."""
     (inside / "hidden").write_text("hidden\n")
     git(inside, "add", "-A")
     for message in ("hidden", "shown"):
@@ -158,7 +156,7 @@ async def test_missing_history_is_refused(left_out: str, users, inside: Path, re
 
 
 async def test_branch_that_is_no_commit_is_left_out(users, inside: Path, new: str, git):
-    """A ref that points at a blob, a tag or nothing is not taken for a branch with commits."""
+    """A branch that points at a blob, a tag or an absent object is left out, with a note."""
     git(inside, "tag", "-am", "tag", "tag")
     tips = {
         "main": new,
@@ -173,10 +171,10 @@ async def test_branch_that_is_no_commit_is_left_out(users, inside: Path, new: st
     ]
 
 
-async def test_a_branch_at_what_the_user_has_is_left_out(
+async def test_a_branch_at_an_existing_commit_is_left_out(
     users, inside: Path, new: str, repository: Path, git
 ):
-    """A branch that an agent moved back to an earlier commit of the user's brings nothing and makes no ref."""
+    """A branch that the agent moved back to an earlier commit of the user's makes no ref."""
     git(repository, "commit", "-q", "--allow-empty", "-m", "later")
     old = git(repository, "rev-parse", "HEAD~1")
     layout = find_git(repository)
@@ -188,10 +186,10 @@ async def test_a_branch_at_what_the_user_has_is_left_out(
 
 
 @pytest.mark.parametrize("parents", [[], ["-p", "origin/main"]], ids=["unrelated", "conflict"])
-async def test_a_commit_that_conflicts_is_looked_at(
+async def test_a_commit_that_conflicts_is_examined(
     parents: list[str], users, inside: Path, repository: Path, commit_all, git
 ):
-    """Of a commit that a merge cannot take as it is, or that shares nothing with the user's, each file is found."""
+    """Each file of a commit is found even if a merge of it conflicts, or if it shares no history with the user's."""
     for place, text in ((repository, "user"), (inside, "agent")):
         (place / ".envrc").write_text(text)
         (place / text).touch()
@@ -209,10 +207,10 @@ async def test_a_commit_that_conflicts_is_looked_at(
     assert {file.path for file in out.committed} == {".envrc", "agent"}
 
 
-async def test_patterns_hold_for_what_an_earlier_commit_changes_in_a_submodule(
+async def test_patterns_apply_to_earlier_commits_of_a_submodule(
     users, inside: Path, repository: Path, commit_all, git
 ):
-    """They are relative to the workspace, and so is the path that is named; the table holds in each repository."""
+    """Patterns and reported paths are relative to the workspace; the table of files applies in each repository."""
     for name in ("fixtures", ".husky"):
         (inside / name).mkdir()
         (inside / name / "x").touch()
@@ -235,7 +233,7 @@ async def test_patterns_hold_for_what_an_earlier_commit_changes_in_a_submodule(
 async def test_repository_that_cannot_be_written(
     users, inside: Path, new: str, repository: Path, ground: Path, git
 ):
-    """Commits that the repository cannot take are kept beside the run, and can be fetched as the note says."""
+    """Commits that cannot be written to the repository are kept beside the record; the note says how to fetch them."""
     data = packed(git, inside, "main", "^origin/main")
     git(ground, "clone", "-q", str(repository), "mine")
     (repository / ".git" / "objects" / "pack").chmod(0o555)
@@ -250,7 +248,7 @@ async def test_repository_that_cannot_be_written(
 
 
 async def test_ref_that_cannot_be_made(users, inside: Path, new: str, repository: Path, git):
-    """A commit whose ref cannot be made in the repository is kept beside the run, too."""
+    """A commit whose ref cannot be made in the repository is kept beside the record, too."""
     git(repository, "update-ref", "refs/ringfence/r/main/below", "HEAD")
     refs, notes = await take_over(packed(git, inside, "main", "^origin/main"), users, main=new)
     assert refs == {}

@@ -1,4 +1,4 @@
-"""A git configuration that leads into the workspace has no hold on us, and what it leads to is guarded."""
+"""A git configuration that leads into the workspace has no effect, and the files that it leads to are protected."""
 
 import os
 from collections.abc import Callable
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def home(ground: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's home, with no settings yet."""
+    """The user's home, without git settings."""
     path = ground / "home"
     path.mkdir()
     monkeypatch.setenv("HOME", str(path))
@@ -35,13 +35,13 @@ def home(ground: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def settings_of(repository: Path) -> UserSettings:
-    """What is read, within a bound."""
+    """The settings that are read, within a time limit."""
     with anyio.fail_after(5):
         return await read_settings(Actor.current(), repository, find_git(repository))
 
 
 async def test_own_settings_are_read(repository: Path, home: Path, ground: Path):
-    """Name, address and ignore file come from the user's files, and those they include; the last one wins."""
+    """Name, address and ignore file are read from the user's files and those that they include; the last one wins."""
     (home / ".config" / "git").mkdir(parents=True)
     (home / ".config" / "git" / "config").write_text("[user]\n\tname = First\n\temail = a@b\n")
     (home / ".gitconfig").write_text("[include]\n\tpath = more\n[core]\n\texcludesFile = ~/ignore\n")
@@ -53,17 +53,17 @@ async def test_own_settings_are_read(repository: Path, home: Path, ground: Path)
 
 
 def link(home: Path, repository: Path) -> None:
-    """The settings themselves lie in the workspace."""
+    """Make the settings a link to a file in the workspace."""
     (home / ".gitconfig").symlink_to(repository / "evil")
 
 
 def include(home: Path, repository: Path) -> None:
-    """They include a file of the workspace."""
+    """Make the settings include a file in the workspace."""
     (home / ".gitconfig").write_text(f"[include]\n\tpath = {repository / 'evil'}\n")
 
 
 def through_a_link(home: Path, repository: Path) -> None:
-    """They include a link that leads there."""
+    """Make the settings include a link to a file in the workspace."""
     (home / "linked").symlink_to(repository / "evil")
     (home / ".gitconfig").write_text("[include]\n\tpath = linked\n")
 
@@ -71,7 +71,7 @@ def through_a_link(home: Path, repository: Path) -> None:
 @pytest.mark.parametrize("lead", [link, include, through_a_link])
 @pytest.mark.parametrize("kind", ["file", "fifo"])
 async def test_settings_in_the_workspace(lead: Callable[[Path, Path], None], kind: str, repository, home):
-    """A file of settings in the workspace says nothing to us, holds nothing up, and is named."""
+    """A settings file in the workspace has no effect, does not block the read, and is reported."""
     if kind == "fifo":
         os.mkfifo(repository / "evil")
     else:
@@ -82,7 +82,7 @@ async def test_settings_in_the_workspace(lead: Callable[[Path, Path], None], kin
 
 
 async def test_ignore_file_in_the_workspace(repository: Path, home: Path):
-    """An agent that writes the user's own ignore file does not decide what is looked at."""
+    """A user's ignore file in the workspace, which an agent can write, has no effect, and is reported."""
     (repository / "ignore").write_text("*\n")
     (home / ".gitconfig").write_text(f"[core]\n\texcludesFile = {repository / 'ignore'}\n")
     found = await settings_of(repository)
@@ -101,8 +101,8 @@ async def test_ignore_file_in_the_workspace(repository: Path, home: Path):
         ('[includeIf "gitdir:/"]\n\tpath = ../gitconfig', "gitconfig"),
     ],
 )
-async def test_what_the_repositorys_settings_name(line: str, path: str, repository: Path, home: Path):
-    """Programs and files of the workspace that the repository's own settings name are found."""
+async def test_files_that_the_repository_settings_name(line: str, path: str, repository: Path, home: Path):
+    """Programs and files in the workspace that settings of the repository name are found."""
     with (repository / ".git" / "config").open("a") as file:
         file.write(line.format(w=repository) + "\n")
     assert (await settings_of(repository)).obeyed == (path,)
@@ -126,7 +126,7 @@ async def test_what_the_repositorys_settings_name(line: str, path: str, reposito
     "key", slow_after(1, ["filter.x.clean", "gpg.ssh.defaultKeyCommand", "sendemail.toCmd"])
 )
 async def test_any_word_of_a_command(key: str, value: str, repository: Path, home: Path, git):
-    """A program is found wherever in a command it is named: git runs it in the top of the work tree."""
+    """A program is found in any word of a command, relative to the top of the work tree, where git runs it."""
     (repository / "tools").mkdir()
     (repository / "tools" / "h").touch()
     git(repository, "config", key, value.format(w=repository))
@@ -134,7 +134,7 @@ async def test_any_word_of_a_command(key: str, value: str, repository: Path, hom
 
 
 async def test_words_that_are_no_files(repository: Path, home: Path, git):
-    """A subcommand with the name of a directory fixes nothing; a program that is not there yet is only watched for."""
+    """A subcommand with the name of a directory does not count; a program that does not exist yet is only watched."""
     (repository / "clean").mkdir()
     git(repository, "config", "filter.lfs.clean", "git-lfs clean -- %f")
     git(repository, "config", "filter.x.clean", "python3 later.py")
@@ -147,7 +147,7 @@ async def test_words_that_are_no_files(repository: Path, home: Path, git):
     "how", ["global includeIf", "included outside", "included in .git", "config.worktree", "system"]
 )
 async def test_hooks_path_however_it_is_set(how: str, repository: Path, home: Path, git, monkeypatch):
-    """Each file that git reads for a repository is read, under whichever condition."""
+    """Each file that git reads for a repository is read, whatever the condition of its inclusion."""
     outside = home / "work"
     outside.write_text("[core]\n\thooksPath = ci\n[user]\n\tname = Conditional\n")
     if how == "global includeIf":
@@ -168,7 +168,7 @@ async def test_hooks_path_however_it_is_set(how: str, repository: Path, home: Pa
 
 
 async def test_includes_without_end(repository: Path, home: Path):
-    """Files that include each other are read once; more than can be looked at are refused."""
+    """Files that include each other are read once; more files than the limit are refused."""
     (home / ".gitconfig").write_text("[include]\n\tpath = .gitconfig\n")
     assert (await settings_of(repository)).obeyed == ()
     (home / ".gitconfig").write_text("".join(f"[include]\n\tpath = {i}\n" for i in range(201)))
@@ -176,8 +176,8 @@ async def test_includes_without_end(repository: Path, home: Path):
         await settings_of(repository)
 
 
-async def test_settings_beyond_number(repository: Path, home: Path):
-    """A small file that is included under many names takes neither time nor memory; that it is too much is told."""
+async def test_too_many_settings_are_refused(repository: Path, home: Path):
+    """A small file that is included under many names is refused, without much time or memory."""
     (repository / ".git" / "many").write_text("[alias]\n" + "a\n" * 100_000)
     for number in range(20):
         (repository / ".git" / f"l{number}").symlink_to("many")
@@ -187,8 +187,8 @@ async def test_settings_beyond_number(repository: Path, home: Path):
         await settings_of(repository)
 
 
-async def test_a_long_configuration_hides_nothing(repository: Path, home: Path):
-    """What stands behind all that is read of a file is not passed over in silence; what matters not is not counted."""
+async def test_a_long_configuration_is_read_or_refused(repository: Path, home: Path):
+    """A long configuration is read to its end or refused; settings that do not matter do not count."""
     hooks = "[core]\n\thooksPath = tools\n"
     (home / ".gitconfig").write_text(
         "".join(f'[branch "{i}"]\n\tmerge = {i}\n' for i in range(20_000)) + hooks
@@ -199,10 +199,10 @@ async def test_a_long_configuration_hides_nothing(repository: Path, home: Path):
         await settings_of(repository)
 
 
-async def test_a_file_that_git_does_not_get_through(
+async def test_an_endless_configuration_is_an_error(
     repository: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """A comment without an end takes no setting behind it away in silence, however often it is included."""
+    """A configuration that git cannot read in time raises an error, instead of hiding the settings behind it."""
     monkeypatch.setattr(user_settings, "_TIMEOUT_S", 0.3)
     with (home / "endless").open("w") as file:
         file.write("#")
@@ -212,22 +212,22 @@ async def test_a_file_that_git_does_not_get_through(
         await settings_of(repository)
 
 
-async def test_a_link_half_way(repository: Path, home: Path):
-    """A link of the workspace that only passes on to a program elsewhere is found as well."""
+async def test_a_link_on_the_way_to_a_program(repository: Path, home: Path):
+    """A link in the workspace on the way to a program elsewhere is found, too."""
     (repository / "current").symlink_to("/bin")
     (home / ".gitconfig").write_text(f"[core]\n\teditor = {repository}/current/sh\n")
     assert (await settings_of(repository)).obeyed == ("current", "current/sh")
 
 
 async def test_hooks_that_are_links(repository: Path, home: Path):
-    """A hook that is a link into the workspace is found."""
+    """A program in the workspace that a hook links to is found."""
     (repository / ".git" / "hooks").mkdir(exist_ok=True)
     (repository / ".git" / "hooks" / "pre-commit").symlink_to("../../tools/check")
     assert (await settings_of(repository)).obeyed == ("tools/check",)
 
 
-async def test_what_is_no_program_is_left_alone(repository: Path, home: Path):
-    """Settings that name the workspace without obeying it fix nothing."""
+async def test_settings_that_name_no_program(repository: Path, home: Path):
+    """Settings that name the workspace but run or follow nothing in it are ignored."""
     (home / ".gitconfig").write_text(
         f'[safe]\n\tdirectory = {repository}\n[remote "x"]\n\turl = {repository}/sub\n'
     )
@@ -242,8 +242,8 @@ async def begin(repository: Path, state: Path, own) -> RunWorkspace:
 
 
 @pytest.mark.slow
-async def test_it_is_read_only_inside(repository: Path, state: Path, own):
-    """Hooks of the workspace that the user's git runs cannot be written, and a program that appears is named."""
+async def test_hooks_in_the_workspace_are_read_only(repository: Path, state: Path, own):
+    """Hooks in the workspace that the user's git runs cannot be written; a program that appears is reported."""
     (repository / "tools" / "hooks").mkdir(parents=True)
     (repository / "tools" / "hooks" / "pre-commit").write_text("user")
     with (repository / ".git" / "config").open("a") as file:
@@ -260,8 +260,10 @@ async def test_it_is_read_only_inside(repository: Path, state: Path, own):
 
 
 @pytest.mark.parametrize("how", slow_after(1, ["home", "environment"]))
-async def test_a_whole_run_obeys_nothing(how: str, repository, state, home, canary, own, monkeypatch):
-    """No setting of the user's, and no variable, makes our git run a program of the workspace."""
+async def test_a_run_starts_no_program_of_the_workspace(
+    how: str, repository, state, home, canary, own, monkeypatch
+):
+    """No setting or variable of the user's makes git on the host run a program in the workspace."""
     script = repository / "evil.sh"
     script.write_text(f"#!/bin/sh\n{canary()}\n")
     script.chmod(0o755)

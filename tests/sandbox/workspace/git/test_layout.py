@@ -1,4 +1,4 @@
-"""A `.git` that names directories elsewhere shows nothing of them inside, and has nothing written to them."""
+"""A `.git` that names directories elsewhere: these are neither mounted nor written to."""
 
 import os
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def elsewhere(ground: Path, git) -> Path:
 
 @pytest.fixture
 def ready(state: Path, own) -> Callable[..., object]:
-    """Prepares a run in mode `bind`."""
+    """A function that prepares a run in mode `bind`."""
 
     async def make(workspace: Path, run: str = "run-1") -> RunWorkspace:
         if os.geteuid() == 0:
@@ -51,20 +51,20 @@ def ready(state: Path, own) -> Callable[..., object]:
 
 
 def shown(prepared: RunWorkspace) -> set[Path]:
-    """What of the host is mounted over the workspace."""
+    """The directories and files of the host that are mounted over the workspace."""
     return {mount.source for mount in prepared.placement.mounts}
 
 
 def layout_of(workspace: Path) -> GitLayout:
-    """The git directory, which must be there."""
+    """The git directory, which has to exist."""
     layout = find_git(workspace)
     assert layout is not None
     return layout
 
 
 @pytest.mark.parametrize("line", slow_after(1, ["{secret}", "../../../secret", "../../link"]))
-async def test_alternates_outside_are_not_shown(line: str, repository: Path, secret: Path, ready):
-    """An object database elsewhere is not mounted, by whatever path: the agent's repository is empty, with a note."""
+async def test_alternates_outside_are_not_mounted(line: str, repository: Path, secret: Path, ready):
+    """An object database outside is not mounted, whatever path names it: the agent's repository is empty."""
     (repository / "link").symlink_to(secret)
     (repository / ".git/objects/info/alternates").write_text(line.format(secret=secret) + "\n")
     prepared = await ready(repository)
@@ -75,7 +75,7 @@ async def test_alternates_outside_are_not_shown(line: str, repository: Path, sec
 
 
 def test_alternates_inside_are_used(repository: Path):
-    """An object database within `.git` is one of the repository's own."""
+    """An object database within `.git` is used."""
     (repository / ".git/more/objects").mkdir(parents=True)
     (repository / ".git/objects/info/alternates").write_text("../more/objects\n")
     layout = layout_of(repository)
@@ -84,8 +84,8 @@ def test_alternates_inside_are_used(repository: Path):
 
 
 @pytest.mark.parametrize("name", ["id_ed25519", "pack"])
-def test_what_is_no_object_database_is_not_shown(name: str, repository: Path, secret: Path):
-    """Files that git does not keep among objects, and links, are not mounted as objects."""
+def test_foreign_entries_of_an_object_database_are_refused(name: str, repository: Path, secret: Path):
+    """An object database with links, or with files that git does not keep there, is not mounted."""
     target = repository / ".git/objects" / name
     if target.exists():
         target.rmdir()
@@ -94,7 +94,7 @@ def test_what_is_no_object_database_is_not_shown(name: str, repository: Path, se
 
 
 async def test_gitdir_without_link_back(workspace: Path, elsewhere: Path, ready, own):
-    """A `.git` file that names another repository of the user's is shown as the file it is, and no more."""
+    """A `.git` file that names another repository of the user's is mounted as a file, and the repository is not used."""
     if os.geteuid() == 0:
         own(elsewhere)
     (workspace / ".git").write_text(f"gitdir: {elsewhere}/.git\n")
@@ -104,8 +104,8 @@ async def test_gitdir_without_link_back(workspace: Path, elsewhere: Path, ready,
     assert "does not name this workspace in turn" in prepared.notes[0]
 
 
-def test_both_ends_in_the_workspace(workspace: Path, git):
-    """A link back from within the workspace counts for nothing: an agent could have written it."""
+def test_link_back_within_the_workspace(workspace: Path, git):
+    """A link back within the workspace does not count, as an agent could have written it."""
     (workspace / "main").mkdir()
     git(workspace / "main", "init", "-q")
     git(workspace / "main", "commit", "-q", "--allow-empty", "-m", "x")
@@ -119,7 +119,7 @@ def test_both_ends_in_the_workspace(workspace: Path, git):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_link_back_of_another_user(workspace: Path, elsewhere: Path, git, own):
-    """A repository that names the workspace but is another user's is not used."""
+    """A repository of another user that names the workspace is not used."""
     workspace.rmdir()
     git(elsewhere, "worktree", "add", "-q", str(workspace))
     assert find_git(workspace) is not None
@@ -128,7 +128,7 @@ def test_link_back_of_another_user(workspace: Path, elsewhere: Path, git, own):
 
 
 def test_commondir_outside(repository: Path, elsewhere: Path):
-    """A `.git` directory that leans on another by `commondir` is not used."""
+    """A `.git` directory with a `commondir` elsewhere is not used."""
     (repository / ".git/commondir").write_text(f"{elsewhere}/.git\n")
     note = examine_git(repository)
     assert isinstance(note, str)
@@ -137,7 +137,7 @@ def test_commondir_outside(repository: Path, elsewhere: Path):
 
 @pytest.mark.parametrize("name", ["objects", "refs"])
 def test_part_that_is_a_link(name: str, repository: Path, elsewhere: Path):
-    """A link in place of a part of the git directory is not followed."""
+    """A git directory with a link in place of `objects` or `refs` is not used."""
     (repository / ".git" / name).rename(repository / ".git" / f"{name}.old")
     (repository / ".git" / name).symlink_to(elsewhere / ".git" / name)
     note = examine_git(repository)
@@ -149,7 +149,7 @@ def test_part_that_is_a_link(name: str, repository: Path, elsewhere: Path):
     "name", ["refs/ringfence", "refs/ringfence/run-1", "logs", "logs/refs", "packed-refs", "config"]
 )
 def test_nothing_is_written_through_a_link(name: str, repository: Path, secret: Path):
-    """Commits are not brought out where a link would send a write elsewhere."""
+    """Commits are not imported where a link would lead a write to another place."""
     layout = layout_of(repository)
     assert unsafe_to_write(layout, "run-1") is None
     path = repository / ".git" / name
@@ -162,8 +162,8 @@ def test_nothing_is_written_through_a_link(name: str, repository: Path, secret: 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root reads what its owner may not")
 @pytest.mark.parametrize("alternates", ["/etc", None])
-async def test_root_copies_objects_alone(alternates: str | None, repository: Path, state: Path, git):
-    """Of objects that only root can read a copy is made, of nothing else that lies or is named there."""
+async def test_root_copies_only_objects(alternates: str | None, repository: Path, state: Path, git):
+    """If only root can read the objects, they are copied, and no other file that lies or is named there."""
     objects = repository / ".git/objects"
     objects.chmod(0o700)
     (objects / "pack/notes").write_text("SECRET")
@@ -185,7 +185,7 @@ async def test_root_copies_objects_alone(alternates: str | None, repository: Pat
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can read for another user")
 async def test_another_users_objects_are_read_as_that_user(repository: Path, state: Path, own):
-    """Root copies objects with their owner's rights, not its own."""
+    """Root copies objects with their owner's permissions, not its own."""
     own(repository)
     victim = next((repository / ".git/objects").glob("[0-9a-f][0-9a-f]/*"))
     os.chown(victim, 0, 0)

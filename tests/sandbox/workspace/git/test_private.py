@@ -1,4 +1,4 @@
-"""What an agent sees as `.git`, in a real fence, and what it cannot reach."""
+"""The `.git` that an agent sees in a real fence, and the files that it cannot reach."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=["bind", "clone"])
 def ready(request, state: Path, own) -> Callable[..., Awaitable[RunWorkspace]]:
-    """Prepares a run in both modes; as root, `bind` is on a user's workspace."""
+    """A function that prepares a run in the mode of the parameter; as root, mode `bind` is on a user's workspace."""
 
     async def make(workspace: Path, run: str = "run-1", beside: Iterable[Path] = ()) -> RunWorkspace:
         for path in (workspace, *beside) if os.geteuid() == 0 and request.param == "bind" else ():
@@ -42,8 +42,10 @@ def ready(request, state: Path, own) -> Callable[..., Awaitable[RunWorkspace]]:
     ],
 )
 @pytest.mark.slow
-async def test_out_of_reach(attack: str, repository: Path, state: Path, own, git):
-    """Neither the user's git directory nor a trusted file can be changed, renamed or removed."""
+async def test_git_and_protected_files_cannot_be_changed(
+    attack: str, repository: Path, state: Path, own, git
+):
+    """The user's git directory and auto-executed files cannot be changed, renamed or removed."""
     for path in (".github/workflows/ci.yml", ".envrc"):
         (repository / path).parent.mkdir(parents=True, exist_ok=True)
         (repository / path).write_text("mine\n")
@@ -139,7 +141,7 @@ def _sparse(path: Path, git) -> None:
     ids=lambda build: build.__name__.strip("_"),
 )
 async def test_every_kind_of_repository(build, workspace: Path, ready, git):
-    """Whatever kind of repository it is, the agent can commit, and its commit comes out."""
+    """In each kind of repository the agent can commit, and its commit is imported."""
     build(workspace, git)
     prepared = await ready(workspace, beside=[workspace.parent / "source"])
     assert prepared.notes == ()
@@ -155,8 +157,8 @@ async def test_every_kind_of_repository(build, workspace: Path, ready, git):
 
 
 @pytest.mark.slow
-async def test_unknown_format_says_so(repository: Path, ready, git):
-    """A repository of a format we cannot copy gives an empty one inside, and a note."""
+async def test_unknown_repository_format(repository: Path, ready, git):
+    """A repository of an unknown format becomes an empty one inside, with a note."""
     with (repository / ".git/config").open("a") as config:
         config.write("[extensions]\n\trefStorage = reftable\n")
     prepared = await ready(repository)

@@ -1,4 +1,4 @@
-"""Refs of repositories: names, places, and what of an agent's counts."""
+"""Refs of repositories: their names, where they are read, and which of an agent's are imported."""
 
 import os
 import subprocess
@@ -30,14 +30,14 @@ pytestmark = pytest.mark.anyio
         lambda text: f"refs/heads/{text}"
     )
 )
-def test_never_more_than_git_allows(name: str):
-    """No name that git refuses is taken for a ref's."""
+def test_ref_names_are_valid_for_git(name: str):
+    """No name that git refuses counts as the name of a ref."""
     if is_ref_name(name):
         assert subprocess.run(["git", "check-ref-format", name], check=False).returncode == 0
 
 
 def test_head_commit():
-    """HEAD leads to a commit through a branch, by itself, or not at all."""
+    """HEAD leads to a commit by a branch, by its id, or not at all."""
     direct = {"refs/heads/main": "a" * 40}
     assert Refs(b"ref: refs/heads/main\n", direct, {}).head_commit() == "a" * 40
     assert Refs(b"b" * 40 + b"\n", direct, {}).head_commit() == "b" * 40
@@ -46,7 +46,7 @@ def test_head_commit():
 
 @pytest.fixture
 async def made(repository: Path, ground: Path, git) -> tuple[Path, PrivateGit]:
-    """A private git directory of a repository with a symbolic ref, and where it is."""
+    """The private git directory of a repository with a symbolic ref: its path, and its description."""
     git(repository, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
     actor = Actor.current()
     layout = find_git(repository)
@@ -56,8 +56,8 @@ async def made(repository: Path, ground: Path, git) -> tuple[Path, PrivateGit]:
     return ground / "private", private
 
 
-async def test_what_was_only_read_has_no_commits(made: tuple[Path, PrivateGit], git):
-    """Reading, staging and changing settings leaves the refs as they were."""
+async def test_no_commits_without_a_changed_ref(made: tuple[Path, PrivateGit], git):
+    """Reading, staging and changing settings makes no new commits."""
     directory, private = made
     (directory / "index").write_bytes(b"anything")
     git(directory, "config", "user.name", "somebody")
@@ -115,10 +115,10 @@ def _gone(directory: Path) -> None:
         *(_detach, _branch, _pack, _reftable, _link_head, _link_refs, _fifo, _long, _gone, _crowded),
     ],
 )
-async def test_whatever_else_is_there_is_looked_at_in_a_sandbox(
+async def test_any_change_of_refs_is_examined_in_a_sandbox(
     made: tuple[Path, PrivateGit], change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ):
-    """Branches that moved or came are found; what lies elsewhere or cannot be read is noted, and takes no time."""
+    """Any other state of the refs is examined in a sandbox; refs that cannot be read are noted, within bounded time."""
     monkeypatch.setattr(refs, "_MAX_AGENT_REFS", 100)
     directory, private = made
     change(directory)
@@ -127,15 +127,15 @@ async def test_whatever_else_is_there_is_looked_at_in_a_sandbox(
 
 
 async def test_number_of_branches_is_bounded(made: tuple[Path, PrivateGit]):
-    """A flood of branches is cut, with a note."""
+    """Of too many branches only the first are imported, with a note."""
     directory, private = made
     (directory / "packed-refs").write_text("".join(f"{'7' * 40} refs/heads/b{i}\n" for i in range(1000)))
     tips, notes = read_new_tips(directory, private.refs)
     assert (len(tips), "1000 branches" in notes[0]) == (MAX_TIPS, True)
 
 
-async def test_other_refs_are_not_commits(made: tuple[Path, PrivateGit]):
-    """What an agent does to tags, remote branches and its stash brings nothing out."""
+async def test_refs_that_are_no_branches_are_not_imported(made: tuple[Path, PrivateGit]):
+    """Changes to tags, remote branches and the stash, and branches at known commits, import nothing."""
     directory, private = made
     (directory / "refs/remotes/origin/HEAD").write_text("ref: refs/heads/main\n")
     for name in ("refs/tags/t", "refs/stash", "refs/heads/back"):
@@ -151,7 +151,7 @@ async def test_other_refs_are_not_commits(made: tuple[Path, PrivateGit]):
      "refs/heads/a:refs/heads/main"],
 )  # fmt: skip
 async def test_hostile_names_are_left_out(name: str, made: tuple[Path, PrivateGit]):
-    """Names that are no branch, or that git would take for something else, never reach git."""
+    """Names that are no branch, or that git would take for an option or a refspec, are never passed to git."""
     directory, private = made
     lines = f"{'7' * 40} {name}\n{'8' * 40} refs/heads/good\n"
     (directory / "packed-refs").write_text(lines)

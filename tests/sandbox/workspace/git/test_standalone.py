@@ -1,4 +1,4 @@
-"""The private git directory that stands on its own, for engines that cannot be shown the user's objects."""
+"""The private git directory with all its objects, for engines that cannot mount the user's object database."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def carried(workspace: Path, state: Path) -> RunWorkspace:
-    """A run on a clone that is to be carried."""
+    """Prepare a run on a clone that is to be uploaded."""
     run_dir = state / "runs" / "run-1"
     return await prepare(
         workspace, None, run="run-1", run_dir=run_dir, state=state, unseen="the engine is elsewhere"
@@ -21,13 +21,13 @@ async def carried(workspace: Path, state: Path) -> RunWorkspace:
 
 
 def git_of(prepared: RunWorkspace) -> Path:
-    """The git directory that is carried."""
+    """The git directory that is uploaded."""
     assert prepared.placement.workspace_source is not None
     return prepared.placement.workspace_source / ".git"
 
 
-async def test_it_is_whole(repository: Path, state: Path) -> None:
-    """It leans on no other object database, and git finds nothing missing in it."""
+async def test_git_directory_is_complete(repository: Path, state: Path) -> None:
+    """It needs no other object database, and git finds no object missing in it."""
     prepared = await carried(repository, state)
     assert prepared.placement.is_downloaded
     assert (prepared.placement.upload, prepared.placement.mounts) == ("all", ())
@@ -36,8 +36,8 @@ async def test_it_is_whole(repository: Path, state: Path) -> None:
     assert run_git(git_of(prepared), "--git-dir=.", "log", "--format=%s") == "work"
 
 
-async def test_commits_come_out(repository: Path, state: Path) -> None:
-    """What is committed on it is taken over into the user's repository."""
+async def test_commits_are_imported(repository: Path, state: Path) -> None:
+    """A commit that is made on it is imported into the user's repository."""
     prepared = await carried(repository, state)
     async with fence(prepared) as sandbox:
         await shell(sandbox, "echo two > new; git add new; git commit -qm second")
@@ -45,8 +45,8 @@ async def test_commits_come_out(repository: Path, state: Path) -> None:
     assert run_git(repository, "log", "--format=%s", commit) == "second\nwork"
 
 
-async def test_only_what_head_leads_to(repository: Path, state: Path) -> None:
-    """Merged branches and tags are there; others would need more objects, and are counted."""
+async def test_only_refs_that_head_reaches(repository: Path, state: Path) -> None:
+    """Branches and tags that HEAD reaches are there; others would need more objects, and a note counts them."""
     run_git(repository, "tag", "-am", "told", "annotated")
     run_git(repository, "branch", "merged")
     run_git(repository, "checkout", "-qb", "other")
@@ -58,8 +58,8 @@ async def test_only_what_head_leads_to(repository: Path, state: Path) -> None:
     assert any("1 branches and tags" in note for note in prepared.notes)
 
 
-async def test_what_is_staged_is_there(repository: Path, state: Path) -> None:
-    """Contents that are in the index alone can be read."""
+async def test_staged_contents_are_there(repository: Path, state: Path) -> None:
+    """Contents that are only in the index can be read."""
     (repository / "staged").write_text("only here\n")
     run_git(repository, "add", "staged")
     prepared = await carried(repository, state)
@@ -67,7 +67,7 @@ async def test_what_is_staged_is_there(repository: Path, state: Path) -> None:
 
 
 async def test_before_the_first_commit(tmp_path: Path, state: Path) -> None:
-    """A repository without a commit is one inside, too."""
+    """A repository without a commit is one without a commit inside, too."""
     (tmp_path / "fresh").mkdir()
     run_git(tmp_path / "fresh", "init", "-q")
     prepared = await carried(tmp_path / "fresh", state)
@@ -76,7 +76,7 @@ async def test_before_the_first_commit(tmp_path: Path, state: Path) -> None:
 
 
 async def test_a_linked_work_tree(repository: Path, tmp_path: Path, state: Path) -> None:
-    """A work tree whose git directory is elsewhere gets one of its own."""
+    """A linked work tree, whose git directory is elsewhere, gets a git directory of its own."""
     run_git(repository, "worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
     prepared = await carried(tmp_path / "side", state)
     assert run_git(git_of(prepared), "--git-dir=.", "symbolic-ref", "HEAD") == "refs/heads/side"

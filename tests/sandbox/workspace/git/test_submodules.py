@@ -1,4 +1,4 @@
-"""Submodules of a workspace that is worked on in place, in a real fence."""
+"""Submodules in mode `bind`, in a real fence."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ _ADD = ("-c", "protocol.file.allow=always", "submodule", "add", "-q")
 
 @pytest.fixture
 def module(ground: Path, git, commit_all) -> Path:
-    """A repository to be a submodule, which has one of its own in turn."""
+    """A repository for use as a submodule, which has a submodule itself."""
     for name in ("inner", "module"):
         (ground / name).mkdir()
         git(ground / name, "init", "-q")
@@ -30,7 +30,7 @@ def module(ground: Path, git, commit_all) -> Path:
 
 @pytest.fixture
 def above(repository: Path, module: Path, git, commit_all) -> Path:
-    """A repository with an absorbed submodule, `lib`, and another in that."""
+    """A repository with a submodule `lib`, which has another one."""
     git(repository, *_ADD, str(module), "lib")
     git(repository, "-c", "protocol.file.allow=always", "submodule", "update", "-q", "--init", "--recursive")
     commit_all(repository)
@@ -38,19 +38,19 @@ def above(repository: Path, module: Path, git, commit_all) -> Path:
 
 
 async def start(workspace: Path, state: Path, own) -> RunWorkspace:
-    """Prepare a run in place."""
+    """Prepare a run in mode `bind`."""
     if os.geteuid() == 0:
         own(workspace)
     return await prepare(workspace, "bind", run="run-1", run_dir=state / "runs" / "run-1", state=state)
 
 
 def modules(above: Path) -> bytes:
-    """Everything in the user's git directory."""
+    """A listing of the user's git directory, with the submodules'."""
     return subprocess.run(["ls", "-lRi", above / ".git"], capture_output=True, check=True).stdout
 
 
 async def test_git_works_in_and_above_submodules(above: Path, state: Path, own, git):
-    """Status, add and commit work in a submodule, in one within it and above them, and all commits come out."""
+    """Status, add and commit work in a submodule, in a nested one and above them, and all commits are imported."""
     prepared = await start(above, state, own)
     before = modules(above)
     async with fence(prepared) as sandbox:
@@ -71,7 +71,7 @@ async def test_git_works_in_and_above_submodules(above: Path, state: Path, own, 
 
 
 async def test_submodules_below_a_linked_work_tree(above: Path, state: Path, ground: Path, own, git):
-    """In a linked work tree, whose git directory is elsewhere, submodules work as well."""
+    """Submodules work in a linked work tree, too."""
     git(above, "worktree", "add", "-q", "../linked")
     update = ("-c", "protocol.file.allow=always", "submodule", "update", "-q", "--init", "--recursive")
     git(ground / "linked", *update)
@@ -95,8 +95,8 @@ async def test_submodules_below_a_linked_work_tree(above: Path, state: Path, gro
         "echo x > /run/ringfence-submodules/0/base-objects-0/evil",
     ],
 )
-async def test_out_of_reach(attack: str, above: Path, state: Path, own):
-    """A submodule's own git directory, and the file that names it, cannot be changed, renamed or removed."""
+async def test_git_directories_of_submodules_cannot_be_changed(attack: str, above: Path, state: Path, own):
+    """A submodule's git directory, and the file that names it, cannot be changed, renamed or removed."""
     prepared = await start(above, state, own)
     before = modules(above)
     async with fence(prepared) as sandbox:
@@ -105,8 +105,8 @@ async def test_out_of_reach(attack: str, above: Path, state: Path, own):
     assert (above / "lib" / ".git").read_text().startswith("gitdir: ../.git/modules/lib")
 
 
-async def test_stranger_is_no_submodule(above: Path, state: Path, ground: Path, own, git):
-    """A file that leads to a repository elsewhere, even one that names it in turn, is not followed."""
+async def test_repository_elsewhere_is_no_submodule(above: Path, state: Path, ground: Path, own, git):
+    """A `.git` file that names a repository elsewhere is not followed, even if that names it in turn."""
     git(ground, "init", "-q", "--separate-git-dir", str(ground / "elsewhere"), str(above / "evil"))
     git(above / "evil", "config", "core.worktree", str(above / "evil"))
     if os.geteuid() == 0:
@@ -119,8 +119,8 @@ async def test_stranger_is_no_submodule(above: Path, state: Path, ground: Path, 
         assert not (await sandbox.run(["git", "-C", "evil", "status"], timeout_s=10)).ok
 
 
-async def test_sabotaged_submodule_does_not_keep_others_in(above: Path, state: Path, own):
-    """An agent that empties a submodule's git directory loses its commits in there, and nothing else."""
+async def test_sabotaged_submodule_does_not_affect_others(above: Path, state: Path, own):
+    """An agent that empties a submodule's git directory loses its commits in that submodule, and nothing else."""
     prepared = await start(above, state, own)
     async with fence(prepared) as sandbox:
         await shell(sandbox, "echo x > new; git add new; git commit -qm inside")
