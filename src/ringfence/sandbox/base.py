@@ -36,10 +36,10 @@ class Placement:
     mounts: tuple["BindMount", ...] = ()
     """Further mounts upon the workspace, in order: the private git directory, protected files."""
     upload: UploadScope = "none"
-    """What of the source is uploaded at the start to an engine that does not see this machine's files: its git
-    directory, or all of it. Then nothing is mounted; `mounts` name what is put back if it changed."""
+    """The part of the source that is uploaded at the start to an engine that does not see this machine's files: its
+    git directory, or all of it. Then nothing is mounted; `mounts` name the files that are restored if they changed."""
     is_downloaded: bool = False
-    """Whether what was uploaded is downloaded at the end, in the place of the source."""
+    """Whether the upload is downloaded at the end and replaces the source."""
     is_idmapped: bool = False
     """Whether root's files in the source are `uid`'s inside, by an idmapped mount; what is made there is root's."""
 
@@ -64,7 +64,7 @@ class BindMount:
 
 @frozen
 class Launch:
-    """What a backend starts."""
+    """One start of a sandbox: all that a backend needs to know for it."""
 
     sandbox_id: str
     spec: "SandboxSpec"
@@ -72,9 +72,9 @@ class Launch:
     argv: tuple[str, ...]
     """Arguments of the guest's interpreter, after the interpreter itself."""
     run_id: str | None = None
-    """The run it belongs to; put on what a crash could leave behind."""
+    """The run it belongs to; a label on all that a crash could leave behind."""
     volume: "Volume | None" = None
-    """Of this backend, with the workspace in it; it is to be mounted where `placement` says."""
+    """A volume of this backend that holds the workspace, to be mounted where `placement` says."""
 
 
 @frozen
@@ -92,23 +92,23 @@ class EndReason:
 
 @frozen
 class Usage:
-    """What the kernel says everything inside uses together; None where it cannot say."""
+    """What all processes inside use together, by the kernel's counters; None where there is none."""
 
     memory_bytes: int | None = None
     cpu_s: float | None = None
     pids: int | None = None
     oom_kills: int | None = None
     forks_refused: int | None = None
-    """How often the limit on processes kept one from being started."""
+    """How often a process could not be started because of the limit on processes."""
 
     def completed_by(self, other: "Usage") -> "Usage":
-        """The same, with another account in the place of what this one does not say."""
+        """This usage, with its missing values taken from another one."""
         return replace(other, **{name: value for name, value in asdict(self).items() if value is not None})
 
 
 @frozen
 class Facts:
-    """What a started sandbox turned out to be."""
+    """Properties of a started sandbox."""
 
     backend: str = ""
     """Name of the backend that made it."""
@@ -118,11 +118,11 @@ class Facts:
     home: str = "/home/agent"
     """HOME inside."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What every command inside gets: PATH, HOME, LANG, TMPDIR, ..."""
+    """The environment of every command inside: PATH, HOME, LANG, TMPDIR, ..."""
     watched_paths: tuple[str, ...] = ()
-    """Where growth counts towards the disk limit."""
+    """Directories whose growth counts towards the disk limit."""
     tmpfs_paths: tuple[str, ...] = ()
-    """File systems inside that are memory."""
+    """File systems inside that are held in memory."""
     process_limit: int | None = None
     """Each command gets this as RLIMIT_NPROC, where that is how `pids` is enforced."""
     notes: tuple[str, ...] = ()
@@ -135,9 +135,9 @@ class Facts:
     """The guest ends itself when the host has sent nothing for so long: where the stream passes through a program
     that can die without the stream coming to an end. None: the kernel tells the guest."""
     masks_guest: bool = False
-    """The guest has to mask its files below /proc; one that could not is refused."""
+    """Whether the guest has to mask its files below /proc; a guest that cannot is refused."""
     filters_guest: bool = False
-    """The guest has to put a system call filter on itself; one that could not is refused."""
+    """Whether the guest has to put a system call filter on itself; a guest that cannot is refused."""
     laps_ms: Mapping[str, float] = field(default_factory=dict)
     """How long an engine took for each step: `connect`, `create`, `attach`, `start`."""
 
@@ -146,7 +146,7 @@ class Fence(ABC):
     """One running fence with a guest in it. Owned by exactly one `Sandbox`, which kills it.
 
     Attributes:
-        facts: What it turned out to be.
+        facts: Its properties.
         stream: The guest's stdin and stdout. Whoever reads it treats every byte as hostile. Only `kill` closes it.
     """
 
@@ -174,10 +174,10 @@ class Fence(ABC):
 
 
 class Volume(ABC):
-    """A place of a backend that does not see the host's files, where a workspace is while its sandbox is open.
+    """Storage of a backend that does not see the host's files; it holds a workspace while its sandbox is open.
 
     `put` and `get` move tar streams with one directory `tar.TOP` in them. The code above packs and unpacks those; a
-    volume only moves bytes, which it bounds in time. It belongs to whoever had it made, and is removed after its
+    volume only moves bytes, which it bounds in time. Its maker owns it, and removes it after its
     sandbox.
 
     Attributes:
@@ -225,7 +225,7 @@ class Traits:
     unenforced: Mapping[str, str] = field(default_factory=dict)
     """Which of `memory`, `cpus` and `pids` the kernel would not enforce, and why."""
     image_id: str | None = None
-    """What the name of the spec's image means now; None if that was not asked, without images, or if it is unknown."""
+    """The id of the image that the spec names now; None if it was not looked up or is unknown, or without images."""
 
     @property
     def sees_host_files(self) -> bool:
@@ -238,7 +238,7 @@ class Backend(ABC):
 
     name: str
     traits: ClassVar[Traits] = Traits()
-    """What holds on every machine."""
+    """The traits that hold on every machine."""
 
     @abstractmethod
     async def start(self, launch: Launch) -> Fence:
@@ -258,14 +258,14 @@ class Backend(ABC):
         """
 
     async def examine(self, spec: "SandboxSpec", *, with_image: bool = False) -> Traits:  # noqa: ARG002 -- for others
-        """What it can do for a spec on this machine.
+        """The traits that hold for a spec on this machine.
 
         Args:
-            spec: What is asked for.
-            with_image: Whether to look up `image_id`, which takes a request more.
+            spec: The requested sandbox.
+            with_image: Whether to look up `image_id`, which takes another request.
 
         Raises:
-            RingfenceError: What it depends on does not answer.
+            RingfenceError: A program that it depends on does not answer.
         """
         return self.traits
 

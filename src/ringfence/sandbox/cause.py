@@ -1,6 +1,6 @@
-"""Why a program of somebody else's failed: tables of what it is known to write, and what to do about each.
+"""Finds the cause of a foreign program's failure in a table of messages that it is known to write, with advice.
 
-A module of its own, since the tables of bubblewrap, of container engines and of image builds are searched in one way.
+The tables themselves belong to bubblewrap, to container engines and to image builds, which all search them this way.
 """
 
 import re
@@ -11,14 +11,14 @@ from ringfence.frozen import frozen
 
 @frozen
 class Cause:
-    """One row: what the program says, and what to do about it."""
+    """One row of a table: a pattern of the program's message, and what to do about it."""
 
     name: str
     said: str
-    """A pattern of its words, whatever their case."""
+    """A regular expression for the message; case does not matter."""
     advice: str
 
 
 def find_cause(said: str, causes: Iterable[Cause]) -> Cause | None:
-    """The first row whose pattern is in a text; None if none is."""
+    """The first row whose pattern matches in a text; None if there is none."""
     return next((one for one in causes if re.search(one.said, said, re.IGNORECASE | re.DOTALL)), None)

@@ -1,4 +1,4 @@
-"""What is seen inside a bubblewrap fence, as arguments for bwrap.
+"""The view inside a bubblewrap fence, as arguments for bwrap.
 
 The system and the user's toolchains are read-only, `/etc` holds a short list, all else is empty and private. Sources
 that are not the system's are bound by descriptor, links not followed: nothing inside can swap a path under us.

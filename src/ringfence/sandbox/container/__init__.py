@@ -1,1 +1,1 @@
-"""What every container is, whichever engine makes it: hardening, limits, and how it ends."""
+"""Hardening, limits, labels and end reasons of containers, independent of the engine that makes them."""

@@ -35,14 +35,14 @@ _LOOPBACK = ("127.0.0.1", "localhost", "ringfence")
 
 @frozen
 class ImageFacts:
-    """What an image brings along."""
+    """Properties of an image."""
 
     id: str
     """Digest of its configuration: containers are made from this, not from a tag that may move."""
     reference: str
     environment: Mapping[str, str]
     volumes: tuple[str, ...]
-    """Places it declares as volumes: they would be disk without a bound."""
+    """Directories that it declares as volumes, which would be unbounded disk."""
     is_own: bool = False
     """Whether ringfence built it, so that its programs are known not to deceive."""
 
@@ -60,7 +60,7 @@ class MemoryMount:
 
 @frozen
 class ContainerMount:
-    """Something that is shown inside. What is mounted below a host path is not shown with it if it is read-only."""
+    """A mount inside. If it is read-only, mounts below its source on the host are not part of it."""
 
     target: str
     source: Path | str | None
@@ -74,7 +74,7 @@ class ContainerLimits:
 
     enforced: dict[str, Enforcement]
     memory: int | None
-    """Given to the engine, swap included; None where it cannot keep it. So are the next ones."""
+    """The value for the engine, swap included; None where it cannot enforce it. The same holds for the next fields."""
     cpus: float | None
     pids: int | None
     cpuset: str | None
@@ -82,14 +82,14 @@ class ContainerLimits:
 
 @frozen
 class HardenedContainer:
-    """All that decides how a container is made. Its namespaces are always its own; nothing restarts it."""
+    """The configuration of a container. Its namespaces are always its own; nothing restarts it."""
 
     image: ImageFacts
     argv: tuple[str, ...]
     """The first process."""
     first_environment: Mapping[str, str]
-    """What the first process gets in the place of the image's variables: no program that somebody inside could have
-    written may run before the guest has put the system call filter on itself."""
+    """The environment of the first process, which replaces the image's variables: they could make it run a program from
+    a mount before the guest has put the system call filter on itself."""
     uid: int
     gid: int
     labels: Mapping[str, str]
@@ -100,7 +100,7 @@ class HardenedContainer:
     files: Mapping[str, str]
     """Texts of files in /etc, for engines that can show them: the user's name, names of the loopback."""
     environment: Mapping[str, str]
-    """What commands inside get."""
+    """The environment of commands inside."""
     network: str
     """`none`, or the name of an engine's network that was granted."""
     runtime: str | None
@@ -123,7 +123,7 @@ def plan_limits(
     """Decide how each limit is enforced.
 
     Args:
-        spec: What is asked for.
+        spec: The requested sandbox.
         unset: Limits that the engine cannot set, and why.
         is_gvisor: Whether the container's kernel is gVisor.
         processors: How many the engine can choose from for a container; 0: it cannot choose.

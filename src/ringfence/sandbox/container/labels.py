@@ -1,4 +1,4 @@
-"""Whose a container, volume or image is: labels that say which ringfence made it, for which sandbox, until when.
+"""Labels of containers, volumes and images: which ringfence made them, for which sandbox, until when.
 
 Nothing is ever found, or removed, by a prefix of its name: only by these labels, all of them. A container must also have
 the one name that goes with them.

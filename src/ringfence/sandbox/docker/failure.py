@@ -1,4 +1,4 @@
-"""What an engine's refusal means and what to do about it: a pure classifier over captured texts.
+"""Classifies the error messages of container engines: the cause and what to do about it. Tested on captured texts.
 
 Captured from Docker 20.10.24, Podman 4.3.1, runc 1.1.5 and runsc 20221128.
 """

@@ -1,4 +1,4 @@
-"""What a run did to its workspace, kept with the run, and what can be done about it afterwards."""
+"""The record of what a run did to its workspace; applies it and takes it back."""
 
 import os
 from collections.abc import Callable
@@ -33,12 +33,12 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Resolved; bytes that are no UTF-8 as surrogate escapes, written `\\udcxx`."""
     mode: str
     uid: int
-    """Whose files the workspace holds: files are written as this user."""
+    """The owner of the workspace: files are written as this user."""
     gid: int
     before: str
     """Snapshot before the run."""
     start: str | None = None
-    """What the agent found, where that is not `before`: a clone that continues an earlier one."""
+    """The snapshot that the agent started from, if not `before`: a clone that continues an earlier one."""
     after: str | None = None
     """Snapshot after it; None if it never ended in order."""
     base_commit: str | None = None
@@ -52,9 +52,9 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Git directories that were not there before, in the workspace itself: they run on your machine."""
     notes: list[str] = []
     protect: list[str] = []
-    """Patterns of what the agent may not write; a change that matches is named."""
+    """Patterns of paths that the agent may not write; a change that matches is reported."""
     committed: list[CommittedFile] = []
-    """Files that commits made inside change otherwise than the workspace."""
+    """Files of commits made inside that differ from the workspace."""
 
     @property
     def actor(self) -> Actor:
@@ -72,7 +72,7 @@ def save_record(run_dir: Path, record: WorkRecord) -> None:
 
 
 def has_record(run_dir: Path) -> bool:
-    """Whether a run came so far as to have a workspace."""
+    """Whether a run got as far as preparing its workspace."""
     return (run_dir / _FILE).is_file()
 
 
@@ -122,7 +122,7 @@ def open_store(record: WorkRecord, state: Path) -> SnapshotStore:
 
 
 async def diff_run(record: WorkRecord, store: SnapshotStore) -> Diff:
-    """What the run changed, and what of it no patch shows.
+    """List the changes of the run, with those that no patch can show.
 
     Raises:
         RecordError: It has no end to compare with.
@@ -130,20 +130,20 @@ async def diff_run(record: WorkRecord, store: SnapshotStore) -> Diff:
     before, after = await store.memo(record.before), await store.memo(_after(record))
     diff = await store.diff(record.before, _after(record)) if before.tree != after.tree else Diff()
     if record.clone:
-        # What is not kept is in no clone: all of it that is there is the run's.
+        # A clone does not get files that a snapshot does not keep: all of them in it are the run's.
         before = Memo(before.tree)
     return with_unkept(diff, before, after)
 
 
 def has_changes(record: WorkRecord, state: Path, *, in_files: bool = False) -> bool:
-    """Whether a run changed anything, so far as is known: the files, commits, or something that no patch shows.
+    """Whether a run is known to have changed files or made commits; changes that no patch can show count as well.
 
-    True where it never ended in order; False where its checkpoints are gone.
+    True for a run that was interrupted; False if its checkpoints do not exist any more.
 
     Args:
-        record: Of the run.
+        record: The record of the run.
         state: The state directory.
-        in_files: Whether commits do not count.
+        in_files: Whether to ignore commits.
     """
     if record.after is None or record.git_appeared or (record.refs and not in_files):
         return True
@@ -152,12 +152,12 @@ def has_changes(record: WorkRecord, state: Path, *, in_files: bool = False) -> b
         before, after = load_memo(store.directory, record.before), load_memo(store.directory, record.after)
     except RecordError:
         return False
-    # Files that are not covered are in no clone.
+    # A clone has no files that a snapshot does not cover.
     return before.tree != after.tree if record.clone else not before.is_same(after)
 
 
 async def patch_run(record: WorkRecord, store: SnapshotStore) -> bytes:
-    """What the run changed, as a patch.
+    """Return the changes of the run as a patch.
 
     Raises:
         RecordError: It has no end to compare with.

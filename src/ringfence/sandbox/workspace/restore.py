@@ -39,10 +39,10 @@ _Leavings = Mapping[bytes, Mark | None]
 
 
 class WorkspaceConflict(RingfenceError):
-    """The workspace is not as it was left; nothing was written.
+    """The workspace has changed since; nothing was written.
 
     Args:
-        message: What to do.
+        message: The conflict, and what to do.
         paths: The files in the way.
     """
 
@@ -53,20 +53,20 @@ class WorkspaceConflict(RingfenceError):
 
 @frozen
 class Restored:
-    """What a restore did."""
+    """The result of a restore."""
 
     diff: Diff
-    """What differs between the workspace before and after it."""
+    """The changes that it made to the workspace."""
     safety: Snapshot
-    """The workspace as it was before: restoring this takes the restore back."""
+    """The workspace as it was before: restoring this snapshot takes the restore back."""
     left: tuple[str, ...] = ()
-    """Files that the run made and nothing holds: too large, or unreadable. They are there still."""
+    """Files that the run made and no snapshot holds, as they are too large or unreadable. They are still there."""
     kept: tuple[str, ...] = ()
-    """Files that were left alone: there in the state gone to, though that does not hold their contents."""
+    """Files that were not touched: the restored state had them, but does not hold their contents."""
     repositories: Retired = field(default_factory=Retired)
     """Repositories that the run made."""
     active: tuple[str, ...] = ()
-    """Files of the run that no snapshot holds, that run on the user's machine, and that are there still."""
+    """Auto-executed files of the run that no snapshot holds and that are still there."""
 
 
 async def materialise(store: SnapshotStore, snapshot: str, directory: Path, owner: Actor) -> None:
@@ -130,7 +130,7 @@ async def restore(
     todo = Diff(tuple(change for change in todo.files if change.path not in kept))
     leavings = _left_by_run(await store.memo(expected or safety.id), there)
     marks = await _in_tree(store.workspace, store.actor, lambda tree: marks_of(tree, leavings))
-    # What somebody else has put in its place since is theirs.
+    # A file that somebody else has put in its place since is not the run's.
     by_run = {path: mark for path, mark in leavings.items() if expected and marks.get(path) == mark}
     if not force:
         await _check_uncovered(store, by_run, todo)
@@ -143,12 +143,12 @@ async def restore(
 async def _only_expected(
     store: SnapshotStore, changes: tuple[FileChange, ...], states: tuple[str, str, str], *, force: bool
 ) -> tuple[FileChange, ...]:
-    """Those of the changes that lead from the expected state to the wanted one; others of the user's stay."""
+    """Select the changes that lead from the expected state to the wanted one; the user's own changes stay."""
     expected, present, wanted = states
     to_change, moved_on = await run_both(
         lambda: store.changed_paths(expected, wanted), lambda: store.changed_paths(expected, present)
     )
-    # A file that already is as wanted is in nobody's way.
+    # A file that is already in the wanted state is no conflict.
     clashes = to_change & moved_on & {change.raw_path for change in changes}
     if clashes and not force:
         raise WorkspaceConflict("changed since; nothing was written (--force overwrites them)", paths=clashes)
@@ -156,7 +156,7 @@ async def _only_expected(
 
 
 def _left_by_run(memo: Memo, there: Container[bytes]) -> dict[bytes, Mark | None]:
-    """What nothing holds and is there only because of the run: fifos, sockets, files too large or unreadable."""
+    """Files that only the run made and no snapshot holds: fifos, sockets, files too large or unreadable."""
     if memo.base is None:
         return {}
     own = (path for path in memo.skipped if path != ELSEWHERE and path not in there)
@@ -164,9 +164,9 @@ def _left_by_run(memo: Memo, there: Container[bytes]) -> dict[bytes, Mark | None
 
 
 async def _check_uncovered(store: SnapshotStore, by_run: _Leavings, todo: Diff) -> None:
-    """Refuse to replace a file whose contents nothing holds: one that is ignored, unreadable or too large.
+    """Refuse to replace a file whose contents no snapshot holds: it is ignored, unreadable or too large.
 
-    What the run itself left so is no reason: that is there only because of it.
+    A file that the run itself made may be replaced.
     """
     added = [c.raw_path for c in todo.files if c.kind == "added" and not lies_in(c.raw_path, by_run)]
 
@@ -218,9 +218,9 @@ async def _sweep(store: SnapshotStore) -> None:
 
 
 def _check_ways(tree: Tree, blobs: Iterable[Blob], deleted: set[bytes], by_run: _Leavings) -> set[bytes]:
-    """What of the run's own has to be removed, too; what of others stands in the way is refused.
+    """Return the run's own files that have to be removed as well; refuse if files of others are in the way.
 
-    In the way is a directory with files in the place of a file, or a file in the place of a directory.
+    A directory with files in the place of a file is in the way, and so is a file in the place of a directory.
     """
     in_the_way: set[bytes] = set()
     for blob in blobs:
@@ -312,7 +312,7 @@ async def _in_tree(root: Path, actor: Actor, work: Callable[[Tree], _Result]) ->
 
 
 def _next_step(error: OSError, root: Path, actor: Actor) -> str:
-    """What to do about it; root writes in the workspace of another as that user, and with his rights only."""
+    """The advice for an error. Root writes in another user's workspace as that user, with no other permissions."""
     with suppress(OSError):
         owner = root.stat().st_uid
         if error.errno in (errno.EACCES, errno.EPERM) and actor.switches and owner != actor.uid:

@@ -1,16 +1,16 @@
-"""Runs host code on the user's files as the user they belong to.
+"""Runs host code on the user's files as the user that they belong to.
 
-A root caller works on files of somebody who is not root. Every path in such a workspace may be a trap (a link
-to `/etc/shadow`, a hard link, a directory swapped in the middle), so root's powers are put down first: git
+A root caller works on files of a user who is not root. Every path in such a workspace may be a trap (a link
+to `/etc/shadow`, a hard link, a directory that is swapped in the middle), so root's privileges are dropped first: git
 gets the owner's uid, and our own file work is done in threads whose file-system identity is the owner's.
-What such a thread creates belongs to the owner; what the owner may not read, it may not read.
+Such a thread can read only files that the owner can read, and files that it creates belong to the owner.
 
-To take an identity is a matter of one thread, and so is to be left with the wrong one: a thread of these takes one
-before it does anything, never gives it back, and works for nobody else.
+An identity belongs to one thread, and a thread must never be left with a wrong one: each of these threads takes its
+identity before it does anything, never changes it again, and works for no other user.
 
 Temporary directories for a git that runs as the owner lie in one directory per user, `ringfence-UID` in the system's
-directory for temporary files, which nobody else may write to or walk through: what is removed there was made by that
-user. Those of the caller's own lie in the state directory. Each is locked as long as its process lives.
+directory for temporary files. No other user may write to it or walk through it, so all that is removed there was made
+by that user. The caller's own lie in the state directory. Each is locked as long as its process lives.
 """
 
 import asyncio
@@ -69,12 +69,12 @@ class Actor:
 
     @classmethod
     def current(cls) -> "Actor":
-        """Whoever runs this process."""
+        """The user that this process runs as."""
         return cls(os.geteuid(), os.getegid())
 
     @classmethod
     def for_files(cls, workspace: Path) -> "Actor":
-        """As whom the files of a workspace are read and written: root puts its powers down, others have none."""
+        """The user that reads and writes the files of a workspace: its owner for a root caller, else the caller."""
         return owner_of(workspace) if os.geteuid() == 0 else cls.current()
 
     @property
@@ -135,12 +135,12 @@ class Actor:
 
 @functools.cache
 def _threads_of(actor: Actor) -> ThreadPoolExecutor:
-    """Those that act as a user, and never as another."""
+    """The threads that act as one user, and never as another."""
     return ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix=f"ringfence-uid-{actor.uid}")
 
 
 def _acts_as(actor: Actor) -> bool:
-    """Whether the calling thread acts on files as a user: a call that changes nothing returns as whom it does."""
+    """Whether the calling thread acts on files as a user; `setfsuid` of an invalid id only returns the present one."""
     libc = _libc()
     return bool(libc.setfsuid(_NOBODY) == actor.uid and libc.setfsgid(_NOBODY) == actor.gid)
 
@@ -171,7 +171,7 @@ def _libc() -> ctypes.PyDLL:
 
 
 def owner_of(workspace: Path) -> Actor:
-    """Whose a workspace is, with the owner's own group: the workspace's may have powers, such as docker's."""
+    """The owner of a workspace, with the owner's own group: that of the workspace may have powers, such as docker's."""
     status = workspace.stat()
     try:
         return Actor(status.st_uid, pwd.getpwuid(status.st_uid).pw_gid)
@@ -215,11 +215,11 @@ async def temporary_directory(state: Path, prefix: str) -> AsyncIterator[Path]:
 
 @asynccontextmanager
 async def scratch_directory(actor: Actor) -> AsyncIterator[Path]:
-    """A directory of the actor's own, which goes at the end; those that killed processes left go now.
+    """Make a directory of the actor's own; remove it at the end, and now those that killed processes left.
 
-    Not in the state directory: that is the caller's, and an owner as whom root runs a git cannot walk to it.
+    It is not in the state directory, which a git that root runs as another user cannot reach.
     """
-    # If this were cancelled, a directory would be left whose name is lost.
+    # If this was cancelled, a directory of unknown name would be left.
     with anyio.CancelScope(shield=True):
         path, lock = await actor.call(lambda: _make_scratch(actor.uid))
     try:
@@ -230,13 +230,13 @@ async def scratch_directory(actor: Actor) -> AsyncIterator[Path]:
 
 
 async def clear_scratch_directories() -> None:
-    """Remove what killed processes left: the caller's, for root those of every user."""
+    """Remove scratch directories that killed processes left: the caller's, or for root those of every user."""
     for actor in await anyio.to_thread.run_sync(_users_with_scratch):
         await actor.call(functools.partial(_sweep, actor.uid))
 
 
 def _users_with_scratch() -> list[Actor]:
-    """The users, as whom the caller can act, that have a directory of scratch directories."""
+    """The users that have a directory of scratch directories, and that the caller can act as."""
     found: list[Actor] = []
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
@@ -292,7 +292,7 @@ def _parent_of(uid: int) -> Path | None:
 
 @contextmanager
 def _only_one(parent: Path) -> Iterator[None]:
-    """Nobody makes a scratch directory, or looks for those that are left, at the same time."""
+    """Hold the lock for making scratch directories and for looking for abandoned ones."""
     lock = os.open(parent, _DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -302,7 +302,7 @@ def _only_one(parent: Path) -> Iterator[None]:
 
 
 def _claim(path: Path, locks: ExitStack) -> bool:
-    """Lock a scratch directory until `locks` are released; whether nobody held it."""
+    """Lock a scratch directory until `locks` are released; return whether it was free."""
     with suppress(OSError):
         lock = os.open(path, _DIRECTORY)
         locks.callback(os.close, lock)
@@ -312,5 +312,5 @@ def _claim(path: Path, locks: ExitStack) -> bool:
 
 
 def _remove(path: Path) -> None:
-    with suppress(OSError):  # what stays is tried again by the next one, or by gc
+    with suppress(OSError):  # the next call, or gc, tries again to remove what stays
         remove_tree(path)

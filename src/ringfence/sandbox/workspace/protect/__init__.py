@@ -1,1 +1,1 @@
-"""What an agent may not write, and what is reported or removed if it changed it."""
+"""Files that an agent may not write, and files whose changes are reported or removed."""

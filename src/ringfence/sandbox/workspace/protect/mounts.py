@@ -1,10 +1,10 @@
-"""What is mounted upon a workspace: files read-only, and sockets and the like out of reach; and what can only be noted.
+"""The mounts on a workspace: protected files read-only, sockets, fifos and devices masked; notes on hard links.
 
-A mount shows a socket, a fifo or a device of the host as it is: a socket inside is the program outside that listens on
-it, a fifo the program that reads it. Those that are there at the start are covered by something that nothing can be sent
-to. What was not looked at before the sandbox is built may hold one that is not covered, or a repository that is not
-guarded, so it is refused or kept shut; an earlier run may have seen to that, so a note would not do. A file with another
-name elsewhere (a hard link) is one file with it, and no mount can take them apart: that is noted.
+A mount of a directory shows its sockets, fifos and devices: through a socket, commands inside reach the program that
+listens on it outside, through a fifo the program that reads it. Those that exist at the start are masked. A directory
+that could not be examined may hold one that is not masked, or a repository that is not guarded, so it is refused or kept
+closed; a note would not be enough, as an earlier run may have closed it on purpose. A file with a name outside of the
+workspace (a hard link) cannot be protected by a mount, as both names are the same file: that is noted.
 """
 
 import os
@@ -24,7 +24,7 @@ from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE, MAX_ENTRIES, UN
 from ringfence.sandbox.workspace.tree import SET_ID, Tree
 
 COVER = Path("/dev/null")
-"""What is put over what leads out."""
+"""The source of a mask."""
 READ_ONLY_PATHS = tuple(
     os.fsencode(entry.path) for entry in AUTO_EXECUTED_FILES if entry.treatment == "read_only"
 )
@@ -67,10 +67,10 @@ def git_entries(entries: Collection[bytes]) -> list[bytes]:
 
 
 def closed_directories(closed: Mapping[bytes, str]) -> list[bytes]:
-    """Directories that their owner shut: an agent with the owner's rights could open what was not looked into.
+    """Directories without read permission: an agent that runs as their owner could open them, and they are not examined.
 
     Args:
-        closed: What was not looked into, and why; directories end in a slash.
+        closed: Paths that were not examined, and why; directories end in a slash.
 
     Raises:
         PolicyRefused: There are more than can be mounted upon.
@@ -155,14 +155,14 @@ def make_mounts(
         )
         for path, read_only in sorted(held.items(), key=lambda item: (item[0].count(b"/"), item[0]))
     )
-    # The last: what is mounted upon itself would show a socket in it again.
+    # Masks come last: a directory that is mounted after them would show its sockets again.
     return (*upon_themselves, *make_masks(workspace, masked))
 
 
 def _held(
     source: Path, workspace: Path, paths: Iterable[bytes], protect: Collection[str]
 ) -> dict[bytes, bool]:
-    """What is mounted upon itself, and whether it is read-only: what is there, and the directories above it."""
+    """The existing paths to mount on themselves, with the directories above them, and whether each is read-only."""
     held: dict[bytes, bool] = {}
     with Tree(source) as tree:
         literal = [
@@ -224,7 +224,7 @@ def _above(path: bytes) -> list[bytes]:
 
 
 def _matching(tree: Tree, patterns: Collection[str]) -> list[bytes]:
-    """What is in the tree and matches: directories whole, not what is in them again."""
+    """Paths in the tree that match; of a directory that matches, only the directory itself."""
     if not patterns:
         return []
     spec = PathPatterns(patterns)
@@ -261,13 +261,13 @@ def links_note(
     *,
     read_only: Collection[bytes],
 ) -> tuple[str, ...]:
-    """Note which files have names elsewhere.
+    """Note which files have hard links elsewhere.
 
     Args:
         tree: The workspace.
         linked: Files with more than one name: inode, and how many names it has.
-        ignored: Directories, ending in a slash, where a bounded number of files is looked at.
-        read_only: What cannot be written inside, such as a virtual environment whose files are links to a cache.
+        ignored: Directories, ending in a slash, in which a bounded number of files is examined.
+        read_only: Paths that cannot be written inside, such as a virtual environment whose files are links to a cache.
     """
     found = dict(linked)
     closed = {*read_only, *(path + b"/" for path in read_only)}

@@ -1,10 +1,10 @@
-"""Git repositories that a run made in its workspace: later runs leave them alone, and an undo takes them out.
+"""Git repositories that a run made in its workspace: later runs do not use them, and an undo removes them.
 
-A `.git` that a run made is an agent's work, in whichever workspace it is found. What is known of it is kept outside of
-the workspace, by device, inode and time of birth: the workspace may be renamed, or be the directory around it next
-time. A copy is another file, so who looked at it and wants it copies it. That there was none is written down before a
-run: one that is killed cannot say what it made. An undo moves each whole into the run's record: somebody else may have
-put work into it meanwhile, and nothing is deleted.
+A `.git` that a run made is an agent's work, in whichever workspace it is found. It is remembered outside of the
+workspace, by device, inode and time of birth, as the workspace may be renamed, or be the directory around it next time.
+A copy is another file: a user who has examined the repository and trusts it makes a copy. Before a run the absence of a
+`.git` is stored, since a run that is killed cannot report what it made. An undo moves each repository as a whole into
+the run's record and deletes nothing, as somebody else may have put work into it since.
 """
 
 import ctypes
@@ -112,7 +112,7 @@ def why_untrusted(workspace: Path, state: Path) -> str | None:
     try:
         expected = _read(_file(workspace, _EXPECTED_NONE, state))
         if expected is not None:
-            return _came_unseen(workspace, expected, state)
+            return _note_on_unrecorded(workspace, expected, state)
         found = _mark_of(workspace / ".git", "")
         if found is None:
             return None
@@ -133,8 +133,8 @@ def why_untrusted(workspace: Path, state: Path) -> str | None:
     return f"the git repository is not used: it was made by run {mark.run!r}; {_ADVICE}"
 
 
-def _came_unseen(workspace: Path, expected: _Mark, state: Path) -> str:
-    """One that came during a run that goes on still, or never came to its end."""
+def _note_on_unrecorded(workspace: Path, expected: _Mark, state: Path) -> str:
+    """The note on a repository that appeared during a run that is still going on, or was interrupted."""
     if read_holder(workspace, state) == expected.run:
         return f"the git repository is not used: run {expected.run!r}, which goes on, made it"
     settle_git(workspace, state)

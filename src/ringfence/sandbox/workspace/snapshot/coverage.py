@@ -22,12 +22,12 @@ from ringfence.sandbox.workspace.snapshot.walk import MAX_ENTRIES, UNREADABLE, W
 from ringfence.sandbox.workspace.tree import Tree
 
 _MAX_ROUNDS = 50
-"""Of reading rules: each begins with what those that are known leave over. Directories nest deeper only on purpose."""
+"""Rounds of reading rules: each reads directories that earlier rules do not ignore. Only an attack needs more."""
 
 
 @dataclass
 class Coverage:
-    """What a snapshot is to cover."""
+    """The files that a snapshot covers."""
 
     new: set[bytes] = field(default_factory=set)
     """Files that were not compared with the cache."""
@@ -35,7 +35,7 @@ class Coverage:
     """Files in the cache that are not covered any more."""
     rules: Rules = field(default_factory=Rules)
     ignored: frozenset[bytes] = frozenset()
-    """What is there and ignored: files, and directories as a whole, which end in a slash."""
+    """Existing paths that are ignored; whole directories end in a slash."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -46,10 +46,10 @@ async def cover_before(
 
     Args:
         found: The walk.
-        cache: What it compared with.
+        cache: The stat cache that the walk used.
         repositories: Those of the workspace, of which its own is read already.
         excludes: The user's own ignore rules, that hold everywhere.
-        check: Tells what rules ignore.
+        check: Tells which paths rules ignore.
     """
     reader = _RuleReader(repositories, found, excludes, check)
     folders = await reader.read_all()
@@ -70,13 +70,13 @@ async def cover_before(
 async def cover_after(
     found: Walk, cache: StatCache, known: Collection[bytes], earlier: Memo, check: IgnoreCheck
 ) -> Coverage:
-    """Choose the files of a walk after a run, by the rules from before it. Nothing in the workspace is obeyed.
+    """Choose the files of a walk after a run, by the rules from before it. Rules in the workspace have no effect.
 
     Args:
         found: The walk.
-        cache: What it compared with.
+        cache: The stat cache that the walk used.
         known: Files of that time, which are covered whatever the rules.
-        earlier: What was known then.
+        earlier: The data of the snapshot from before the run.
         check: Tells what rules ignore.
     """
     folders = await check.ignored(found.new_folders(known), earlier.rules, are_folders=True)
@@ -98,7 +98,7 @@ async def _choose(
 
     Args:
         found: The walk.
-        cache: What it compared with.
+        cache: The stat cache that the walk used.
         always: Files that are covered whatever the rules.
         rules: The rules.
         folders: Directories that they ignore.

@@ -45,9 +45,9 @@ class FileChange:
     mode_changed: bool
     """Whether the executable bit or the kind of file changed."""
     mode: int = 0
-    """As git has it, afterwards; 0 where the file is gone."""
+    """Git's mode of the file after the change; 0 where it was deleted."""
     id: str = ""
-    """Of the contents afterwards; zeros where the file is gone."""
+    """The object id of the contents after the change; zeros where the file was deleted."""
 
     @property
     def raw_path(self) -> bytes:
@@ -57,7 +57,7 @@ class FileChange:
 
 @frozen
 class UnkeptChange:
-    """A file that differs though its contents are not kept, or a place that could not be looked at."""
+    """A changed file whose contents are not kept, or a directory that could not be examined."""
 
     path: str
     """Relative to the workspace; directories end in a slash, `./` is anywhere."""
@@ -74,11 +74,11 @@ class UnkeptChange:
 
 @frozen
 class Diff:
-    """What differs between two snapshots."""
+    """The differences between two snapshots."""
 
     files: tuple[FileChange, ...] = ()
     unkept: tuple[UnkeptChange, ...] = ()
-    """What is in no patch; `with_unkept` adds it."""
+    """Changes that are in no patch; `with_unkept` adds them."""
 
     @property
     def insertions(self) -> int:

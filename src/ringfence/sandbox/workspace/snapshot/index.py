@@ -104,12 +104,12 @@ def read_index(work_tree: Path, *, room_bytes: int) -> Index | None:
 
 @dataclass
 class Repositories:
-    """The repositories of one workspace, in which nobody is working.
+    """The repositories of one workspace; no process may be working in them.
 
     Args:
         root: The workspace.
-        actor: As whom git runs.
-        known: What git said of their indexes at the last snapshot.
+        actor: The user that git runs as.
+        known: Their indexes as git listed them for the last snapshot.
         is_trusted: Whether the repository in a directory may be read; not if a run made it.
     """
 
@@ -118,7 +118,7 @@ class Repositories:
     known: Mapping[bytes, Tracked]
     is_trusted: Callable[[Path], bool]
     found: dict[bytes, Tracked] = field(default_factory=dict)
-    """What git says of them now."""
+    """Their indexes as git lists them now."""
     tracked: set[bytes] = field(default_factory=set)
     """Paths that the indexes hold."""
     submodules: set[bytes] = field(default_factory=set)

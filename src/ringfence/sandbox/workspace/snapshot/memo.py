@@ -1,4 +1,4 @@
-"""What is known of a snapshot besides its tree."""
+"""The data of a snapshot besides its tree."""
 
 import os
 import stat
@@ -19,7 +19,7 @@ _SHOWN = 20
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
-    """Tells a file whose contents are not kept from another one, and from itself changed."""
+    """Identifies a file whose contents are not kept: another file, or a changed one, has another mark."""
 
     inode: int
     size: int
@@ -28,7 +28,7 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Memo(msgspec.Struct, frozen=True):
-    """What is known of a snapshot besides its tree."""
+    """The data of a snapshot besides its tree."""
 
     tree: str
     rules: Rules = Rules()
@@ -36,16 +36,16 @@ class Memo(msgspec.Struct, frozen=True):
     """Files that only their owner could read; they are restored so."""
     git_entries: tuple[bytes, ...] = ()
     skipped: dict[bytes, str] = {}
-    """What is not covered though it is not ignored, and why; directories end in a slash."""
+    """Paths that are neither covered nor ignored, and why; directories end in a slash."""
     ignored: frozenset[bytes] = frozenset()
-    """What was ignored at the beginning of the chain; directories, meant as a whole, end in a slash."""
+    """Paths that were ignored in the first snapshot of the chain; whole directories end in a slash."""
     base: str | None = None
-    """The snapshot this one was taken to be compared with."""
+    """The snapshot that this one is compared with."""
     marks: dict[bytes, Mark] = {}
-    """Files that are not covered but watched: those skipped, and those that the host trusts by their name."""
+    """Marks of files that are not covered but watched: skipped files, and auto-executed ones."""
 
     def is_same(self, other: "Memo") -> bool:
-        """Whether the snapshots differ in nothing, not even in what they could not keep."""
+        """Whether the snapshots are equal, also in the files that they could not keep."""
         return (self.tree, self.skipped, self.marks) == (other.tree, other.skipped, other.marks)
 
 
@@ -60,13 +60,13 @@ def lies_in(path: bytes, places: Container[bytes]) -> bool:
 
 
 def save_memo(store: Path, snapshot: str, memo: Memo) -> None:
-    """Keep what is known of a snapshot."""
+    """Store the data of a snapshot."""
     folder = make_private_dir(store / "memo")
     (folder / snapshot).write_bytes(msgspec.msgpack.encode(memo))
 
 
 def load_memo(store: Path, snapshot: str) -> Memo:
-    """What is known of a snapshot.
+    """Load the data of a snapshot.
 
     Raises:
         RecordError: There is no such snapshot.
@@ -101,7 +101,7 @@ def depth_of(path: bytes) -> tuple[int, bytes]:
 
 
 def marks_of(tree: Tree, paths: Iterable[bytes]) -> dict[bytes, Mark]:
-    """The marks of those that are there and are no directories, as many as are kept."""
+    """The marks of the existing paths that are no directories; at most `MAX_MARKS`."""
     marks: dict[bytes, Mark] = {}
     for path in paths:
         if len(marks) >= MAX_MARKS:
@@ -116,7 +116,7 @@ def marks_of(tree: Tree, paths: Iterable[bytes]) -> dict[bytes, Mark]:
 
 
 def mark_of(status: os.stat_result) -> Mark:
-    """What tells a file of this status from others."""
+    """The mark of a file with this status."""
     return Mark(status.st_ino, status.st_size, status.st_ctime_ns, status.st_mode)
 
 

@@ -80,9 +80,9 @@ class Snapshot:
     """Equal states have equal trees."""
     files: int
     found: Walk
-    """What the walk found; what of it is `skipped` the snapshot does not hold, though it is not ignored."""
+    """The result of the walk. The snapshot does not hold its `skipped` paths, though they are not ignored."""
     ignored: frozenset[bytes] = frozenset()
-    """What git ignores; directories, meant as a whole, end in a slash."""
+    """Paths that git ignores; whole directories end in a slash."""
     notes: tuple[str, ...] = ()
     duration_ms: float = 0.0
 
@@ -116,11 +116,11 @@ class SnapshotStore:
 
         Args:
             label: `<run>/before`, `<run>/after` or the like.
-            base: A snapshot this one will be compared with, an agent having worked since: its files are
-                looked at even if they are ignored by now, its ignore rules count in place of those in the tree,
-                git does not enter the tree, rights that the owner was deprived of are given back.
-            root: Look at this directory in place of the workspace: a clone of it.
-            actor: Who reads `root`; default as for the workspace.
+            base: The snapshot from before an agent worked, which this one will be compared with. Its files are
+                examined even if they are ignored by now, its ignore rules replace those in the tree, git does not
+                enter the tree, and permissions that the owner has lost are restored.
+            root: The directory to read in place of the workspace: a clone of it.
+            actor: The user that reads `root`; by default the one for the workspace.
 
         Raises:
             UsageError: There is more to keep than the limit.
@@ -171,7 +171,7 @@ class SnapshotStore:
         return set(answer.stdout.split(b"\0")) - {b""}
 
     async def memo(self, snapshot: str) -> Memo:
-        """What is known of a snapshot besides its files.
+        """Load the data of a snapshot besides its files.
 
         Raises:
             RecordError: There is no such snapshot.
@@ -183,7 +183,7 @@ class SnapshotStore:
         return any(one.label == label for one in await self.kept())
 
     async def diff(self, earlier: str, later: str) -> Diff:
-        """What changed from one snapshot to another; without numbers of lines where they cost too much to count."""
+        """The changes from one snapshot to another; without numbers of lines where counting them costs too much."""
         return parse_diff(
             await compare_trees(self._git, earlier, later, output_limit_bytes=_LISTING_LIMIT_BYTES)
         )
@@ -233,7 +233,7 @@ class SnapshotStore:
         return [read_line(line) for line in result.stdout.split(b"\0") if line]
 
     async def changes(self, earlier: str, later: str) -> tuple[list[Blob], set[bytes]]:
-        """Files of `later` that `earlier` does not have, or not so; and those that only `earlier` has.
+        """Files of `later` that are new or changed since `earlier`, and the paths that only `earlier` has.
 
         Raises:
             InfrastructureFault: The store has lost one of them.

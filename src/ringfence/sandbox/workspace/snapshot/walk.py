@@ -38,26 +38,26 @@ _AT_ONCE = 100_000
 _MAX_NAMED = 1000
 _SHOWN_LENGTH = 200
 _REPOSITORY_NAMES = frozenset({"head", "objects", "refs", "commondir"})
-"""What git takes a directory for a repository by, whatever the directory is called (gitrepository-layout(5))."""
+"""Entries by which git takes a directory for a repository, whatever its name (gitrepository-layout(5))."""
 _WATCHED_NAMES = AUTO_EXECUTED_NAMES | _REPOSITORY_NAMES | {".git", ".gitignore"}
 
 
 @dataclass
 class Walk:
-    """What was found; paths are bytes relative to the root."""
+    """The result of a walk; paths are bytes relative to the root."""
 
     new: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Files and links that are not in the cache: directory, and names in it, separated by NUL."""
     lost: set[bytes] = field(default_factory=set)
-    """Files of the cache that are gone, or not as they were."""
+    """Files of the cache that were removed or changed."""
     suspects: dict[bytes, int] = field(default_factory=dict)
-    """Files that have to be read, and their sizes; of sparse ones that on disk, as they are not read."""
+    """Files that have to be read, and their sizes; for sparse files, which are not read, the size on disk."""
     skipped: dict[bytes, str] = field(default_factory=dict)
     """Files that are not covered, and directories (ending in a slash) not looked into to their end, and why."""
     linked: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    """Files that have more than one name: inode, and how many names it has."""
+    """Files with more than one hard link: the inode, and the number of links."""
     set_id: set[bytes] = field(default_factory=set)
-    """Those of `suspects` that are set-user-ID or set-group-ID."""
+    """Files among `suspects` with a set-user-ID or set-group-ID bit."""
     git_entries: set[bytes] = field(default_factory=set)
     """Every `.git` below the root's own, wherever it is."""
     ignore_files: set[bytes] = field(default_factory=set)
