@@ -151,7 +151,10 @@ async def _only_expected(
     # A file that is already in the wanted state is no conflict.
     clashes = to_change & moved_on & {change.raw_path for change in changes}
     if clashes and not force:
-        raise WorkspaceConflict("changed since; nothing was written (--force overwrites them)", paths=clashes)
+        raise WorkspaceConflict(
+            "changed since; nothing was written (--force, in Python force=True, overwrites them)",
+            paths=clashes,
+        )
     return tuple(change for change in changes if change.raw_path in to_change)
 
 
@@ -177,7 +180,8 @@ async def _check_uncovered(store: SnapshotStore, by_run: _Leavings, todo: Diff) 
     clashes = await _in_tree(store.workspace, store.actor, there)
     if clashes:
         raise WorkspaceConflict(
-            "in the way and not covered; nothing was written (--force overwrites them)", paths=clashes
+            "in the way and not covered; nothing was written (--force, in Python force=True, overwrites them)",
+            paths=clashes,
         )
 
 
