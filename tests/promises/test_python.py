@@ -263,6 +263,48 @@ def test_without_async(product: Product) -> None:
     assert ended.out.splitlines() == ["one", "two 0", "three ['new']", "three"], ended
 
 
+def test_a_sandbox_that_was_closed_without_async(product: Product) -> None:
+    """Whatever is asked of a sandbox after its context raises `SandboxDied`, as it does where it is asynchronous."""
+    code = (
+        "from ringfence.errors import SandboxDied\n"
+        "with open_sandbox(SandboxSpec()) as sandbox:\n"
+        "    pass\n"
+        "def spawn():\n"
+        "    with sandbox.spawn(['true']):\n        pass\n"
+        "for call in (lambda: sandbox.run(['true']), sandbox.stats, spawn):\n"
+        "    try:\n        call()\n"
+        "    except SandboxDied as exc:\n        print(exc)\n"
+    )
+    ended = product.python(code, "SandboxSpec", "open_sandbox")
+    assert ended.code == 0, ended
+    lines = ended.out.splitlines()
+    assert len(lines) == 3
+    assert all(line.endswith("is gone: it was closed") for line in lines)
+
+
+INPUTS = {
+    "input of a command": "sandbox.run(['cat'], stdin='text')",
+    "input that is a number": "sandbox.run(['cat'], stdin=5)",
+    "content of a file": "sandbox.write_file('new', 'text')",
+    "path of a file": "sandbox.read_file(Path('new'))",
+}
+
+
+@pytest.mark.parametrize("case", INPUTS)
+def test_input_that_is_no_bytes(product: Product, case: str) -> None:
+    """Text in place of bytes, and a path that is no text, are usage errors; no file is made."""
+    code = (
+        "from pathlib import Path\nfrom ringfence.errors import UsageError\n"
+        "with open_sandbox(SandboxSpec()) as sandbox:\n"
+        f"    try:\n        {INPUTS[case]}\n"
+        "    except UsageError as exc:\n        print(exc)\n"
+        "    print(sandbox.list_dir())\n"
+    )
+    error, listing = product.python(code, "SandboxSpec", "open_sandbox").out.splitlines()
+    assert "bytes" in error or "text" in error
+    assert listing == "[]"
+
+
 def test_a_sandbox_that_dies(product: Product) -> None:
     """A command in a sandbox that is gone raises `SandboxDied`."""
     code = (

@@ -10,6 +10,7 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from ringfence.errors import SandboxDied
 from ringfence.sandbox.protocol.command import InputStream, OutputStream, SandboxProcess
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.spec import SandboxSpec
@@ -19,9 +20,27 @@ _Result = TypeVar("_Result")
 _Parameters = ParamSpec("_Parameters")
 
 
+class _EventLoop:
+    """The event loop of one sandbox, in a thread of its own."""
+
+    def __init__(self, portal: BlockingPortal, sandbox_id: str) -> None:
+        self.portal = portal
+        self.is_closed = False
+        self._sandbox_id = sandbox_id
+
+    def call(self, function: Callable[[], Awaitable[_Result]]) -> _Result:
+        self.check_open()
+        return self.portal.call(function)
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            gone = f"sandbox {self._sandbox_id} is gone: it was closed"
+            raise SandboxDied(gone, sandbox_id=self._sandbox_id, reason="killed")
+
+
 class _Blocking(Generic[_Inner]):
-    def __init__(self, portal: BlockingPortal, inner: _Inner) -> None:
-        self._portal = portal
+    def __init__(self, loop: _EventLoop, inner: _Inner) -> None:
+        self._loop = loop
         self._inner = inner
 
 
@@ -34,7 +53,7 @@ def _waited_for(
     def call(
         self: _Blocking[_Inner], /, *arguments: _Parameters.args, **named: _Parameters.kwargs
     ) -> _Result:
-        return self._portal.call(functools.partial(method, self._inner, *arguments, **named))
+        return self._loop.call(functools.partial(method, self._inner, *arguments, **named))
 
     return call
 
@@ -56,12 +75,12 @@ class BlockingProcess(_Blocking[SandboxProcess]):
         stderr: Its messages, likewise. Empty on a terminal, where everything comes by `stdout`.
     """
 
-    def __init__(self, portal: BlockingPortal, inner: SandboxProcess) -> None:
-        super().__init__(portal, inner)
+    def __init__(self, loop: _EventLoop, inner: SandboxProcess) -> None:
+        super().__init__(loop, inner)
         self.argv = inner.argv
-        self.stdin = BlockingInput(portal, inner.stdin)
-        self.stdout = _chunks(portal, inner.stdout)
-        self.stderr = _chunks(portal, inner.stderr)
+        self.stdin = BlockingInput(loop, inner.stdin)
+        self.stdout = _chunks(loop, inner.stdout)
+        self.stderr = _chunks(loop, inner.stderr)
 
     wait = _waited_for(SandboxProcess.wait)
     signal = _waited_for(SandboxProcess.signal)
@@ -81,8 +100,8 @@ class BlockingSandbox(_Blocking[Sandbox]):
         notes: What you should know of the sandbox and its workspace.
     """
 
-    def __init__(self, portal: BlockingPortal, inner: Sandbox) -> None:
-        super().__init__(portal, inner)
+    def __init__(self, loop: _EventLoop, inner: Sandbox) -> None:
+        super().__init__(loop, inner)
         self.id = inner.id
         self.spec = inner.spec
         self.facts = inner.facts
@@ -111,9 +130,10 @@ class BlockingSandbox(_Blocking[Sandbox]):
         tty: tuple[int, int] | None = None,
     ) -> Iterator[BlockingProcess]:
         """As `Sandbox.spawn`: start a command and hold it as a handle; leaving the context kills what is left of it."""
+        self._loop.check_open()
         spawned = self._inner.spawn(argv, cwd=cwd, env=env, timeout_s=timeout_s, tty=tty)
-        with self._portal.wrap_async_context_manager(spawned) as process:
-            yield BlockingProcess(self._portal, process)
+        with self._loop.portal.wrap_async_context_manager(spawned) as process:
+            yield BlockingProcess(self._loop, process)
 
 
 @contextmanager
@@ -127,12 +147,16 @@ def open_sandbox(spec: SandboxSpec) -> Iterator[BlockingSandbox]:
         UsageError, PolicyRefused, SandboxStartFailed: As `Sandbox.open`.
     """
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(Sandbox.open(spec)) as sandbox:
-        yield BlockingSandbox(portal, sandbox)
+        loop = _EventLoop(portal, sandbox.id)
+        try:
+            yield BlockingSandbox(loop, sandbox)
+        finally:
+            loop.is_closed = True
 
 
-def _chunks(portal: BlockingPortal, stream: OutputStream) -> Iterator[bytes]:
+def _chunks(loop: _EventLoop, stream: OutputStream) -> Iterator[bytes]:
     async def read() -> bytes | None:
         return await anext(stream, None)
 
-    while (chunk := portal.call(read)) is not None:
+    while (chunk := loop.call(read)) is not None:
         yield chunk

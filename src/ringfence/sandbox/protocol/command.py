@@ -123,8 +123,11 @@ class Channel:
         """Send as the guest grants. What a command did not read before its end is lost.
 
         Raises:
+            UsageError: `data` is not bytes.
             SandboxDied: The sandbox went first.
         """
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise UsageError(f"input and files are bytes, not {data!r}; `encode()` makes bytes of text")
         view = memoryview(bytes(data))
         while view and self.end is None:
             if self._stdin_credit == 0 or self.error is not None:

@@ -1,6 +1,6 @@
 """Files inside a sandbox: each operation is a process inside, under the fence's rules."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from typing import Literal, cast
 
 from ringfence.errors import SandboxFileError
@@ -80,11 +80,11 @@ async def write_file(
     extra = [] if mode is None else [("mode", mode)]
     channel = session.open_operation("write", path, extra=extra)
     try:
-        if isinstance(data, bytes):
-            await channel.send_stdin(data)
-        else:
+        if isinstance(data, AsyncIterable):
             async for chunk in data:
                 await channel.send_stdin(chunk)
+        else:
+            await channel.send_stdin(data)
         end = await session.finish(channel, b"", _PUT_S)
     finally:
         await session.abandon(channel)

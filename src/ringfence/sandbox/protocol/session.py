@@ -263,7 +263,7 @@ class GuestSession:
             if not name or "=" in name or not is_word(name) or not is_word(value):
                 raise UsageError(f"{name!r}={value!r} cannot be a variable of an environment")
         if cwd is not None and not is_word(cwd):
-            raise UsageError(f"{cwd!r} is not a path")
+            raise UsageError(f"a path is text without NUL, not {cwd!r}")
         fields: list[tuple[str, object]] = [("argv", word) for word in argv]
         fields.append(("cwd", self.inside(cwd or ".")))
         fields.append(("disk", self._spec.disk))
@@ -290,7 +290,7 @@ class GuestSession:
     ) -> Channel:
         """Open a channel for one of the guest's file operations, which is killed after `timeout_s`."""
         if not path or not is_word(path):
-            raise UsageError(f"{path!r} is not a path")
+            raise UsageError(f"a path is text without NUL, and not empty; not {path!r}")
         fields = [
             ("op", operation),
             ("path", self.inside(path)),
