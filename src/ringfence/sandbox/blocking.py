@@ -93,11 +93,11 @@ class BlockingSandbox(_Blocking[Sandbox]):
 
     Attributes:
         id: Its name.
-        spec: What was asked for.
-        facts: What the sandbox turned out to be: limits and how they are enforced, environment, notes.
+        spec: The requested sandbox.
+        facts: Its properties: limits and how they are enforced, environment, notes.
         workspace: Path of the workspace inside; where relative paths and commands start.
         mode: How the workspace is shown: `bind`, `clone` or `read_only`; None without one.
-        notes: What you should know of the sandbox and its workspace.
+        notes: Notes on the sandbox and its workspace.
     """
 
     def __init__(self, loop: _EventLoop, inner: Sandbox) -> None:
@@ -141,7 +141,7 @@ def open_sandbox(spec: SandboxSpec) -> Iterator[BlockingSandbox]:
     """Open a sandbox from a program that is not asynchronous; leaving the context kills everything inside.
 
     Args:
-        spec: What is asked for.
+        spec: The requested sandbox.
 
     Raises:
         UsageError, PolicyRefused, SandboxStartFailed: As `Sandbox.open`.

@@ -40,7 +40,7 @@ def get_backend(name: str) -> Backend:
 
 
 def traits_of(spec: SandboxSpec) -> Traits:
-    """What the backend of a spec can do on every machine; for `auto`, the first that would be tried.
+    """The traits that a spec's backend has on every machine; for `auto`, those of the first candidate.
 
     Raises:
         UsageError: There is no backend of that name.
@@ -54,10 +54,10 @@ def is_fence(name: str) -> bool:
 
 
 async def examine(spec: SandboxSpec, *, with_image: bool = False) -> Traits:
-    """What the backend of a spec can do for it on this machine; where none can be used, what it can do elsewhere.
+    """The traits that a spec's backend has for it on this machine; if no backend can be used, those on every machine.
 
     Args:
-        spec: What is asked for.
+        spec: The requested sandbox.
         with_image: As `Backend.examine`.
     """
     with suppress(SandboxStartFailed):  # opening the sandbox reports it

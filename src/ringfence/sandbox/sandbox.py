@@ -46,12 +46,12 @@ class Sandbox:
 
     Attributes:
         id: Its name.
-        spec: What was asked for.
-        facts: What the sandbox turned out to be: limits and how they are enforced, environment, notes.
+        spec: The requested sandbox.
+        facts: Its properties: limits and how they are enforced, environment, notes.
         workspace: Path of the workspace inside; where relative paths and commands start.
         mode: How the workspace is shown: `bind`, `clone` or `read_only`; None without one.
-        notes: What you should know of the sandbox and its workspace.
-        last_notes: What you should know after its end.
+        notes: Notes on the sandbox and its workspace.
+        last_notes: Notes on the end of the sandbox.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Sandbox:
 
         Args:
             fence: The fence.
-            spec: What was asked for.
+            spec: The requested sandbox.
             placement: Where its workspace is.
             sandbox_id: Name of the sandbox.
             chosen_because: Why this backend was chosen.
-            peer: What is at the other end of the fence's stream.
+            peer: The other end of the fence's stream.
             own: The workspace, where it was opened for this sandbox alone.
             upload: The workspace, where it was uploaded; it is downloaded when everything inside is dead.
         """
@@ -88,9 +88,9 @@ class Sandbox:
         self.notes = (*(own.notes if own is not None else ()), *fence.facts.notes)
         self.last_notes: tuple[str, ...] = ()
         self.refusals = Refusals()
-        """What the gate refuses while commands run; the gate adds to it."""
+        """Lines on requests that the gate refuses while commands run; the gate adds them."""
         self.session = GuestSession(fence, spec, sandbox_id=sandbox_id, directory=self.workspace, peer=peer)
-        """The guest behind it, for those who relay frames."""
+        """The session with its guest, for a supervisor that relays frames."""
         self.session.on_refused = self.refusals.add
         self._own = own
         self._upload = upload
@@ -111,7 +111,7 @@ class Sandbox:
         (`egress`, `forward`, `engine_access`) can be reached from inside while the sandbox is open.
 
         Args:
-            spec: What is asked for.
+            spec: The requested sandbox.
 
         Raises:
             UsageError: A field of the spec has no effect without a run: the model's API, credentials in requests.
@@ -145,7 +145,7 @@ class Sandbox:
         """Start a sandbox whose ways out the caller opens (`egress.gate.opened_gate`), and then sets it up: for runs.
 
         Args:
-            spec: What is asked for.
+            spec: The requested sandbox.
             placement: Where the workspace comes from, when a run has prepared one. None: as in `open`.
             sandbox_id: Name of the sandbox; None makes one.
             run_id: The run it is for, if it is for one.
@@ -276,7 +276,7 @@ class Sandbox:
                 raise
 
     async def set_up(self, commands: Sequence[str]) -> AsyncIterator[ExecResult]:
-        """Run shell commands that prepare the sandbox, one after another, giving what each came to.
+        """Run shell commands that prepare the sandbox, one after another; yield the result of each.
 
         Raises:
             SandboxStartFailed: After the first that failed.
@@ -387,8 +387,8 @@ class Sandbox:
         """Have the guest take connections of processes inside until the context is left.
 
         Args:
-            serve: Is given each connection, in a task of its own; what it raises, other than that the
-                connection or the sandbox is gone, is raised here.
+            serve: Called with each connection, in a task of its own. Its exceptions are raised here, except those
+                for a connection or a sandbox that is gone.
             port: On the loopback inside; 0 picks a free one.
             unix: Instead of a port: absolute path inside of a socket that only the sandbox's user may use.
                 Missing directories are made; what is there already is not replaced.

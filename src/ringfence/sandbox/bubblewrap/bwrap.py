@@ -1,7 +1,7 @@
-"""The `bwrap` program: which one is used, and why one did not start.
+"""Chooses the `bwrap` program, and classifies its failures.
 
-The system's is used if it is new enough, else the one that comes with the wheel. What it writes when it fails is
-classified by a table over the texts of bubblewrap 0.11.
+The system's is used if it is new enough, else the one in the wheel. Its messages are classified by a table over the
+texts of bubblewrap 0.11.
 """
 
 import os

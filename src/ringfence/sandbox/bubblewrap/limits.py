@@ -38,12 +38,12 @@ class Limits:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """What goes before the fence's command, so that systemd starts it in a scope."""
+        """The words before the fence's command that have systemd start it in a scope."""
         return launch_prefix(self._sandbox_id, self._group) if self._plan.kind == "systemd" else ()
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the prefix needs in its environment."""
+        """The environment variables that the prefix needs."""
         return launch_environment(os.environ) if self.prefix else {}
 
     def make(self) -> Cgroup | None:
@@ -89,7 +89,7 @@ async def find_plan() -> CgroupPlan:
 
 
 def lacking_limits(found: CgroupPlan) -> Unenforced:
-    """What the kernel does not enforce by a plan, and why."""
+    """The limits that the kernel does not enforce with this plan, and why."""
     return {
         name: found.reason
         for name, can in found.can.items()
@@ -107,8 +107,8 @@ async def plan_limits(launch: Launch, found: CgroupPlan | None = None) -> Limits
     """Decide how each limit of a launch is enforced.
 
     Args:
-        launch: What is started.
-        found: What the machine can do; None looks.
+        launch: The start of the sandbox.
+        found: The plan for this machine; None makes one.
 
     Raises:
         PolicyRefused: As `enforcement`.

@@ -32,8 +32,8 @@ _TOOLCHAINS = (
 )  # fmt: skip
 """Below a home: the user's toolchains, shown read-only. Credentials that lie beside one are not in the table.
 
-Only what is in this table is ever shown, never a directory because a link in the workspace points there: such a link
-may have been made by whoever wants to read it.
+Only paths in this table are ever shown, never a directory because a link in the workspace points there: an agent may
+have made that link to read it.
 """
 _VARIABLES = {"PYENV_ROOT": ".pyenv", "RUSTUP_HOME": ".rustup", "RBENV_ROOT": ".rbenv", "ASDF_DIR": ".asdf"}
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/snap")
@@ -60,7 +60,7 @@ class Arguments:
     """For a root caller: sources are staged rather than bound by descriptor."""
     words: list[str] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
-    """What bwrap inherits, unless it is staged."""
+    """The descriptors that bwrap inherits, unless it is staged."""
     _stack: ExitStack = field(default_factory=ExitStack)
     _pipe: BinaryIO | None = None
 
@@ -261,14 +261,14 @@ def _add_etc(arguments: Arguments, uid: int, gid: int, *, names: Iterable[str]) 
 
 @frozen
 class Toolchains:
-    """What is shown and the environment that makes it found."""
+    """The toolchains that are shown, and the environment variables by which programs find them."""
 
     roots: tuple[Path, ...]
     environment: Mapping[str, str]
 
 
 def _is_there(path: Path) -> bool:
-    """A link is left out: what it points to is not in the table."""
+    """Whether a path exists and is no link: the target of a link is not in the table."""
     try:
         return not stat.S_ISLNK(path.lstat().st_mode)
     except OSError:
@@ -278,17 +278,17 @@ def _is_there(path: Path) -> bool:
 def find_toolchains(
     home: Path, search_path: str, *, hide: bool, extra: tuple[Path, ...] = (), workspace: Path | None = None
 ) -> Toolchains:
-    """Toolchains under `home` that are installed, and a PATH of what can be seen inside.
+    """Find the installed toolchains under `home`, and a PATH of the directories that can be seen inside.
 
     Args:
         home: The user's home directory.
         search_path: The user's PATH.
         hide: Show none.
         extra: Further roots (the interpreter that the guest needs).
-        workspace: What of PATH lies in it (an activated venv) stays on PATH.
+        workspace: Directories of PATH that lie in it (an activated venv) stay on PATH.
     """
     roots = [] if hide else [home / name for name in _TOOLCHAINS if _is_there(home / name)]
-    # A home below /opt, say, is covered: what is shown of it is bound on top.
+    # A home below /opt, say, is masked: its toolchains are mounted on top of the mask.
     roots = [
         root
         for root in [*roots, *extra]

@@ -60,7 +60,7 @@ class CgroupPlan:
 
     kind: Kind
     reason: str
-    """What was found, for people; for `none` also what to do."""
+    """The reason for this kind, for the user; for `none` with what to do about it."""
     can: Mapping[str, bool]
     """For each of `memory`, `cpus` and `pids`: whether the kernel will enforce it."""
     places: tuple[Place, ...] = ()
@@ -178,7 +178,7 @@ def _v2(tree: Hierarchy, proc: Path) -> CgroupPlan:
 
 
 def _place(directory: Path, own: Path, proc: Path) -> Place | None:
-    """What a version 2 group can limit below itself; None if no group can be made there."""
+    """The place for groups below a version 2 group, with the limits it can set; None if no group can be made there."""
     if not _is_writable(directory):
         return None
     available = frozenset(read_fields(directory / "cgroup.controllers")) & set(_CONTROLLERS.values())

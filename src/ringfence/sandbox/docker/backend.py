@@ -62,7 +62,7 @@ class DockerBackend(Backend):
         return None
 
     async def examine(self, spec: SandboxSpec, *, with_image: bool = False) -> Traits:
-        """What the spec's engine and runtime can do, and which image a container would be made from now."""
+        """The traits for the spec's engine and runtime, with the image that a container would be made from now."""
         runtime = self._runtime(spec)
         async with await open_engine(self.product, spec.engine) as engine:
             _check_runtime(engine, runtime)
@@ -124,7 +124,7 @@ class DockerBackend(Backend):
             raise
 
     async def _start(self, engine: Engine, launch: Launch, began: float) -> "DockerFence":
-        """A running container as asked, and the stream of its first process; nothing is left of one that failed."""
+        """Start a container and attach to its first process; remove the container if that fails."""
         clock = _Clock(began)
         asked = await self._harden(engine, launch)
         clock.lap("connect")

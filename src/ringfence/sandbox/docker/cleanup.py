@@ -57,12 +57,12 @@ async def clean_up_once(engine: Engine) -> None:
     """On this process's first use of an engine: remove what earlier ones left there."""
     if engine.address.url not in _cleaned:
         _cleaned.add(engine.address.url)
-        with suppress(EngineError):  # what cannot be removed now does not stand in our way
+        with suppress(EngineError):  # a later start removes what cannot be removed now
             await clean_up_engine(engine, frozenset())
 
 
 async def clean_up_engine(engine: Engine, sandbox_ids: frozenset[str], *, dry_run: bool = False) -> list[str]:
-    """Remove this ringfence's containers and volumes of these sandboxes, and those that are over; their names."""
+    """Remove this ringfence's containers and volumes of these sandboxes, and abandoned ones; return their names."""
     names = []
     ours = [f"{INSTANCE}={instance_id()}"]
     for row in await engine.containers(ours):
@@ -82,8 +82,8 @@ async def clean_up_engine(engine: Engine, sandbox_ids: frozenset[str], *, dry_ru
 def _is_ours(row: Mapping[str, Any]) -> bool:
     """Whether a container has the name that goes with its labels.
 
-    Labels alone do not do: an image that somebody makes of a sandbox's container has them, and so has every container
-    of that image.
+    Labels alone are not enough: an image that a user commits from a sandbox's container inherits them, and so does every
+    container of that image.
     """
     own = container_name(str((row.get("Labels") or {}).get(SANDBOX)))
     names = {str(name).removeprefix("/") for name in row.get("Names") or ()}

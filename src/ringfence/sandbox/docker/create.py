@@ -89,7 +89,7 @@ def check_files(engine: Engine, launch: Launch, image: ImageFacts, *, is_gvisor:
 
 
 def with_ids_inside(launch: Launch, facts: EngineFacts) -> Launch:
-    """The launch with a user that there is in the engine's namespace: who it is outside is the engine's choice."""
+    """The launch with ids that exist in the engine's user namespace; the engine decides which these are outside."""
     placement = launch.placement
     if not facts.shifts_ids or max(placement.uid, placement.gid) < _IDS_IN_A_NAMESPACE:
         return launch
@@ -142,7 +142,7 @@ def configuration(
         # A supervisor that dies closes the connection: then stdin ends, and with it the guest.
         "StdinOnce": True,
         "Tty": False,
-        # The guest ignores what can be ignored: its end comes by the stream, or at once.
+        # The guest ignores all other signals: it ends by the stream, or is killed at once.
         "StopSignal": "SIGKILL",
         # An image's own check would run programs behind the guest's back; the guest's heartbeat is the check.
         "Healthcheck": {"Test": ["NONE"]},
@@ -253,7 +253,7 @@ _LIMITS = ("Memory", "MemorySwap", "NanoCpus", "PidsLimit", "CpusetCpus")
 
 
 def mismatches(asked: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[str]:
-    """What differs between a `configuration` and `GET /containers/{id}/json`, in words."""
+    """Describe the differences between a `configuration` and `GET /containers/{id}/json`."""
     wanted, got = asked["HostConfig"], made.get("HostConfig") or {}
     for key in (*_HARDENING, *_LIMITS):
         if key in wanted and not _is_same(key, wanted[key], got):

@@ -109,13 +109,13 @@ def classify(said: str) -> Cause | None:
 
 
 def explain(said: str) -> str:
-    """What the engine said, bounded, and what to do about it where that is known."""
+    """The engine's message, bounded, with advice where the cause is known."""
     cause = classify(said)
     return f"{plain(said)}; {cause.advice}" if cause else plain(said)
 
 
 def plain(said: str) -> str:
-    """What the engine said in one line, bounded, without what its client wraps it in or it says twice."""
+    """The engine's message in one line, bounded, without its client's wrapping and without repetitions."""
     text = " ".join(_LONG_JSON.sub("{...}", said[:_READ_LIMIT]).split())
     for wrapped in _WRAPPED:
         found = wrapped.fullmatch(text)

@@ -120,7 +120,7 @@ class Channel:
         return self.end
 
     async def send_stdin(self, data: bytes) -> None:
-        """Send as the guest grants. What a command did not read before its end is lost.
+        """Send input as the guest grants credit. Input that a command does not read before its end is lost.
 
         Raises:
             UsageError: `data` is not bytes.
@@ -152,7 +152,7 @@ class Channel:
 
 
 FindCause = Callable[[Exit], Awaitable[EndedBy]]
-"""Finds who ended a command, by more than its guest could see of it (`GuestSession.find_cause`)."""
+"""Finds what ended a command, with information that its guest does not have (`GuestSession.find_cause`)."""
 
 
 @frozen
@@ -299,9 +299,9 @@ def check_size(rows: int, columns: int) -> None:
 
 
 class Refusals:
-    """What the gate refused while commands ran, for whoever ran them: many programs do not say why they failed.
+    """Lines on requests that the gate refused while commands ran: many programs do not say why they failed.
 
-    A line counts for all commands that run at the time: nobody knows whose it was.
+    A line is reported for all commands that run at the time, as it cannot be assigned to one.
     """
 
     def __init__(self) -> None:

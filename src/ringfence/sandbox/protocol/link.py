@@ -1,7 +1,8 @@
-"""The host's end of the one stream: frames, channels, questions. Every byte from the guest is hostile.
+"""The host's end of the one stream: frames, channels, requests to the guest. Every byte from the guest is hostile.
 
-A guest that breaks the protocol (an unknown frame, a channel nobody opened, more bytes than were granted, a
-frame after the last) loses its sandbox. What it can make us hold is bounded by the open channels' credit.
+The sandbox of a guest that breaks the protocol (an unknown frame, a channel that was not opened, more bytes than were
+granted, a frame after the last) is killed. The memory that a guest can use on the host is bounded by the credit of the
+open channels.
 """
 
 from collections import Counter
@@ -26,14 +27,14 @@ MOST_CONNECTIONS = 256
 
 
 class Endpoint(Protocol):
-    """What takes the frames of a channel."""
+    """The receiver of the frames of a channel."""
 
     @property
     def is_over(self) -> bool:
-        """Whether the guest's last frame has come, and ours has gone."""
+        """Whether the guest's last frame has arrived, and ours is sent."""
 
     def on_frame(self, kind: int, payload: bytes) -> None:
-        """A frame of the guest for this channel."""
+        """Handle a frame of the guest for this channel."""
 
     def fail(self, error: BaseException) -> None:
         """The sandbox is gone."""
@@ -71,7 +72,7 @@ class GuestLink:
 
         Args:
             kind: One of `frames`.
-            channel: Whose it is.
+            channel: The number of its channel.
             payload: Its bytes, which do not change any more.
         """
         if self.error is None:
@@ -85,7 +86,7 @@ class GuestLink:
         return self.outgoing.size >= _FULL
 
     async def wait_for_turn(self) -> None:
-        """Wait until there may be room, or the sandbox is gone. Look again then, and send at once or not at all."""
+        """Wait until there may be room, or the sandbox is gone; check `is_full` again before sending."""
         async with self._turns:
             await self.outgoing.wait_until_below(_FULL)
 

@@ -47,7 +47,7 @@ class GuestSession:
         spec: The spec of the sandbox.
         sandbox_id: The id of the sandbox.
         directory: Where relative paths start, inside.
-        peer: What is at the other end of the fence's stream.
+        peer: The other end of the fence's stream.
     """
 
     def __init__(

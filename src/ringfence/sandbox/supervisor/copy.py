@@ -1,7 +1,8 @@
 """Copies files and directories into a sandbox and out of it, through a `tar` inside.
 
-What comes out is unpacked beside its target and moved there at the end: nothing half-copied is ever seen. Directories
-of the host are reached by descriptors: in a workspace that is shown inside, an agent could put a link in any path.
+A copy out of the sandbox is unpacked beside its target and moved there at the end, so that no half-made copy is seen.
+Directories of the host are reached by descriptors: in a workspace that is shown inside, an agent could put a link in any
+path.
 """
 
 import os
@@ -165,7 +166,7 @@ async def _is_directory(sandbox: Sandbox, inside: PurePosixPath, target: str) ->
 
 @contextmanager
 def _opened(path: Path, shown: Path | None, failure: str) -> Iterator[int]:
-    """A descriptor of a directory. Below the one that is shown inside, no link is followed: an agent may have made it.
+    """Open a directory. Below a directory that is shown inside, no link is followed: an agent may have made it.
 
     Raises:
         UsageError: There is one, or it cannot be opened.

@@ -42,11 +42,11 @@ _STEP_S = 0.005
 
 @frozen
 class SupervisorState:
-    """What a supervisor writes down of its sandbox: enough to attach, to list and to clear up."""
+    """The state that a supervisor stores of its sandbox, for clients that attach, list or clean up."""
 
     sandbox_id: str
     pid: int
-    """The supervisor's."""
+    """The process id of the supervisor."""
     spec: SandboxSpec
     facts: Facts
     chosen_because: str
@@ -86,7 +86,7 @@ class SandboxDirectory:
 
     @property
     def log_file(self) -> Path:
-        """What the supervisor's interpreter writes on stderr."""
+        """The file for stderr of the supervisor's interpreter."""
         return self.path / "log"
 
     @property
@@ -115,7 +115,7 @@ class SandboxDirectory:
             os.close(fd)
 
     def claim(self) -> int:
-        """Create the directory and lock it; of several who try, one succeeds. What a dead supervisor left is removed.
+        """Create the directory and lock it; of several callers one succeeds. Files of a dead supervisor are removed.
 
         Returns:
             The descriptor of the lock, for the supervisor to inherit.
@@ -232,7 +232,7 @@ class SandboxDirectory:
             ) from exc
 
     def note_end(self, state: SupervisorState, reason: Any, detail: str) -> None:
-        """Write down why the sandbox is gone. On a full disk, whoever asks later learns only that it is gone."""
+        """Store why the sandbox is gone. On a full disk the reason is lost; later callers learn only that it is gone."""
         with suppress(InfrastructureFault):
             self.write_state(replace(state, end=(reason, detail)))
 

@@ -141,7 +141,7 @@ class Order:
         os.close(nothing)
 
     async def wait_for_creators_end(self) -> None:
-        """Return when the creator has gone without an answer, or got one."""
+        """Return when the creator has ended, or has its answer."""
         self._creator.setblocking(False)
         await anyio.wait_readable(self._creator)
 
@@ -149,7 +149,7 @@ class Order:
         """Answer that clients can attach.
 
         Raises:
-            OSError: The creator has gone: nobody knows of the sandbox.
+            OSError: The creator has ended, and no other process knows of the sandbox.
         """
         self._answer(None)
 

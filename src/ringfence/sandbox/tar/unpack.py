@@ -73,9 +73,9 @@ def unpack_copy(read: Read, scratch: Tree, bounds: Bounds, *, path: str) -> Tran
 
     Args:
         read: Gives the stream, from its beginning.
-        scratch: The directory. Somebody who can write there can spoil the copy, and lead nothing of it elsewhere.
+        scratch: The directory. Another process that writes there can damage the copy, but not lead it elsewhere.
         bounds: Beyond them it is refused.
-        path: What is copied, for errors.
+        path: The copied path, for errors.
 
     Raises:
         DAMAGED: It is no archive, or one that would lead out of the directory.
@@ -190,7 +190,7 @@ class _Unpacker:
 
 
 class _ProtectedPaths:
-    """Protected files and directories, put in place before anything of a stream."""
+    """Protected files and directories, which are written before the first entry of a stream."""
 
     def __init__(self, tree: Tree, transfer: Transfer) -> None:
         self._tree = tree
@@ -198,10 +198,10 @@ class _ProtectedPaths:
         self._roots: set[bytes] = set()
         self._above: set[bytes] = set()
         self._missing: dict[bytes, tuple[object, ...]] = {}
-        """What the stream has not shown yet, with what it should hold."""
+        """Protected paths that were not in the stream so far, with their expected contents."""
 
     def put_back(self, before: Tree, path: bytes) -> None:
-        """Copy what was at `path` into the new tree."""
+        """Copy the file or directory at `path` into the new tree."""
         if before.lstat(path) is None:
             return
         parts = path.split(b"/")

@@ -43,7 +43,7 @@ from ringfence.sandbox.docker.image.recipe import (
 from ringfence.sandbox.docker.image.store import StoredImage, built_from, discard, find_image, name_image
 
 Report = Callable[[str], None]
-"""Is given each line. What it says comes from outside: escape it before a terminal shows it."""
+"""Called with each line. Lines come from outside: escape them before a terminal shows them."""
 
 _BUILD_S = 3600.0
 _CLEANING_S = 20.0
@@ -84,7 +84,7 @@ class Built:
 
 
 async def build_image(engine: Engine, target: Target, options: BuildOptions, report: Report) -> Built:
-    """Have an image: one that is there of the same inputs is used.
+    """Build an image, or return the existing one with the same inputs.
 
     Args:
         engine: Where it is built and kept.
@@ -151,7 +151,7 @@ async def build(engine: Engine, recipe: Recipe, *, authorities: int, rebuild: bo
     log = BuildLog(report)
     image: StoredImage | None = None
     try:
-        # The digest of the image below: the pinned one, or what our own one is.
+        # The digest of the base image: the pinned one, or that of our own image.
         digest = recipe.below.partition("@")[2] or str((await engine.image(recipe.below))["Id"])
         labels = _labels(recipe, authorities=authorities, base_digest=digest)
         await _follow(engine, recipe, labels, log, nocache=rebuild)
@@ -309,7 +309,7 @@ async def _import(engine: Engine, recipe: Recipe, layer: BinaryIO) -> None:
 
 
 class BuildLog:
-    """What a build writes, as it comes: whole lines for whoever watches, the last ones, and the images it made."""
+    """Splits the output of a build into lines and reports them; keeps the last lines, and the images that were made."""
 
     _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
     _MADE = re.compile(r"^ ?-{2,3}> (?P<id>[0-9a-f]{8,64})$")
@@ -319,9 +319,9 @@ class BuildLog:
 
     def __init__(self, report: Report) -> None:
         self.step = ""
-        """The instruction it is at."""
+        """The current instruction."""
         self.made: list[str] = []
-        """Images that this build made on its way, in order; not those that were there."""
+        """Intermediate images that this build made, in order, without those that existed before."""
         self._report = report
         self._last: deque[str] = deque(maxlen=_KEPT_LINES)
         self._partial = ""

@@ -32,7 +32,7 @@ class Target(StrEnum):
 
 @frozen
 class TargetFacts:
-    """What is known of an image before it is built."""
+    """Properties of an image that are known before it is built."""
 
     summary: str
     budget_bytes: int | None = None
@@ -43,26 +43,26 @@ class TargetFacts:
 
 @functools.cache
 def target_facts(target: str) -> TargetFacts | None:
-    """What is known of an image; None where it is no target."""
+    """The properties of a target; None for a name that is no target."""
     known = tomllib.loads(read_file("targets.toml").decode())
     return TargetFacts(**known[target]) if target in known else None
 
 
 _CONTEXT = Path(__file__).parent / "context"
 DEBIAN = "debian"
-"""What the image from packages is called, on which `base` stands where no registry can be reached."""
+"""The name of the image from packages, which replaces the base image of `base` where no registry can be reached."""
 SUITE = "trixie"
 """The release that the Dockerfile's base is of."""
 _PACKAGES = f"packages of {SUITE}"
 _FORMAT = 2
-"""Raised when the same inputs shall give another image."""
+"""Increase it to give all images new names for the same inputs."""
 _HASH_DIGITS = 12
 _MIRROR = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(/[\w.~/-]*)?|file:///[\w.~/-]*")
 
 
 @frozen
 class Recipe:
-    """All that decides how one image comes out."""
+    """All inputs of an image."""
 
     target: str
     source: str
@@ -123,12 +123,12 @@ def pinned_base() -> str:
 
 
 def packages_source(mirror: str | None) -> str:
-    """What labels call packages as the source of an image."""
+    """The text by which labels name packages as the source of an image."""
     return _PACKAGES + (f" from {mirror}" if mirror else "")
 
 
 def check_mirror(mirror: str | None) -> None:
-    """Refuse what cannot be the address of a mirror.
+    """Refuse a text that cannot be the address of a mirror.
 
     Raises:
         UsageError: It is no address, or holds a password.
@@ -140,7 +140,7 @@ def check_mirror(mirror: str | None) -> None:
 
 
 def recipe_of(target: str, source: str, authorities: Mapping[str, bytes]) -> Recipe:
-    """What an image is made of.
+    """Collect the inputs of an image.
 
     Args:
         target: A `Target`, or `DEBIAN`.

@@ -45,7 +45,7 @@ class StoredImage:
 
     @property
     def budget_bytes(self) -> int | None:
-        """What its target may take; None: no bound."""
+        """The size that its target may have; None: no bound."""
         facts = target_facts(self.target)
         return facts.budget_bytes if facts else None
 
@@ -111,7 +111,7 @@ async def name_image(engine: Engine, image: str, name: str) -> None:
 
 
 async def remove_image(engine: Engine, image: StoredImage) -> None:
-    """Take all names off an image; what nothing stands on is gone with the last.
+    """Remove all names of an image; with the last one the engine removes each layer that no other image uses.
 
     Raises:
         EngineError: A container uses it. It keeps its last name then.
