@@ -73,6 +73,7 @@ def test_a_planner_cannot_say_that_a_story_is_done(key: str, claim: dict[str, An
         pytest.param("I could not do it.", "line 1, column 1: this is not JSON: expecting value", id="words"),
         pytest.param("", "line 1, column 1: this is not JSON: expecting value", id="nothing"),
         pytest.param("```\n{}\n```\n```\n{}\n```", "holds 2 blocks of code", id="two blocks"),
+        pytest.param("```json\n" * 30_000, "line 1, column 1: this is not JSON", id="blocks without end"),
         pytest.param('{"stories": [{"id": "S1" "b"}]}', "line 1, column 26", id="not JSON"),
         pytest.param("[" * 200_000, "nested deeper than 16 levels", id="deep"),
         pytest.param(b"\xff\xfe", "this is not JSON", id="bytes"),

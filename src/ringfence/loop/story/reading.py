@@ -16,7 +16,8 @@ from ringfence.loop.story.vetting import vet
 from ringfence.loop.story.words import SURROGATE
 
 _YAML = (".yaml", ".yml")
-_FENCED = re.compile(r"^[ \t]*```(?:json)?[ \t]*\r?\n(.*?)^[ \t]*```[ \t]*\r?$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"[ \t]*```(json)?[ \t]*\r?")
+"""A line that begins a block of code; one without `json` also ends one."""
 _PROGRESS = ("passes", "status", "skipped", "notes")
 
 
@@ -78,7 +79,7 @@ def _from_text(text: str | bytes, what: str) -> Any:
     if len(text) > bounds.PLANNED_BYTES:
         raise ConfigurationError(f"{what} has {len(text)} characters, {bounds.PLANNED_BYTES} are the most")
     whole = text.decode("utf-8", "replace") if isinstance(text, bytes) else SURROGATE.sub("\ufffd", text)
-    blocks = [] if whole.lstrip().startswith(("{", "[")) else _FENCED.findall(whole)
+    blocks = [] if whole.lstrip().startswith(("{", "[")) else _blocks(whole)
     if len(blocks) > 1:
         raise ConfigurationError(
             f"{what} holds {len(blocks)} blocks of code; one of them, of JSON, is wanted"
@@ -88,6 +89,22 @@ def _from_text(text: str | bytes, what: str) -> Any:
     except ConfigurationError as exc:
         raise ConfigurationError(f"{what}, line {exc.line}, column {exc.column}: {exc.message}") from exc
     return value
+
+
+def _blocks(text: str) -> list[str]:
+    """What each block of code holds. Line by line: an expression for the whole looks for each block's end anew."""
+    blocks: list[str] = []
+    lines: list[str] | None = None
+    for line in text.split("\n"):
+        fence = _FENCE.fullmatch(line)
+        if lines is None:
+            lines = [] if fence else None
+        elif fence and not fence[1]:
+            blocks.append("".join(lines))
+            lines = None
+        else:
+            lines.append(f"{line}\n")
+    return blocks
 
 
 def _without_progress(value: Any) -> Any:
