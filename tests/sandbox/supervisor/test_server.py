@@ -299,12 +299,19 @@ async def test_a_client_that_reads_nothing_is_disconnected(short_dir: Path):
 
 @pytest.mark.parametrize(
     ("path", "said"),
-    [("/tmp/none", "No such file"), ("/tmp/fifo", "neither a file nor a directory"), ("/tmp/big", "--limit")],
+    [
+        ("/tmp/none", "No such file"),
+        ("/tmp/fifo", "neither a file nor a directory"),
+        ("/tmp/link", r"neither a file nor a directory: .*\(a link\)"),
+        ("/tmp/big", "--limit"),
+    ],
 )
 async def test_what_cannot_be_copied_out_is_refused(short_dir: Path, path: str, said: str):
     """What is absent, no file or directory, or larger than the limit is refused, and nothing is left on the host."""
     async with served(short_dir) as service, service.attached() as sandbox:
-        await sandbox.run(["sh", "-c", "mkfifo /tmp/fifo; head -c 2000000 /dev/zero > /tmp/big"])
+        await sandbox.run(
+            ["sh", "-c", "mkfifo /tmp/fifo; ln -s big /tmp/link; head -c 2000000 /dev/zero > /tmp/big"]
+        )
         with pytest.raises(SandboxFileError, match=said):
             await copy_out(sandbox, path, short_dir / "out", limit_bytes=1_000_000)
         assert (await sandbox.run(["true"])).ok

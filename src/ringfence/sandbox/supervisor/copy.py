@@ -71,7 +71,7 @@ async def copy_out(
                 with Tree(final.parent, at=scratch) as tree:
                     bounds = Bounds(limit_bytes, LIMIT_ENTRIES)
                     copied = unpack_copy(receive, tree, bounds, path=source)
-                _move(scratch, name, folder, final)
+                _move(scratch, name, folder, final, copied)
                 return copied
 
         try:
@@ -222,11 +222,12 @@ def _check_free(final: Path) -> None:
         raise UsageError(f"{str(final)!r} is a directory already; remove it, or name another target")
 
 
-def _move(scratch: int, name: str, folder: int, final: Path) -> None:
+def _move(scratch: int, name: str, folder: int, final: Path, copied: Transfer) -> None:
     try:
         os.rename(name, final.name, src_dir_fd=scratch, dst_dir_fd=folder)
     except FileNotFoundError:
-        raise tarfile.ReadError("it is neither a file nor a directory") from None
+        kind = "it is neither a file nor a directory"
+        raise tarfile.ReadError(": ".join((kind, *copied.left_out[:1]))) from None
     except OSError as exc:
         _check_free(final)
         raise UsageError(f"nothing can be copied to {str(final)!r}: {exc.strerror}") from exc
