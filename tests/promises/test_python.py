@@ -203,6 +203,14 @@ def test_roots_own_workspace(product: Product) -> None:
     ended = product.python(f"MODE = None\n{COPY}", "Sandbox", "SandboxSpec", cwd=own)
     assert ended.out.strip() == "clone app.py one"
     assert ((own / "app.py").read_text(), (own / "app.py").stat().st_uid) == ("two\n", 0)
+    for mode in (None, "clone"):
+        code = (
+            "from pathlib import Path\n"
+            f"with open_sandbox(SandboxSpec(workspace=Path.cwd(), mode={mode!r})) as sandbox:\n"
+            "    print(sandbox.notes)\n"
+        )
+        noted = "private copy" in product.python(code, "SandboxSpec", "open_sandbox", cwd=own).out
+        assert noted == (mode is None)
 
 
 _SERVICE = """import socket

@@ -62,6 +62,8 @@ KEEP_S = 600.0
 """How long the snapshot and the comparison after a run may take."""
 SANDBOX_PREFIX = "sandbox-"
 """Start of the names of temporary directories and snapshots of sandboxes without a run."""
+_PRIVATE_COPY = "commands work on a private copy, which goes with the sandbox; apply() brings the work in"
+"""Note for a program that did not ask for one."""
 _DISTRUST_S = 60.0
 _MAX_SHOWN = 20
 
@@ -474,8 +476,9 @@ async def open_for_sandbox(
     async with opened as workspace, temporary_directory(state, SANDBOX_PREFIX) as directory:
         if workspace.mode == "clone":
             prepared = await prepare(workspace, run=directory.name, run_dir=directory)
+            unasked = (_PRIVATE_COPY,) if spec.mode is None else ()
             try:
-                yield SandboxWorkspace(prepared.placement, prepared.notes, prepared)
+                yield SandboxWorkspace(prepared.placement, (*unasked, *prepared.notes), prepared)
             finally:
                 with anyio.CancelScope(shield=True):
                     await open_store(prepared.record, state).forget(directory.name)
