@@ -34,6 +34,9 @@ class Mount(Arguments):
 class SandboxSpec(Arguments):
     """Everything that determines what a sandbox is like. Equal specs give equal sandboxes.
 
+    The arguments are named and meant as the keys of `sandbox` and `egress` in ringfence.yaml: the file that
+    `ringfence init` writes explains each.
+
     Raises:
         UsageError: An argument is unknown, or its value does not fit.
     """

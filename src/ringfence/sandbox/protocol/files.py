@@ -31,7 +31,7 @@ async def read_file(session: GuestSession, path: str, limit_bytes: int) -> bytes
     content = await _read_bounded(session, "read", path, limit_bytes, _READ_S)
     if content is None:
         raise SandboxFileError(
-            f"{path!r} is larger than {limit_bytes} bytes; read it with stream_file",
+            f"{path!r} is larger than {limit_bytes} bytes; raise limit_bytes, or read it with stream_file",
             path=path,
             errno_name="EFBIG",
         )
