@@ -24,6 +24,7 @@ from ringfence.sandbox.cgroup import (
     plan,
     remove_leftovers,
 )
+from ringfence.sandbox.docker.fence import end_processes
 
 REAL = plan()
 kernel = pytest.mark.skipif(not all(REAL.can.values()), reason=f"limits cannot be had here: {REAL.reason}")
@@ -344,6 +345,16 @@ while time.monotonic() < end: pass
         assert remove_leftovers(frozenset({"somebody-else"})) == []
         assert remove_leftovers(frozenset({sandbox_id})) == [f"control group {sandbox_id}"]
         assert sandbox_id not in leftovers()
+
+    async def test_a_group_whose_name_is_no_text_is_in_nobodys_way(self, sandbox_id: str) -> None:
+        """Where a process is in such a group, a container's processes are looked for all the same."""
+        cgroup = make(f"{sandbox_id}-\udcff", None, None, 50)
+        fenced = Fenced(cgroup, "")
+        try:
+            assert not await end_processes("0" * 64, within_s=0.2)
+        finally:
+            await fenced.end()
+            assert cgroup.remove()
 
 
 V2_ROOT = Path("/sys/fs/cgroup/unified")
