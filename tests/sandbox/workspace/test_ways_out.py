@@ -153,7 +153,7 @@ class TestLinks:
         (linked / "venv" / "pyvenv.cfg").touch()
         monkeypatch.setattr(sys, "prefix", str(linked / "venv"))
         (note,) = _notes_on_links(await start(linked, state, "bind"))
-        assert note.startswith("1 files")
+        assert note.startswith("1 file has")
         assert note.endswith("'out.py'")
 
     @pytest.mark.parametrize("mode", slow_but(["clone"], ["clone", "read_only"]))

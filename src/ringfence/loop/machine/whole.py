@@ -110,7 +110,9 @@ class Whole:
             await loop.store.change(chosen.id, state=StoryState.RUNNING, slot=slot, stage="tests", reason="")
             running.append(await loop.store.story(chosen.id))
         for row in running:
-            if row.id not in self._at_work:
+            if row.stage == "merge":
+                self._ended.set()  # its work is done: it is merged next, without waiting for another story
+            elif row.id not in self._at_work:
                 self._at_work.add(row.id)
                 tasks.start_soon(self._work_on, row.id)
         return {"next": "on"} if running else await self._end()
