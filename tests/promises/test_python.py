@@ -356,12 +356,14 @@ def test_help_shows_what_is_public(product: Product) -> None:
         "SandboxSpec(mode='memory')",
         "SandboxSpec(pids='memory')",
         "Mount(source='memory')",
+        "SandboxSpec(unsafe=('memory',))",
+        "open_sandbox('memory').__enter__()",
     ],
 )
 def test_arguments_that_do_not_fit(product: Product, call: str) -> None:
     """An argument that is unknown or does not fit is a usage error of one line, which names it."""
     code = f"from ringfence.errors import UsageError\ntry:\n    {call}\nexcept UsageError as exc:\n    print(exc)\n"
-    (line,) = product.python(code, "SandboxSpec", "Limits", "Mount").out.splitlines()
+    (line,) = product.python(code, "SandboxSpec", "Limits", "Mount", "open_sandbox").out.splitlines()
     assert any(name in line for name in ("memory", "nope", "turns", "target"))
     assert not any(word in line for word in ("http", "pydantic", "Input should", "Field required"))
 

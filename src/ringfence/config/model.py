@@ -23,6 +23,7 @@ from ringfence.config.units import ByteCount, Seconds
 from ringfence.config.values import (
     Count,
     ImportReference,
+    Loosening,
     PositiveNumber,
     Price,
     ProtectPattern,
@@ -265,12 +266,6 @@ class EgressSettings(_Section):
     provider_tools: tuple[ProviderTool, ...] = ()
     """What models' providers may do beside answering: `web_search`, `web_fetch`, `code_execution`, `mcp`, `files`,
     `file_search`, `image_generation`, `computer`, `urls`. It happens on their side, where no gate sees it."""
-
-
-Loosening = Literal["host_backend", "network", "egress", "auth_inject", "host_hooks"]
-"""What can be loosened by name: `host_backend` lets a file say `sandbox.backend: host` or `fallback: host`, `network`
-lets containers have one, `egress` lets a file say `egress.allow: [open]`, `auth_inject` lets it say
-`auth: inject`, `host_hooks` lets an agent of a crew have hooks that run outside of any fence."""
 
 
 class Settings(_Section):

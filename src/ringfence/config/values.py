@@ -2,13 +2,18 @@
 
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from ringfence.config.path_pattern import check_pattern
 
 _AnyPath = TypeVar("_AnyPath", str, Path)
+
+Loosening = Literal["host_backend", "network", "egress", "auth_inject", "host_hooks"]
+"""What can be loosened by name: `host_backend` lets a file say `sandbox.backend: host` or `fallback: host`, `network`
+lets containers have one, `egress` lets a file say `egress.allow: [open]`, `auth_inject` lets it say
+`auth: inject`, `host_hooks` lets an agent of a fleet have hooks that run outside of any sandbox."""
 
 
 def no_boolean(value: Any) -> Any:

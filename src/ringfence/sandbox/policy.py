@@ -183,8 +183,12 @@ def _unfenced(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
 
 
 def _environment(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
-    for name in spec.env:
-        if not name or "=" in name or "\0" in name + spec.env[name] or _HARMFUL_VARIABLES.match(name):
+    yield from (f"variable {name!r}" for name in spec.env if _HARMFUL_VARIABLES.match(name))
+
+
+def _impossible_variables(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    for name, value in spec.env.items():
+        if not name or "=" in name or "\0" in name + value:
             yield f"variable {name!r}"
 
 
@@ -272,6 +276,11 @@ RULES = (
     ),
     Rule("labels", "labels that begin with 'ringfence.' are ours", _labels),
     Rule("containers-only", "it would have no effect; use docker, podman or gvisor", _without_containers),
+    Rule(
+        "variable-name",
+        "no process can have it: a name is not empty and holds no '=', and there is no NUL",
+        _impossible_variables,
+    ),
     Rule("environment", "it would change what programs inside load before they start", _environment),
     Rule("forward-target", "nothing inside is led to credentials or to a container engine", _forwards),
     Rule("egress-target", "nothing inside is led to credentials or to a container engine", _egress),

@@ -93,7 +93,8 @@ class ProcessFence(Fence):
         is_first, self._is_killed = not self._is_killed, True
         async with self._killing:  # whoever comes second waits until it is done
             if is_first:
-                await self._kill()
+                with anyio.CancelScope(shield=True):  # else the second would return with something alive
+                    await self._kill()
         return None
 
     async def _kill(self) -> None:

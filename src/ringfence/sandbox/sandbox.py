@@ -114,13 +114,19 @@ class Sandbox:
             spec: The requested sandbox.
 
         Raises:
-            UsageError: A field of the spec has no effect without a run: the model's API, credentials in requests.
+            UsageError: It is no spec; or a field of it has no effect without a run: the model's API, credentials in
+                requests.
             PolicyRefused: The spec breaks a rule, a limit cannot be enforced, or another writes to the workspace.
             SandboxStartFailed: The machine cannot do it; the text says what to install or allow.
         """
         from ringfence.egress.environment import environment_for
         from ringfence.sandbox.policy import check_effect_without_run
+        from ringfence.sandbox.spec import SandboxSpec
 
+        if not isinstance(spec, SandboxSpec):
+            raise UsageError(
+                f"a sandbox is opened by a SandboxSpec, not by {spec!r}; write SandboxSpec(workspace=...)"
+            )
         check_effect_without_run(spec)
         with_proxy = spec.model_copy(update={"env": environment_for(spec, spec.env)})
         async with cls.start(with_proxy) as sandbox, AsyncExitStack() as stack:

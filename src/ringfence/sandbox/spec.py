@@ -16,6 +16,7 @@ from ringfence.config.egress import Egress
 from ringfence.config.engine_access import EngineAccess
 from ringfence.config.forward import Forward, check_forwards
 from ringfence.config.units import ByteCount, Seconds
+from ringfence.config.values import Loosening
 
 WorkspaceMode = Literal["bind", "read_only", "clone"]
 Network = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")]
@@ -88,7 +89,7 @@ class SandboxSpec(Arguments):
     """Labels of containers and volumes, besides ringfence's own."""
     tmp_exec: bool = False
     """Let programs in `/tmp` be executed; elsewhere in the sandbox that is always allowed."""
-    unsafe: tuple[str, ...] = ()
+    unsafe: tuple[Loosening, ...] = ()
     """Exceptions from the policy, by name."""
     hide_toolchains: bool = False
     """Do not show the user's toolchains (pyenv, nvm, cargo, ...) inside."""

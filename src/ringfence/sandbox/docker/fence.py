@@ -70,14 +70,18 @@ class DockerFence(Fence):
         is_first, self._is_killed = not self._is_killed, True
         async with self._killing:  # whoever comes second waits until it is done
             if is_first:
-                try:
-                    # First: an engine does not end a container as long as it has output of it that nobody takes.
-                    await self.stream.aclose()
-                    self._left = await self._remove()
-                finally:
-                    if self.is_engines_owner:
-                        await self.engine.aclose()
+                with anyio.CancelScope(shield=True):  # else the second would return with something alive
+                    await self._kill()
         return self._left
+
+    async def _kill(self) -> None:
+        try:
+            # First: an engine does not end a container as long as it has output of it that nobody takes.
+            await self.stream.aclose()
+            self._left = await self._remove()
+        finally:
+            if self.is_engines_owner:
+                await self.engine.aclose()
 
     async def _remove(self) -> str | None:
         """Remove the container; a note if that failed, which says how far everything in it is known to be dead."""
