@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ringfence.errors import RingfenceError
-    from ringfence.job.request import AgentRequest
+    from ringfence.job.agent_request import AgentRequest
     from ringfence.job.result import JobResult
     from ringfence.job.task import run_task
     from ringfence.runtime import Limits

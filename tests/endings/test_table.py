@@ -19,8 +19,9 @@ from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.errors import RingfenceError
 from ringfence.events import Event, JobEnded, ToolCalled
 from ringfence.job.agent import access_for, check_agent, run_agent
+from ringfence.job.agent_request import AgentRequest
 from ringfence.job.clients import with_client
-from ringfence.job.request import AgentRequest, RunRequest
+from ringfence.job.request import RunRequest
 from ringfence.job.run import JobRun
 from ringfence.job.state import EXIT_CODES, JobState
 from ringfence.journal import read

@@ -25,8 +25,8 @@ from ringfence.events import (
     ToolCalled,
     ToolReturned,
 )
+from ringfence.job.agent_request import AgentRequest
 from ringfence.job.model_access import ModelAccess
-from ringfence.job.request import AgentRequest
 from ringfence.job.result import JobResult
 from ringfence.job.task import run_task
 from ringfence.runtime import Limits

@@ -9,7 +9,7 @@ from ringfence.cli.option_settings import SETTINGS
 from ringfence.config.fields import all_fields
 from ringfence.errors import UsageError
 from ringfence.job.agent import asked_of
-from ringfence.job.request import AgentRequest
+from ringfence.job.agent_request import AgentRequest
 from ringfence.runtime import Limits
 from ringfence.runtime.options import (
     FLAG_OF,

@@ -18,8 +18,9 @@ from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
+    from ringfence.job.agent_request import AgentRequest
     from ringfence.job.asked.session import GoingOn
-    from ringfence.job.request import AgentRequest, Part, RunRequest
+    from ringfence.job.request import Part, RunRequest
     from ringfence.runtime.limits import Limits
 
 _LIMIT_BYTES = 16 * 1024**2

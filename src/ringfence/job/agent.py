@@ -6,9 +6,10 @@ from contextlib import aclosing, asynccontextmanager
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.errors import PolicyRefused, RingfenceError, UsageError
 from ringfence.events import AgentAnswered
+from ringfence.job.agent_request import AgentRequest
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome, outcome_of_agent
-from ringfence.job.request import AgentRequest, Part
+from ringfence.job.request import Part
 from ringfence.model.price_table import Price
 from ringfence.model.registry import check_name, known_model, missing_credential, needs_credential
 from ringfence.runtime.base import Emit, Runtime, Task

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ringfence.config.egress import EgressRule
 from ringfence.errors import PolicyRefused
-from ringfence.job.request import AgentRequest
+from ringfence.job.agent_request import AgentRequest
 from ringfence.runtime.base import Task
 from ringfence.runtime.client.base import Client, Place
 from ringfence.runtime.client.registry import client_of

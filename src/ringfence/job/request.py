@@ -1,26 +1,23 @@
-"""What a run is asked to do: everything resolved, nothing to look up."""
+"""What a run is asked to do: everything resolved, nothing to look up.
+
+What only types name is not imported: a command in a sandbox has no agent.
+"""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.events import Event
 from ringfence.frozen import frozen
-from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome
 from ringfence.job.state import NO_CHECK
-from ringfence.model.price_table import Price
-from ringfence.runtime.client.base import Program
-from ringfence.runtime.limits import Limits
-from ringfence.runtime.options import Options
-from ringfence.runtime.session import CarriedSession
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.pool.pool import PoolSize
-from ringfence.secret import KnownSecret, Lease
-from ringfence.tool.base import Tool
-from ringfence.tool.mcp_server import McpServer
+
+if TYPE_CHECKING:
+    from ringfence.job.model_access import ModelAccess
+    from ringfence.sandbox.pool.pool import PoolSize
+    from ringfence.secret import KnownSecret, Lease
 
 Purpose = Literal["agent", "exec", "shell", "terminal", "standing"]
 Emit = Callable[[Event], Awaitable[None]]
@@ -52,11 +49,11 @@ class RunRequest:
     """(what, by whom): weaker than the default, asked for by name."""
     secrets: Sequence[str] = field(default=(), repr=False)
     """Values taken out of everything that is written or shown, besides those of `leases`."""
-    leases: Sequence[Lease] = ()
+    leases: "Sequence[Lease]" = ()
     """Secrets lent to the run. They are given back at its end, before the record is closed."""
-    injected: Sequence[Lease] = ()
+    injected: "Sequence[Lease]" = ()
     """Those of them that are put inside, a loosening: the agent can read them and take them along."""
-    wanted: Sequence[KnownSecret] = ()
+    wanted: "Sequence[KnownSecret]" = ()
     """Secrets that a standing sandbox's holder takes leases of by itself, as we are gone before it is."""
     precheck: Callable[[], Coroutine[Any, Any, None]] | None = None
     """Done while the sandbox is made ready; what it raises ends the run before an agent is set to work."""
@@ -64,12 +61,12 @@ class RunRequest:
     """The effective configuration, for the record."""
     protect: Sequence[str] = ()
     """Further path patterns that may not be written."""
-    pool: PoolSize | None = None
+    pool: "PoolSize | None" = None
     """Take the first sandbox from the pool, if it has one, and keep so many there."""
     model: str = ""
     runtime: str = ""
     toolset: str = ""
-    model_access: ModelAccess | None = None
+    model_access: "ModelAccess | None" = None
     """What the gateway gives to those inside, where `spec.egress` grants the model."""
     continues: str | None = None
     """Run that is gone on with."""
@@ -79,31 +76,3 @@ class RunRequest:
     def check(self) -> str | None:
         """The command of the check; None if there is none."""
         return None if self.verify == NO_CHECK else self.verify
-
-
-@frozen
-class AgentRequest:
-    """What an agent needs, besides its sandbox."""
-
-    prompt: str
-    model: str
-    """Name of a model, or `scripted:FILE`."""
-    limits: Limits = field(default_factory=Limits)
-    runtime: str = "api"
-    toolset: str | None = None
-    """None: `coder`, where the runtime has toolsets."""
-    options: Options = field(default_factory=Options)
-    program: Program | None = None
-    """Of a runtime that is a client."""
-    session: CarriedSession | None = None
-    """Of a runtime that is a client: held, and kept; None: nothing is kept of it."""
-    prices: Mapping[str, Price] = field(default_factory=dict)
-    functions: Sequence[Tool] = ()
-    sdk_options: Any = None
-    """A `ClaudeAgentOptions`, for the runtime `claude-sdk`: hooks and permissions that are decided in this process."""
-    mcp_servers: Sequence[McpServer] = ()
-    model_policy: ModelPolicy = field(default_factory=ModelPolicy)
-    """What may be asked of models."""
-    model_access: ModelAccess | None = None
-    """What the gateway is made of; None: of the fields above, for a model that needs no credential."""
-    conversation: tuple[dict[str, Any], ...] = ()

@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -12,7 +13,6 @@ import anyio.to_thread
 from ringfence import __version__
 from ringfence.config.paths import state_dir
 from ringfence.config.units import format_duration
-from ringfence.egress.gate import Gate
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.events import JobCreated, JobEnded, JobStarted, PolicyLoosened
 from ringfence.job.claiming import claim
@@ -31,11 +31,14 @@ from ringfence.job.stopping import Stops
 from ringfence.job.store import JobStore
 from ringfence.journal import Journal, export, new_run_id, run_dir, write_session
 from ringfence.sandbox import Placement
-from ringfence.sandbox.pool.pool import Pool
 from ringfence.sandbox.registry import examine
 from ringfence.sandbox.workspace.open import Workspace
 from ringfence.sandbox.workspace.run import RunWorkspace, close, prepare
 from ringfence.secret import Redactor
+
+if TYPE_CHECKING:
+    from ringfence.egress.gate import Gate
+    from ringfence.sandbox.pool.pool import Pool
 
 _END_S = 30.0
 
@@ -206,14 +209,16 @@ class JobRun:
         except RingfenceError as exc:
             self._problems.append(self._redactor.redact(str(exc)))
 
-    def _pool(self) -> Pool | None:
+    def _pool(self) -> "Pool | None":
         request = self._request
         if request.pool is None:
             return None
+        from ringfence.sandbox.pool.pool import Pool
+
         values = [value for lease in request.leases for value in lease.values]
         return Pool(state_dir() / "pool", request.pool, secrets=[*request.secrets, *values])
 
-    def _sandboxes(self, recorder: Recorder, pool: Pool | None) -> Sandboxes:
+    def _sandboxes(self, recorder: Recorder, pool: "Pool | None") -> Sandboxes:
         request = self._request
         return Sandboxes(
             request.spec,

@@ -11,9 +11,7 @@ import anyio
 
 from ringfence.config.egress import Egress
 from ringfence.egress.environment import environment_for
-from ringfence.egress.gate import Gate, opened_gate
-from ringfence.egress.gateway.gateway import Gateway
-from ringfence.egress.gateway.provided import environment_inside
+from ringfence.egress.gate import opened_gate
 from ringfence.errors import SandboxDied
 from ringfence.events import SandboxCreated, SandboxDestroyed
 from ringfence.frozen import frozen
@@ -25,11 +23,13 @@ from ringfence.job.store import JobStore
 from ringfence.journal import run_dir
 from ringfence.sandbox import Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.policy import effective_policy
-from ringfence.sandbox.pool.pool import Pool
 from ringfence.secret import Lease
 
 if TYPE_CHECKING:
+    from ringfence.egress.gate import Gate
+    from ringfence.egress.gateway.gateway import Gateway
     from ringfence.egress.swap.armed import ArmedSwaps
+    from ringfence.sandbox.pool.pool import Pool
 
 _TELL_S = 10.0
 _WITHOUT_SECRETS = frozenset({"export", "verify"})
@@ -56,11 +56,11 @@ class Sandboxes:
     job_id: str
     store: JobStore
     recorder: Recorder
-    pool: Pool | None = None
+    pool: "Pool | None" = None
     """Where the first one comes from, if it has one; none is used for a check or to bring work out."""
-    gateway: Gateway | None = None
+    gateway: "Gateway | None" = None
     """What answers where the model is granted; a check, and what brings work out, have none."""
-    gates: dict[str, Gate] = field(default_factory=dict)
+    gates: "dict[str, Gate]" = field(default_factory=dict)
     """The ways out of those that are open, by their ids."""
     injected: Sequence[Lease] = ()
     """Secrets that are put into the first one, a loosening."""
@@ -137,6 +137,8 @@ class Sandboxes:
             spec = spec.model_copy(update={"env": {**swaps.environment, **spec.env}})
         if self.gateway is None or not spec.egress.wants_model or purpose == "verify":
             return spec
+        from ringfence.egress.gateway.provided import environment_inside
+
         return spec.model_copy(update={"env": {**environment_inside(self.gateway.kinds), **spec.env}})
 
     def _opening(

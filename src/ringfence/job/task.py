@@ -9,9 +9,10 @@ import anyio.to_thread
 
 from ringfence.errors import UsageError
 from ringfence.job.agent import access_for, check_agent, run_agent
+from ringfence.job.agent_request import AgentRequest
 from ringfence.job.clients import with_client
 from ringfence.job.recorder import View
-from ringfence.job.request import AgentRequest, RunRequest
+from ringfence.job.request import RunRequest
 from ringfence.job.result import JobResult
 from ringfence.job.run import JobRun
 from ringfence.sandbox import SandboxSpec

@@ -8,12 +8,12 @@ import anyio.to_thread
 from ringfence.config import Effective
 from ringfence.errors import ConfigurationError, RingfenceError
 from ringfence.job.agent import check_agent
+from ringfence.job.agent_request import AgentRequest
 from ringfence.job.asked.agent import agent_request, policy_of
 from ringfence.job.asked.lending import lent_to_run
 from ringfence.job.asked.sandbox import spec_of
 from ringfence.job.clients import provider_of, with_client
 from ringfence.job.continuing import Continuation
-from ringfence.job.request import AgentRequest
 from ringfence.loop.machine.who import effective_for
 from ringfence.loop.settings import LoopSettings, RoleName, RoleSettings
 from ringfence.loop.store.rows import Spent

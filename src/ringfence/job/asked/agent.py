@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from ringfence.config import Effective
     from ringfence.config.model import Settings
     from ringfence.egress.gateway.policy import ModelPolicy
+    from ringfence.job.agent_request import AgentRequest
     from ringfence.job.asked.lending import Lent, Tell
     from ringfence.job.asked.session import GoingOn
     from ringfence.job.continuing import Continuation
     from ringfence.job.model_access import ModelAccess
-    from ringfence.job.request import AgentRequest, RunRequest
+    from ringfence.job.request import RunRequest
     from ringfence.model.price_table import Price
     from ringfence.runtime.options import Options
     from ringfence.sandbox import SandboxSpec
@@ -156,11 +157,11 @@ def access_of(settings: "Settings", spec: "SandboxSpec", lent: "Lent") -> "Model
         ConfigurationError: The model's script cannot be read.
         UsageError: A base URL is none.
     """
+    if not spec.egress.wants_model:
+        return None
     from ringfence.job.model_access import ModelAccess
     from ringfence.model.registry import read_model
 
-    if not spec.egress.wants_model:
-        return None
     model = settings.run.model
     _, prices = read_model(model)
     return ModelAccess(
@@ -194,7 +195,7 @@ def agent_request(prompt: str, effective: "Effective", earlier: "Continuation") 
     Raises:
         ConfigurationError: A tool cannot be loaded, or the output schema cannot be read.
     """
-    from ringfence.job.request import AgentRequest
+    from ringfence.job.agent_request import AgentRequest
     from ringfence.runtime.limits import Limits
     from ringfence.tool.mcp_server import McpServer
     from ringfence.tool.python_function import import_tool

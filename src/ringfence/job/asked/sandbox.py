@@ -71,10 +71,12 @@ def check_image(spec: "SandboxSpec") -> None:
 
 def pool_of(settings: "Settings") -> "PoolSize | None":
     """How much is kept warm; None if nothing is."""
+    pool = settings.pool
+    if not pool.size:
+        return None
     from ringfence.sandbox.pool.pool import PoolSize
 
-    pool = settings.pool
-    return PoolSize(pool.size, pool.max_age) if pool.size else None
+    return PoolSize(pool.size, pool.max_age)
 
 
 def secrets_of(settings: "Settings") -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
     from ringfence.config.model import Settings
+    from ringfence.job.agent_request import AgentRequest
     from ringfence.job.asked.lending import Tell
     from ringfence.job.continuing import Continuation
-    from ringfence.job.request import AgentRequest
     from ringfence.runtime.session import CarriedSession
 
 
