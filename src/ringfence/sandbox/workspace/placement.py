@@ -1,6 +1,7 @@
 """Makes what a sandbox is shown of a workspace: a private git directory, the copy in mode `clone`, and mounts."""
 
 import os
+import shlex
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 import anyio.to_thread
 
 from ringfence.sandbox.base import BindMount, Placement
+from ringfence.sandbox.workspace.git.layout import has_git
 from ringfence.sandbox.workspace.git.private import (
     PrivateGit,
     make_mount_point,
@@ -196,3 +198,20 @@ async def _make_clone(workspace: Workspace, directory: Path, git: PrivateGit | N
         make_mount_point(clone, git, directory / "git")
     await materialise(workspace.store, snapshot, clone, workspace.sandbox_user)
     return clone
+
+
+def subdirectory_note(workspace: Path) -> tuple[str, ...]:
+    """Note that the workspace is a part of a larger repository. A home that is a repository does not count."""
+    home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() raises where there is none
+    if has_git(workspace):
+        return ()
+    for folder in workspace.parents:
+        if folder in (home, Path(folder.anchor)):
+            break
+        if (folder / ".git").is_file() or (folder / ".git" / "HEAD").is_file():
+            note = (
+                f"the workspace is a part of the repository at {str(folder)!r}; the agent sees only this directory and "
+                f"no history; use `-C {shlex.quote(str(folder))}` to give it the whole"
+            )
+            return (note,)
+    return ()

@@ -7,7 +7,6 @@ snapshot, compares the two, and completes patch and record. `open_for_sandbox` d
 """
 
 import os
-import shlex
 import stat
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -37,7 +36,7 @@ from ringfence.sandbox.workspace.git.layout import has_git, read_small
 from ringfence.sandbox.workspace.git.merge import select_differing
 from ringfence.sandbox.workspace.git.private import PrivateGit
 from ringfence.sandbox.workspace.open import Workspace, open_workspace, user_without_workspace
-from ringfence.sandbox.workspace.placement import place_workspace
+from ringfence.sandbox.workspace.placement import place_workspace, subdirectory_note
 from ringfence.sandbox.workspace.protect.mounts import links_note
 from ringfence.sandbox.workspace.protect.repositories import distrust_all
 from ringfence.sandbox.workspace.record import (
@@ -310,7 +309,7 @@ async def prepare(
         git_present=has_git(workspace.path),
         notes=[
             *before.notes,
-            *(_subdirectory_note(workspace.path) if found else ()),
+            *(subdirectory_note(workspace.path) if found else ()),
             *(note_author(workspace.path, workspace.state) if found else ()),
             *workspace.notes,
             *(await _links_note(workspace, before) if workspace.mode == "bind" and found else ()),
@@ -422,23 +421,6 @@ async def _remember_settings(record: WorkRecord, diff: Diff, state: Path) -> Non
         content = await actor.call(partial(read_small, root, os.fsencode(path)))
         if content is not None:
             remember_author(Path(record.workspace, path), content, run=record.run, state=state)
-
-
-def _subdirectory_note(workspace: Path) -> tuple[str, ...]:
-    """Note that the workspace is a part of a larger repository. A home that is a repository does not count."""
-    home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() raises where there is none
-    if has_git(workspace):
-        return ()
-    for folder in workspace.parents:
-        if folder in (home, Path(folder.anchor)):
-            break
-        if (folder / ".git").is_file() or (folder / ".git" / "HEAD").is_file():
-            note = (
-                f"the workspace is a part of the repository at {str(folder)!r}; the agent sees only this directory and "
-                f"no history; use `-C {shlex.quote(str(folder))}` to give it the whole"
-            )
-            return (note,)
-    return ()
 
 
 @frozen
