@@ -53,6 +53,18 @@ async def test_a_closed_sandbox_leaves_no_container(opened: Open) -> None:
         assert container not in [row["Id"] for row in await engine.containers(["ringfence.sandbox"])]
 
 
+async def test_a_start_that_is_cancelled_leaves_no_container(image: str) -> None:
+    """Whenever a start is cancelled, also while the engine creates the container, nothing is left of it."""
+    names = [f"cancelled{number}" for number in range(25)]
+    for number, name in enumerate(names):
+        with anyio.move_on_after(0.004 * number):
+            async with Sandbox.start(SandboxSpec(backend="docker", image=image), sandbox_id=name):
+                pass
+    async with await open_engine() as engine:
+        rows = await engine.containers(["ringfence.sandbox"])
+    assert not {row["Labels"]["ringfence.sandbox"] for row in rows} & set(names)
+
+
 async def test_a_second_kill_waits_for_the_first(opened: Open) -> None:
     """A second `kill` returns, like the first, only when everything inside is dead."""
     async with opened() as sandbox, await open_engine() as engine:

@@ -301,14 +301,15 @@ class Engine:
     # --- containers
 
     async def create(self, configuration: Mapping[str, Any], name: str) -> str:
-        """Create a container; return its id."""
-        made = await self.call(
-            f"create container {name!r}",
-            "POST",
-            "/containers/create",
-            params={"name": name},
-            json=configuration,
-        )
+        """Create a container; return its id. Not cut short by cancellation: the engine would create it all the same."""
+        with anyio.CancelScope(shield=True):
+            made = await self.call(
+                f"create container {name!r}",
+                "POST",
+                "/containers/create",
+                params={"name": name},
+                json=configuration,
+            )
         return str(made["Id"])
 
     async def start(self, container: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import aiohttp
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from ringfence.errors import LimitReached
@@ -57,8 +58,10 @@ class DockerVolume(Volume):
             EngineError: The engine does not do it; nothing is left of it.
         """
         asked = {"Name": name, "Driver": "local", "Labels": dict(labels)}
-        await engine.call(f"create volume {name!r}", "POST", "/volumes/create", json=asked)
+        with anyio.CancelScope(shield=True):  # the engine would make it all the same
+            await engine.call(f"create volume {name!r}", "POST", "/volumes/create", json=asked)
         try:
+            await anyio.lowlevel.checkpoint()
             container = await engine.create(_never_run(name, image, labels), carrier_name(name))
         except BaseException:
             with anyio.CancelScope(shield=True), suppress(EngineError):
