@@ -413,7 +413,7 @@ def test_devices_are_left_out(before: Path, fresh: Path, kind: bytes) -> None:
     """Fifos and devices in a download are left out and named."""
     told = taken(stream(("workspace/d", {"type": kind}, b"")), fresh, before)
     assert list(fresh.iterdir()) == []
-    assert told.notes == ("not carried back from the engine: 'd' (a socket, fifo or device)",)
+    assert told.notes == ("not downloaded from the engine: 'd' (a socket, fifo or device)",)
 
 
 def test_a_download_has_no_set_id_bits(before: Path, fresh: Path) -> None:

@@ -322,7 +322,7 @@ def started_facts(
 def _notes(container: HardenedContainer, placement: Placement) -> Iterator[str]:
     if placement.upload != "none":
         back = "and back when the sandbox ends" if placement.is_downloaded else "and stays there"
-        yield f"the workspace is no mount: it is carried to the engine, {back}"
+        yield f"the workspace is no mount: it is uploaded to the engine, {back}"
     memory = {one.target for one in container.memory}
     for place in sorted(memory & set(map(_normal, container.image.volumes))):
         yield f"the image's volume {place} is memory, gone at the end"

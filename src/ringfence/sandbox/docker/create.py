@@ -83,7 +83,7 @@ def check_files(engine: Engine, launch: Launch, image: ImageFacts, *, is_gvisor:
         )
     if reason is not None and placement.workspace is not None and placement.upload == "none":
         raise PolicyRefused(
-            f"{reason}, so the workspace cannot be mounted; use mode 'clone' or 'read_only', which are carried there",
+            f"{reason}, so the workspace cannot be mounted; use mode 'clone' or 'read_only', which are uploaded there",
             rule="workspace-on-engine",
         )
 

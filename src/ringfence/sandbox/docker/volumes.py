@@ -72,7 +72,7 @@ class DockerVolume(Volume):
     async def put(self, file: BinaryIO) -> None:
         """Unpack a tar file (`PUT /containers/{id}/archive`, Docker Engine API 1.41)."""
         await self.engine.call(
-            "carry the workspace to the engine",
+            "upload the workspace to the engine",
             "PUT",
             f"/containers/{self.container}/archive",
             params={"path": _FOLDER, "noOverwriteDirNonDir": "true"},
@@ -85,7 +85,7 @@ class DockerVolume(Volume):
         """Write what is in it to a tar file (`GET /containers/{id}/archive`)."""
         size = 0
         async with self.engine.stream(
-            "carry the workspace back from the engine",
+            "download the workspace from the engine",
             "GET",
             f"/containers/{self.container}/archive",
             params={"path": f"{_FOLDER}/{TOP}"},

@@ -43,12 +43,12 @@ def pack_workspace(
     except LimitReached as exc:
         raise InfrastructureFault(
             f"{str(source)!r} holds more than {bounds.size_bytes} bytes or {bounds.entries} "
-            "entries, too much to be carried to an engine that does not see this machine's files; use --mode "
+            "entries, too much to upload to an engine that does not see this machine's files; use --mode "
             "clone, which leaves out what git ignores, or an engine on a Unix socket of this machine"
         ) from exc
     except OSError as exc:
         raise InfrastructureFault(
-            f"{str(source)!r} could not be carried to the engine: {exc.strerror or exc}; {next_step(exc)}"
+            f"{str(source)!r} could not be uploaded to the engine: {exc.strerror or exc}; {next_step(exc)}"
         ) from exc
     return transfer
 

@@ -57,7 +57,7 @@ class Transfer:
             changed = ", ".join(self.put_back[:_MAX_IN_NOTE])
             notes.append(f"protected files were changed inside and put back: {changed}")
         if self.left_out:
-            notes.append(f"not carried back from the engine: {', '.join(self.left_out[:_MAX_IN_NOTE])}")
+            notes.append(f"not downloaded from the engine: {', '.join(self.left_out[:_MAX_IN_NOTE])}")
         return tuple(notes)
 
     def leave_out(self, path: bytes, why: str) -> None:

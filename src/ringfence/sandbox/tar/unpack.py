@@ -59,10 +59,10 @@ def unpack_workspace(
             _Unpacker(tree, TarReader(read), transfer, bounds, paths, is_workspace=True).unpack_all()
             paths.note_missing()
     except DAMAGED as exc:
-        raise InfrastructureFault(f"what the engine carried back is no workspace: {exc}") from exc
+        raise InfrastructureFault(f"what was downloaded from the engine is no workspace: {exc}") from exc
     except OSError as exc:
         raise InfrastructureFault(
-            f"what the engine carried back could not be written below {str(target)!r}: {exc.strerror or exc}; "
+            f"what was downloaded from the engine could not be written below {str(target)!r}: {exc.strerror or exc}; "
             f"{next_step(exc, is_state=True)}"
         ) from exc
     return transfer

@@ -125,8 +125,8 @@ async def open_workspace(
         notes = [found] if isinstance(found, str) else []
         if traits.unseen is not None and mode == "clone":
             notes.append(
-                f"{traits.unseen}: your files are carried there and come back when the sandbox ends, protected ones as "
-                "they were; if the engine or ringfence dies before, what was made inside is lost"
+                f"{traits.unseen}: your files are uploaded there and downloaded when the sandbox ends, protected ones "
+                "as they were; if the engine or ringfence dies before, what was made inside is lost"
             )
         obeyed = (
             "your git configuration leads into the workspace; ringfence does not follow it, your git does"
@@ -437,7 +437,7 @@ def choose_user_and_mode(
         user, binds = Actor(RESERVED_ID, RESERVED_ID), asked == "bind"
     if unseen is not None and asked == "bind":
         raise PolicyRefused(
-            f"workspace mode 'bind' is refused: {unseen}; use mode 'clone' or 'read_only', which are carried there, an "
+            f"workspace mode 'bind' is refused: {unseen}; use mode 'clone' or 'read_only', which are uploaded there, an "
             "engine on a Unix socket of this machine, or --sandbox bubblewrap",
             rule="workspace-on-engine",
         )

@@ -41,7 +41,7 @@ class Upload:
     def notes(self) -> tuple[str, ...]:
         """What the user should know when the sandbox starts."""
         left_out = self.packed.left_out
-        return (f"not carried to the engine: {', '.join(left_out[:_MAX_IN_NOTE])}",) if left_out else ()
+        return (f"not uploaded to the engine: {', '.join(left_out[:_MAX_IN_NOTE])}",) if left_out else ()
 
     async def download(self, survivors: str | None) -> tuple[str, ...]:
         """Replace the workspace by what is in the volume, if the placement is one that is downloaded.
@@ -124,7 +124,7 @@ def _put_back(placement: Placement, file: BinaryIO, bounds: Bounds) -> Transfer:
         put_in_place(fresh, source)
     except OSError as exc:
         raise InfrastructureFault(
-            f"could not put what the engine carried back in the place of {str(source)!r}: {exc.strerror}; "
+            f"could not put what was downloaded from the engine in the place of {str(source)!r}: {exc.strerror}; "
             f"{next_step(exc, is_state=True)}"
         ) from exc
     finally:
@@ -141,6 +141,6 @@ def _spool() -> Iterator[BinaryIO]:
             yield cast("BinaryIO", file)
     except OSError as exc:
         raise InfrastructureFault(
-            f"could not keep what is carried below {str(state_dir())!r}: {exc.strerror or exc}; "
+            f"could not keep the upload below {str(state_dir())!r}: {exc.strerror or exc}; "
             f"{next_step(exc, is_state=True)}"
         ) from exc

@@ -301,7 +301,7 @@ async def _copy_objects(
 
 
 async def _reached(git: Git, refs: Refs) -> Refs:
-    """Those of the refs that HEAD leads to: others would need objects that are not carried."""
+    """Those of the refs that HEAD leads to: others would need objects that are not uploaded."""
     names = {os.fsdecode(refs.head.strip()).removeprefix("ref:").strip()}
     if commit := refs.head_commit():
         listed = await git.run(
@@ -311,7 +311,7 @@ async def _reached(git: Git, refs: Refs) -> Refs:
     direct = {name: tip for name, tip in refs.direct.items() if name in names}
     symbolic = {name: to for name, to in refs.symbolic.items() if to in direct}
     left = len(refs.direct) - len(direct)
-    note = f"{left} branches and tags that HEAD does not lead to were not carried to the engine"
+    note = f"{left} branches and tags that HEAD does not lead to were not uploaded to the engine"
     return replace(refs, direct=direct, symbolic=symbolic, notes=(*refs.notes, *((note,) if left else ())))
 
 
