@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AgentRequest": "ringfence.job.request",
+    "AgentRequest": "ringfence.job.agent_request",
     "BlockingSandbox": "ringfence.sandbox",
     "Changes": "ringfence.sandbox",
     "ExecResult": "ringfence.sandbox",

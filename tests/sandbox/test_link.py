@@ -238,7 +238,7 @@ async def test_cut_off(guest: PipeFence) -> None:
 
 async def test_guest_that_does_not_go(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
     """A guest that closes the stream and stays is killed."""
-    monkeypatch.setattr(session, "_LEAVE_S", 0.05)
+    monkeypatch.setattr(session, "_EXIT_S", 0.05)
     guest.leaves_by_itself = False
     assert (await died(guest, guest.hang_up)).reason == "protocol"
 
@@ -308,7 +308,7 @@ async def test_no_protocol(said: bytes, guest: PipeFence) -> None:
 async def test_silent_guest(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
     """A guest that lets a command run past its deadline loses its sandbox."""
     monkeypatch.setattr(session, "_CLIENT_GRACE_S", 0.05)
-    monkeypatch.setattr(session, "_LOOK_S", 0.02)
+    monkeypatch.setattr(session, "_CHECK_INTERVAL_S", 0.02)
     guest.greet()
     async with guest.open() as sandbox:
         with anyio.fail_after(PATIENCE_S), pytest.raises(SandboxDied, match="past its deadline") as info:
@@ -319,7 +319,7 @@ async def test_silent_guest(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -
 async def test_no_heartbeat(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
     """A guest that answers no heartbeat loses its sandbox."""
     monkeypatch.setattr(session, "_HEARTBEAT_S", 0.02)
-    monkeypatch.setattr(session, "_LOOK_S", 0.02)
+    monkeypatch.setattr(session, "_CHECK_INTERVAL_S", 0.02)
     monkeypatch.setattr(session, "_SILENCE_S", 0.05)
     assert "not answered" in str(await died(guest, lambda: None))
 
@@ -327,7 +327,7 @@ async def test_no_heartbeat(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -
 async def test_guest_that_does_not_read(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
     """A guest that does not read its input loses its sandbox."""
     monkeypatch.setattr(session, "_STALL_S", 0.05)
-    monkeypatch.setattr(session, "_LOOK_S", 0.02)
+    monkeypatch.setattr(session, "_CHECK_INTERVAL_S", 0.02)
     guest.greet()
     async with guest.open() as sandbox:
         with anyio.fail_after(PATIENCE_S), pytest.raises(SandboxDied, match="has not read"):

@@ -174,7 +174,7 @@ async def test_nobody_answers_a_call(guest: PipeFence) -> None:
 async def test_guest_that_only_sends(guest: PipeFence, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a guest does not take our answers, nothing more of it is read, and in the end it dies."""
     monkeypatch.setattr("ringfence.sandbox.protocol.session._STALL_S", 0.3)
-    monkeypatch.setattr("ringfence.sandbox.protocol.session._LOOK_S", 0.1)
+    monkeypatch.setattr("ringfence.sandbox.protocol.session._CHECK_INTERVAL_S", 0.1)
     monkeypatch.setattr("ringfence.sandbox.protocol.link._OUTGOING_HIGH", 64 * 1024)
     guest.greet()
     sent = 0
