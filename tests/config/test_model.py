@@ -60,6 +60,11 @@ def test_every_key_is_explained() -> None:
             "tools", {"mcp": [{"name": "a", "command": ["x"]}, {"name": "a", "command": ["y"]}]}, id="twice"
         ),
         pytest.param("unsafe", ["everything"], id="unknown loosening"),
+        pytest.param("labels", {f"k{number}": "" for number in range(33)}, id="too many labels"),
+        pytest.param("labels", {"-team": "a"}, id="label key that begins with a dash"),
+        pytest.param("labels", {"a" * 64: "a"}, id="label key too long"),
+        pytest.param("labels", {"team": "a\nb"}, id="label of two lines"),
+        pytest.param("labels", {"team": "a" * 257}, id="label too long"),
         pytest.param("sandbx", {}, id="unknown section"),
     ],
 )

@@ -47,6 +47,7 @@ LOOSER = {
     "limits.tool_calls": {"limits": {"tool_calls": 301}},
     "limits.tokens": {"limits": {"tokens": 4_000_001}},
     "limits.wall_clock": {"limits": {"wall_clock": "31m"}},
+    "labels": {"labels": {"team": "other"}},
     "prices": {"prices": {"m": {"input": 0, "output": 0, "cache_write": 0, "cache_read": 0}}},
     "tools.python": {"tools": {"python": ["os:system"]}},
     "tools.mcp": {"tools": {"mcp": [{"name": "a", "command": ["x"]}]}},

@@ -35,9 +35,10 @@ def _named(make_run: MakeRun, run_id: str) -> Path:
 
 
 def test_a_summary_says_what_a_list_needs(make_run: MakeRun) -> None:
-    """State, seal, first line of the prompt, model and duration, from both ends of the journal."""
+    """State, seal, first line of the prompt, labels, model and duration, from both ends of the journal."""
     summary = summarize(make_run())
     assert (summary.state, summary.is_sealed, summary.prompt) == ("succeeded", True, "fix the test")
+    assert summary.labels == {"team": "core"}
     assert (summary.model, summary.duration_s, summary.reason) == ("model-1", 2.0, "the check passed")
 
 

@@ -23,6 +23,7 @@ from ringfence.config.units import ByteCount, Seconds
 from ringfence.config.values import (
     Count,
     ImportReference,
+    Labels,
     Loosening,
     PositiveNumber,
     Price,
@@ -296,6 +297,8 @@ class Settings(_Section):
     ANTHROPIC_API_KEY, are the models'."""
     auth: Literal["keyless", "inject"] = "keyless"
     """`keyless`: no credential is inside. `inject`: the models' are, which in a file needs `unsafe: [auth_inject]`."""
+    labels: Labels = Field(default_factory=dict)
+    """Labels of the run, KEY: VALUE: they are in its record, and lists of runs can be filtered by them."""
     unsafe: tuple[Loosening, ...] = ()
     """Loosenings, by name. `host_backend` lets a file choose the host, which is no fence at all; `network` lets
     `sandbox.network` be another than none; `egress` lets a file open every public host; `auth_inject` lets it put

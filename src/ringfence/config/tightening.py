@@ -151,6 +151,8 @@ TABLE: Mapping[str, Tightening] = {
     "client.force": Tightening(_only(False), "`false`"),
     # A command of a source runs on the host, and a file may be anybody's.
     "secrets": _NOTHING,
+    # Lists of runs are filtered by them.
+    "labels": _NOTHING,
     "auth": Tightening(_only("keyless"), "`keyless`"),
     "unsafe": Tightening(_fewer, "fewer loosenings"),
 }

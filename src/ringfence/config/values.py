@@ -1,5 +1,6 @@
 """Kinds of values that settings hold, and what is wrong with others."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, TypeVar
@@ -7,6 +8,11 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from ringfence.config.path_pattern import check_pattern
+
+MOST_LABELS = 32
+"""How many labels a run can have."""
+_LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+_LABEL_CHARS = 256
 
 _AnyPath = TypeVar("_AnyPath", str, Path)
 
@@ -66,6 +72,27 @@ def pattern_within(value: str) -> str:
     return value
 
 
+def labels(value: dict[str, str]) -> dict[str, str]:
+    """Check the labels of a run: how many there are, their keys and their values.
+
+    Raises:
+        ValueError: A label does not fit.
+    """
+    if len(value) > MOST_LABELS:
+        raise ValueError(f"{len(value)} labels are too many; give at most {MOST_LABELS}")
+    for key, text in value.items():
+        if not _LABEL_KEY.fullmatch(key):
+            raise ValueError(
+                f"{key[:80]!r} is not a label key; use up to 63 letters, digits and . _ / -, beginning with a letter "
+                "or a digit"
+            )
+        if len(text) > _LABEL_CHARS or not text.isprintable():
+            raise ValueError(
+                f"the value of the label {key!r} must be at most {_LABEL_CHARS} printable characters"
+            )
+    return value
+
+
 def distinct(names: Iterable[str]) -> None:
     """See that no name is there twice.
 
@@ -83,6 +110,7 @@ Count = Annotated[int, BeforeValidator(no_boolean), Field(gt=0, le=10**12)]
 PositiveNumber = Annotated[float, BeforeValidator(no_boolean), Field(gt=0, allow_inf_nan=False)]
 Price = Annotated[float, BeforeValidator(no_boolean), Field(ge=0, allow_inf_nan=False)]
 Text = Annotated[str, AfterValidator(text), StringConstraints(min_length=1)]
+Labels = Annotated[dict[str, str], AfterValidator(labels)]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 ImportReference = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 ProtectPattern = Annotated[Text, AfterValidator(pattern_within)]

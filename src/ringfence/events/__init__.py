@@ -118,6 +118,8 @@ class JobCreated(Event, frozen=True, kw_only=True, tag="job.created"):
     version: str
     configuration: JSONObject = msgspec.field(default_factory=dict)
     continues: str | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    """What the user marked the run with, to find it again."""
 
 
 class JobStarted(Event, frozen=True, kw_only=True, tag="job.started"):

@@ -55,6 +55,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     exit_code: int | None = None
     cost_usd: float | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def new_run_id(now: datetime | None = None) -> str:
@@ -140,6 +141,7 @@ def summarize(path: Path) -> RunSummary:
         reason=ended.reason if ended else "",
         exit_code=ended.exit_code if ended else None,
         cost_usd=ended.cost_usd if ended else None,
+        labels=created.labels if created else {},
     )
 
 
