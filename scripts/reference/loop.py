@@ -6,7 +6,7 @@ from typing import get_args
 
 from reference.answers import shape
 from reference.commands import overview
-from reference.crew import settings_table
+from reference.fleet import settings_table
 from reference.markdown import attribute_docs, code, first_paragraph, table
 from ringfence import events
 from ringfence.config.descriptions import describe

@@ -9,7 +9,7 @@ from ringfence.fleet.metrics import Counters, Moment, exposition
 from ringfence.fleet.store.totals import Census
 from ringfence.job.state import JobState
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "watch-a-crew.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "monitor-a-fleet.md"
 
 
 def test_the_page_lists_each_figure_with_its_meaning():

@@ -1,4 +1,4 @@
-"""The table of keys in docs/how-to/come-from-herdctl.md, as the code has it."""
+"""The table of keys in docs/how-to/migrate-from-herdctl.md, as the code has it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The small crew of examples/crew, as somebody has it who copied it."""
+"""The small fleet of examples/fleet, as somebody has it who copied it."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from tests.fleet.crew import Crew
 
 from ringfence.removal import remove_tree
 
-EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "crew"
+EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "fleet"
 OWNER = 12345
 """Whose the files are where root runs the tests: of root's own, agents would be shown a copy."""
 

@@ -1,4 +1,4 @@
-"""docs/reference/crew.md."""
+"""docs/reference/fleet.md."""
 
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -24,9 +24,9 @@ from ringfence.fleet.config.model import (
 )
 
 _HEAD = """\
-# Crew
+# Fleet
 
-What `ringfence.yaml` can say of a standing crew, beside the [configuration of runs](configuration.md): `fleet:`,
+What `ringfence.yaml` can say of a fleet, beside the [configuration of runs](configuration.md): `fleet:`,
 `agents:` and `include:`. `ringfence fleet validate` checks it, `ringfence fleet show --origin` prints what holds and
 which line says so, `ringfence config schema` prints the JSON Schema for editors. A key that is not known, or has no
 effect, is an error with file, line and column.
@@ -37,13 +37,13 @@ up to 40 small letters, digits, `-` and `_`. Paths are relative to the file that
 `secrets:` names: it is asked for in the moment in which it is used.
 
 What stands at the top of a file in a section of a run's configuration (`sandbox`, `run`, `limits`, `egress`, `tools`,
-...) holds for all its agents; what an agent says in that section is stronger, key by key. A crew works unattended, so
+...) holds for all its agents; what an agent says in that section is stronger, key by key. A fleet works unattended, so
 `ringfence trust` has to be said for each of its files.
 """
 _COLUMNS = ("key", "type", "default", "meaning")
 _INCLUDE = """\
 A list of other fleets' files. Their agents are named `FLEET.AGENT`. Of what such a file says under `fleet:` only `name`
-and `description` hold; the rest is refused there, since the first file decides on the crew as a whole.
+and `description` hold; the rest is refused there, since the first file decides on the fleet as a whole.
 """
 
 _HOOKS = """\

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tells the crew that CUSTOMER has ordered something: a request whose body is signed with SHOP_SECRET.
+# Tells the fleet that CUSTOMER has ordered something: a request whose body is signed with SHOP_SECRET.
 # usage: order.sh CUSTOMER
 set -eu
 body=$(printf '{"customer": "%s", "at": "%s"}' "$1" "$(date --utc --iso-8601=ns)")
