@@ -20,7 +20,6 @@ from typing import Any
 from ringfence import cli
 
 _IMPORTED = (
-    "anthropic.resources.messages",
     "anyio._backends._asyncio",
     "cryptography.hazmat.primitives.asymmetric.ed25519",
     "dbos._sys_db_postgres",

@@ -29,12 +29,6 @@ class Ended:
     err: str
 
 
-@pytest.fixture(scope="session", autouse=True)
-def sdk() -> None:
-    """The model's SDK takes seconds to import; no test is to be measured by it."""
-    import anthropic.resources.messages  # noqa: F401
-
-
 @pytest.fixture
 def ringfence(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ended]:
     """Run a command in this process."""

@@ -4,8 +4,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.model.anthropic import request_body
 from ringfence.model.base import JSONObject, ModelRequest
+from ringfence.model.messages_api import request_body
 
 MARK = {"type": "ephemeral"}
 

@@ -1,4 +1,4 @@
-"""The same loop over real HTTP: the SDK, and a scripted server that refuses what the API refuses."""
+"""The same loop over real HTTP: a gateway, and a scripted server that refuses what the API refuses."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 from tests.cases import slow_after
+from tests.model.conftest import model_of
 
 from ringfence.errors import UsageError
 from ringfence.events import ConversationCompacted, ModelRetried, ToolCalled
-from ringfence.model.anthropic import AnthropicModel
-from ringfence.model.patience import Patience
-from ringfence.secret import Credential
+from ringfence.model.messages_api import MessagesModel
 from ringfence.testing.scripted_model import ScriptedModelServer, parse_script
 
 pytestmark = pytest.mark.anyio
 
-Serve = Callable[[str], AbstractAsyncContextManager[AnthropicModel]]
+Serve = Callable[[str], AbstractAsyncContextManager[MessagesModel]]
 
 TWO_TURNS = """
 turns:
@@ -35,15 +34,12 @@ def serve() -> Serve:
     """Opens a model over a script."""
 
     @asynccontextmanager
-    async def open_model(script: str) -> AsyncIterator[AnthropicModel]:
-        async with ScriptedModelServer.serve(parse_script(script)) as server:
-            model = AnthropicModel(
-                Credential("api_key", "k"), base_url=server.base_url, patience=Patience(backoff_s=0.001)
-            )
-            try:
-                yield model
-            finally:
-                await model.aclose()
+    async def open_model(script: str) -> AsyncIterator[MessagesModel]:
+        async with (
+            ScriptedModelServer.serve(parse_script(script)) as server,
+            model_of(server.base_url) as model,
+        ):
+            yield model
 
     return open_model
 

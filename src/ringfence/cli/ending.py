@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable
 
-from ringfence.background_import import is_importing
 from ringfence.errors import ExitCode
 
 
@@ -18,9 +17,6 @@ def end_by(act: Callable[[], int]) -> None:
     except OSError as exc:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would flush again at its end, and complain
         code = code or (ExitCode.BROKEN_PIPE if isinstance(exc, BrokenPipeError) else _tell(exc))
-    if is_importing():
-        sys.stderr.flush()
-        os._exit(code)
     gc.freeze()  # Python's last collection would walk all modules: up to half a second, in vain
     sys.exit(code)
 

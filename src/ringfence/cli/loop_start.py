@@ -6,7 +6,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringfence.background_import import import_in_background
 from ringfence.cli.saying import say
 from ringfence.errors import RingfenceError, UsageError
 
@@ -59,7 +58,6 @@ def start_loop(
         plan, done = read_plan(prd), []
     for note in plan.notes:
         say(note)
-    _import_early(effective)
     return anyio.run(_start, plan, done, workspace, effective, settings, json)
 
 
@@ -72,14 +70,6 @@ async def _refuse_unfit(source: Path, effective: "Effective", settings: "LoopSet
     await refuse_second(source)
     await check_players(effective, settings, source)
     await look(source, base=settings.base)
-
-
-def _import_early(effective: "Effective") -> None:
-    """Load the model's SDK beside the first work, where a role may need it: a client brings its own."""
-    if effective.settings.run.runtime == "api":
-        from ringfence.model import SDK_MODULES
-
-        import_in_background(*SDK_MODULES, "ringfence.runtime.api", "ringfence.tool.toolset")
 
 
 def _agreed(drafted: "Draft", *, is_agreed: bool) -> "Plan":
@@ -182,7 +172,6 @@ async def _resume(said: str | None, limits: Mapping[str, Any], who: "Sequence[Fl
             f"loop {place.id} has come to its end: {row.reason}; `ringfence loop retry STORY` begins one anew"
         )
     effective, settings = brought_back(row.configuration, loop=place.id)
-    _import_early(effective)
     if limits:
         try:
             changed = LoopLimits.model_validate({**settings.limits.model_dump(), **limits})

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.background_import import import_in_background
 from ringfence.cli import options
 from ringfence.cli.option_settings import takes_settings
 from ringfence.cli.saying import say
@@ -70,10 +69,6 @@ def run(
     go_on = going_on(continue_=continue_, resume=resume, fork=fork)
     effective = load_settings(workspace, **settings)
     warn_about(effective)
-    if effective.settings.run.runtime == "api":  # a client brings its own
-        from ringfence.model import SDK_MODULES
-
-        import_in_background(*SDK_MODULES)
     import anyio
 
     raise typer.Exit(anyio.run(_run, text, workspace, effective, go_on, json, wait_of(wait)))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.background_import import import_in_background
 from ringfence.cli.options import LogFormatOption
 from ringfence.errors import UsageError
 
@@ -31,9 +30,6 @@ def worker(
 
     import anyio
 
-    from ringfence.model import SDK_MODULES
-
-    import_in_background(*SDK_MODULES)
     url = os.environ.get("RINGFENCE_FLEET_DATABASE", "")
     said: dict[str, Any] = {}
     if told:

@@ -1,7 +1,7 @@
 """The agent's part of a run: its model, its tools, its loop."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.errors import PolicyRefused, RingfenceError, UsageError
@@ -113,21 +113,19 @@ async def _runtime(
         yield await _client_runtime(request, gateway, sandbox)
         return
     # A client needs none of these, and what validates tools' input takes long to import.
-    from ringfence.model.through_gateway import model_through
+    from ringfence.model.messages_api import MessagesModel
     from ringfence.runtime.api import ApiRuntime
     from ringfence.tool.toolset import open_toolset
 
-    async with (
-        aclosing(model_through(gateway)) as model,
-        open_toolset(
-            request.toolset or _TOOLSET,
-            sandbox=sandbox,
-            functions=request.functions,
-            mcp_servers=request.mcp_servers,
-            allowed=request.options.tools_allowed,
-            denied=request.options.tools_denied,
-        ) as toolset,
-    ):
+    async with open_toolset(
+        request.toolset or _TOOLSET,
+        sandbox=sandbox,
+        functions=request.functions,
+        mcp_servers=request.mcp_servers,
+        allowed=request.options.tools_allowed,
+        denied=request.options.tools_denied,
+    ) as toolset:
+        model = MessagesModel(gateway)
         yield ApiRuntime(model=model, toolset=toolset, limits=request.limits, prices=prices)
 
 

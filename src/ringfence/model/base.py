@@ -75,6 +75,3 @@ class Model(ABC):
             RequestRefused: The API refuses the request itself (400, 404, 422).
             UsageError: The conversation cannot be sent (413, or it is no Unicode).
         """
-
-    async def aclose(self) -> None:  # noqa: B027  # a model without connections has nothing to do
-        """Let go of connections."""

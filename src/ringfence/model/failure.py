@@ -1,16 +1,17 @@
-"""What a failed request means: one table from what was seen to what to do next."""
+"""What a failed request means, whether it is sent again, and how long to wait before that."""
 
-import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
+from ringfence.egress.gateway.upstream import UpstreamGone
 from ringfence.frozen import frozen
-from ringfence.model.assembly import BrokenStream, StreamedError
+from ringfence.model.stream import ApiError, BrokenStream
 
 FailureKind = Literal["transient", "final", "authentication", "context", "refused"]
-"""Ask again; do not ask again though the request is fine; give a credential; shorten it; mend the request."""
+"""Send again; do not send again although the request is good; give another credential; shorten the conversation;
+correct the request."""
 
 _STATUS_OF_ERROR_TYPE = {
     "invalid_request_error": 400,
@@ -26,17 +27,50 @@ _STATUS_OF_ERROR_TYPE = {
 }
 """platform.claude.com, "Errors": types of errors and their HTTP status. In a stream only the type comes."""
 
-_WORTH_ANOTHER_TRY = frozenset({408, 409, 425, 429})
-_CREDENTIAL_AT_FAULT = frozenset({401, 402, 403})
+_RETRIABLE = frozenset({408, 409, 425, 429})
+_CREDENTIAL_REJECTED = frozenset({401, 402, 403})
 _OUT_OF_CREDIT = ("credit balance is too low",)
-"""Words of the 400 for an account that is to be paid for first; it has no code of its own."""
+"""Part of the message of the 400 for an account without credit; it has no code of its own."""
 
 _TOO_LONG = ("prompt is too long", "exceed context limit", "context window")
-"""Words of the 400 for a conversation that does not fit; it has no code of its own (anthropic 2.11)."""
+"""Parts of the message of the 400 for a conversation that does not fit; it has no code of its own (API of 2026-11)."""
+
+_INVALID_REQUEST = frozenset({400, 404, 422})
+"""The request is invalid whatever the conversation holds; 413 is about the conversation."""
 
 
-_ASKED_WRONGLY = frozenset({400, 404, 422})
-"""Refused whatever was said before; 413 is about the conversation."""
+@frozen
+class RetryPolicy:
+    """Deadlines and retries of one `Model.reply`. All times in seconds."""
+
+    attempts: int = 8
+    """Requests at most, the first included."""
+    total_s: float = 900.0
+    """No new attempt starts later than this after the first; an attempt under way may take `reply_s`."""
+    first_byte_s: float = 300.0
+    """From the request to the first event; a local server may first read a long prompt."""
+    idle_s: float = 90.0
+    """Between two events of a stream; the API sends a ping more often than that."""
+    reply_s: float = 1800.0
+    """One attempt in all."""
+    backoff_s: float = 0.5
+    """The first wait where the server names none; doubled each time."""
+    backoff_limit_s: float = 30.0
+
+    def wait_s(
+        self, failed_attempts: int, *, retry_after_s: float | None, jitter: Callable[[], float]
+    ) -> float:
+        """How long to wait after so many failed attempts.
+
+        Args:
+            failed_attempts: At least 1.
+            retry_after_s: The server's `retry-after`, which is kept exactly.
+            jitter: Returns a number in [0, 1), so that clients that failed together do not return together.
+        """
+        if retry_after_s is not None:
+            return retry_after_s
+        full = min(self.backoff_s * 2.0 ** min(failed_attempts - 1, 32), self.backoff_limit_s)
+        return full * (0.5 + 0.5 * jitter())
 
 
 @frozen
@@ -49,46 +83,53 @@ class Failure:
     retry_after_s: float | None = None
 
     @property
-    def is_final(self) -> bool:
-        """Whether the API refuses how it is asked, and not what the conversation came to."""
-        return self.kind == "refused" and self.status in _ASKED_WRONGLY
+    def is_invalid_request(self) -> bool:
+        """Whether the API rejects the request itself, and not what the conversation came to."""
+        return self.kind == "refused" and self.status in _INVALID_REQUEST
 
 
-def status_failure(
-    status: int, *, error_type: str | None, message: str, headers: Mapping[str, str], now: datetime
-) -> Failure:
-    """Classify an HTTP status or an error event.
+def classify_failure(exc: Exception, now: datetime) -> Failure | None:
+    """Classify what an attempt raised; None for an exception that is not about the model.
 
     Args:
-        status: The HTTP status.
-        error_type: `error.type` of the body, if there is one.
-        message: `error.message` of the body, or the start of the body.
-        headers: Of the response; names in lower case.
-        now: To count from where `retry-after` is a date.
+        exc: What was raised.
+        now: The start of the wait where `retry-after` is a date.
     """
-    reason = f"{status} {error_type or 'error'}: {message}"
-    if status in _CREDENTIAL_AT_FAULT or (status == 400 and is_out_of_credit(message)):
+    match exc:
+        case ApiError():
+            return _classify_error(exc, now)
+        case BrokenStream():
+            return Failure("transient", str(exc))
+        case UpstreamGone():
+            return Failure("final" if exc.is_final else "transient", f"the connection failed: {exc}")
+    return None
+
+
+def _classify_error(error: ApiError, now: datetime) -> Failure:
+    status = error.status or _STATUS_OF_ERROR_TYPE.get(error.error_type or "", 500)
+    reason = f"{status} {error.error_type or 'error'}: {error.message}"
+    if status in _CREDENTIAL_REJECTED or (status == 400 and is_out_of_credit(error.message)):
         return Failure("authentication", reason, status)
-    if status in _WORTH_ANOTHER_TRY or status >= 500:
-        kind: FailureKind = "final" if headers.get("x-should-retry") == "false" else "transient"
-        return Failure(kind, reason, status, retry_after_s(headers, now))
-    if status == 400 and is_too_long(message):
+    if status in _RETRIABLE or status >= 500:
+        kind: FailureKind = "final" if error.headers.get("x-should-retry") == "false" else "transient"
+        return Failure(kind, reason, status, retry_after_s(error.headers, now))
+    if status == 400 and is_too_long(error.message):
         return Failure("context", reason, status)
     return Failure("refused", reason, status)
 
 
 def is_too_long(message: str) -> bool:
-    """Whether a 400 says that the conversation does not fit the model's window."""
+    """Whether the message of a 400 means that the conversation does not fit the model's window."""
     return any(words in message.lower() for words in _TOO_LONG)
 
 
 def is_out_of_credit(message: str) -> bool:
-    """Whether a 400 says that the account has no credit left."""
+    """Whether the message of a 400 means that the account has no credit left."""
     return any(words in message.lower() for words in _OUT_OF_CREDIT)
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds that `retry-after-ms` or `retry-after` (seconds or an HTTP date) asks for; None without one."""
+    """The wait that `retry-after-ms` or `retry-after` (seconds or an HTTP date) requests; None without one."""
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000.0
@@ -102,50 +143,6 @@ def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
         return None
     aware = date if date.tzinfo else date.replace(tzinfo=UTC)
     return max(0.0, (aware - now).total_seconds())
-
-
-def failure_of(exc: Exception, now: datetime) -> Failure | None:
-    """Classify what an attempt raised; None for what is not about the model."""
-    import anthropic
-    import httpx2
-
-    if isinstance(exc, anthropic.APIStatusError):
-        return status_failure(
-            exc.status_code,
-            error_type=exc.type,
-            message=exc.api_message or str(exc.body or "no message"),
-            headers=exc.response.headers,
-            now=now,
-        )
-    if isinstance(exc, StreamedError):
-        status = _STATUS_OF_ERROR_TYPE.get(exc.error_type, 500)
-        return status_failure(status, error_type=exc.error_type, message=exc.message, headers={}, now=now)
-    if isinstance(exc, BrokenStream):
-        return Failure("transient", str(exc))
-    if isinstance(exc, anthropic.APIConnectionError | httpx2.HTTPError | httpx2.StreamError):
-        return _connection_failure(exc)
-    if isinstance(exc, UnicodeEncodeError):
-        return Failure("refused", f"the conversation holds text that is not Unicode: {exc.reason}")
-    return None
-
-
-def _connection_failure(exc: BaseException) -> Failure:
-    causes = _causes(exc)
-    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
-        return Failure(
-            "final", f"its certificate is not trusted ({causes[-1]}); SSL_CERT_FILE names your own"
-        )
-    deepest = causes[-1]
-    return Failure(
-        "transient", f"the connection failed: {type(deepest).__name__}: {str(deepest) or str(exc)}"
-    )
-
-
-def _causes(exc: BaseException) -> list[BaseException]:
-    chain = [exc]
-    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:
-        chain.append(cause)
-    return chain
 
 
 def _number(text: str | None) -> float | None:

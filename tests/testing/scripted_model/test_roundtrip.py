@@ -6,15 +6,14 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.model.conftest import model_of
 
 from ringfence.events import Event
-from ringfence.model.anthropic import AnthropicModel
-from ringfence.model.assembly import ReplyAssembly
 from ringfence.model.base import ModelReply, ModelRequest
 from ringfence.model.scripted.blocks import content_blocks, encode, encode_event
 from ringfence.model.scripted.dialect.messages import message, stream_events
-from ringfence.secret import Credential
-from ringfence.testing.scripted_model import DUMMY_KEY, Script, ScriptedModelServer, Turn
+from ringfence.model.stream import EventReader, ReplyAssembly
+from ringfence.testing.scripted_model import Script, ScriptedModelServer, Turn
 
 nasty = st.sampled_from(
     ["\x00", "\r\n", "\n\n", "\u2028", "\u2029", "\x85", "\x1b[2J", "data: x\n\n", "\U0001f600"]
@@ -53,21 +52,18 @@ def meant(turn: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.slow
-@settings(deadline=None)  # the first example imports the SDK
 @given(turns, st.integers(1, 50))
 def test_any_turn_comes_out_of_the_stream_as_it_went_in(turn: dict[str, Any], chunk: int):
-    """Through events, bytes cut anywhere, the SDK's decoder and our assembly: nothing is lost or changed."""
-    from anthropic._streaming import SSEDecoder
-
+    """Through events, bytes cut anywhere and our reading of both: nothing is lost or changed."""
     parsed = Turn.model_validate(turn)
     reply = message(parsed, {"model": "m"}, blocks=content_blocks(parsed, "1", ()), stem="1")
     stream = b"".join(
         encode_event(name, encode(data)) for name, data in stream_events(reply, turn.get("piece_chars"))
     )
-    assembly = ReplyAssembly()
-    pieces = (stream[at : at + chunk] for at in range(0, len(stream), chunk))
-    for event in SSEDecoder().iter_bytes(pieces):
-        assembly.take(event.event, event.data)
+    reader, assembly = EventReader(), ReplyAssembly()
+    for at in range(0, len(stream), chunk):
+        for name, data in reader.feed(stream[at : at + chunk]):
+            assembly.take(name, data)
     assert json.dumps(said(assembly.finish())) == json.dumps(meant(turn))
 
 
@@ -77,19 +73,17 @@ async def replies(script: Script) -> AsyncIterator[ModelReply]:
     async def ignore(event: Event) -> None:
         pass
 
-    async with ScriptedModelServer.serve(script) as server:
-        model = AnthropicModel(Credential("api_key", DUMMY_KEY), base_url=server.base_url)
+    async with ScriptedModelServer.serve(script) as server, model_of(server.base_url) as model:
         request = ModelRequest("m", "", ({"role": "user", "content": "hi"},))
         for _ in script.turns:
             yield await model.reply(request, ignore)
-        await model.aclose()
 
 
 @pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(st.lists(turns, min_size=5, max_size=10))
-def test_any_script_comes_out_of_the_sdk_as_it_went_in(given_turns: list[dict[str, Any]]):
-    """The same over a real socket with the real SDK."""
+def test_any_script_comes_out_of_the_model_as_it_went_in(given_turns: list[dict[str, Any]]):
+    """The same over a real socket, through a gateway and the model of a run."""
 
     async def check() -> None:
         script = Script.model_validate({"turns": given_turns})

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.events import Usage
-from ringfence.model.assembly import BrokenStream, ReplyAssembly, StreamedError
 from ringfence.model.base import ModelReply
 from ringfence.model.scripted import parse_script
 from ringfence.model.scripted.blocks import content_blocks
 from ringfence.model.scripted.dialect.messages import message, stream_events
+from ringfence.model.stream import ApiError, BrokenStream, EventReader, ReplyAssembly
 
 START: dict[str, Any] = {"id": "msg_1", "model": "m", "role": "assistant", "usage": {"input_tokens": 3}}
 
@@ -104,7 +104,7 @@ def test_kinds_of_events_that_are_not_known_are_passed_over():
 
 def test_an_error_event_is_raised_with_its_type():
     """Its type decides what happens next."""
-    with pytest.raises(StreamedError) as caught:
+    with pytest.raises(ApiError) as caught:
         assembled({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})
     assert (caught.value.error_type, caught.value.message) == ("overloaded_error", "busy")
 
@@ -139,14 +139,19 @@ def test_no_beginning_of_a_stream_is_a_reply(count: int):
         assembled(*kept)
 
 
+KINDS = {event["type"] for event in WHOLE} | {"content_block_delta", "error"}
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
 )
 
 
-@given(st.one_of(st.none(), st.text(max_size=20)), json_values | st.dictionaries(st.text(), json_values))
-def test_no_event_raises_anything_but_a_broken_stream(name: str | None, data: Any):
+@given(
+    st.one_of(st.sampled_from(sorted(KINDS)), st.text(max_size=20)),
+    json_values | st.dictionaries(st.text(), json_values),
+)
+def test_no_event_raises_anything_but_a_broken_stream(name: str, data: Any):
     """Whatever JSON a server sends, the failure is one that the retries know."""
     assembly, failure = ReplyAssembly(), None
     try:
@@ -154,4 +159,51 @@ def test_no_event_raises_anything_but_a_broken_stream(name: str | None, data: An
         assembly.finish()
     except Exception as exc:  # noqa: BLE001 -- which one it is, is the question
         failure = exc
-    assert failure is None or isinstance(failure, BrokenStream | StreamedError)
+    assert failure is None or isinstance(failure, BrokenStream | ApiError)
+
+
+LINE_ENDS = ["\n", "\r", "\r\n"]
+
+
+@given(
+    st.lists(st.text(max_size=20).map(lambda text: text.replace("\r", "").replace("\n", "")), max_size=5),
+    st.sampled_from(LINE_ENDS),
+    st.integers(1, 9),
+    st.booleans(),
+)
+def test_events_are_cut_by_every_line_end_wherever_the_bytes_are_cut(
+    texts: list[str], end: str, chunk: int, has_mark: bool
+):
+    """CR, LF and CRLF end lines, nothing else does; a byte order mark at the start is skipped."""
+    stream = "".join(f"event: e{end}: comment{end}data: {text}.{end}{end}" for text in texts)
+    raw = (b"\xef\xbb\xbf" if has_mark else b"") + stream.encode()
+    reader = EventReader()
+    got = [event for at in range(0, len(raw), chunk) for event in reader.feed(raw[at : at + chunk])]
+    assert got == [("e", f"{text}.") for text in texts]
+
+
+def test_data_of_several_lines_is_one_text():
+    """Lines are joined by a line feed."""
+    assert list(EventReader().feed(b"event: e\ndata: a\ndata: b\n\n")) == [("e", "a\nb")]
+
+
+def test_an_event_that_does_not_end_is_none():
+    """What stands before the end of the stream without a blank line is dropped."""
+    assert list(EventReader().feed(b"event: e\ndata: a\n")) == []
+
+
+def test_bytes_that_are_not_utf_8_break_the_stream():
+    """They are not guessed at."""
+    with pytest.raises(BrokenStream, match="not UTF-8"):
+        list(EventReader().feed(b"data: \xff\n\n"))
+
+
+@pytest.mark.parametrize(
+    ("limit", "data"),
+    [("MAX_EVENT_BYTES", b"data: " + b"x" * 100), ("MAX_REPLY_BYTES", b": comment\n\n" * 20)],
+)
+def test_a_stream_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch, limit: str, data: bytes):
+    """Neither one event nor all of them together fill the memory."""
+    monkeypatch.setattr(f"ringfence.model.stream.{limit}", 99)
+    with pytest.raises(BrokenStream, match="larger than 99 bytes"):
+        list(EventReader().feed(data))

@@ -1,21 +1,22 @@
 import json
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse, RedirectResponse, StreamingResponse
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from tests.cases import slow_after
-from tests.model.conftest import KEY, QUICK, OpenTalk, direct
+from tests.model.conftest import KEY, OpenTalk, model_of
 
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, UsageError
 from ringfence.events import Event, ThinkingStreamed, Usage
-from ringfence.model.anthropic import AnthropicModel
 from ringfence.model.base import ContextExceeded, ModelRequest
-from ringfence.model.patience import Patience
+from ringfence.model.failure import RetryPolicy
 from ringfence.model.scripted import parse_script
 from ringfence.model.scripted.blocks import content_blocks, encode, encode_event
 from ringfence.model.scripted.dialect.messages import message, stream_events
@@ -139,8 +140,8 @@ async def test_the_server_can_forbid_a_retry(talk_over: OpenTalk):
 
 async def test_attempts_are_bounded(talk_over: OpenTalk):
     """After the last attempt the fault is reported, with the reason."""
-    patience = Patience(attempts=3, backoff_s=0.001)
-    async with talk_over("- {error: {status: 529, times: 9}, text: fine}", patience=patience) as talk:
+    retries = RetryPolicy(attempts=3, backoff_s=0.001)
+    async with talk_over("- {error: {status: 529, times: 9}, text: fine}", retries=retries) as talk:
         with pytest.raises(InfrastructureFault, match=r"in 3 attempts .*529 overloaded_error"):
             await talk.ask()
     assert len(talk.server.requests) == 3
@@ -208,8 +209,8 @@ async def test_an_invalid_request_told_in_the_stream_is_final(talk_over: OpenTal
 
 async def test_a_stall_ends_at_the_idle_deadline(talk_over: OpenTalk):
     """A stream that says nothing is given up and repeated."""
-    patience = Patience(idle_s=0.05, backoff_s=0.001)
-    async with talk_over("- {text: fine, stall: {seconds: 60}}", patience=patience) as talk:
+    retries = RetryPolicy(idle_s=0.05, backoff_s=0.001)
+    async with talk_over("- {text: fine, stall: {seconds: 60}}", retries=retries) as talk:
         reply = await talk.ask()
     assert reply.content[0]["text"] == "fine"
     assert talk.retries[0].reason == "nothing came for 0.05 s"
@@ -217,17 +218,17 @@ async def test_a_stall_ends_at_the_idle_deadline(talk_over: OpenTalk):
 
 async def test_the_first_event_has_a_deadline_of_its_own(talk_over: OpenTalk):
     """A local server may read a long prompt longer than a stream may be idle."""
-    patience = Patience(first_byte_s=30.0, idle_s=0.5, backoff_s=0.001)
-    async with talk_over("- {text: fine, stall: {seconds: 0.7, after_events: 0}}", patience=patience) as talk:
+    retries = RetryPolicy(first_byte_s=30.0, idle_s=0.5, backoff_s=0.001)
+    async with talk_over("- {text: fine, stall: {seconds: 0.7, after_events: 0}}", retries=retries) as talk:
         await talk.ask()
     assert talk.retries == []
 
 
 async def test_a_reply_that_trickles_for_ever_ends_at_its_deadline(talk_over: OpenTalk):
     """Each event is in time, the whole is not."""
-    patience = Patience(reply_s=0.1, attempts=1)
+    retries = RetryPolicy(reply_s=0.1, attempts=1)
     turn = "- {text: '0123456789', slow: {chunk_bytes: 1, delay_s: 0.01}}"
-    async with talk_over(turn, patience=patience) as talk:
+    async with talk_over(turn, retries=retries) as talk:
         with pytest.raises(InfrastructureFault, match=r"took longer than 0\.1 s"):
             await talk.ask()
 
@@ -246,32 +247,12 @@ async def test_an_unreachable_server_is_an_infrastructure_fault():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://user:hidden@127.0.0.1:{closed.getsockname()[1]}"
-        model = AnthropicModel(KEY, base_url=url, patience=Patience(attempts=2, backoff_s=0.001))
-        with pytest.raises(
-            InfrastructureFault, match=r"http://127\.0\.0\.1:\d+ gave no reply in 2 att"
-        ) as caught:
-            await model.reply(HELLO, _ignore)
-        await model.aclose()
+        async with model_of(url, retries=RetryPolicy(attempts=2, backoff_s=0.001)) as model:
+            with pytest.raises(
+                InfrastructureFault, match=r"http://127\.0\.0\.1:\d+ gave no reply in 2 att"
+            ) as caught:
+                await model.reply(HELLO, _ignore)
     assert "hidden" not in str(caught.value)
-
-
-@pytest.mark.parametrize("url", ["localhost:8080", "ftp://x", "http://"])
-async def test_a_base_url_that_is_none_is_refused(url: str):
-    """It says how one looks."""
-    model = AnthropicModel(KEY, base_url=url)
-    with pytest.raises(UsageError, match="write it like https://host"):
-        await model.reply(HELLO, _ignore)
-
-
-async def test_the_base_url_of_the_environment_is_honoured(
-    talk_over: OpenTalk, monkeypatch: pytest.MonkeyPatch
-):
-    """Without an explicit one `ANTHROPIC_BASE_URL` says where the API is."""
-    async with talk_over("- text: local") as talk:
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", talk.server.base_url)
-        talk.model = AnthropicModel(KEY, patience=QUICK)
-        assert (await talk.ask()).content[0]["text"] == "local"
-        await talk.model.aclose()
 
 
 async def test_a_proxy_of_the_environment_is_not_asked_for_loopback(
@@ -311,47 +292,38 @@ async def test_each_kind_of_credential_goes_its_own_way(
     assert {name: sent[name] for name in names if name in sent} == expected
 
 
-async def test_a_redirect_does_not_take_the_key_along():
-    """A server that points elsewhere is refused; the key goes nowhere else."""
-    seen: list[str] = []
-
-    async def redirect(request):
-        return RedirectResponse("/elsewhere")
-
-    async def elsewhere(request):
-        seen.append(request.headers["x-api-key"])
-        return PlainTextResponse("gotcha")
-
-    routes = [
-        Route("/v1/messages", redirect, methods=["POST"]),
-        Route("/elsewhere", elsewhere, methods=["POST"]),
-    ]
+@asynccontextmanager
+async def answering(answer: Callable[[Request], Awaitable[Response]]) -> AsyncIterator[str]:
+    """The base URL of a server that answers requests for a reply so."""
+    routes = [Route("/v1/messages", answer, methods=["POST"])]
     with listening(0) as listener:
         async with running(Starlette(routes=routes), listener, anyio.Event()):
-            model = AnthropicModel(
-                KEY, base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", patience=QUICK
-            )
-            with pytest.raises(UsageError, match="307"):
-                await model.reply(HELLO, _ignore)
-            await model.aclose()
-    assert seen == []
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def test_a_redirect_does_not_take_the_key_along():
+    """A server that points elsewhere is an error at once; the request goes nowhere else."""
+    seen: list[str] = []
+
+    async def redirect(request: Request) -> Response:
+        seen.append(request.url.path)
+        return RedirectResponse("/v1/messages?again")
+
+    async with answering(redirect) as url, model_of(url) as model:
+        with pytest.raises(InfrastructureFault, match="307"):
+            await model.reply(HELLO, _ignore)
+    assert seen == ["/v1/messages"]
 
 
 async def test_an_answer_that_is_no_stream_is_a_fault():
     """A captive portal's page is not taken for a reply."""
 
-    async def page(request):
+    async def page(request: Request) -> Response:
         return PlainTextResponse("<html>please log in</html>")
 
-    with listening(0) as listener:
-        async with running(
-            Starlette(routes=[Route("/v1/messages", page, methods=["POST"])]), listener, anyio.Event()
-        ):
-            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            model = AnthropicModel(KEY, base_url=url, patience=Patience(attempts=1))
-            with pytest.raises(InfrastructureFault, match="holds no events of a reply"):
-                await model.reply(HELLO, _ignore)
-            await model.aclose()
+    async with answering(page) as url, model_of(url, retries=RetryPolicy(attempts=1)) as model:
+        with pytest.raises(InfrastructureFault, match="holds no events of a reply"):
+            await model.reply(HELLO, _ignore)
 
 
 async def test_a_server_that_does_not_hang_up_cannot_hold_a_whole_reply():
@@ -360,7 +332,7 @@ async def test_a_server_that_does_not_hang_up_cannot_hold_a_whole_reply():
     scripted = message(turn, {"model": "m"}, blocks=content_blocks(turn, "1", ()), stem="1")
     events = list(stream_events(scripted, None))
 
-    async def endless(request):
+    async def endless(request: Request) -> Response:
         async def parts() -> AsyncIterator[bytes]:
             for name, data in events:
                 yield encode_event(name, encode(data))
@@ -368,14 +340,9 @@ async def test_a_server_that_does_not_hang_up_cannot_hold_a_whole_reply():
 
         return StreamingResponse(parts(), media_type="text/event-stream")
 
-    with listening(0) as listener:
-        async with running(
-            Starlette(routes=[Route("/v1/messages", endless, methods=["POST"])]), listener, anyio.Event()
-        ):
-            model = AnthropicModel(KEY, base_url=f"http://127.0.0.1:{listener.getsockname()[1]}")
-            with anyio.fail_after(10):
-                reply = await model.reply(HELLO, _ignore)
-            await model.aclose()
+    async with answering(endless) as url, model_of(url) as model:
+        with anyio.fail_after(10):
+            reply = await model.reply(HELLO, _ignore)
     assert reply.content == ({"type": "text", "text": "whole"},)
 
 
@@ -420,18 +387,6 @@ async def test_what_emit_raises_is_the_callers(talk_over: OpenTalk):
         with pytest.raises(TimeoutError, match="disk"):
             await talk.model.reply(HELLO, full)
     assert len(talk.server.requests) == 1
-
-
-@pytest.mark.parametrize("talk_over", [direct], indirect=True)
-async def test_one_connection_serves_many_turns(talk_over: OpenTalk):
-    """A whole reply is read to its end, so the connection is used again."""
-    async with talk_over("- text: one\n- text: two\n- text: three") as talk:
-        for _ in range(3):
-            await talk.ask()
-        client = talk.model._client
-        assert client is not None
-        transport = client._client._transport
-        assert len(transport._pool.connections) == 1  # type: ignore[attr-defined]
 
 
 async def _ignore(event: Event) -> None:

@@ -1,0 +1,250 @@
+"""Claude through the Messages API: one request, one streamed reply, with deadlines and retries.
+
+Requests go to the run's model gateway within this process. The gateway holds the credential, forwards, counts and
+records; here there is only a placeholder.
+"""
+
+import json
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+
+from ringfence.egress.gateway.answer import Answer
+from ringfence.egress.gateway.gateway import Gateway
+from ringfence.egress.gateway.upstream import UpstreamGone, origin_of
+from ringfence.egress.reading import Asked
+from ringfence.errors import (
+    AuthenticationFailed,
+    InfrastructureFault,
+    RequestRefused,
+    RingfenceError,
+    UsageError,
+)
+from ringfence.events import ModelRetried
+from ringfence.model.base import ContextExceeded, Emit, JSONObject, Model, ModelReply, ModelRequest
+from ringfence.model.failure import Failure, RetryPolicy, classify_failure
+from ringfence.model.stream import ApiError, BrokenStream, EventReader, ReplyAssembly
+
+API_VERSION = "2026-10-21"
+"""As the official SDK 2.11 sends it."""
+
+_HEADERS = (
+    ("accept", "application/json"),
+    ("anthropic-version", API_VERSION),
+    ("content-type", "application/json"),
+    ("user-agent", "ringfence"),
+)
+_REASON_LIMIT = 400
+_ERROR_BODY_BYTES = 64 * 1024
+_DRAIN_S = 0.25
+
+
+class MessagesModel(Model):
+    """A model behind `POST /v1/messages`.
+
+    Args:
+        gateway: Forwards to the API; it is open for as long as the model is used.
+        retries: Deadlines and retries.
+        jitter: Source of the random part of waits.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        retries: RetryPolicy | None = None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._gateway = gateway
+        self._retries = retries or RetryPolicy()
+        self._jitter = jitter
+
+    async def reply(self, request: ModelRequest, emit: Emit) -> ModelReply:
+        """Answer `request`; see `Model.reply`."""
+        body = encode_request(request)
+        started = time.monotonic()
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await self._attempt(body, emit)
+            except Exception as exc:
+                failure = classify_failure(exc, datetime.now(UTC))
+                if failure is None:
+                    raise
+                wait_s = self._wait_s(failure, attempt, started)
+                if wait_s is None:
+                    raise self._error(failure, attempt, time.monotonic() - started) from exc
+            reason = _one_line(failure.reason)
+            await emit(ModelRetried(attempt=attempt, status=failure.status, reason=reason, wait_s=wait_s))
+            await anyio.sleep(wait_s)
+
+    async def _attempt(self, body: bytes, emit: Emit) -> ModelReply:
+        with anyio.move_on_after(self._retries.reply_s):
+            answer = await self._send(body)
+            try:
+                return await self._read(answer, emit)
+            finally:
+                await answer.aclose()
+        raise BrokenStream(f"the reply took longer than {self._retries.reply_s:g} s")
+
+    async def _send(self, body: bytes) -> Answer:
+        """Send the request; wait for the head of the answer.
+
+        Raises:
+            ApiError: The status is an error.
+            BrokenStream: The head did not come in time.
+        """
+        request = Asked("POST", "/v1/messages", body, wants_upgrade=False, headers=_HEADERS)
+        with anyio.move_on_after(self._retries.first_byte_s):
+            answer = await self._gateway.answer(request)
+            if answer.status < 300:
+                return answer
+            try:
+                raise await _read_error(answer)
+            finally:
+                await answer.aclose()
+        raise BrokenStream(f"nothing came for {self._retries.first_byte_s:g} s")
+
+    async def _read(self, answer: Answer, emit: Emit) -> ModelReply:
+        assembly = ReplyAssembly()
+        async with aclosing(self._events(answer)) as events:
+            async for name, data in events:
+                shown = assembly.take(name, data)
+                if shown is not None:
+                    await emit(shown)
+                if assembly.is_complete:
+                    await _drain(events)
+                    break
+        return assembly.finish()
+
+    async def _events(self, answer: Answer) -> AsyncGenerator[tuple[str, str], None]:
+        reader = EventReader()
+        limit_s = self._retries.first_byte_s
+        async with aclosing(answer.pieces()) as pieces:
+            while True:
+                with anyio.move_on_after(limit_s) as scope:
+                    piece = await anext(pieces, None)
+                if scope.cancelled_caught:
+                    raise BrokenStream(f"nothing came for {limit_s:g} s")
+                if piece is None:
+                    return
+                for event in reader.feed(piece):
+                    yield event
+                    limit_s = self._retries.idle_s
+
+    def _wait_s(self, failure: Failure, attempt: int, started: float) -> float | None:
+        """Seconds until the next attempt; None if there is none."""
+        if failure.kind != "transient" or attempt >= self._retries.attempts:
+            return None
+        wait_s = self._retries.wait_s(attempt, retry_after_s=failure.retry_after_s, jitter=self._jitter)
+        return wait_s if time.monotonic() - started + wait_s <= self._retries.total_s else None
+
+    def _error(self, failure: Failure, attempts: int, elapsed_s: float) -> RingfenceError:
+        where = origin_of(self._gateway.base_url("anthropic"))
+        reason = _one_line(failure.reason)
+        if failure.kind == "authentication":
+            kind = self._gateway.kinds["anthropic"]
+            return AuthenticationFailed(
+                f"{where} refused the {kind} credential ({reason}); give one valid there"
+            )
+        if failure.kind == "context":
+            return ContextExceeded(f"the conversation is too long for the model ({reason}); shorten it")
+        if failure.kind == "refused":
+            error = RequestRefused if failure.is_invalid_request else UsageError
+            return error(f"{where} refused the request ({reason}); mend the request or the model's name")
+        wait = failure.retry_after_s
+        advice = f"try again in {wait:.0f} s" if wait else "try again later"
+        return InfrastructureFault(
+            f"{where} gave no reply in {attempts} attempts and {elapsed_s:.0f} s ({reason}); {advice}"
+        )
+
+
+async def _read_error(answer: Answer) -> ApiError:
+    """The error that an answer states, in the API's form or another."""
+    raw = bytearray()
+    async with aclosing(answer.pieces()) as pieces:
+        async for piece in pieces:
+            raw += piece
+            if len(raw) > _ERROR_BODY_BYTES:
+                break
+    text = bytes(raw[:_ERROR_BODY_BYTES]).decode("utf-8", "replace")
+    try:
+        error = json.loads(text)["error"]
+        kind, message = error.get("type"), error.get("message")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        kind, message = None, text
+    return ApiError(answer.status, str(kind) if kind else None, str(message or "no message"), answer.headers)
+
+
+async def _drain(events: AsyncIterator[tuple[str, str]]) -> None:
+    """Read what follows a complete reply, so that the connection can be used again; failures do not matter."""
+    with anyio.move_on_after(_DRAIN_S), suppress(BrokenStream, UpstreamGone):
+        async for _ in events:
+            pass
+
+
+def _one_line(reason: str) -> str:
+    text = " ".join(reason.split())
+    return text if len(text) <= _REASON_LIMIT else text[:_REASON_LIMIT] + "..."
+
+
+# --- the request
+
+_EPHEMERAL = {"type": "ephemeral"}
+_CACHEABLE = frozenset({"text", "image", "document", "tool_result", "search_result"})
+_CACHED_USER_MESSAGES = 2
+"""The last two: one writes what the next turn reads. With system and tools that is the API's limit of 4."""
+
+
+def encode_request(request: ModelRequest) -> bytes:
+    """The body of `POST /v1/messages` as the API takes it.
+
+    Raises:
+        UsageError: The conversation holds text or a number that JSON cannot hold.
+    """
+    try:
+        return json.dumps(
+            request_body(request), ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        ).encode()
+    except UnicodeEncodeError as exc:
+        raise UsageError(f"the conversation holds text that is not Unicode: {exc.reason}") from exc
+    except ValueError as exc:
+        raise UsageError(f"the conversation holds a number that JSON cannot hold: {exc}") from exc
+
+
+def request_body(request: ModelRequest) -> JSONObject:
+    """The body of `POST /v1/messages`, with cache breakpoints and `stream`. The request itself is not changed."""
+    body: JSONObject = {
+        "model": request.model,
+        "max_tokens": request.max_tokens,
+        "messages": _with_breakpoints(request.messages),
+        "stream": True,
+    }
+    if request.system:
+        body["system"] = [{"type": "text", "text": request.system, "cache_control": _EPHEMERAL}]
+    if request.tools:
+        body["tools"] = [*request.tools[:-1], {**request.tools[-1], "cache_control": _EPHEMERAL}]
+    return body
+
+
+def _with_breakpoints(messages: Sequence[JSONObject]) -> list[JSONObject]:
+    marked = list(messages)
+    users = [index for index, message in enumerate(marked) if message["role"] == "user"]
+    for index in users[-_CACHED_USER_MESSAGES:]:
+        marked[index] = {**marked[index], "content": _marked(marked[index]["content"])}
+    return marked
+
+
+def _marked(content: Any) -> Any:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content, "cache_control": _EPHEMERAL}] if content else content
+    last = content[-1] if content else {}
+    if last.get("type") not in _CACHEABLE or (last["type"] == "text" and not last["text"]):
+        return content
+    return [*content[:-1], {**last, "cache_control": _EPHEMERAL}]
