@@ -3,7 +3,7 @@
 from reference.markdown import code, table
 from ringfence.config.environment import FOREIGN, RESERVED, variable_name
 from ringfence.config.fields import Field, all_fields
-from ringfence.secret.credentials import CODEX_LOGIN, VARIABLES
+from ringfence.secret.credential import CODEX_LOGIN, VARIABLES
 
 _HEAD = """\
 # Environment variables
@@ -19,12 +19,11 @@ _CREDENTIALS = {
     ("anthropic", "bearer"): "A gateway's token.",
     ("anthropic", "oauth"): "A Claude subscription's token, from `claude setup-token`.",
     ("openai", "api_key"): "A key of OpenAI's platform.",
-    ("openai", "oauth"): "A ChatGPT login: Codex's `auth.json`, which is renewed where it lies.",
+    ("openai", "oauth"): "A ChatGPT login: Codex's `auth.json`, as `codex login` makes it.",
 }
 _OTHERS = (
     ("ANTHROPIC_BASE_URL", "Where the Messages API is; any server that speaks it will do."),
     ("OPENAI_BASE_URL", "Where OpenAI's API is."),
-    ("CODEX_REFRESH_TOKEN_URL_OVERRIDE", "Where a ChatGPT login is renewed, as Codex itself reads it."),
     ("CLAUDE_CONFIG_DIR", "The claude CLI's directory, for `ringfence session`. Default `~/.claude`."),
     ("CODEX_HOME", "The codex CLI's directory, for `ringfence session` and its login. Default `~/.codex`."),
     ("XDG_CACHE_HOME", "Below it, in `ringfence/clones`: what agents of a crew clone. Default `~/.cache`."),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ringfence.cli.log import Log
 from ringfence.fleet.config.model import LogFormat
-from ringfence.secret.redact import remember
+from ringfence.secret.redact import register_secrets
 
 SECRET = "hunter2-of-this-test"
 
@@ -28,7 +28,7 @@ def test_text_of_agents_makes_no_line_of_its_own(form: LogFormat, capsys: pytest
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_secrets_are_taken_out(form: LogFormat, capsys: pytest.CaptureFixture[str]):
     """A secret that this process has had is in no line and in no field."""
-    remember([SECRET])
+    register_secrets([SECRET])
     Log(form, bound=SECRET)(f"it says {SECRET}", event="hook.failed", reason=f"<{SECRET}>", many=[SECRET])
     said = capsys.readouterr().err
     assert (SECRET in said, "[redacted]" in said) == (False, True)

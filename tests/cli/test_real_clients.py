@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.secret.codex.oauth import write_login
+from tests.secret.codex_login import write_login
 
 from ringfence.config.paths import user_config_file
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.secret.codex.oauth import write_login
+from tests.secret.codex_login import write_login
 
 from ringfence.config.paths import state_dir, user_config_file
 from ringfence.job.store import JobStore

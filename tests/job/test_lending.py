@@ -11,7 +11,7 @@ from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed, ConfigurationError
 from ringfence.events import Event, SecretExpiring, SecretLeased, SecretRevoked
 from ringfence.job.lending import lent, meanwhile
-from ringfence.secret import KnownSecret, Redactor, leased
+from ringfence.secret import KnownSecret, Redactor, lease_secret
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ async def test_a_run_records_what_it_is_lent_and_gives_back(tmp_path: Path):
     """By name and source; what a revocation could not do is in the record, too."""
     record = Record()
     async with (
-        leased(_secret(tmp_path, lasts="7200", revoke=["false"]), state=tmp_path / "s") as lease,
+        lease_secret(_secret(tmp_path, lasts="7200", revoke=["false"]), state=tmp_path / "s") as lease,
         lent([lease], run="run-1", redactor=Redactor(), emit=record.emit),
     ):
         pass
@@ -64,7 +64,7 @@ async def test_a_secret_that_ends_and_cannot_be_renewed_is_warned_of(tmp_path: P
     """Once, before it ends."""
     record = Record()
     async with (
-        leased(_secret(tmp_path, lasts="60"), state=tmp_path / "s") as lease,
+        lease_secret(_secret(tmp_path, lasts="60"), state=tmp_path / "s") as lease,
         lent([lease], run="run-1", redactor=Redactor(), emit=record.emit),
     ):
         with anyio.fail_after(30):
@@ -78,10 +78,10 @@ async def test_a_secret_that_was_renewed_is_learnt_by_the_redactor(tmp_path: Pat
     """Nobody knew it when the run began."""
     redactor = Redactor()
     async with (
-        leased(_secret(tmp_path, lasts="(60 if count == 1 else 7200)"), state=tmp_path / "s") as lease,
+        lease_secret(_secret(tmp_path, lasts="(60 if count == 1 else 7200)"), state=tmp_path / "s") as lease,
         lent([lease], run="run-1", redactor=redactor, emit=Record().emit),
     ):
-        lease._asked_at = lease._asked_at.replace(year=2000)
+        lease._read_at = lease._read_at.replace(year=2000)
         value = await lease.current()
         assert value.text == "token-number-2"
         assert redactor.redact("it is token-number-2!") == "it is [redacted]!"
@@ -89,7 +89,7 @@ async def test_a_secret_that_was_renewed_is_learnt_by_the_redactor(tmp_path: Pat
 
 async def _failing(secret: KnownSecret, state: Path, record: Record) -> None:
     async with (
-        leased(secret, state=state) as lease,
+        lease_secret(secret, state=state) as lease,
         lent([lease], run="run-1", redactor=Redactor(), emit=record.emit),
     ):
         raise ConfigurationError("wrong")

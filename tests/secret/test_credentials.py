@@ -13,7 +13,7 @@ from ringfence.secret import (
     credential_of,
     environment_secrets,
     known_secrets,
-    leased,
+    lease_secret,
     looks_secret,
 )
 
@@ -29,7 +29,7 @@ async def _credential(
     secret = credential_of(
         provider, known_secrets(configured, {"HOME": "/nonexistent", "CODEX_HOME": "/none", **environ})
     )
-    async with leased(secret, state=state, environ=environ) as lease:
+    async with lease_secret(secret, state=state, environ=environ) as lease:
         return await lease.credential()
 
 

@@ -1,7 +1,6 @@
 """Leases: in the book while their holder lives, renewed before they end, revoked when they are over."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,19 +13,17 @@ from tests.cases import slow_after
 
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed
-from ringfence.secret import KnownSecret, Lease, leased
-from ringfence.secret.book import living, take_the_dead
-from ringfence.secret.lease import leased_each, revoke
+from ringfence.secret import KnownSecret, Lease, active_leases, lease_secret, lease_secrets, revoke_abandoned
 
 SECRET = "hunter2-correct-horse"
 HOLD = """
 import sys, anyio
 from pathlib import Path
 from ringfence.config.secret_reference import SecretReference
-from ringfence.secret import KnownSecret, leased
+from ringfence.secret import KnownSecret, lease_secret
 async def main():
     reference = SecretReference(cmd=("printf", "%s", "hunter2-correct-horse"), revoke=("touch", sys.argv[2]))
-    async with leased(KnownSecret("DEPLOY", reference, True), state=Path(sys.argv[1]), run="run-1"):
+    async with lease_secret(KnownSecret("DEPLOY", reference, True), state=Path(sys.argv[1]), run="run-1"):
         print("held", flush=True)
         await anyio.sleep_forever()
 anyio.run(main)
@@ -40,8 +37,8 @@ def _secret(reference: Any, name: str = "DEPLOY") -> KnownSecret:
 async def test_a_lease_is_in_the_book_without_its_value(tmp_path: Path):
     """Its name, source, end and run; and only while it lasts."""
     secret = _secret({"cmd": ["printf", "%s", SECRET], "ttl": "1h"})
-    async with leased(secret, state=tmp_path, run="run-1") as lease:
-        (record,) = living(tmp_path)
+    async with lease_secret(secret, state=tmp_path, run="run-1") as lease:
+        (record,) = active_leases(tmp_path)
         assert (record.id, record.name, record.source, record.run) == (
             lease.id,
             "DEPLOY",
@@ -52,8 +49,9 @@ async def test_a_lease_is_in_the_book_without_its_value(tmp_path: Path):
             (datetime.now(UTC) + timedelta(hours=1)).timestamp(), abs=60
         )
         assert SECRET not in _everything_in(tmp_path)
-        assert take_the_dead(tmp_path) == []
-    assert (living(tmp_path), list((tmp_path / "leases").iterdir())) == ([], [])
+        await revoke_abandoned(tmp_path, pytest.fail)
+        assert [one.id for one in active_leases(tmp_path)] == [lease.id]
+    assert (active_leases(tmp_path), list((tmp_path / "leases").iterdir())) == ([], [])
 
 
 def _everything_in(folder: Path) -> str:
@@ -62,7 +60,7 @@ def _everything_in(folder: Path) -> str:
 
 async def test_the_book_is_the_users_alone(tmp_path: Path):
     """Which secrets somebody has is nobody's business."""
-    async with leased(_secret({"cmd": ["printf", "x"]}), state=tmp_path):
+    async with lease_secret(_secret({"cmd": ["printf", "x"]}), state=tmp_path):
         (file,) = _files(tmp_path)
         assert [oct(_mode(one)) for one in (file.parent, file)] == ["0o700", "0o600"]
 
@@ -77,30 +75,30 @@ def _files(state: Path) -> list[Path]:
 
 async def test_a_later_record_replaces_an_earlier_whole(tmp_path: Path):
     """Longer or shorter than it: whoever reads meanwhile reads one of them."""
-    async with leased(_secret({"cmd": ["printf", "x"]}), state=tmp_path) as lease:
+    async with lease_secret(_secret({"cmd": ["printf", "x"]}), state=tmp_path) as lease:
         for run in ("a-very-long-name-of-a-run" * 9, "short"):
-            lease.bind(run)
-            assert [record.run for record in living(tmp_path)] == [run]
+            lease.assign(run, on_values=print)
+            assert [record.run for record in active_leases(tmp_path)] == [run]
 
 
 async def test_a_lease_is_revoked_with_its_value_as_input(tmp_path: Path):
     """Never on a command line, where everybody could read it; and once."""
     script = f'cat > {tmp_path}/told; echo "$0" >> {tmp_path}/told'
     secret = _secret({"cmd": ["printf", "%s", SECRET], "revoke": ["sh", "-c", script, "{lease}"]})
-    async with leased(secret, state=tmp_path / "state") as lease:
-        assert await lease.give_back() is None
+    async with lease_secret(secret, state=tmp_path / "state") as lease:
+        assert await lease.release() is None
         assert _everything_in(tmp_path) == f"{SECRET}{lease.id}\n"
     assert _everything_in(tmp_path) == f"{SECRET}{lease.id}\n"
 
 
-async def test_what_was_given_back_is_gone(tmp_path: Path):
+async def test_a_released_secret_is_gone(tmp_path: Path):
     """Neither value nor credential can be had of it."""
-    async with leased(
+    async with lease_secret(
         _secret({"cmd": ["printf", "%s", SECRET]}, "ANTHROPIC_API_KEY"), state=tmp_path
     ) as lease:
-        await lease.give_back()
+        await lease.release()
         assert lease.values == ()
-        with pytest.raises(AuthenticationFailed, match="given back"):
+        with pytest.raises(AuthenticationFailed, match="was released"):
             await lease.credential()
 
 
@@ -118,8 +116,8 @@ async def test_what_was_given_back_is_gone(tmp_path: Path):
 async def test_a_revocation_that_fails_is_told(tmp_path: Path, command: list[str], said: str):
     """The run is over all the same, and somebody must see to it."""
     secret = _secret({"cmd": ["printf", "%s", SECRET], "revoke": command, "timeout": "1s"})
-    async with leased(secret, state=tmp_path) as lease:
-        problem = await lease.give_back()
+    async with lease_secret(secret, state=tmp_path) as lease:
+        problem = await lease.release()
     assert said in str(problem)
     assert SECRET not in str(problem)
 
@@ -128,12 +126,11 @@ async def test_a_revocation_that_fails_is_told(tmp_path: Path, command: list[str
 async def test_what_a_killed_run_was_lent_is_revoked_by_the_next(tmp_path: Path):
     """Its entry's lock is free, which no living holder's is."""
     holder = _holding(tmp_path)
-    assert [record.pid for record in living(tmp_path)] == [holder.pid]
+    assert [record.pid for record in active_leases(tmp_path)] == [holder.pid]
     holder.send_signal(signal.SIGKILL)
     holder.communicate()
-    assert living(tmp_path) == []
-    (record,) = take_the_dead(tmp_path)
-    assert await revoke(record, "", os.environ) is None
+    assert active_leases(tmp_path) == []
+    await revoke_abandoned(tmp_path, pytest.fail)
     assert {one.name for one in _all(tmp_path)} == {"leases", "revoked"}
 
 
@@ -149,11 +146,12 @@ def _all(folder: Path) -> list[Path]:
     return list(folder.rglob("*"))
 
 
-def test_a_damaged_entry_is_cleared(tmp_path: Path):
+async def test_a_damaged_entry_is_cleared(tmp_path: Path):
     """Nobody holds it, and it says nothing that could be revoked."""
     (tmp_path / "leases").mkdir()
     (tmp_path / "leases" / "x.json").write_text("{")
-    assert (living(tmp_path), take_the_dead(tmp_path), _files(tmp_path)) == ([], [], [])
+    await revoke_abandoned(tmp_path, pytest.fail)
+    assert (active_leases(tmp_path), _files(tmp_path)) == ([], [])
 
 
 def _counting(folder: Path, *, ends: str) -> dict[str, Any]:
@@ -173,10 +171,10 @@ async def test_a_secret_that_is_about_to_end_is_asked_for_again(
 ):
     """So that a long run does not fail for a short lease; all its values are learnt for redaction."""
     seen: list[tuple[str, ...]] = []
-    async with leased(
+    async with lease_secret(
         _secret(_counting(tmp_path, ends="(60 if count == 1 else 7200)")), state=tmp_path / "s"
     ) as lease:
-        lease.on_value = seen.append
+        lease.assign("run-1", on_values=seen.append)
         _let_ask(lease)
         assert [(await lease.current()).text for _ in range(3)] == ["token-2"] * 3
     assert seen == [("token-2",)]
@@ -184,21 +182,21 @@ async def test_a_secret_that_is_about_to_end_is_asked_for_again(
 
 def _let_ask(lease: Lease) -> None:
     """As if the last time were a while ago."""
-    lease._asked_at -= timedelta(minutes=1)
+    lease._read_at -= timedelta(minutes=1)
 
 
 async def test_a_source_that_fails_while_the_secret_is_good_does_not_matter(tmp_path: Path):
     """It is asked again at the next request."""
     reference = _counting(tmp_path, ends="(60 if count == 1 else 1/0)")
-    async with leased(_secret(reference), state=tmp_path / "s") as lease:
+    async with lease_secret(_secret(reference), state=tmp_path / "s") as lease:
         _let_ask(lease)
         assert (await lease.current()).text == "token-1"
 
 
 async def test_a_secret_that_has_ended_is_refused(tmp_path: Path):
     """Before anything is begun with it; the error says when it ended."""
-    with pytest.raises(AuthenticationFailed, match=r"ended at 20\d\d-\d\d-\d\d .*renew it"):
-        async with leased(_secret(_counting(tmp_path, ends="-60")), state=tmp_path / "s"):
+    with pytest.raises(AuthenticationFailed, match=r"expired at 20\d\d-\d\d-\d\d .*renew it"):
+        async with lease_secret(_secret(_counting(tmp_path, ends="-60")), state=tmp_path / "s"):
             pass
     assert _files(tmp_path / "s") == []
 
@@ -210,7 +208,7 @@ async def test_of_several_those_that_can_be_had_are_lent(tmp_path: Path):
         _secret({"cmd": ["false"]}, "CODEX_API_KEY"),
         _secret({"cmd": ["printf", "x"]}, "ANTHROPIC_API_KEY"),
     ]
-    async with leased_each(secrets, state=tmp_path, tell=told.append) as leases:
+    async with lease_secrets(secrets, state=tmp_path, warn=told.append) as leases:
         assert list(leases) == ["ANTHROPIC_API_KEY"]
     assert len(told) == 1
     assert "'CODEX_API_KEY' (cmd:false) exited with 1" in told[0]
@@ -223,13 +221,13 @@ async def test_without_a_needed_one_or_any_nothing_is_lent(tmp_path: Path, neede
     if needed:
         secrets.append(_secret({"cmd": ["printf", "x"]}, "OTHER"))
     with pytest.raises(AuthenticationFailed, match="'DEPLOY'"):
-        async with leased_each(secrets, state=tmp_path, tell=print, needed=needed):
+        async with lease_secrets(secrets, state=tmp_path, warn=print, required=needed):
             pass
 
 
 async def test_a_name_that_is_no_credential_gives_none(tmp_path: Path):
     """A deploy key is not sent to a model."""
-    async with leased(_secret({"cmd": ["printf", "x"]}), state=tmp_path) as lease:
+    async with lease_secret(_secret({"cmd": ["printf", "x"]}), state=tmp_path) as lease:
         with pytest.raises(AuthenticationFailed, match="no model's credential"):
             await lease.credential()
 
@@ -241,7 +239,7 @@ async def test_a_login_file_of_claude_gives_its_token_and_end(tmp_path: Path):
     file = tmp_path / "credentials.json"
     file.touch(0o600)
     _write(file, json.dumps({"claudeAiOauth": login}))
-    async with leased(_secret(f"file:{file}", "CLAUDE_CODE_OAUTH_TOKEN"), state=tmp_path) as lease:
+    async with lease_secret(_secret(f"file:{file}", "CLAUDE_CODE_OAUTH_TOKEN"), state=tmp_path) as lease:
         credential = await lease.credential()
         assert (credential.value, credential.kind, credential.expires_at) == ("sk-hunter2", "oauth", ends)
         assert lease.values == ("sk-hunter2", "r-hunter2")

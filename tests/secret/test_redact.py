@@ -177,7 +177,7 @@ def test_a_secret_that_is_no_text_is_found() -> None:
 )
 def test_events_are_redacted(event: AnyEvent) -> None:
     """The written event holds no secret, and is an event of the same kind."""
-    shown = Redactor([SECRET]).redact_event(event)
+    shown = Redactor([SECRET]).redact(event)
     line = msgspec.json.encode(shown)
     assert type(shown) is type(event)
     assert b"redacted" in line
@@ -187,4 +187,4 @@ def test_events_are_redacted(event: AnyEvent) -> None:
 def test_an_event_without_secrets_is_the_same_object() -> None:
     """The common case costs no copy."""
     event = ToolCalled(call_id="1", tool="shell", arguments={"command": "ls"})
-    assert Redactor([SECRET]).redact_event(event) is event
+    assert Redactor([SECRET]).redact(event) is event

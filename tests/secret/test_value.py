@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import AuthenticationFailed
-from ringfence.secret.value import jwt_expiry, read_value
+from ringfence.secret.value import jwt_expiry, parse_value
 
 WHEN = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -24,7 +24,7 @@ def _token(claims: Any) -> str:
 def test_any_bytes_are_one_line_or_a_clear_error(raw: bytes):
     """Nothing else can come of what a source gives, and the error does not hold it."""
     try:
-        text = read_value(raw, "secret 'X'").text
+        text = parse_value(raw, "secret 'X'").text
     except AuthenticationFailed as exc:
         text = str(exc)
     assert text
@@ -40,14 +40,14 @@ def test_any_json_is_read_without_a_fault(document: Any):
     expiry = jwt_expiry(_token(document)) if isinstance(document, dict) else None
     assert expiry is None or expiry.tzinfo is UTC
     try:
-        read_value(json.dumps(document).encode(), "it")
+        parse_value(json.dumps(document).encode(), "it")
     except AuthenticationFailed:
         return
 
 
 def test_a_web_token_tells_its_end():
     """By `exp`, as seconds since 1970."""
-    assert read_value(_token({"exp": WHEN.timestamp()}).encode(), "it").expires_at == WHEN
+    assert parse_value(_token({"exp": WHEN.timestamp()}).encode(), "it").expires_at == WHEN
 
 
 @pytest.mark.parametrize("exp", [True, "soon", -1, 1e300, None, 10**400])
@@ -73,19 +73,19 @@ def test_a_senseless_end_is_none(exp: Any):
 )
 def test_a_credential_file_gives_token_and_end(document: dict[str, Any]):
     """And its refresh token, which nobody may see either."""
-    value = read_value(json.dumps(document).encode(), "it")
-    assert (value.text, value.beside, value.expires_at) == ("t0ken-t0ken", ("r",), WHEN)
+    value = parse_value(json.dumps(document).encode(), "it")
+    assert (value.text, value.companions, value.expires_at) == ("t0ken-t0ken", ("r",), WHEN)
 
 
 def test_the_text_of_a_value_does_not_show_it():
     """Neither the secret nor what came beside it."""
-    shown = repr(read_value(b'{"access_token": "hunter2", "refresh_token": "hunter3"}', "it"))
+    shown = repr(parse_value(b'{"access_token": "hunter2", "refresh_token": "hunter3"}', "it"))
     assert "hunter" not in shown
 
 
 def test_a_margin_is_reckoned_from_the_end():
     """What has no known end does not end."""
-    value = read_value(_token({"exp": WHEN.timestamp()}).encode(), "it")
+    value = parse_value(_token({"exp": WHEN.timestamp()}).encode(), "it")
     early = WHEN - timedelta(hours=1)
-    assert [value.ends_within(timedelta(hours=hours), early) for hours in (0, 1, 2)] == [False, True, True]
-    assert not read_value(b"opaque", "it").ends_within(timedelta(days=9999), early)
+    assert [value.expires_within(timedelta(hours=hours), early) for hours in (0, 1, 2)] == [False, True, True]
+    assert not parse_value(b"opaque", "it").expires_within(timedelta(days=9999), early)

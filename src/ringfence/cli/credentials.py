@@ -56,9 +56,8 @@ def _checked_line(row: dict[str, Any]) -> str:
 async def _checked(secret: "KnownSecret", model: str) -> dict[str, Any]:
     from ringfence.cli.secret import written
     from ringfence.config.paths import state_dir
-    from ringfence.job.asked.lending import tell_warnings
     from ringfence.model.probe import probe
-    from ringfence.secret import leased
+    from ringfence.secret import lease_secret
 
     row: dict[str, Any] = {
         "name": secret.name,
@@ -68,8 +67,9 @@ async def _checked(secret: "KnownSecret", model: str) -> dict[str, Any]:
         "expires_at": None,
     }
     try:
-        async with leased(secret, state=state_dir(), run="doctor") as lease:
-            tell_warnings(lease, say)
+        async with lease_secret(secret, state=state_dir(), run="doctor") as lease:
+            for warning in lease.warnings:
+                say(f"WARNING: {warning}")
             credential = await lease.credential()
             if credential.expires_at is not None:
                 row["expires_at"] = written(credential.expires_at.timestamp())
@@ -85,15 +85,16 @@ async def ending_credentials(effective: "Effective") -> list[dict[str, Any]]:
     """Credentials whose end is known without asking anybody: their names, ends and whether that is soon."""
     from ringfence.cli.secret import written
     from ringfence.config.paths import state_dir
-    from ringfence.secret import glance, known_secrets
-    from ringfence.secret.book import living
+    from ringfence.secret import active_leases, known_secrets, read_cheaply
 
     found: dict[tuple[str, float], str] = {
-        (one.name, one.expires_at): one.source for one in living(state_dir()) if one.expires_at is not None
+        (one.name, one.expires_at): one.source
+        for one in active_leases(state_dir())
+        if one.expires_at is not None
     }
     for secret in known_secrets(effective.settings.secrets).values():
         try:
-            value = await glance(secret)
+            value = await read_cheaply(secret)
         except RingfenceError:  # `ringfence secret ls` tells
             continue
         if value is not None and value.expires_at is not None:

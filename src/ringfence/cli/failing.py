@@ -11,12 +11,12 @@ from ringfence.errors import ExitCode, InfrastructureFault, PolicyRefused, Ringf
 from ringfence.escape import visible
 from ringfence.job.crash import write_trace
 from ringfence.job.outcome import root_cause
-from ringfence.secret import Redactor, environment_secrets, remembered
+from ringfence.secret import Redactor, environment_secrets, registered_secrets
 
 
 def tell(error: BaseException) -> ExitCode:
     """Print an error's line; one that is a bug of ours is kept whole in a file that the line names."""
-    redactor = Redactor([*environment_secrets(), *remembered()])
+    redactor = Redactor([*environment_secrets(), *registered_secrets()])
     cause = root_cause(error)
     if isinstance(cause, RingfenceError):
         hint = in_the_way(str(cause)) if isinstance(cause, PolicyRefused) else None

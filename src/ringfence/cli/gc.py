@@ -134,7 +134,6 @@ def _age(older_than: str) -> float:
 
 async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path], int, list[str]]":
     from ringfence.config.paths import state_dir
-    from ringfence.job.asked.lending import revoke_the_dead
     from ringfence.job.retention import (
         abandoned_directories,
         abandoned_sessions,
@@ -147,6 +146,7 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
     )
     from ringfence.job.sweep import close_the_dead
     from ringfence.sandbox.workspace.run_as import clear_scratch_directories
+    from ringfence.secret import revoke_abandoned
 
     # First: to close a dead run is to clear the engines, too, and then nobody would know how many there were.
     containers, named = await _clear_engines(dry_run=dry_run)
@@ -166,7 +166,7 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
     store = await close_the_dead(say)
     if not dry_run:
         await _clear_holders()
-        await revoke_the_dead(say)
+        await revoke_abandoned(state_dir(), say)
         await clear_scratch_directories()
     paths = [*early, *await _not_a_crews(expired_runs(seconds, keep))]
     if not dry_run:

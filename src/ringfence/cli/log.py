@@ -13,7 +13,7 @@ from typing import Any
 from ringfence.escape import safe_json, visible
 from ringfence.fleet.config.model import LogFormat
 from ringfence.fleet.telling import Level
-from ringfence.secret import Redactor, remembered
+from ringfence.secret import Redactor, registered_secrets
 
 _LONGEST = 4000
 """Characters of a line, or of a field."""
@@ -49,7 +49,7 @@ class Log:
 
 def _bounded(fields: dict[str, Any]) -> dict[str, Any]:
     """The same without secrets, and no longer than it may be; what is no plain value is told as text."""
-    redactor = _redactor(frozenset(remembered()))
+    redactor = _redactor(frozenset(registered_secrets()))
     for name, value in fields.items():
         is_number = isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
         if value is None or is_number:

@@ -59,11 +59,9 @@ def try_secret(
 
 async def _listed(effective: "Effective") -> dict[str, Any]:
     from ringfence.config.paths import state_dir
-    from ringfence.job.asked.lending import revoke_the_dead
-    from ringfence.secret import known_secrets
-    from ringfence.secret.book import living
+    from ringfence.secret import active_leases, known_secrets, revoke_abandoned
 
-    await revoke_the_dead(say)
+    await revoke_abandoned(state_dir(), say)
     known = known_secrets(effective.settings.secrets)
     return {
         "secrets": [await _row(secret, effective) for secret in known.values()],
@@ -77,18 +75,18 @@ async def _listed(effective: "Effective") -> dict[str, Any]:
                 "granted_at": written(one.granted_at),
                 "expires_at": None if one.expires_at is None else written(one.expires_at),
             }
-            for one in living(state_dir())
+            for one in active_leases(state_dir())
         ],
     }
 
 
 async def _row(secret: "KnownSecret", effective: "Effective") -> dict[str, Any]:
     """A secret at a glance: no program is run for it."""
-    from ringfence.secret import glance
+    from ringfence.secret import read_cheaply
 
     problem = expires_at = None
     try:
-        value = await glance(secret)
+        value = await read_cheaply(secret)
         expires_at = value.expires_at.timestamp() if value and value.expires_at else None
     except RingfenceError as exc:
         problem = str(exc)
@@ -105,15 +103,15 @@ async def _row(secret: "KnownSecret", effective: "Effective") -> dict[str, Any]:
 
 async def _tested(secret: "KnownSecret") -> dict[str, Any]:
     from ringfence.config.paths import state_dir
-    from ringfence.job.asked.lending import tell_warnings
-    from ringfence.secret import leased
+    from ringfence.secret import lease_secret
 
-    async with leased(secret, state=state_dir(), run="secret test") as lease:
+    async with lease_secret(secret, state=state_dir(), run="secret test") as lease:
         if secret.provider is not None:
             await lease.credential()
-        tell_warnings(lease, say)
+        for warning in lease.warnings:
+            say(f"WARNING: {warning}")
         end = lease.expires_at
-        problem = await lease.give_back()
+        problem = await lease.release()
     if problem is not None:
         say(problem)
     return {

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed
-from ringfence.secret import known_secrets
-from ringfence.secret.lease import leased
+from ringfence.secret import known_secrets, lease_secret
 
 _REFERENCE = re.compile(r"\$\{secret:([A-Za-z_][A-Za-z0-9_-]{0,63})\}")
 
@@ -37,6 +36,6 @@ async def with_secrets(
             raise AuthenticationFailed(
                 f"nothing says where secret {name!r} is; add it under `secrets:` as `{name}: env:NAME` or file:/PATH"
             )
-        lease = await stack.enter_async_context(leased(known[name], state=state, run="hook"))
+        lease = await stack.enter_async_context(lease_secret(known[name], state=state, run="hook"))
         values[name] = (await lease.current()).text
     return _REFERENCE.sub(lambda match: values[match[1]], text)

@@ -15,7 +15,7 @@ from ringfence.events import PolicyLoosened, SecretExpiring, SecretLeased, Secre
 from ringfence.job.request import Emit, RunRequest
 from ringfence.sandbox import Sandbox
 from ringfence.secret import Lease, Redactor
-from ringfence.secret.lease import RENEW_BEFORE, leased_each
+from ringfence.secret.lease import RENEW_BEFORE, lease_secrets
 
 _GIVE_BACK_S = 60.0
 _LOOK_EVERY_S = 30.0
@@ -32,8 +32,7 @@ async def lent(leases: Sequence[Lease], *, run: str, redactor: Redactor, emit: E
         emit: Writes an event.
     """
     for lease in leases:
-        lease.on_value = redactor.learn
-        lease.bind(run)
+        lease.assign(run, on_values=redactor.learn)
     try:
         for lease in leases:
             await emit(
@@ -52,7 +51,7 @@ async def lent(leases: Sequence[Lease], *, run: str, redactor: Redactor, emit: E
     finally:
         with anyio.move_on_after(_GIVE_BACK_S, shield=True):
             for lease in leases:
-                problem = await lease.give_back()
+                problem = await lease.release()
                 await emit(SecretRevoked(lease=lease.id, secret=lease.name, problem=problem))
 
 
@@ -88,7 +87,7 @@ async def with_own_leases(request: RunRequest, environ: Mapping[str, str]) -> As
     Raises:
         AuthenticationFailed, InfrastructureFault: None can be had.
     """
-    async with leased_each(request.wanted, state=state_dir(), tell=_log, environ=environ) as found:
+    async with lease_secrets(request.wanted, state=state_dir(), warn=_log, environ=environ) as found:
         leases = list(found.values())
         access = request.model_access
         if access is not None and leases:
@@ -113,7 +112,7 @@ async def inject(leases: Sequence[Lease], sandbox: Sandbox, emit: Emit) -> None:
             rule="auth-inject-host",
         )
     for lease in leases:
-        content = await lease.lent_file()
+        content = await lease.login_copy()
         where = f"{sandbox.facts.home}/.codex/auth.json" if content is not None else f"${lease.name}"
         await emit(PolicyLoosened(what=f"{lease.name} is inside as {where}", by="auth: inject"))
         if content is not None:

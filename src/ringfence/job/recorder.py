@@ -68,7 +68,7 @@ class Recorder:
         if isinstance(event, Streamed):
             await self._stream(event)
             return
-        event = self._redactor.redact_event(event)
+        event = self._redactor.redact(event)
         await self._journal.emit(event)
         self._count(event)
         await self._let_go()
@@ -81,7 +81,7 @@ class Recorder:
             await self._let_go()
         earlier = self._held.text if self._held is not None else ""
         text = self._redactor.redact(earlier + event.text)
-        shown = len(text) - self._redactor.undecided(text)
+        shown = len(text) - self._redactor.partial_match(text)
         self._held = replace(event, text=text[shown:]) if shown < len(text) else None
         if shown:
             await self._show(replace(event, text=text[:shown]))

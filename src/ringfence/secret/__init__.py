@@ -1,29 +1,51 @@
 """Where credentials come from, and how secrets are kept out of what is recorded."""
 
-from ringfence.secret.credentials import (
+from ringfence.secret.credential import (
+    VARIABLES,
     Credential,
     CredentialKind,
+    KnownSecret,
     Provider,
+    credential_of,
+    credentials_of,
+    known_secrets,
+)
+from ringfence.secret.lease import (
+    Lease,
+    lease_secret,
+    lease_secrets,
+    read_cheaply,
+    revoke_abandoned,
+)
+from ringfence.secret.lease_file import active_leases
+from ringfence.secret.redact import (
+    Redactor,
     environment_secrets,
     looks_secret,
+    redact_shapes,
+    register_secrets,
+    registered_secrets,
 )
-from ringfence.secret.known import KnownSecret, credential_of, credentials_of, known_secrets
-from ringfence.secret.lease import Lease, glance, leased
-from ringfence.secret.redact import Redactor, remembered
 
 __all__ = [
+    "VARIABLES",
     "Credential",
     "CredentialKind",
     "KnownSecret",
     "Lease",
     "Provider",
     "Redactor",
+    "active_leases",
     "credential_of",
     "credentials_of",
     "environment_secrets",
-    "glance",
     "known_secrets",
-    "leased",
+    "lease_secret",
+    "lease_secrets",
     "looks_secret",
-    "remembered",
+    "read_cheaply",
+    "redact_shapes",
+    "register_secrets",
+    "registered_secrets",
+    "revoke_abandoned",
 ]

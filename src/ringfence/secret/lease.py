@@ -1,4 +1,4 @@
-"""A secret lent to one run: read when the run begins, renewed while it lasts, forgotten and revoked when it ends."""
+"""Leases: a secret is read when a run begins, renewed while the run lasts, and forgotten and revoked at its end."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
@@ -8,93 +8,93 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, RingfenceError
 from ringfence.process import run_process
-from ringfence.secret.book import LeaseEntry, LeaseRecord, open_entry
-from ringfence.secret.codex.file import read_login_file
-from ringfence.secret.codex.login import CodexLogin
-from ringfence.secret.credentials import CODEX_LOGIN, VARIABLES, Credential
-from ringfence.secret.known import KnownSecret
-from ringfence.secret.redact import remember
-from ringfence.secret.source import read_source
-from ringfence.secret.source.command import command_line
+from ringfence.secret.credential import CODEX_LOGIN, VARIABLES, Credential, KnownSecret
+from ringfence.secret.lease_file import LeaseFile, LeaseRecord, create_lease_file, remove_abandoned
+from ringfence.secret.redact import register_secrets
+from ringfence.secret.source import command_line, read_login_copy, read_source
 from ringfence.secret.value import SecretValue
 
 RENEW_BEFORE = timedelta(minutes=5)
-"""A secret that ends within it is asked for again."""
+"""A secret that expires sooner is read from its source again."""
 
-_ASK_EVERY = timedelta(seconds=30)
-_REVOKE_S = 35.0
+_READ_INTERVAL = timedelta(seconds=30)
+_RELEASE_S = 35.0
 
 
 class Lease:
-    """One secret, for one run. Made by `leased`.
+    """One secret, for one run. Made by `lease_secret`.
 
     Attributes:
-        name: Of the secret.
-        source: Where it comes from, in a word.
-        problem: Why it could not be revoked, once it was given back.
-        on_value: Called with the values (also those beside it) whenever it was read anew.
+        name: The secret's name.
+        source: Its source, without arguments of a command.
+        problem: Why it could not be revoked, once it was released.
     """
 
-    def __init__(self, secret: KnownSecret, entry: LeaseEntry, environ: Mapping[str, str]) -> None:
+    def __init__(self, secret: KnownSecret, file: LeaseFile, environ: Mapping[str, str]) -> None:
         self.name = secret.name
         self.source = str(secret.reference)
-        self.on_value: Callable[[tuple[str, ...]], None] = lambda _values: None
         self.problem: str | None = None
         self._secret = secret
-        self._entry = entry
+        self._file = file
         self._environ = environ
         self._value: SecretValue | None = None
-        self._asked_at = datetime.min.replace(tzinfo=UTC)
-        self._turn = anyio.Lock()
+        self._on_values: Callable[[tuple[str, ...]], None] = lambda _values: None
+        self._read_at = datetime.min.replace(tzinfo=UTC)
+        self._lock = anyio.Lock()
 
     @property
     def id(self) -> str:
-        """Of the lease."""
-        return self._entry.record.id
+        """The lease's own id."""
+        return self._file.record.id
 
     @property
     def expires_at(self) -> datetime | None:
-        """When the secret ends, in UTC; None: not known."""
+        """When the secret expires, in UTC; None: not known."""
         return None if self._value is None else self._value.expires_at
 
     @property
     def values(self) -> tuple[str, ...]:
-        """What must be in no record: the secret and what came beside it."""
-        return () if self._value is None else (self._value.text, *self._value.beside)
+        """What must be in no record: the secret and its companions."""
+        return () if self._value is None else self._value.all_texts
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the user should be told about the place where it is kept."""
+        """What the user should know about the place where the secret is kept."""
         return () if self._value is None else self._value.warnings
 
+    def assign(self, run: str, *, on_values: Callable[[tuple[str, ...]], None]) -> None:
+        """Record the run that the lease is for; `on_values` is called with the values of each renewal."""
+        self._on_values = on_values
+        self._file.update(run=run)
+
     async def current(self) -> SecretValue:
-        """The secret, read anew if it is about to end.
+        """The secret, read again if it is about to expire.
 
         Raises:
-            AuthenticationFailed: It cannot be had, has ended, or was given back.
+            AuthenticationFailed: It is not available, has expired, or was released.
             InfrastructureFault: Its source cannot be reached.
         """
-        async with self._turn:
-            if self._entry.is_closed:
-                raise AuthenticationFailed(f"secret {self.name!r} was given back; its run is over")
+        async with self._lock:
+            if self._file.is_closed:
+                raise AuthenticationFailed(f"secret {self.name!r} was released; its run is over")
             now = datetime.now(UTC)
-            is_due = self._value is None or self._value.ends_within(RENEW_BEFORE, now)
-            if is_due and now - self._asked_at >= _ASK_EVERY:
-                self._asked_at = now
+            is_due = self._value is None or self._value.expires_within(RENEW_BEFORE, now)
+            if is_due and now - self._read_at >= _READ_INTERVAL:
+                self._read_at = now
                 await self._renew(now)
             assert self._value is not None
-            if self._value.ends_within(timedelta(), datetime.now(UTC)):
+            if self._value.expires_within(timedelta(), datetime.now(UTC)):
+                advice = "run `codex login`" if self.name == CODEX_LOGIN else "renew it"
                 raise AuthenticationFailed(
-                    f"secret {self.name!r} ({self.source}) ended at {shown(self._value.expires_at)}; renew it"
+                    f"{self._secret.where} expired at {self._value.expires_at:%Y-%m-%d %H:%M} UTC; {advice}"
                 )
             return self._value
 
     async def credential(self) -> Credential:
-        """The secret as the model's credential; ask for it at each request, since it may be renewed.
+        """The secret as a model's credential; call this for each request, since it may be renewed.
 
         Raises:
             AuthenticationFailed, InfrastructureFault: As `current`; or the name is no credential's.
@@ -114,167 +114,140 @@ class Lease:
             value.expires_at,
         )
 
-    async def lent_file(self) -> bytes | None:
+    async def login_copy(self) -> bytes | None:
         """For a login that is kept in a file: a copy of that file which cannot be renewed. None for others.
 
         Raises:
             AuthenticationFailed, InfrastructureFault: As `current`.
         """
-        path = self._secret.reference.path
-        if self.name != CODEX_LOGIN or path is None:
-            return None
-        return (await CodexLogin(path, self._environ, self._where).read_file()).lent()
+        await self.current()
+        return await read_login_copy(self._secret)
 
-    def bind(self, run: str) -> None:
-        """Say which run it is for."""
-        self._entry.update(run=run)
-
-    async def give_back(self) -> str | None:
-        """Forget the secret, and revoke it where its source says how. Again: nothing.
+    async def release(self) -> str | None:
+        """Forget the secret, and revoke it where its source says how. Calling it again has no effect.
 
         Returns:
             Why it could not be revoked, in a line without the secret; None if all is well.
         """
-        async with self._turn:
+        async with self._lock:
             value, self._value = self._value, None
-            if self._entry.is_closed:
+            if self._file.is_closed:
                 return None
             try:
-                self.problem = await revoke(self._entry.record, value.text if value else "", self._environ)
+                self.problem = await _revoke(self._file.record, value.text if value else "", self._environ)
             finally:
-                self._entry.close()
+                self._file.close()
             return self.problem
 
-    @property
-    def _where(self) -> str:
-        return f"secret {self.name!r} ({self.source})"
-
-    async def _read(self, now: datetime) -> SecretValue:
-        reference = self._secret.reference
-        if self.name == CODEX_LOGIN:
-            if reference.file is None or reference.path is None:
-                raise AuthenticationFailed(
-                    f"{self._where}: a login of Codex is renewed in its file; write file:/PATH/auth.json"
-                )
-            return await CodexLogin(reference.path, self._environ, self._where).read()
-        value = await read_source(self.name, reference, self._environ, lease=self.id)
-        if reference.ttl is None:
-            return value
-        latest = now + timedelta(seconds=reference.ttl)
-        return replace(value, expires_at=min(value.expires_at or latest, latest))
-
     async def _renew(self, now: datetime) -> None:
-        """Read it anew; while the old value is good, a source that fails now may fail."""
+        """Read the source; while the old value is good, a source that fails is no error."""
         try:
-            self._keep(await self._read(now))
+            value = await read_source(self._secret, self._environ, lease=self.id)
         except (AuthenticationFailed, InfrastructureFault):
-            if self._value is None or self._value.ends_within(timedelta(), datetime.now(UTC)):
+            if self._value is None or self._value.expires_within(timedelta(), datetime.now(UTC)):
                 raise
-
-    def _keep(self, value: SecretValue) -> None:
+            return
+        ttl = self._secret.reference.ttl
+        if ttl is not None:
+            latest = now + timedelta(seconds=ttl)
+            value = replace(value, expires_at=min(value.expires_at or latest, latest))
         self._value = value
-        remember(self.values)
-        self.on_value(self.values)
-        self._entry.update(expires_at=None if value.expires_at is None else value.expires_at.timestamp())
+        register_secrets(value.all_texts)
+        self._on_values(value.all_texts)
+        self._file.update(expires_at=None if value.expires_at is None else value.expires_at.timestamp())
 
 
 @asynccontextmanager
-async def leased(
+async def lease_secret(
     secret: KnownSecret, *, state: Path, run: str = "", environ: Mapping[str, str] | None = None
 ) -> AsyncIterator[Lease]:
-    """Have a secret until the context is left; then it is forgotten and, where its source says how, revoked.
+    """Lease a secret until the context is left; then it is forgotten and, where its source says how, revoked.
 
     Args:
         secret: Which one.
         state: The state directory, where all leases are listed.
         run: The run it is for, if that is known yet.
-        environ: Instead of `os.environ`.
+        environ: Used instead of `os.environ`.
 
     Raises:
-        AuthenticationFailed: It cannot be had, or has ended.
+        AuthenticationFailed: It is not available, or has expired.
         InfrastructureFault: Its source cannot be reached, or the state directory cannot be written.
     """
-    environ = os.environ if environ is None else environ
-    reference = secret.reference
-    entry = open_entry(
-        state,
-        name=secret.name,
-        source=str(reference),
-        run=run,
-        revoke=reference.revoke or (),
-        timeout_s=reference.timeout,
-    )
-    lease = Lease(secret, entry, environ)
+    file = create_lease_file(state, secret, run)
+    lease = Lease(secret, file, os.environ if environ is None else environ)
     try:
         await lease.current()
         yield lease
     finally:
-        with anyio.CancelScope(shield=True), anyio.move_on_after(_REVOKE_S):
-            await lease.give_back()
-        entry.close()
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_RELEASE_S):
+            await lease.release()
+        file.close()
 
 
 @asynccontextmanager
-async def leased_each(
+async def lease_secrets(
     secrets: Iterable[KnownSecret],
     *,
     state: Path,
-    tell: Callable[[str], None],
-    needed: Collection[str] = (),
+    warn: Callable[[str], None],
+    required: Collection[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[dict[str, Lease]]:
-    """Have those of several secrets that can be had, by name; others are told of and left out.
+    """Lease those of several secrets that are available, by name; `warn` is called for each that is left out.
+
+    Leases of holders that died are revoked first.
 
     Args:
-        secrets: Which ones.
+        secrets: Which ones; duplicates count once.
         state: The state directory.
-        tell: Is told of each that cannot be had.
-        needed: Names of those without which nothing goes.
-        environ: Instead of `os.environ`.
+        warn: Called with one line for each secret that is not available, each that is kept where others can
+            read it, and each abandoned lease that cannot be revoked.
+        required: Names of those whose absence is an error.
+        environ: Used instead of `os.environ`.
 
     Raises:
-        AuthenticationFailed, InfrastructureFault: A needed one cannot be had, or none at all.
+        AuthenticationFailed, InfrastructureFault: A required one is not available, or none at all.
     """
     leases: dict[str, Lease] = {}
     problem: AuthenticationFailed | InfrastructureFault | None = None
+    await revoke_abandoned(state, warn)
     async with AsyncExitStack() as stack:
         for secret in {secret.name: secret for secret in secrets}.values():
             try:
-                lease = await stack.enter_async_context(leased(secret, state=state, environ=environ))
+                lease = await stack.enter_async_context(lease_secret(secret, state=state, environ=environ))
             except (AuthenticationFailed, InfrastructureFault) as exc:
-                if secret.name in needed:
+                if secret.name in required:
                     raise
                 problem = exc
-                tell(f"{exc}; it is left out")
+                warn(f"{exc}; it is left out")
                 continue
             leases[secret.name] = lease
+            for warning in lease.warnings:
+                warn(f"WARNING: {warning}")
         if problem is not None and not leases:
             raise problem
         yield leases
 
 
-async def glance(secret: KnownSecret) -> SecretValue | None:
-    """A secret as it lies there, where looking takes no program, asks nobody and renews nothing; else None.
+async def read_cheaply(secret: KnownSecret) -> SecretValue | None:
+    """The value of a secret that is a variable or a file; None for others, which may start a program or ask the user.
 
     Raises:
-        AuthenticationFailed: It is not there, or is none.
+        AuthenticationFailed: It is not there, or is no secret.
     """
-    where, path = f"secret {secret.name!r} ({secret.reference})", secret.reference.path
-    if not secret.is_cheap:
-        return None
-    if secret.name == CODEX_LOGIN and path is not None:
-        return (await anyio.to_thread.run_sync(read_login_file, path, where)).value(where)
-    return await read_source(secret.name, secret.reference, os.environ)
+    return await read_source(secret, os.environ) if secret.is_cheap else None
 
 
-async def revoke(record: LeaseRecord, value: str, environ: Mapping[str, str]) -> str | None:
-    """Run a lease's revocation, if there is one; why it failed, without the secret, or None.
+async def revoke_abandoned(state: Path, warn: Callable[[str], None]) -> None:
+    """Revoke the leases of holders that died; `warn` is called for each that cannot be revoked."""
+    for record in remove_abandoned(state):
+        problem = await _revoke(record, "", os.environ)
+        if problem is not None:
+            warn(problem)
 
-    Args:
-        record: Of the lease.
-        value: The secret, for the program's stdin; empty if its run died.
-        environ: The program's environment.
-    """
+
+async def _revoke(record: LeaseRecord, value: str, environ: Mapping[str, str]) -> str | None:
+    """Run a lease's revocation command with the secret as its input; return why it failed, without the secret."""
     if not record.revoke:
         return None
     argv = command_line(record.revoke, record.id)
@@ -295,8 +268,3 @@ async def revoke(record: LeaseRecord, value: str, environ: Mapping[str, str]) ->
         return None
     how = "did not end in time" if result.timed_out else f"exited with {result.exit_code}"
     return f"secret {record.name!r} could not be revoked: {argv[0]!r} {how}; revoke it by hand"
-
-
-def shown(moment: datetime | None) -> str:
-    """A time for people."""
-    return "?" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

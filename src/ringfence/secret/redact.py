@@ -1,45 +1,106 @@
-"""Takes secrets out of everything that is recorded or shown, by value: wherever one stands, it is replaced.
+"""Removes secrets from everything that is recorded or shown, by value: each occurrence is replaced.
 
-Found are the value itself and the forms in which programs usually print it: JSON-escaped (once or twice), percent-
-encoded, with any of its characters escaped by a percent sign or by a backslash with `u` or `x`, hexadecimal, base64
-(standard and URL-safe, at each of the three alignments it can have inside a longer text). Not found: a value cut in two,
-compressed, encrypted, or spelled out of order.
-Redaction is the second wall; the first is that secrets do not enter the fence.
+A `Redactor` finds the value itself and the forms in which programs usually print it: JSON-escaped (once or twice),
+percent-encoded, with any of its characters escaped by a percent sign or by a backslash with `u` or `x`, hexadecimal,
+base64 (standard and URL-safe, at each of the three alignments it can have inside a longer text). It does not find a
+value that is cut in two, compressed, encrypted, or spelled out of order. Redaction is the second line of defence; the
+first is that secrets do not enter the sandbox.
+
+`redact_shapes` is for texts from elsewhere, whose secrets are not known by value: it removes what is recognizably a
+key or a token. It cannot recognize a password in a sentence.
 """
 
 import base64
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, AnyStr, Generic, TypeVar, cast
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 import msgspec
 
-from ringfence.events import Event
+from ringfence.config.secret_shape import KNOWN_SHAPES
 
 MINIMUM_LENGTH = 8
-"""Shorter values are not looked for: they would stand in innocent text, and be guessed from the gaps."""
+"""Shorter values are not searched for: they occur in innocent text, and the gaps would reveal them."""
 
 REPLACEMENT = "[redacted]"
-_HINT = r"%[0-9a-fA-F]{2}|\\[ux][0-9a-fA-F]{2}"
-"""Only a text in which characters are escaped is searched for a secret whose characters are."""
 
-_remembered: set[str] = set()
-"""Every secret that this process has had from a source, for its error messages."""
+_HINT = r"%[0-9a-fA-F]{2}|\\[ux][0-9a-fA-F]{2}"
+"""Only a text that contains an escape is searched for a secret with escaped characters."""
+
+_SECRET_WORDS = frozenset(
+    [
+        "KEY",
+        "KEYS",
+        "TOKENS",
+        "SECRETS",
+        "PASS",
+        "PWD",
+        "PASSWORDS",
+        "CREDENTIAL",
+        "CREDENTIALS",
+        "PAT",
+        "COOKIE",
+    ]
+)
+_SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE")
+_HARMLESS_ENDINGS = ("_FILE", "_PATH", "_DIR", "_SOCK", "_PID", "_TYPE", "_FILE_DESCRIPTOR")
+_HARMLESS_NAMES = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})
+
+_SHAPE = (
+    rf"-----BEGIN [A-Z ]{{0,30}}PRIVATE KEY-----.*?(?:-----END [A-Z ]{{0,30}}PRIVATE KEY-----|\Z)"
+    rf"|(?:{KNOWN_SHAPES})[A-Za-z0-9_-]*"
+)
+_HEADER = (
+    r"(?i)(\b(?:authorization|x-api-key)[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token)\s+)?)[^\s\"'\\]{8,}"
+)
+_URL_USERINFO = r"(://[^\s/:@\"'\\]{0,100}:)[^\s/@\"'\\]{3,200}@"
+
+_read_values: set[str] = set()
 
 T = TypeVar("T")
-E = TypeVar("E", bound=Event)
 
 
-def remember(values: Iterable[str]) -> None:
-    """Keep values in mind until this process ends: no error that it prints may show them."""
-    _remembered.update(values)
+def register_secrets(values: Iterable[str]) -> None:
+    """Remember secrets that this process has read, until it ends: no error that it prints may show them."""
+    _read_values.update(values)
 
 
-def remembered() -> tuple[str, ...]:
-    """What this process was told to keep in mind."""
-    return tuple(_remembered)
+def registered_secrets() -> tuple[str, ...]:
+    """Every secret that this process has read from a source."""
+    return tuple(_read_values)
+
+
+def environment_secrets(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Values of the environment whose names look secret, and passwords in its URLs; for redaction.
+
+    Args:
+        environ: Used instead of `os.environ`.
+    """
+    environ = os.environ if environ is None else environ
+    found = {value for name, value in environ.items() if looks_secret(name)}
+    for name, value in environ.items():
+        # The addresses of proxies are also written without a scheme.
+        is_bare = name.upper().endswith("_PROXY") and "://" not in value
+        found |= _url_passwords(f"http://{value}" if is_bare else value)
+    return tuple(sorted(found - {""}))
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a variable of this name usually holds a secret."""
+    upper = name.upper()
+    if upper in _HARMLESS_NAMES or upper.endswith(_HARMLESS_ENDINGS):
+        return False
+    return upper.endswith(_SECRET_ENDINGS) or not _SECRET_WORDS.isdisjoint(re.split(r"[^A-Z0-9]+", upper))
+
+
+def redact_shapes(text: str, replacement: str) -> str:
+    """Replace whatever looks like a key, a token, a private key or a password in a URL."""
+    text = re.sub(_SHAPE, lambda _: replacement, text, flags=re.DOTALL)
+    text = re.sub(_HEADER, lambda match: match[1] + replacement, text)
+    return re.sub(_URL_USERINFO, lambda match: f"{match[1]}{replacement}@", text)
 
 
 class _Finder(Generic[AnyStr]):
@@ -54,7 +115,7 @@ class _Finder(Generic[AnyStr]):
         hint: AnyStr,
         escaped: Iterable[AnyStr] = (),
     ) -> None:
-        # The longest first, so that no part of a longer one is left over.
+        # The longest first, so that no part of a longer one remains.
         self.forms: list[AnyStr] = sorted(set(forms), key=lambda form: (-len(form), form))
         self._pattern: re.Pattern[AnyStr] = re.compile(bar.join(re.escape(form) for form in self.forms))
         self._replacement: AnyStr = replacement
@@ -74,10 +135,10 @@ class Redactor:
     """Replaces secrets in text, bytes, nested values and events.
 
     Args:
-        values: The secrets. Blanks around them do not count.
+        values: The secrets, without surrounding whitespace.
 
     Attributes:
-        ignored: Why a value is not looked for, one line for each; the value itself is not told.
+        ignored: Why a value is not searched for, one line for each, without the value.
     """
 
     def __init__(self, values: Iterable[str | bytes] = ()) -> None:
@@ -86,7 +147,7 @@ class Redactor:
         self.learn(values)
 
     def learn(self, values: Iterable[str | bytes]) -> None:
-        """Look for further secrets from now on, such as a token that was renewed."""
+        """Search for further secrets from now on, such as a token that was renewed."""
         secrets, ignored = set(self._secrets), list(self.ignored)
         for value in values:
             secret = (value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value).strip()
@@ -110,14 +171,14 @@ class Redactor:
         self._in_text = _Finder[str](decoded, "|", REPLACEMENT, hint=_HINT, escaped=escaped)
 
     def redact(self, value: T) -> T:
-        """`value` without secrets; the very same object where there are none.
+        """`value` without secrets; the same object if there are none.
 
-        Looks into strings, bytes, lists, tuples, mappings (keys too) and structs; leaves all else alone.
+        Searches strings, bytes, lists, tuples, mappings (keys too) and structs; leaves all else alone.
         """
         return cast("T", self._redact(value)) if self._in_text.forms else value
 
-    def undecided(self, text: str) -> int:
-        """How many characters at the end of `text` may be the beginning of a secret that goes on."""
+    def partial_match(self, text: str) -> int:
+        """The number of characters at the end of `text` that may be the beginning of a secret."""
         forms = self._in_text.forms
         longest = len(forms[0]) if forms else 0
         for start in range(max(0, len(text) - longest + 1), len(text)):
@@ -125,10 +186,6 @@ class Redactor:
             if any(form.startswith(end) for form in forms):
                 return len(end)
         return 0
-
-    def redact_event(self, event: E) -> E:
-        """`event` without secrets; the very same object where there are none."""
-        return self.redact(event)
 
     def _redact(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -158,6 +215,16 @@ class Redactor:
         return msgspec.structs.replace(struct, **changes) if changes else struct
 
 
+def _url_passwords(value: str) -> set[str]:
+    if "://" not in value or "@" not in value:
+        return set()
+    try:
+        password = urlsplit(value).password
+    except ValueError:
+        return set()
+    return {password, unquote(password)} if password else set()
+
+
 def _forms(secret: bytes) -> Iterator[bytes]:
     text = secret.decode("utf-8", "surrogateescape")
     yield secret
@@ -174,7 +241,7 @@ def _forms(secret: bytes) -> Iterator[bytes]:
 
 
 def _escaped(secret: bytes) -> str:
-    """An expression for a secret of which any characters are escaped, each in any of the ways that are known."""
+    """A regular expression for a secret of which any characters are escaped, each in any known way."""
     text = secret.decode("utf-8", "replace")
     return "".join(map(_any_spelling, text))
 
@@ -190,7 +257,7 @@ def _any_spelling(char: str) -> str:
 
 
 def _hex(value: int, digits: int) -> str:
-    """A number in hexadecimal, its letters in either case."""
+    """A regular expression for a number in hexadecimal, its letters in either case."""
     return "".join(
         f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in f"{value:0{digits}x}"
     )
@@ -205,7 +272,7 @@ def _json_forms(text: str) -> Iterator[bytes]:
 
 
 def _base64_core(secret: bytes, offset: int) -> bytes:
-    """The letters of a base64 text that depend on nothing but the secret, which starts at 3n + offset."""
+    """The characters of a base64 text that depend only on the secret, which starts at byte 3n + offset."""
     encoded = base64.b64encode(b"\0" * offset + secret)
     first = -(-8 * offset // 6)
     return encoded[first : 8 * (offset + len(secret)) // 6]

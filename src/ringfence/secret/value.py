@@ -1,7 +1,6 @@
-"""From the bytes that a source gave to a secret, and when it ends. No error here shows what the bytes were."""
+"""Parses what a source returns into a secret and its expiry. No error here quotes the input."""
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import field
@@ -12,58 +11,61 @@ from ringfence.errors import AuthenticationFailed
 from ringfence.frozen import frozen
 
 LIMIT_BYTES = 64 * 1024
-"""Of what a source may give."""
+"""The most that a source may return."""
 
-_LATEST_S = 253_402_300_799.0  # the end of the year 9999, beyond which no datetime goes
+_LATEST_S = 253_402_300_799.0  # the end of the year 9999, the last that datetime can represent
 _MILLISECONDS_FROM = 1e11
 
 
 @frozen
 class SecretValue:
-    """A secret, at one moment. Its text never shows it."""
+    """A secret as it was read from its source. Its repr never shows the secret."""
 
     text: str = field(repr=False)
     expires_at: datetime | None = None
     """In UTC; None: not known."""
-    beside: tuple[str, ...] = field(default=(), repr=False)
-    """Further secrets that came with it, such as a refresh token: to be redacted like the secret itself."""
+    companions: tuple[str, ...] = field(default=(), repr=False)
+    """Further secrets that came with it, such as a refresh token; they are redacted like the secret itself."""
     account_id: str = ""
-    """Of a ChatGPT login; else empty."""
+    """The account of a ChatGPT login; otherwise empty."""
     is_key: bool = False
     """Whether a login file held an API key instead of a login."""
     warnings: tuple[str, ...] = ()
-    """What the user should be told about the place where it is kept."""
+    """What the user should know about the place where the secret is kept."""
 
-    def ends_within(self, margin: timedelta, now: datetime) -> bool:
-        """Whether it is known to end before `margin` is over."""
+    @property
+    def all_texts(self) -> tuple[str, ...]:
+        """The secret and its companions: everything that must not be recorded."""
+        return (self.text, *self.companions)
+
+    def expires_within(self, margin: timedelta, now: datetime) -> bool:
+        """Whether it is known to expire before `margin` has passed."""
         return self.expires_at is not None and self.expires_at <= now + margin
 
 
-def read_value(raw: bytes, where: str) -> SecretValue:
-    """What the bytes of a source say: a line, or an OAuth credential file's JSON.
+def parse_value(raw: bytes, where: str) -> SecretValue:
+    """Parse the output of a source: one line of text, or the JSON of an OAuth credential file.
 
     Args:
-        raw: What the source gave.
-        where: For errors: the secret's name and its source.
+        raw: The output.
+        where: The secret's name and source, for errors.
 
     Raises:
-        AuthenticationFailed: There is nothing, too much, more than one line, or what no text can hold.
+        AuthenticationFailed: It is empty, too long, more than one line, or not printable text.
     """
     if len(raw) > LIMIT_BYTES:
         raise AuthenticationFailed(f"{where} gives more than {LIMIT_BYTES} bytes; a secret is one line")
     try:
         text = raw.decode("utf-8").strip()
     except UnicodeDecodeError as exc:
-        raise AuthenticationFailed(
-            f"{where} gives what is no UTF-8 text; a secret is one line of text"
-        ) from exc
+        raise AuthenticationFailed(f"{where} is not UTF-8 text; a secret is one line of text") from exc
     if not text:
         raise AuthenticationFailed(f"{where} gives nothing; put the secret there")
-    login = read_login(text)
+    login = parse_login(text)
     if login is not None:
         return login
-    if len(text.splitlines()) > 1:
-        lines = len(text.splitlines())
+    lines = len(text.splitlines())
+    if lines > 1:
         raise AuthenticationFailed(
             f"{where} gives {lines} lines; a secret is one line, so let it give that alone"
         )
@@ -72,10 +74,10 @@ def read_value(raw: bytes, where: str) -> SecretValue:
     return SecretValue(text, jwt_expiry(text))
 
 
-def read_login(text: str) -> SecretValue | None:
-    """The token in the JSON of an OAuth credential file; None if it is no such file.
+def parse_login(text: str) -> SecretValue | None:
+    """The token in the JSON of an OAuth credential file, or None if `text` is no such file.
 
-    Known are the file of Claude's CLI (`claudeAiOauth`) and the plain answer of a token endpoint.
+    Recognizes the file of Claude's CLI (`claudeAiOauth`) and the plain response of a token endpoint.
     """
     if not text.startswith("{"):
         return None
@@ -88,23 +90,24 @@ def read_login(text: str) -> SecretValue | None:
     token = _text(fields, "accessToken") or _text(fields, "access_token")
     if token is None:
         return None
-    beside = [_text(fields, name) for name in ("refreshToken", "refresh_token", "idToken", "id_token")]
-    return SecretValue(token, _said_expiry(fields) or jwt_expiry(token), tuple(one for one in beside if one))
+    found = [_text(fields, name) for name in ("refreshToken", "refresh_token", "idToken", "id_token")]
+    companions = tuple(companion for companion in found if companion)
+    return SecretValue(token, _declared_expiry(fields) or jwt_expiry(token), companions)
 
 
 def jwt_expiry(token: str) -> datetime | None:
-    """When a JSON web token ends by its `exp`; None if it is no such token or does not say. Nothing is verified."""
+    """The `exp` claim of a JSON web token; None if it is no such token or has none. Nothing is verified."""
     parts = token.split(".")
     if len(parts) != 3 or len(token) > LIMIT_BYTES:
         return None
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (ValueError, binascii.Error, RecursionError):
+    except (ValueError, RecursionError):
         return None
-    return moment(claims.get("exp")) if isinstance(claims, dict) else None
+    return _moment(claims.get("exp")) if isinstance(claims, dict) else None
 
 
-def moment(number: object) -> datetime | None:
+def _moment(number: object) -> datetime | None:
     """The time that a number means: seconds since 1970, or milliseconds where it is too large for seconds."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         return None
@@ -115,10 +118,10 @@ def moment(number: object) -> datetime | None:
     return datetime.fromtimestamp(seconds, UTC) if 0 < seconds < _LATEST_S else None
 
 
-def _said_expiry(fields: Mapping[str, Any]) -> datetime | None:
+def _declared_expiry(fields: Mapping[str, Any]) -> datetime | None:
     for name in ("expiresAt", "expires_at", "expiry", "expires"):
         value = fields.get(name)
-        found = moment(value) or (_iso(value) if isinstance(value, str) else None)
+        found = _moment(value) or (_iso(value) if isinstance(value, str) else None)
         if found is not None:
             return found
     return None

@@ -22,7 +22,7 @@ from ringfence.egress.gate import opened_gate
 from ringfence.egress.resolving import Resolved
 from ringfence.egress.swap.armed import ArmedSwaps, armed
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.secret import KnownSecret, Lease, leased
+from ringfence.secret import KnownSecret, Lease, lease_secret
 
 SECRET = "ghp_a-Secret/that+must=stay0utside"
 HOST = "api.swap.example"
@@ -140,7 +140,7 @@ def swapped(record: Record, tmp_path: Path, authority: trustme.CA) -> OpenSwappe
         egress = Egress.model_validate({"allow": [*allow, f"127.0.0.1:{server.port}"], "swap": swap})
         async with AsyncExitStack() as stack:
             leases = {
-                one.name: await stack.enter_async_context(leased(one, state=tmp_path / "state"))
+                one.name: await stack.enter_async_context(lease_secret(one, state=tmp_path / "state"))
                 for one in secrets or [secret()]
             }
             swaps = await armed(egress, leases)

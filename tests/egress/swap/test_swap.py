@@ -20,7 +20,7 @@ from ringfence.egress.swap.authority import outward_context, system_authorities
 from ringfence.errors import AuthenticationFailed, ConfigurationError, PolicyRefused
 from ringfence.events import EgressClosed, EgressDecided, EgressIntercepted, PlaceholderStrayed
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.secret import leased
+from ringfence.secret import lease_secret
 from ringfence.testing.conformance.check import python
 
 URLLIB = f"""
@@ -271,7 +271,7 @@ async def test_a_host_that_is_not_who_it_should_be_gets_nothing(
 async def test_a_secret_that_ends_meanwhile_is_not_sent(server: Server, swapped: OpenSwapped, record: Record):
     """The request is not sent without it either; the reason is in the record."""
     async with swapped(server) as one:
-        await one.leases["github"].give_back()
+        await one.leases["github"].release()
         said = await one.sh(
             f'curl -sSi --suppress-connect-headers -H "Authorization: $GITHUB_TOKEN" https://{HOST}/'
         )
@@ -336,12 +336,12 @@ async def test_no_lease_no_sandbox(authority: trustme.CA):
 async def test_an_ended_lease_is_an_error_at_the_start(authority: trustme.CA, tmp_path: Path):
     """As is a secret that cannot stand in a header."""
     egress = Egress.model_validate({"allow": [HOST], "swap": [SWAP]})
-    async with leased(secret(), state=tmp_path) as lease:
+    async with lease_secret(secret(), state=tmp_path) as lease:
         assert await armed(egress, {"github": lease}) is not None
-        await lease.give_back()
+        await lease.release()
         with pytest.raises(AuthenticationFailed, match="given back"):
             await armed(egress, {"github": lease})
-    async with leased(secret("caf\u00e9-caf\u00e9-caf\u00e9"), state=tmp_path) as lease:
+    async with lease_secret(secret("caf\u00e9-caf\u00e9-caf\u00e9"), state=tmp_path) as lease:
         with pytest.raises(AuthenticationFailed, match="printable"):
             await armed(egress, {"github": lease})
 

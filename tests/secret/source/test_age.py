@@ -8,6 +8,7 @@ import pytest
 
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed
+from ringfence.secret import KnownSecret
 from ringfence.secret.source import read_source
 
 SECRET = "hunter2-correct-horse"
@@ -15,7 +16,7 @@ SECRET = "hunter2-correct-horse"
 
 async def _read(place: Path):
     reference = SecretReference.model_validate({"age": str(place / "s.age"), "identity": str(place / "id")})
-    return await read_source("KEY", reference, {})
+    return await read_source(KnownSecret("KEY", reference, True), {})
 
 
 @pytest.fixture

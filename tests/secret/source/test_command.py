@@ -10,6 +10,7 @@ import pytest
 
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed, InfrastructureFault
+from ringfence.secret import KnownSecret
 from ringfence.secret.source import read_source
 
 SECRET = "hunter2-correct-horse"
@@ -17,7 +18,7 @@ SECRET = "hunter2-correct-horse"
 
 async def _read(*argv: str, lease: str = "", **more: Any):
     reference = SecretReference.model_validate({"cmd": list(argv), **more})
-    return await read_source("KEY", reference, os.environ, lease=lease)
+    return await read_source(KnownSecret("KEY", reference, True), os.environ, lease=lease)
 
 
 def _python(program: str) -> tuple[str, str, str]:

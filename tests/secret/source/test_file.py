@@ -8,13 +8,14 @@ import pytest
 
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed
+from ringfence.secret import KnownSecret
 from ringfence.secret.source import read_source
 
 SECRET = "hunter2-correct-horse"
 
 
 async def _read(path: Path):
-    return await read_source("KEY", SecretReference(file=path), {})
+    return await read_source(KnownSecret("KEY", SecretReference(file=path), True), {})
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def _text(content: bytes) -> Callable[[Path], None]:
         (_text(b""), "gives nothing"),
         (_text(b" \n\n"), "gives nothing"),
         (_text(f"{SECRET}\nsecond line\n".encode()), "2 lines"),
-        (_text(SECRET.encode() + b"\xff"), "no UTF-8"),
+        (_text(SECRET.encode() + b"\xff"), "not UTF-8 text"),
         (_text(SECRET.encode() + b"\x00\x1b"), "control characters"),
     ],
     ids=["absent", "directory", "pipe", "link to pipe", "endless", "loop", "1 GB", "empty", "blank", "lines", "bytes",

@@ -7,6 +7,7 @@ import pytest
 
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed
+from ringfence.secret import KnownSecret
 from ringfence.secret.source import read_source
 
 _BACK_END = """
@@ -39,7 +40,7 @@ def keyring(tmp_path: Path) -> dict[str, str]:
 
 async def _read(entry: str, environ: dict[str, str], **more: str):
     reference = SecretReference.model_validate({"keyring": entry, **more})
-    return (await read_source("KEY", reference, environ)).text
+    return (await read_source(KnownSecret("KEY", reference, True), environ)).text
 
 
 @pytest.mark.parametrize(("entry", "value"), [("claude/me", "hunter2-correct-horse"), ("-x/-y", "dashes")])

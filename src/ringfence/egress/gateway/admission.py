@@ -13,7 +13,7 @@ from ringfence.egress.reading import Asked
 from ringfence.errors import LimitReached
 from ringfence.events import Usage
 from ringfence.frozen import frozen
-from ringfence.secret.credentials import Provider
+from ringfence.secret import Provider
 
 _BOUND: Mapping[Api, tuple[str, ...]] = {
     "messages": ("max_tokens",),

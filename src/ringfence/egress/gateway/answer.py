@@ -224,7 +224,7 @@ class StreamedBody:
         """What may be passed on now: an end that may be the beginning of the credential waits for the next piece."""
         data = self._redactor.redact(self._held + raw)
         tail = data[data.rfind(b"\n") + 1 :]  # no credential has a line end in it
-        undecided = self._redactor.undecided(tail.decode("latin-1")) if tail else 0
+        undecided = self._redactor.partial_match(tail.decode("latin-1")) if tail else 0
         piece = data[: len(data) - undecided]
         self._held = data[len(piece) :]
         self._end = (self._end + piece[-2:])[-2:]

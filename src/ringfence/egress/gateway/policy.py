@@ -14,7 +14,7 @@ from ringfence.egress.gateway.routes import Api, provider_of
 from ringfence.egress.gateway.shapes import FORBIDDEN, Denied
 from ringfence.egress.gateway.tools import Grant, check_tools_within, clean_tools
 from ringfence.frozen import frozen
-from ringfence.secret.credentials import Provider
+from ringfence.secret import Provider
 
 
 def _words(text: str) -> frozenset[str]:

@@ -6,7 +6,7 @@ from typing import Literal
 from urllib.parse import parse_qsl, urlencode
 
 from ringfence.frozen import frozen
-from ringfence.secret.credentials import Provider
+from ringfence.secret import Provider
 
 Api = Literal["messages", "count_tokens", "anthropic_models", "responses", "chat", "openai_models"]
 """`messages`: Anthropic's Messages API; `responses` and `chat`: OpenAI's two."""

@@ -4,7 +4,7 @@ import json
 
 from ringfence.egress.gateway.routes import Api, provider_of
 from ringfence.errors import LimitReached
-from ringfence.secret.credentials import Provider
+from ringfence.secret import Provider
 
 FORBIDDEN, NOT_FOUND, QUOTA, BAD_GATEWAY, UNAVAILABLE = 403, 404, 429, 502, 503
 

@@ -231,7 +231,7 @@ class RedactingRelay(Relay):
     def _answer_piece(self, data: bytes) -> bytes:
         found = self._redactor.redact(self._held + data)
         tail = found[found.rfind(b"\n") + 1 :]  # no secret has a line end in it
-        undecided = self._redactor.undecided(tail.decode("latin-1")) if tail else 0
+        undecided = self._redactor.partial_match(tail.decode("latin-1")) if tail else 0
         piece = found[: len(found) - undecided]
         self._held = found[len(piece) :]
         return piece

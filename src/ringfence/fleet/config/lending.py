@@ -7,7 +7,7 @@ from ringfence.config.fields import nearest
 from ringfence.errors import RingfenceError
 from ringfence.fleet.config.crew import Agent
 from ringfence.fleet.filling import names_in
-from ringfence.secret.credentials import VARIABLES
+from ringfence.secret import VARIABLES
 
 
 def unnamed_secrets(agent: Agent) -> Iterator[RingfenceError]:

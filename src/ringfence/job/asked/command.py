@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.errors import PolicyRefused
-from ringfence.job.asked.lending import Lent, Tell, lent_to_run, one_each, refuse_in, revoke_the_dead
+from ringfence.job.asked.lending import Lent, Tell, lent_to_run, one_each, refuse_in
 from ringfence.job.asked.sandbox import check_image, pool_of, secrets_of, spec_of
 
 if TYPE_CHECKING:
@@ -101,9 +101,10 @@ async def standing_request(name: str, workspace: Path, effective: "Effective", t
         AuthenticationFailed: Models may be asked inside, and there is no credential.
         ConfigurationError, PolicyRefused, UsageError: As `command_request` and `lent`.
     """
+    from ringfence.config.paths import state_dir
     from ringfence.job.asked.agent import access_of
     from ringfence.model.registry import needs_credential
-    from ringfence.secret import known_secrets
+    from ringfence.secret import known_secrets, revoke_abandoned
 
     settings = effective.settings
     request = command_request((name,), workspace, effective, purpose="standing")
@@ -111,5 +112,5 @@ async def standing_request(name: str, workspace: Path, effective: "Effective", t
     wanted = one_each(known_secrets(settings.secrets)) if is_asked else []
     for secret in wanted:
         refuse_in(request.workspace, secret)
-    await revoke_the_dead(tell)
+    await revoke_abandoned(state_dir(), tell)
     return replace(request, wanted=wanted, model_access=access_of(settings, request.spec, Lent()))

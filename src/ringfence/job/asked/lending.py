@@ -65,8 +65,7 @@ async def lent_to_run(
         InfrastructureFault: A source cannot be reached.
     """
     from ringfence.config.paths import state_dir
-    from ringfence.secret import credential_of, known_secrets
-    from ringfence.secret.lease import leased_each
+    from ringfence.secret import credential_of, known_secrets, lease_secrets
 
     wants_inside = effective.settings.auth == "inject"
     if model is None and not others and not wants_inside and not effective.settings.egress.swap:
@@ -78,16 +77,13 @@ async def lent_to_run(
     needed += [secret for secret in found if others and secret.provider != model]
     inside = found if wants_inside else []
     swapped = _swapped(effective, known)
-    await revoke_the_dead(tell)
     for secret in (*needed, *inside, *swapped):
         refuse_in(workspace, secret)
     required = [secret.name for secret in needed if secret.provider == model]
     required += [secret.name for secret in swapped]
-    async with leased_each(
-        (*needed, *inside, *swapped), state=state_dir(), tell=tell, needed=required
+    async with lease_secrets(
+        (*needed, *inside, *swapped), state=state_dir(), warn=tell, required=required
     ) as leases:
-        for lease in leases.values():
-            tell_warnings(lease, tell)
         models = tuple(leases[secret.name] for secret in needed if secret.name in leases)
         credentials = tuple([await lease.credential() for lease in models])
         yield Lent(
@@ -113,26 +109,6 @@ def _swapped(effective: "Effective", known: "dict[str, KnownSecret]") -> "list[K
                 f"egress.swap names secret {name!r}, and nothing says where it is; add it under `secrets:`"
             )
     return [known[name] for name in names]
-
-
-async def revoke_the_dead(tell: Tell) -> None:
-    """Revoke what runs that died were lent, and tell where that fails."""
-    import os
-
-    from ringfence.config.paths import state_dir
-    from ringfence.secret.book import take_the_dead
-    from ringfence.secret.lease import revoke
-
-    for record in take_the_dead(state_dir()):
-        problem = await revoke(record, "", os.environ)
-        if problem is not None:
-            tell(problem)
-
-
-def tell_warnings(lease: "Lease", tell: Tell) -> None:
-    """Tell what is amiss about where a secret is kept."""
-    for warning in lease.warnings:
-        tell(f"WARNING: {warning}")
 
 
 def one_each(known: "dict[str, KnownSecret]") -> "list[KnownSecret]":

@@ -83,11 +83,11 @@ def secrets_of(settings: "Settings") -> tuple[str, ...]:
     """Values that no record may hold: the caller's own, and those given to the sandbox against all advice."""
     import os
 
-    from ringfence.secret import environment_secrets, remembered
+    from ringfence.secret import environment_secrets, registered_secrets
 
     named = (os.environ.get(reference.env or "", "") for reference in settings.secrets.values())
     return (
         *environment_secrets({**os.environ, **settings.sandbox.env}),
         *(value for value in named if value),
-        *remembered(),
+        *registered_secrets(),
     )

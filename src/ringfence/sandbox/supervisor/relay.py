@@ -103,7 +103,7 @@ class CommandRelay:
             with suppress(SandboxDied):
                 end = structs.replace(end, ended_by=await self._server.sandbox.session.find_cause(end))
         if self._argv:
-            await self._server.record(self._redactor.redact_event(self._event(end)))
+            await self._server.record(self._redactor.redact(self._event(end)))
         del self._client.commands[self._number]
         kind = frames.EXIT if isinstance(end, Exit) else frames.FAIL
         self._client.send(kind, self._number, encode_end(end))

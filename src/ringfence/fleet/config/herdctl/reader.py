@@ -10,7 +10,7 @@ from ringfence.config.layer import Merged
 from ringfence.config.origin import Origin
 from ringfence.errors import RingfenceError
 from ringfence.fleet.config.herdctl.note import Kind, Note, Notes
-from ringfence.secret.shapes import without_shapes
+from ringfence.secret import redact_shapes
 
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^{}]*)?\}")
 _LONGEST_KEY = 120
@@ -203,6 +203,6 @@ class Reader:
 
 def shown(path: KeyPath) -> str:
     """A path as one word of a message."""
-    text = without_shapes(".".join(str(part) for part in path), "...")
+    text = redact_shapes(".".join(str(part) for part in path), "...")
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= _LONGEST_KEY else f"{text[: _LONGEST_KEY - 3]}..."
