@@ -279,7 +279,7 @@ async def test_a_secret_that_ends_meanwhile_is_not_sent(server: Server, swapped:
     assert said.startswith("HTTP/1.1 502")
     assert "the secret for this host cannot be had now" in said
     assert server.requests == []
-    assert "was given back" in closed.ended_by
+    assert "was released" in closed.ended_by
 
 
 async def test_nothing_of_the_key_is_inside(server: Server, swapped: OpenSwapped):
@@ -339,7 +339,7 @@ async def test_an_ended_lease_is_an_error_at_the_start(authority: trustme.CA, tm
     async with lease_secret(secret(), state=tmp_path) as lease:
         assert await armed(egress, {"github": lease}) is not None
         await lease.release()
-        with pytest.raises(AuthenticationFailed, match="given back"):
+        with pytest.raises(AuthenticationFailed, match="was released"):
             await armed(egress, {"github": lease})
     async with lease_secret(secret("caf\u00e9-caf\u00e9-caf\u00e9"), state=tmp_path) as lease:
         with pytest.raises(AuthenticationFailed, match="printable"):
