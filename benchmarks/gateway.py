@@ -26,7 +26,7 @@ from benchmarks.claim import Row, growth_mb, p50_p99
 from ringfence.config.egress import Egress
 from ringfence.egress.gate import opened_gate
 from ringfence.egress.gateway.gateway import Gateway
-from ringfence.egress.gateway.provided import PORT_INSIDE, Provided
+from ringfence.egress.gateway.provider import PORT_INSIDE, ModelProvider
 from ringfence.journal import Journal
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.protocol.command import SandboxProcess
@@ -143,7 +143,7 @@ async def _process(code: str, *arguments: str) -> AsyncIterator[Process]:
 
 def _gateway(port: int) -> Gateway:
     key = Credential("api_key", "sk-ant-the-real-key-of-the-benchmark")
-    return Gateway([Provided("anthropic", key, "api_key", f"http://127.0.0.1:{port}")])
+    return Gateway([ModelProvider("anthropic", key, "api_key", f"http://127.0.0.1:{port}")])
 
 
 @asynccontextmanager

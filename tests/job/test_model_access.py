@@ -51,8 +51,8 @@ async def test_there_is_one_gateway_for_a_run():
     async with gateway.opened(ignore):
         async with access.gateway.opened(ignore):
             assert gateway.base_url("anthropic") == "http://127.0.0.1:1"
-        assert gateway._upstream is not None
-    assert gateway._upstream is None
+        assert gateway._upstreams
+    assert not gateway._upstreams
 
 
 async def test_a_model_that_may_not_be_asked_starts_no_run():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ringfence.egress.gateway.gateway import Gateway
-from ringfence.egress.gateway.provided import Provided
+from ringfence.egress.gateway.provider import ModelProvider
 from ringfence.events import Event, ModelRetried, TextStreamed
 from ringfence.model.base import ModelReply, ModelRequest
 from ringfence.model.failure import RetryPolicy
@@ -59,7 +59,7 @@ async def model_of(
     base_url: str, *, credential: Credential = KEY, retries: RetryPolicy = QUICK
 ) -> AsyncIterator[MessagesModel]:
     """A model that asks the API at `base_url` through a gateway, as those of runs do."""
-    gateway = Gateway([Provided("anthropic", credential, credential.kind, base_url)])
+    gateway = Gateway([ModelProvider("anthropic", credential, credential.kind, base_url)])
 
     async def ignore(event: Event) -> None:
         """What the gateway records is for its own tests."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ringfence.config.egress import Egress
 from ringfence.egress.gate import opened_gate
-from ringfence.egress.gateway.provided import PORT_INSIDE, SOCKET_INSIDE, environment_inside
+from ringfence.egress.gateway.provider import PORT_INSIDE, SOCKET_INSIDE, environment_inside
 from ringfence.events import Event
 from ringfence.job.model_access import ModelAccess
 from ringfence.runtime.base import Session, Task

@@ -14,7 +14,7 @@ from tests.sandbox.conftest import image_for
 
 from ringfence.config.egress import Egress
 from ringfence.egress.gate import opened_gate
-from ringfence.egress.gateway.provided import environment_inside
+from ringfence.egress.gateway.provider import environment_inside
 from ringfence.events import (
     ClientEnded,
     Event,

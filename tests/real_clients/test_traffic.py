@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from ringfence.egress.gateway.provided import PORT_INSIDE
+from ringfence.egress.gateway.provider import PORT_INSIDE
 from ringfence.testing.scripted_model import in_prompt
 
 from .conftest import KEYS, Lab

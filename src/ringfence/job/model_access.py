@@ -12,7 +12,7 @@ import anyio.to_thread
 from ringfence.egress.gateway.budget import Budget
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.policy import ModelPolicy
-from ringfence.egress.gateway.provided import BASE_URL_VARIABLES, Provided, base_url_of
+from ringfence.egress.gateway.provider import BASE_URL_VARIABLES, ModelProvider, base_url_of
 from ringfence.egress.gateway.upstream import check_base_url
 from ringfence.frozen import frozen
 from ringfence.model.price_table import Price
@@ -70,11 +70,11 @@ class ModelAccess:
             check_base_url(given or base_url_of(each), source=source)
         return self
 
-    def _provided(self) -> list[Provided]:
+    def _provided(self) -> list[ModelProvider]:
         if not needs_credential(self.model):
             return _scripted(script_of(self.model))
         return [
-            Provided(
+            ModelProvider(
                 each.provider,
                 self.renewals.get(each.provider, each),
                 each.kind,
@@ -88,13 +88,15 @@ class ModelAccess:
         return replace(self, credentials=(), renewals={})
 
 
-def _scripted(path: Path) -> list[Provided]:
+def _scripted(path: Path) -> list[ModelProvider]:
     from ringfence.model.scripted import DUMMY_KEY
 
     server = _ScriptedServer(path)
     below: Mapping[Provider, str] = {"anthropic": "", "openai": "/v1"}
     return [
-        Provided(each, Credential("api_key", DUMMY_KEY, provider=each), "api_key", partial(server.at, path))
+        ModelProvider(
+            each, Credential("api_key", DUMMY_KEY, provider=each), "api_key", partial(server.at, path)
+        )
         for each, path in below.items()
     ]
 

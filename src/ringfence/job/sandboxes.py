@@ -137,7 +137,7 @@ class Sandboxes:
             spec = spec.model_copy(update={"env": {**swaps.environment, **spec.env}})
         if self.gateway is None or not spec.egress.wants_model or purpose == "verify":
             return spec
-        from ringfence.egress.gateway.provided import environment_inside
+        from ringfence.egress.gateway.provider import environment_inside
 
         return spec.model_copy(update={"env": {**environment_inside(self.gateway.kinds), **spec.env}})
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
-from ringfence.egress.gateway.upstream import UpstreamGone
+from ringfence.egress.http.client import UpstreamError
 from ringfence.frozen import frozen
 from ringfence.model.stream import ApiError, BrokenStream
 
@@ -100,7 +100,7 @@ def classify_failure(exc: Exception, now: datetime) -> Failure | None:
             return _classify_error(exc, now)
         case BrokenStream():
             return Failure("transient", str(exc))
-        case UpstreamGone():
+        case UpstreamError():
             return Failure("final" if exc.is_final else "transient", f"the connection failed: {exc}")
     return None
 

@@ -16,7 +16,7 @@ import anyio
 
 from ringfence.egress.gateway.answer import Answer
 from ringfence.egress.gateway.gateway import Gateway
-from ringfence.egress.gateway.upstream import UpstreamGone, origin_of
+from ringfence.egress.http.client import UpstreamError, origin_of
 from ringfence.egress.reading import Asked
 from ringfence.errors import (
     AuthenticationFailed,
@@ -184,7 +184,7 @@ async def _read_error(answer: Answer) -> ApiError:
 
 async def _drain(events: AsyncIterator[tuple[str, str]]) -> None:
     """Read what follows a complete reply, so that the connection can be used again; failures do not matter."""
-    with anyio.move_on_after(_DRAIN_S), suppress(BrokenStream, UpstreamGone):
+    with anyio.move_on_after(_DRAIN_S), suppress(BrokenStream, UpstreamError):
         async for _ in events:
             pass
 

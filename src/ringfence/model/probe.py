@@ -10,8 +10,9 @@ from typing import Any, Literal
 import anyio
 
 from ringfence.egress.gateway.gateway import Gateway
-from ringfence.egress.gateway.provided import BASE_URL_VARIABLES, Provided, base_url_of
-from ringfence.egress.gateway.upstream import UpstreamGone, check_base_url, origin_of
+from ringfence.egress.gateway.provider import BASE_URL_VARIABLES, ModelProvider, base_url_of
+from ringfence.egress.gateway.upstream import check_base_url
+from ringfence.egress.http.client import UpstreamError, origin_of
 from ringfence.egress.reading import Asked
 from ringfence.errors import AuthenticationFailed
 from ringfence.events import Event
@@ -59,7 +60,7 @@ async def probe(
     base = base_url or base_url_of(credential)
     source = "" if base_url else BASE_URL_VARIABLES[credential.provider]
     where = origin_of(check_base_url(base, source=source))
-    gateway = Gateway([Provided(credential.provider, credential, credential.kind, base)])
+    gateway = Gateway([ModelProvider(credential.provider, credential, credential.kind, base)])
     found = Probe("unreachable", where, f"no answer in {timeout_s:g} s")
     with anyio.move_on_after(timeout_s):
         async with gateway.opened(_unrecorded):
@@ -110,7 +111,7 @@ async def _ask(
             raw += piece[:_ANSWER_BYTES]
             if len(raw) >= _ANSWER_BYTES:
                 break
-    except UpstreamGone as exc:
+    except UpstreamError as exc:
         return Probe("unreachable", where, str(exc))
     finally:
         await answer.aclose()

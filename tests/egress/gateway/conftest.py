@@ -16,7 +16,7 @@ from anyio.abc import ByteStream, SocketAttribute, SocketStream
 from anyio.streams.tls import TLSStream
 
 from ringfence.egress.gateway.gateway import Gateway
-from ringfence.egress.gateway.provided import Provided
+from ringfence.egress.gateway.provider import ModelProvider
 from ringfence.egress.gateway.serving import Door
 from ringfence.egress.reading import Asked
 from ringfence.events import Event, ModelAsked, ModelExchanged
@@ -218,7 +218,7 @@ def gateway_at(record: Record) -> OpenGateway:
         given = []
         for each in providers:
             one = credential or Credential("api_key", KEY, provider=each)
-            given.append(Provided(each, one, one.kind, url if each == "anthropic" else f"{url}/v1"))
+            given.append(ModelProvider(each, one, one.kind, url if each == "anthropic" else f"{url}/v1"))
         gateway = Gateway(given, **arguments)
         with anyio.fail_after(PATIENCE_S):
             async with gateway.opened(record.emit):

@@ -32,7 +32,7 @@ from tests.egress.gateway.conftest import (
 from ringfence.egress.gateway.budget import Budget
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.policy import ModelPolicy
-from ringfence.egress.gateway.provided import DUMMIES
+from ringfence.egress.gateway.provider import DUMMIES
 from ringfence.egress.reading import Asked
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, LimitReached, PolicyRefused
 from ringfence.events import Usage

@@ -24,7 +24,7 @@ from tests.sandbox.conftest import CONTAINERS, image_for
 from ringfence.config.egress import Egress
 from ringfence.egress.gate import opened_gate
 from ringfence.egress.gateway.budget import Budget
-from ringfence.egress.gateway.provided import environment_inside
+from ringfence.egress.gateway.provider import environment_inside
 from ringfence.events import Usage
 from ringfence.sandbox import Sandbox, SandboxSpec
 

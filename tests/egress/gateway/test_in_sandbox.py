@@ -14,7 +14,7 @@ from ringfence.config.egress import Egress
 from ringfence.egress.gate import opened_gate
 from ringfence.egress.gateway.budget import Budget
 from ringfence.egress.gateway.gateway import Gateway
-from ringfence.egress.gateway.provided import PORT_INSIDE, SOCKET_INSIDE, environment_inside
+from ringfence.egress.gateway.provider import PORT_INSIDE, SOCKET_INSIDE, environment_inside
 from ringfence.errors import LimitReached
 from ringfence.sandbox import Mount, Sandbox, SandboxSpec
 from ringfence.testing.conformance.check import python

@@ -6,7 +6,8 @@ import pytest
 import trustme
 from tests.egress.gateway.conftest import MESSAGE, OpenGateway, answer, request, serving, whole
 
-from ringfence.egress.gateway.upstream import UpstreamGone, check_base_url, origin_of, proxy_for
+from ringfence.egress.gateway.upstream import check_base_url
+from ringfence.egress.http.client import UpstreamError, find_host_proxy, origin_of
 from ringfence.errors import UsageError
 
 
@@ -82,13 +83,13 @@ PROXIES = {
 def test_proxies_are_those_of_the_environment(name: str):
     """But never for this machine."""
     environ, url, proxy = PROXIES[name]
-    assert proxy_for(url, environ) == proxy
+    assert find_host_proxy(url, environ) == proxy
 
 
 def test_a_proxy_that_is_not_spoken_is_told():
     """Rather than going round it."""
-    with pytest.raises(UpstreamGone, match="socks5"):
-        proxy_for("https://a.example", {"ALL_PROXY": "socks5://p:1"})
+    with pytest.raises(UpstreamError, match="socks5"):
+        find_host_proxy("https://a.example", {"ALL_PROXY": "socks5://p:1"})
 
 
 @pytest.mark.parametrize(

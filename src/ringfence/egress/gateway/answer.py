@@ -12,8 +12,9 @@ import anyio
 from ringfence.egress.gateway.admission import Admitted
 from ringfence.egress.gateway.budget import Charge
 from ringfence.egress.gateway.shapes import Denied, OverBudget, error_body, error_event
-from ringfence.egress.gateway.upstream import UpstreamAnswer, UpstreamGone
+from ringfence.egress.gateway.upstream import UpstreamResponse
 from ringfence.egress.gateway.usage import Counter
+from ringfence.egress.http.client import UpstreamError
 from ringfence.egress.room import Room
 from ringfence.errors import LimitReached
 from ringfence.secret import Provider, Redactor
@@ -123,7 +124,7 @@ class Answer:
         """The body, once.
 
         Raises:
-            UpstreamGone: It broke off.
+            UpstreamError: It broke off.
         """
         return _one(self._body) if isinstance(self._body, bytes) else self._body.pieces()
 
@@ -149,7 +150,7 @@ class StreamedBody:
     """
 
     def __init__(
-        self, upstream: UpstreamAnswer, passage: Passage, redactor: Redactor, *, finish: Finish, stop: Stop
+        self, upstream: UpstreamResponse, passage: Passage, redactor: Redactor, *, finish: Finish, stop: Stop
     ) -> None:
         self._upstream = upstream
         self._passage = passage
@@ -165,7 +166,7 @@ class StreamedBody:
         """The stream as it comes, until its end or until a limit is passed."""
         passage = self._passage
         try:
-            async with aclosing(self._upstream.pieces()) as pieces:
+            async with aclosing(self._upstream.body()) as pieces:
                 async for raw in pieces:
                     reached = self._counted(raw)
                     if reached is not None:
@@ -177,7 +178,7 @@ class StreamedBody:
                     self._count_rest()
                 else:
                     passage.ended_by = "closed"
-        except UpstreamGone as exc:
+        except UpstreamError as exc:
             passage.ended_by, passage.fault = "upstream", str(exc)
             raise
         finally:

@@ -12,7 +12,7 @@ from ringfence.egress.gateway.answer import Answer, Kept, Passage, Rooms, Stream
 from ringfence.egress.gateway.budget import Budget, Charge, Taken, UnknownPrice
 from ringfence.egress.gateway.headers import answering, asking
 from ringfence.egress.gateway.policy import ModelPolicy
-from ringfence.egress.gateway.provided import Provided, Redactors
+from ringfence.egress.gateway.provider import PUBLIC, ModelProvider, Redactors
 from ringfence.egress.gateway.shapes import (
     BAD_GATEWAY,
     FORBIDDEN,
@@ -21,14 +21,10 @@ from ringfence.egress.gateway.shapes import (
     OverBudget,
 )
 from ringfence.egress.gateway.telling import exchanged, passed_on, refused
-from ringfence.egress.gateway.upstream import (
-    HttpUpstream,
-    UpstreamAnswer,
-    UpstreamGone,
-    check_base_url,
-)
+from ringfence.egress.gateway.upstream import HttpUpstream, Upstream, UpstreamRequest, UpstreamResponse
 from ringfence.egress.gateway.usage import Counter
 from ringfence.egress.gateway.verdict import MAX_TOKENS, Verdict
+from ringfence.egress.http.client import UpstreamError
 from ringfence.egress.reading import Asked
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, PolicyRefused, RingfenceError
 from ringfence.events import Event
@@ -53,17 +49,17 @@ class Gateway:
 
     def __init__(
         self,
-        providers: Sequence[Provided],
+        providers: Sequence[ModelProvider],
         *,
         policy: ModelPolicy | None = None,
         budget: Budget | None = None,
         agent_is_inside: bool = False,
     ) -> None:
         self._agent_is_inside = agent_is_inside
-        self._providers = {each.provider: each for each in providers}
+        self._providers = {each.name: each for each in providers}
         self._policy = policy or ModelPolicy()
         self._budget = budget or Budget()
-        self._upstream: HttpUpstream | None = None
+        self._upstreams: dict[Provider, Upstream] = {}
         self._emit: Emit | None = None
         self._base_urls: dict[Provider, str] = {}
         self._redactors = Redactors()
@@ -120,19 +116,26 @@ class Gateway:
     async def _open(self, emit: Emit) -> None:
         async with AsyncExitStack() as stack:
             for name, each in self._providers.items():
-                place = each.place
-                url = place if isinstance(place, str) else await stack.enter_async_context(place())
-                self._base_urls[name] = check_base_url(url)
-            self._upstream = HttpUpstream()
+                source = each.upstream
+                if not isinstance(source, str | Upstream):
+                    source = await stack.enter_async_context(source())
+                self._base_urls[name] = source if isinstance(source, str) else PUBLIC[name]
+                self._upstreams[name] = HttpUpstream(source) if isinstance(source, str) else source
             self._emit = emit
             self._stack = stack.pop_all()
 
     async def _close(self) -> None:
-        upstream, self._upstream, self._emit = self._upstream, None, None
-        if upstream is not None:
-            with anyio.CancelScope(shield=True):
+        self._emit = None
+        upstreams, self._upstreams = self._upstreams, {}
+        with anyio.CancelScope(shield=True):
+            for upstream in upstreams.values():
                 await upstream.aclose()
         await self._stack.aclose()
+
+    async def prepare(self) -> None:
+        """Get the upstreams ready for a first request that is likely to come."""
+        for upstream in self._upstreams.values():
+            await upstream.open()
 
     async def wait_stopped(self) -> RingfenceError:
         """Wait until the run is to end; why."""
@@ -186,7 +189,7 @@ class Gateway:
             with anyio.move_on_after(_TELL_S, shield=True):
                 await self._finish(passage)
             raise
-        except UpstreamGone as exc:
+        except UpstreamError as exc:
             passage.ended_by, passage.fault = "upstream", redactor.redact(str(exc))
             await self._finish(passage)
             return Answer.refusal(
@@ -234,7 +237,7 @@ class Gateway:
 
     async def _credential(self, admitted: Admitted) -> Credential:
         try:
-            return await self._providers[admitted.route.provider].found()
+            return await self._providers[admitted.route.provider].current_credential()
         except AuthenticationFailed as exc:
             self.stop(exc)
             raise Denied(FORBIDDEN, str(exc)) from exc
@@ -243,33 +246,16 @@ class Gateway:
 
     async def _ask(
         self, asked: Asked, passage: Passage, credential: Credential, redactor: Redactor
-    ) -> UpstreamAnswer:
-        """Ask the API, and write it down while that thinks."""
-        upstream = self._upstream
-        assert upstream is not None
+    ) -> UpstreamResponse:
+        """Write the request down, and send it."""
         route = passage.admitted.route
-        is_told = False
+        await self._tell(passed_on(passage, asked, redactor, self._rooms.recorded))
+        headers = asking(asked.headers, credential, self._policy)
+        return await self._upstreams[route.provider].send(
+            UpstreamRequest(asked.method, route.path, headers, passage.admitted.body)
+        )
 
-        async def tell() -> None:
-            nonlocal is_told
-            is_told = True
-            await self._tell(passed_on(passage, asked, redactor, self._rooms.recorded))
-
-        try:
-            return await upstream.ask(
-                asked.method,
-                self._base_urls[route.provider],
-                route.path,
-                asking(asked.headers, credential, self._policy),
-                passage.admitted.body,
-                tell=tell,
-            )
-        finally:
-            if not is_told:  # nothing was sent
-                with anyio.move_on_after(_TELL_S, shield=True):
-                    await tell()
-
-    async def _passed_on(self, came: UpstreamAnswer, passage: Passage, redactor: Redactor) -> Answer:
+    async def _passed_on(self, came: UpstreamResponse, passage: Passage, redactor: Redactor) -> Answer:
         passage.status = came.status
         passage.first_byte_s = time.monotonic() - passage.began
         headers = answering(came.headers, redactor)
@@ -282,14 +268,14 @@ class Gateway:
             )
         return Answer(came.status, headers, await self._whole(came, passage, redactor))
 
-    async def _whole(self, came: UpstreamAnswer, passage: Passage, redactor: Redactor) -> bytes:
+    async def _whole(self, came: UpstreamResponse, passage: Passage, redactor: Redactor) -> bytes:
         body = bytearray()
         try:
-            async for piece in came.pieces():
+            async for piece in came.body():
                 if len(body) + len(piece) > _MOST_BYTES:
-                    raise UpstreamGone(f"the answer is larger than {_MOST_BYTES} bytes", is_final=True)
+                    raise UpstreamError(f"the answer is larger than {_MOST_BYTES} bytes", is_final=True)
                 if not self._rooms.whole.take(len(piece)):
-                    raise UpstreamGone("too many large answers come at once")
+                    raise UpstreamError("too many large answers come at once")
                 body += piece
         finally:
             self._rooms.whole.give_back(len(body))

@@ -13,9 +13,9 @@ from ringfence.egress.conversation import Conversation
 from ringfence.egress.forwarding import Emit
 from ringfence.egress.gateway.answer import Answer
 from ringfence.egress.gateway.gateway import Gateway
-from ringfence.egress.gateway.provided import PORT_INSIDE, SOCKET_INSIDE
+from ringfence.egress.gateway.provider import PORT_INSIDE, SOCKET_INSIDE
 from ringfence.egress.gateway.shapes import error_value
-from ringfence.egress.gateway.upstream import UpstreamGone
+from ringfence.egress.http.client import UpstreamError
 from ringfence.egress.pace import Pace
 from ringfence.egress.reading import Asked, Unreadable
 from ringfence.egress.room import Room
@@ -78,6 +78,7 @@ async def opened_door(gateway: Gateway, sandbox: Listens, emit: Emit) -> AsyncIt
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(watch)
+        tasks.start_soon(gateway.prepare)
         try:
             yield
         except Exception as exc:  # noqa: BLE001 -- raised below, outside of the group's wrapping
@@ -253,7 +254,7 @@ async def _pass_on(talk: Conversation, answer: Answer, patience: _Patience, *, k
         async for piece in answer.pieces():
             await patience.send(talk, piece)
         await talk.end()
-    except (UpstreamGone, *_GONE):
+    except (UpstreamError, *_GONE):
         return False
     finally:
         patience.end()

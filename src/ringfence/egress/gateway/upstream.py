@@ -1,167 +1,105 @@
-"""The real API, asked from the host: TLS verified, the host's proxies honoured, redirects never followed."""
+"""Where the gateway's requests go: the contract of an upstream, and the one that speaks HTTP to a real API."""
 
-# Names are looked up in threads, where two at once may find this half imported: "unknown encoding: idna".
-import encodings.idna  # noqa: F401
-import os
-import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from functools import lru_cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Mapping
+from typing import Protocol
 from urllib.parse import urlsplit
 
-import anyio.to_thread
-
-from ringfence.egress.host_proxy import UnknownProxy, find_proxy
+from ringfence.egress.http.client import HttpClient
 from ringfence.errors import UsageError
-
-if TYPE_CHECKING:
-    from ringfence.egress.gateway.direct import DirectUpstream, Origin
-    from ringfence.egress.gateway.proxied import ProxiedUpstream
-
-CONNECT_S = 15.0
-SILENT_S = 600.0
+from ringfence.frozen import frozen
 
 
-class UpstreamGone(Exception):
-    """The API cannot be asked, or broke off; the text says how.
+@frozen
+class UpstreamRequest:
+    """A request as the gateway forwards it: checked, bounded and with the real credential."""
 
-    Args:
-        reason: One line, without the credential.
-        is_final: Whether asking again is of no use.
-    """
-
-    def __init__(self, reason: str, *, is_final: bool = False) -> None:
-        super().__init__(reason)
-        self.is_final = is_final
+    method: str
+    path: str
+    """Below the provider's base URL, with the query: `/v1/messages` for Anthropic, `/responses` for OpenAI, whose base
+    URL ends in `/v1`."""
+    headers: Mapping[str, str]
+    body: bytes = b""
 
 
-class UpstreamAnswer(Protocol):
-    """The head of an answer; the body is still to be read."""
+class UpstreamResponse(Protocol):
+    """The head of a response; the body is still to be read."""
 
     @property
     def status(self) -> int:
-        """Of HTTP."""
+        """The HTTP status, from 200 to 299 or from 400 to 599."""
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """As they came."""
+        """Names in any case. The gateway forwards only those it knows."""
 
-    def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes. Raises `UpstreamGone`."""
-
-    async def aclose(self) -> None:
-        """Let go; what was not read is not read."""
-
-
-Tell = Callable[[], Awaitable[None]]
-"""Writes the request down."""
-
-
-@lru_cache(maxsize=4)
-def _certificates(_file: str | None, _directory: str | None) -> ssl.SSLContext:
-    """As the SDK makes it: SSL_CERT_FILE and SSL_CERT_DIR, else where this system has its certificates."""
-    import httpx2
-
-    return httpx2.create_ssl_context()
-
-
-class HttpUpstream:
-    """APIs over HTTP."""
-
-    def __init__(self) -> None:
-        self._direct: DirectUpstream | None = None
-        self._proxied: ProxiedUpstream | None = None
-        self._verified: ssl.SSLContext | None = None
-        self._ways: dict[str, tuple[str | None, Origin | None]] = {}
-        """Proxy and origin of each base URL: to look through the environment takes a while."""
-
-    async def ask(
-        self,
-        method: str,
-        base_url: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        *,
-        tell: Tell,
-    ) -> UpstreamAnswer:
-        """Ask; the head of the answer.
+    def body(self) -> AsyncGenerator[bytes, None]:
+        """The body, piece by piece, once; an async generator.
 
         Raises:
-            UpstreamGone: It cannot be reached, redirects, or gives no answer.
+            UpstreamError: It broke off.
         """
-        if self._verified is None and base_url.startswith("https:"):
-            places = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-            self._verified = await anyio.to_thread.run_sync(_certificates, *places)
-        proxy, origin = self._ways.get(base_url) or self._found(base_url)
-        came: UpstreamAnswer
-        if proxy is None and origin is not None:
-            came = await self._opened_direct().ask(
-                method, origin, path, headers=headers, body=body, verified=self._verified, tell=tell
-            )
-        else:
-            proxied = await self._opened_proxied()
-            await tell()
-            came = await proxied.ask(
-                method, base_url, path, headers=headers, body=body, proxy=proxy, verified=self._verified
-            )
-        return await _checked(came, base_url)
 
     async def aclose(self) -> None:
-        """Close the connections."""
-        direct, self._direct = self._direct, None
-        proxied, self._proxied = self._proxied, None
-        if direct is not None:
-            await direct.aclose()
-        if proxied is not None:
-            await proxied.aclose()
-
-    def _found(self, base_url: str) -> "tuple[str | None, Origin | None]":
-        from ringfence.egress.gateway.direct import origin_for
-
-        way = self._ways[base_url] = proxy_for(base_url), origin_for(base_url)
-        return way
-
-    def _opened_direct(self) -> "DirectUpstream":
-        if self._direct is None:
-            from ringfence.egress.gateway.direct import DirectUpstream
-
-            self._direct = DirectUpstream()
-        return self._direct
-
-    async def _opened_proxied(self) -> "ProxiedUpstream":
-        if self._proxied is None:
-            await anyio.to_thread.run_sync(import_module, "aiohttp")  # it takes a fifth of a second
-        from ringfence.egress.gateway.proxied import ProxiedUpstream
-
-        self._proxied = self._proxied or ProxiedUpstream()
-        return self._proxied
+        """Release the connection. The rest of the body is discarded. May be called more than once."""
 
 
-async def _checked(came: UpstreamAnswer, base_url: str) -> UpstreamAnswer:
-    """An answer of the kind that is passed on."""
-    if 200 <= came.status < 300 or 400 <= came.status < 600:
-        return came
-    await came.aclose()
-    if 300 <= came.status < 400:
-        raise UpstreamGone(
-            f"{origin_of(base_url)} answers with a redirect ({came.status}), which is never followed; "
-            "set the base URL to where it leads",
-            is_final=True,
+class Upstream(ABC):
+    """A model's API, as the gateway calls it.
+
+    The gateway writes a request to the record before it sends it, and sends several at once.
+    """
+
+    async def open(self) -> None:  # noqa: B027 -- an upstream that needs no preparation inherits it
+        """Get ready for the first request. `send` works without it."""
+
+    @abstractmethod
+    async def send(self, request: UpstreamRequest) -> UpstreamResponse:
+        """Send a request and wait for the head of the response.
+
+        Raises:
+            UpstreamError: There is no response.
+        """
+
+    async def aclose(self) -> None:  # noqa: B027 -- an upstream that holds nothing inherits it
+        """Release everything; called once, when the gateway closes. It may be used again afterwards."""
+
+
+class HttpUpstream(Upstream):
+    """A real API over HTTP.
+
+    Args:
+        base_url: Where it is; may have a path.
+    """
+
+    def __init__(self, base_url: str) -> None:
+        self._base_url = check_base_url(base_url).rstrip("/")
+        self._client = HttpClient()
+
+    async def open(self) -> None:
+        """See `Upstream`."""
+        await self._client.open()
+
+    async def send(self, request: UpstreamRequest) -> UpstreamResponse:
+        """See `Upstream`."""
+        return await self._client.send(
+            request.method, self._base_url + request.path, headers=request.headers, body=request.body
         )
-    raise UpstreamGone(f"{origin_of(base_url)} answers with {came.status}, which is no answer")
+
+    async def aclose(self) -> None:
+        """See `Upstream`."""
+        await self._client.aclose()
 
 
 def check_base_url(base_url: str, *, source: str = "") -> str:
-    """See that it is one.
+    """Check that `base_url` is one, and return it.
 
     Args:
-        base_url: What was given.
-        source: Where it was given, for the error.
+        base_url: The value to check.
+        source: Where it was set, for the error.
 
     Raises:
-        UsageError: It is not.
+        UsageError: It is not a base URL.
     """
     try:
         parts = urlsplit(base_url)
@@ -174,21 +112,3 @@ def check_base_url(base_url: str, *, source: str = "") -> str:
             f"base URL {base_url!r}{f' ({source})' if source else ''} is not one; write it like https://host or http://127.0.0.1:8080"
         )
     return base_url
-
-
-def origin_of(base_url: str) -> str:
-    """Scheme, host and port: a base URL may hold a password."""
-    parts = urlsplit(base_url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
-def proxy_for(base_url: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """The proxy that the host's environment names for `base_url`; None for none, and for this machine.
-
-    Raises:
-        UpstreamGone: It is one of a kind that is not spoken here.
-    """
-    try:
-        return find_proxy(base_url, environ)
-    except UnknownProxy as exc:
-        raise UpstreamGone(f"the proxy for {origin_of(base_url)} {exc}", is_final=True) from exc

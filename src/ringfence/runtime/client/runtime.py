@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 
-from ringfence.egress.gateway.provided import PORT_INSIDE, SOCKET_INSIDE
+from ringfence.egress.gateway.provider import PORT_INSIDE, SOCKET_INSIDE
 from ringfence.egress.gateway.verdict import Verdict
 from ringfence.events import ClientEnded, ClientStarted, Event, MessageSent, Usage
 from ringfence.frozen import frozen

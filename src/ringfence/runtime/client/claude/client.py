@@ -8,7 +8,7 @@ the workspace's CLAUDE.md, which is text for the model, is read as that of an ad
 import json
 from collections.abc import Collection, Mapping, Sequence
 
-from ringfence.egress.gateway.provided import DUMMIES
+from ringfence.egress.gateway.provider import DUMMIES
 from ringfence.errors import UsageError
 from ringfence.runtime.base import Task
 from ringfence.runtime.client.base import Client, Launch, Place, Stream

@@ -1,17 +1,15 @@
-"""A provider's API as the gateway asks it: where it is, who asks, and the dummy that stands for him inside."""
+"""A provider as the gateway calls it: its API, the credential, and the dummy credential that clients inside hold."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
+from ringfence.egress.gateway.upstream import Upstream
 from ringfence.frozen import frozen
 from ringfence.secret import Credential, CredentialKind, Provider, Redactor
 
-Found = Credential | Callable[[], Awaitable[Credential]]
-"""A credential, or what gives the one that is good now."""
-
-Place = str | Callable[[], AbstractAsyncContextManager[str]]
-"""A base URL, or what starts a server and says where it is."""
+UpstreamSource = str | Upstream | Callable[[], AbstractAsyncContextManager[str]]
+"""A base URL, an `Upstream` of this process, or a context that starts a server and gives its base URL."""
 
 PUBLIC: Mapping[Provider, str] = {
     "anthropic": "https://api.anthropic.com",
@@ -38,23 +36,23 @@ SOCKET_INSIDE = "/tmp/.ringfence/model.sock"  # noqa: S108 -- inside, where /tmp
 
 
 @frozen
-class Provided:
-    """One provider.
+class ModelProvider:
+    """A provider whose API the gateway may call.
 
     Args:
-        provider: Which.
-        credential: Who asks.
-        kind: Of the credential.
-        place: Where the API is.
+        name: Which provider.
+        credential: The credential, or a function that returns the one that is valid now.
+        kind: The kind of the credential.
+        upstream: Where the API is.
     """
 
-    provider: Provider
-    credential: Found
+    name: Provider
+    credential: Credential | Callable[[], Awaitable[Credential]]
     kind: CredentialKind
-    place: Place
+    upstream: UpstreamSource
 
-    async def found(self) -> Credential:
-        """The credential that is good now.
+    async def current_credential(self) -> Credential:
+        """The credential that is valid now.
 
         Raises:
             AuthenticationFailed: There is none.

@@ -1,0 +1,210 @@
+"""Sends HTTP requests from the host: over verified TLS, through the host's proxies, and without following redirects.
+
+Importing aiohttp takes about 80 ms, so it is imported in a thread: when a client is opened ahead of its first request
+(`open`), or with that.
+"""
+
+# Names are resolved in threads; two of them may find this module half imported ("unknown encoding: idna").
+import encodings.idna  # noqa: F401
+import io
+import os
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import anyio.to_thread
+
+from ringfence.egress.host_proxy import UnknownProxy, find_proxy
+
+if TYPE_CHECKING:
+    import aiohttp
+
+CONNECT_TIMEOUT_S = 15.0
+READ_TIMEOUT_S = 600.0
+_KEEP_ALIVE_S = 60.0
+_PIECE_BYTES = 256 * 1024
+_STREAMED_BODY_BYTES = 1_000_000
+"""Bodies above this size are written in pieces, so that they do not hold up the event loop."""
+
+_CERTIFICATE_FILES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Alpine, Arch
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
+    "/etc/ssl/ca-bundle.pem",  # openSUSE
+    "/etc/ssl/cert.pem",  # macOS
+)
+
+
+class UpstreamError(Exception):
+    """A server could not be reached, broke off, or did not send a valid response. The text holds no credential.
+
+    Args:
+        reason: One line.
+        is_final: Whether a retry is useless.
+    """
+
+    def __init__(self, reason: str, *, is_final: bool = False) -> None:
+        super().__init__(reason)
+        self.is_final = is_final
+
+
+class HttpResponse:
+    """The head of a response; the body is still to be read."""
+
+    def __init__(self, response: "aiohttp.ClientResponse", origin: str) -> None:
+        self._response = response
+        self._origin = origin
+        self.status = response.status
+        self.headers = tuple(response.headers.items())
+
+    async def body(self) -> AsyncGenerator[bytes, None]:
+        """The body, piece by piece. Raises `UpstreamError`."""
+        import aiohttp
+
+        try:
+            async for piece in self._response.content.iter_chunked(_PIECE_BYTES):
+                yield piece
+        except (aiohttp.ClientError, OSError, ValueError) as exc:
+            raise _upstream_error(exc, self._origin) from exc
+
+    async def aclose(self) -> None:
+        """Release the connection; it is closed if the body was not read to its end."""
+        if self._response.content.is_eof():
+            self._response.release()
+        else:
+            self._response.close()
+
+
+class HttpClient:
+    """Keeps connections open between requests. The limits on time are per connection attempt and per wait for bytes."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._context: ssl.SSLContext | None = None
+
+    async def send(
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> HttpResponse:
+        """Send a request and wait for the head of the response.
+
+        Raises:
+            UpstreamError: The server cannot be reached, is not trusted, redirects or sends no valid response.
+        """
+        origin = origin_of(url)
+        if any(end in text for pair in headers.items() for text in pair for end in "\r\n\0"):
+            raise UpstreamError(f"a header for {origin} contains a line end", is_final=True)
+        session = self._session or await self.open()
+        import aiohttp
+
+        try:
+            # aiohttp bounds each silence, but not the number of interim responses.
+            with anyio.fail_after(CONNECT_TIMEOUT_S + READ_TIMEOUT_S):
+                response = await session.request(
+                    method,
+                    url,
+                    data=io.BytesIO(body) if len(body) > _STREAMED_BODY_BYTES else body or None,
+                    headers=headers,
+                    proxy=find_host_proxy(url),
+                    allow_redirects=False,
+                    ssl=await self._verified_context() if url.startswith("https:") else True,
+                )
+        except (aiohttp.ClientError, OSError, ValueError) as exc:
+            raise _upstream_error(exc, origin) from exc
+        return await _check_response(HttpResponse(response, origin), origin)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def open(self) -> "aiohttp.ClientSession":
+        """Get ready for the first request."""
+        await anyio.to_thread.run_sync(import_module, "aiohttp")
+        import aiohttp
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                # The listeners inside bound the number of requests; a second bound would make streams wait.
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=READ_TIMEOUT_S
+                ),
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
+            )
+        return self._session
+
+    async def _verified_context(self) -> ssl.SSLContext:
+        if self._context is None:
+            paths = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+            self._context = await anyio.to_thread.run_sync(_trusting_context, *paths)
+        return self._context
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of a URL, which may hold a password."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def find_host_proxy(url: str, environ: Mapping[str, str] | None = None) -> str | None:
+    """The proxy that the host's environment names for `url`; None if it names none, and for loopback addresses.
+
+    Raises:
+        UpstreamError: The environment names a proxy of an unsupported kind.
+    """
+    try:
+        return find_proxy(url, environ)
+    except UnknownProxy as exc:
+        raise UpstreamError(f"the proxy for {origin_of(url)} {exc}", is_final=True) from exc
+
+
+@lru_cache(maxsize=4)
+def _trusting_context(file: str | None, directory: str | None) -> ssl.SSLContext:
+    """A context that trusts SSL_CERT_FILE and SSL_CERT_DIR, or else the authorities of this system."""
+    if file or directory:
+        return ssl.create_default_context(cafile=file or None, capath=directory or None)
+    paths = ssl.get_default_verify_paths()
+    places = (paths.openssl_cafile, paths.openssl_capath)
+    has_default = any(Path(place).exists() for place in places)
+    files = (file for file in _CERTIFICATE_FILES if Path(file).is_file())
+    return ssl.create_default_context(cafile=None if has_default else next(files, None))
+
+
+async def _check_response(response: HttpResponse, origin: str) -> HttpResponse:
+    """Accept final responses only, no redirect, and no compressed body whose end could not be told from a cut."""
+    names = {name.lower() for name, _ in response.headers}
+    is_cuttable = "content-encoding" in names and not names & {"content-length", "transfer-encoding"}
+    if (200 <= response.status < 300 or 400 <= response.status < 600) and not is_cuttable:
+        return response
+    await response.aclose()
+    if 300 <= response.status < 400:
+        raise UpstreamError(
+            f"{origin} answers with a redirect ({response.status}), which is never followed; "
+            "set the base URL to where it leads",
+            is_final=True,
+        )
+    if is_cuttable:
+        raise UpstreamError(f"{origin} sends a compressed body without its length")
+    raise UpstreamError(f"{origin} answers with the unexpected status {response.status}")
+
+
+def _upstream_error(exc: Exception, origin: str) -> UpstreamError:
+    import aiohttp
+
+    if isinstance(exc, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+        return UpstreamError(
+            f"the certificate of {origin} is not trusted ({exc}); set SSL_CERT_FILE to your own authorities",
+            is_final=True,
+        )
+    if isinstance(exc, TimeoutError):
+        return UpstreamError(f"{origin} did not answer in time")
+    if isinstance(exc, aiohttp.ClientConnectorError):
+        return UpstreamError(f"{origin} cannot be reached: {os.strerror(exc.errno) if exc.errno else exc}")
+    if isinstance(exc, OSError) and exc.errno:
+        return UpstreamError(f"{origin} broke off: {os.strerror(exc.errno)}")
+    return UpstreamError(f"{origin} broke off: {type(exc).__name__}: {exc}")
