@@ -146,7 +146,7 @@ async def opened_gate(
             proxy = await _opened_proxy(stack, sandbox, grants.egress, emit, resolve, swaps)
         engine = grants.engine_access
         if engine is not None:
-            from ringfence.egress.engine.asking import check_engine, find_socket
+            from ringfence.egress.engine.client import check_engine, find_socket
             from ringfence.egress.engine.proxy import EngineProxy
 
             socket = find_socket(engine.socket)

@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 
 from ringfence.config.engine_access import EngineAccess
-from ringfence.egress.engine.answers import (
-    OWN,
+from ringfence.egress.engine.messages import (
+    OWN_LABELS,
     is_visible,
+    narrow_filters,
     short_info,
     visible_only,
-    with_label,
     without_secrets,
 )
+from ringfence.egress.engine.routes import Rejected
 from ringfence.sandbox.container import labels
 
 ACCESS = EngineAccess(label="lab=shop")
@@ -49,7 +50,7 @@ def test_list_is_checked_again() -> None:
 @pytest.mark.parametrize("given", ["", '{"label": ["a=b"]}', '{"label": {"a=b": true}, "name": ["x"]}'])
 def test_filters_are_narrowed(given: str) -> None:
     """The label is added to whatever is asked for."""
-    assert "lab=shop" in json.loads(with_label(given, ACCESS))["label"]
+    assert "lab=shop" in json.loads(narrow_filters(given, ACCESS))["label"]
 
 
 @pytest.mark.parametrize(
@@ -67,8 +68,8 @@ def test_filters_are_narrowed(given: str) -> None:
 )
 def test_bad_filters(given: str) -> None:
     """Filters that are none, or that tell of containers that are not seen, are refused."""
-    with pytest.raises(ValueError, match=r"."):
-        with_label(given, ACCESS)
+    with pytest.raises(Rejected):
+        narrow_filters(given, ACCESS)
 
 
 def test_environment_is_hidden() -> None:
@@ -85,7 +86,7 @@ def test_info_is_short() -> None:
 
 def test_own_containers_are_known_by_their_labels() -> None:
     """What is hidden is what the container fence labels; a container of one of our images is not."""
-    assert {labels.INSTANCE, labels.SANDBOX} == OWN
+    assert {labels.INSTANCE, labels.SANDBOX} == OWN_LABELS
     access = EngineAccess(label="lab=1")
     theirs = {"Labels": {"lab": "1", "ringfence.image.target": "base"}}
     assert is_visible(theirs, access)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.egress.engine.bodies import BadBody, command_of, exec_body, start_body
+from ringfence.egress.engine.messages import command_of, exec_body, start_body
+from ringfence.egress.engine.routes import Rejected
 
 CLIENTS = {
     "docker 28": {
@@ -65,14 +66,14 @@ def test_real_clients(name: str) -> None:
 @pytest.mark.parametrize("name", BAD)
 def test_refused(name: str) -> None:
     """Privileges in any spelling, other users and what is not known are refused."""
-    with pytest.raises(BadBody):
+    with pytest.raises(Rejected):
         exec_body(BAD[name], may_choose_user=False)
 
 
 def test_user_when_granted() -> None:
     """Another user passes where that was granted; privileges never do."""
     assert json.loads(exec_body(BAD["another user"], may_choose_user=True))["User"] == "0"
-    with pytest.raises(BadBody):
+    with pytest.raises(Rejected):
         exec_body(BAD["privileged"], may_choose_user=True)
 
 
@@ -80,7 +81,7 @@ def test_start() -> None:
     """Starting a command says whether it is held."""
     assert start_body(b'{"Detach": true, "Tty": false}') == (b'{"Detach": true, "Tty": false}', True)
     assert start_body(b"") == (b"{}", False)
-    with pytest.raises(BadBody):
+    with pytest.raises(Rejected):
         start_body(b'{"Detach": true, "Cmd": ["x"]}')
 
 
@@ -89,7 +90,7 @@ def test_any_bytes(body: bytes) -> None:
     """Any bytes are a body that is known, or are refused."""
     try:
         built = json.loads(exec_body(body, may_choose_user=False))
-    except BadBody:
+    except Rejected:
         return
     assert built["Cmd"]
 

@@ -68,4 +68,4 @@ async def test_no_command_is_passed_on_to_a_container_with_the_hosts_powers(tmp_
     )
     came = await answer(request, powerful, tmp_path)
     assert came.startswith(b"HTTP/1.1 403 ")
-    assert b"is never passed on: it is privileged" in came
+    assert b"is never forwarded: it is privileged" in came

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.egress.engine.power import too_powerful, volume_names
+from ringfence.egress.engine.policy import host_power, volume_names
 
 POWERFUL: dict[str, dict[str, Any]] = {
     "privileged": {"Privileged": True},
@@ -33,7 +33,7 @@ def bind(source: str, *, writable: bool = True) -> dict[str, Any]:
 @pytest.mark.parametrize("name", POWERFUL)
 def test_powerful(name: str) -> None:
     """A container from which the engine's machine is in reach takes no commands."""
-    assert too_powerful(inspected(**POWERFUL[name]))
+    assert host_power(inspected(**POWERFUL[name]))
 
 
 @pytest.mark.parametrize(
@@ -43,20 +43,20 @@ def test_powerful(name: str) -> None:
 @pytest.mark.parametrize("writable", [True, False], ids=["writable", "read-only"])
 def test_places_of_the_machine(source: str, writable: bool) -> None:
     """A place that holds the machine's own things whole, in whichever way it is mounted."""
-    assert too_powerful(inspected(bind(source, writable=writable)))
+    assert host_power(inspected(bind(source, writable=writable)))
 
 
 @pytest.mark.parametrize("source", ["/var/run/docker.sock", "/run/containerd", "/dev/sda", "/srv/x.sock"])
 def test_ways_to_services_and_devices(source: str) -> None:
     """What answers there does so however it is mounted."""
-    assert too_powerful(inspected(bind(source, writable=False)))
+    assert host_power(inspected(bind(source, writable=False)))
 
 
 @pytest.mark.parametrize("source", ["/etc/cron.d", "/usr/local/bin", "/sys/fs/cgroup", "/var/spool/cron"])
 def test_single_places_to_be_written(source: str) -> None:
     """What the machine runs or obeys may be read, and not written."""
-    assert too_powerful(inspected(bind(source)))
-    assert too_powerful(inspected(bind(source, writable=False))) is None
+    assert host_power(inspected(bind(source)))
+    assert host_power(inspected(bind(source, writable=False))) is None
 
 
 def test_a_volume_that_is_a_directory_of_the_machine() -> None:
@@ -66,9 +66,9 @@ def test_a_volume_that_is_a_directory_of_the_machine() -> None:
     )
     options = {"type": "none", "o": "bind", "device": "/"}
     assert volume_names(container) == ("v",)
-    assert too_powerful(container, {"v": {"Options": options}})
-    assert too_powerful(container, {"v": {"Options": None}}) is None
-    assert too_powerful(container, {"v": {"Options": {"type": "nfs", "device": ":/export"}}}) is None
+    assert host_power(container, {"v": {"Options": options}})
+    assert host_power(container, {"v": {"Options": None}}) is None
+    assert host_power(container, {"v": {"Options": {"type": "nfs", "device": ":/export"}}}) is None
 
 
 def test_ordinary() -> None:
@@ -80,5 +80,5 @@ def test_ordinary() -> None:
         bind("/srv/data"),
     )
     host = {"CapAdd": ["NET_ADMIN"], "Devices": [], "PidMode": "", "ReadonlyPaths": ["/proc/sys"]}
-    assert too_powerful(inspected(*mounts, **host)) is None
-    assert too_powerful(inspected(CapAdd=None, ReadonlyPaths=None)) is None
+    assert host_power(inspected(*mounts, **host)) is None
+    assert host_power(inspected(CapAdd=None, ReadonlyPaths=None)) is None

@@ -11,7 +11,7 @@ import pytest
 from tests.sandbox.conftest import image_for
 
 from ringfence.config.engine_access import SOCKET_INSIDE, EngineAccess
-from ringfence.egress.engine.asking import asked, find_socket
+from ringfence.egress.engine.client import find_socket, send_request
 from ringfence.egress.gate import opened_gate
 from ringfence.errors import InfrastructureFault, SandboxStartFailed
 from ringfence.events import EngineAnswered, EngineCalled, Event
@@ -180,7 +180,7 @@ async def test_command_with_more(called: Called, lab: str, more: str) -> None:
 async def test_foreign_command(called: Called, lab: str) -> None:
     """A command that was not made from inside cannot be started from inside."""
     body = b'{"Cmd": ["touch", "/tmp/started"], "Privileged": true}'
-    async with asked(find_socket(None), "POST", f"/containers/{lab}/exec", body=body) as answer:
+    async with send_request(find_socket(None), "POST", f"/containers/{lab}/exec", body=body) as answer:
         command = (await answer.json())["Id"]
     said = await called.says(f'print(ask("POST", "/exec/{command}/start", {{"Detach": True}}))')
     assert said.startswith("(404")

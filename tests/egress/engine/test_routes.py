@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.egress.engine.routes import ROUTES, Call, Refusal, find_call
+from ringfence.egress.engine.routes import ROUTES, Rejected, find_call
 
 PASSED = {
     ("GET", "/_ping"): ("ping", "/_ping"),
@@ -89,14 +89,14 @@ REFUSED = [
 def test_passed(method: str, target: str) -> None:
     """A call of the table is found, and its target is built anew."""
     call = find_call(method, target)
-    assert isinstance(call, Call)
     assert (call.route.action, call.target("ID")) == PASSED[method, target]
 
 
 @pytest.mark.parametrize(("method", "target"), REFUSED, ids=lambda word: word[:40])
 def test_refused(method: str, target: str) -> None:
     """What is not in the table is refused, however its path is written."""
-    assert isinstance(find_call(method, target), Refusal)
+    with pytest.raises(Rejected):
+        find_call(method, target)
 
 
 @given(
@@ -126,12 +126,14 @@ def test_refused(method: str, target: str) -> None:
 )
 def test_any_target(method: str, parts: list[str], query: str) -> None:
     """Whatever is asked, what goes to the engine is one of the table's paths about one plain name."""
-    call = find_call(method, "/" + "/".join(parts) + (f"?{query}" if query else ""))
-    if isinstance(call, Call):
-        path = call.target("ID").partition("?")[0].removeprefix("/v1.41")
-        known = {"/" + re.sub(r"\{(exec)?\}", "ID", route.path) for route in ROUTES}
-        assert path in known
-        assert not call.reference or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", call.reference)
+    try:
+        call = find_call(method, "/" + "/".join(parts) + (f"?{query}" if query else ""))
+    except Rejected:
+        return
+    path = call.target("ID").partition("?")[0].removeprefix("/v1.41")
+    known = {"/" + re.sub(r"\{(exec)?\}", "ID", route.path) for route in ROUTES}
+    assert path in known
+    assert not call.reference or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", call.reference)
 
 
 def test_only_reading_is_free() -> None:

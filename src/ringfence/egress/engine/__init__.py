@@ -1,4 +1,4 @@
-"""A container engine for those inside, filtered: an HTTP API that passes on a short list of calls and no other.
+"""A container engine for processes inside, filtered: an HTTP API that forwards a short list of calls and no other.
 
-Nothing that came from inside is passed on as it came: a request is parsed, decided upon, journaled and built anew.
+No request is forwarded as it was received: it is parsed, decided upon, logged and rebuilt.
 """

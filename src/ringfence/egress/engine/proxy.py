@@ -1,6 +1,7 @@
-"""The filtered engine: each connection from inside is one call, decided upon, journaled, then asked anew."""
+"""The filtered engine: each connection from inside is one call, which is decided upon, logged, then sent anew."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,10 @@ from anyio.abc import ByteStream
 
 from ringfence.config.engine_access import EngineAccess
 from ringfence.egress.conversation import Conversation
-from ringfence.egress.engine import answers
-from ringfence.egress.engine.asking import Answer, EngineGone, asked
-from ringfence.egress.engine.bodies import command_of
-from ringfence.egress.engine.decision import Decided, Decider, Denied
-from ringfence.egress.engine.routes import Refusal, find_call
+from ringfence.egress.engine.client import EngineError, EngineResponse, send_request
+from ringfence.egress.engine.messages import command_of, short_info, visible_only, without_secrets
+from ringfence.egress.engine.policy import CallPolicy, Forwarded
+from ringfence.egress.engine.routes import Rejected, find_call
 from ringfence.egress.forwarding import Emit
 from ringfence.egress.pace import Pace
 from ringfence.egress.pump import Exchange, exchange
@@ -23,13 +23,15 @@ from ringfence.events import EngineAnswered, EngineCalled
 
 _STREAM_S = 3600.0
 _STREAM_BYTES = 256 * 1024 * 1024
-_ANSWER_S = 60.0
-_PER_S, _BURST = 20.0, 100
-_TELL_S = 5.0
+_RESPONSE_S = 60.0
+_CALLS_PER_S, _BURST = 20.0, 100
+_EMIT_S = 5.0
 _HEADERS = ("content-type", "api-version", "docker-experimental", "ostype", "server", "builder-version")
 _RAW = "application/vnd.docker.raw-stream"
+_FILTERED = ("list", "images", "inspect", "info", "exec")
+"""Actions whose responses are parsed and forwarded in part."""
 _SWITCHED, _OK, _CREATED, _NO_CONTENT = 101, 200, 201, 204
-_PATH_CHARS = 500
+_LOGGED_CHARS = 500
 
 
 class EngineProxy:
@@ -37,8 +39,8 @@ class EngineProxy:
 
     Args:
         access: What is granted.
-        socket: The engine's.
-        sandbox_id: Whose calls they are.
+        socket: The engine's socket.
+        sandbox_id: The sandbox whose calls they are.
         emit: Records an event; returns when it is written.
     """
 
@@ -47,62 +49,59 @@ class EngineProxy:
         self._socket = socket
         self._sandbox_id = sandbox_id
         self._emit = emit
-        self._pace = Pace(_PER_S, burst=_BURST)
+        self._pace = Pace(_CALLS_PER_S, burst=_BURST)
         self._calls = 0
-        self._decider = Decider(access, socket)
+        self._policy = CallPolicy(access, socket)
 
     async def serve(self, inside: ByteStream) -> None:
-        """Answer the one request of a connection."""
+        """Serve the one request of a connection."""
         await self._pace.wait()
         conversation = Conversation(inside)
         try:
             request = await conversation.request()
         except Unreadable as exc:
-            await self._tell_refused("", "", str(exc))
+            await self._log_call("", "", reason=str(exc))
             await conversation.refuse(exc.status, str(exc))
             return
         if request is not None:
-            await self._answer(conversation, request)
+            await self._serve_request(conversation, request)
 
-    async def _answer(self, conversation: Conversation, request: Asked) -> None:
-        found = find_call(request.method, request.target)
-        action = found.action if isinstance(found, Refusal) else found.route.action
+    async def _serve_request(self, conversation: Conversation, request: Asked) -> None:
+        action = ""
         try:
-            if isinstance(found, Refusal):
-                raise Denied(403, found.reason)
-            decided = await self._decider.decide(found, request)
-        except Denied as denied:
-            await self._tell_refused(request.method, request.target, str(denied), action=action)
-            await conversation.refuse(denied.status, str(denied))
+            call = find_call(request.method, request.target)
+            action = call.route.action
+            forwarded = await self._policy.decide(call, request)
+        except (Rejected, EngineError) as exc:
+            status = exc.status if isinstance(exc, Rejected) else 502
+            reason = str(exc) if isinstance(exc, Rejected) else f"the engine {exc}"
+            action = action or (exc.action if isinstance(exc, Rejected) else "")
+            await self._log_call(request.method, request.target, action=action, reason=reason)
+            await conversation.refuse(status, reason)
             return
-        except EngineGone as exc:
-            await self._tell_refused(request.method, request.target, f"the engine {exc}", action=action)
-            await conversation.refuse(502, f"the engine {exc}")
-            return
-        number = await self._tell(
-            request.method, request.target, action=action, allowed=True, decided=decided
-        )
-        await self._pass_on(conversation, decided, number)
+        number = await self._log_call(request.method, request.target, action=action, forwarded=forwarded)
+        await self._forward(conversation, forwarded, number)
 
-    # --- asking
+    # --- forwarding
 
-    async def _pass_on(self, conversation: Conversation, decided: Decided, number: int) -> None:
+    async def _forward(self, conversation: Conversation, forwarded: Forwarded, number: int) -> None:
         began = time.monotonic()
         status, ended_by = 0, "cancelled"
+        call = forwarded.call
         try:
-            limit_s = _STREAM_S if decided.call.route.streams else _ANSWER_S + decided.call.seconds
+            limit_s = _STREAM_S if call.route.streams else _RESPONSE_S + call.delay_s
             with anyio.move_on_after(limit_s) as clock:
-                status, ended_by = await self._converse(conversation, decided, limit_s)
+                status, ended_by = await self._exchange(conversation, forwarded)
             if clock.cancelled_caught:
                 ended_by = "limit"
-        except EngineGone as exc:
+        except EngineError as exc:
             ended_by = "engine"
             await conversation.refuse(502, f"the engine {exc}")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, SandboxDied):
             ended_by = "inside"
             raise
         finally:
-            with anyio.move_on_after(_TELL_S, shield=True):
+            with anyio.move_on_after(_EMIT_S, shield=True):
                 await self._emit(
                     EngineAnswered(
                         sandbox_id=self._sandbox_id,
@@ -116,100 +115,94 @@ class EngineProxy:
         if ended_by not in ("closed", "engine"):
             raise anyio.BrokenResourceError
 
-    async def _converse(
-        self, conversation: Conversation, decided: Decided, limit_s: float
-    ) -> tuple[int, str]:
-        """Ask and pass the answer on; its status, and what ended it."""
-        route = decided.call.route
-        is_held = route.action == "exec_start" and not decided.is_let_go
-        async with asked(
+    async def _exchange(self, conversation: Conversation, forwarded: Forwarded) -> tuple[int, str]:
+        """Send the request and forward the response; its status, and what ended it."""
+        route = forwarded.call.route
+        is_attached = route.action == "exec_start" and not forwarded.is_detached
+        async with send_request(
             self._socket,
             route.method,
-            decided.target,
-            body=decided.body,
-            upgrade=is_held,
-            patience_s=min(limit_s, _ANSWER_S + decided.call.seconds),
-        ) as answer:
-            if is_held and answer.status == _SWITCHED:
-                return answer.status, await self._hold(conversation, answer)
-            if answer.status < _OK:
-                raise EngineGone(f"answered with {answer.status}")
-            if route.action in ("list", "images", "inspect", "info", "exec") and answer.status in (
-                _OK,
-                _CREATED,
-            ):
-                await self._edited(conversation, decided, answer)
-                return answer.status, "closed"
-            return answer.status, await self._copied(conversation, decided, answer)
+            forwarded.target,
+            body=forwarded.body,
+            upgrade=is_attached,
+            timeout_s=_RESPONSE_S + forwarded.call.delay_s,
+        ) as response:
+            if is_attached and response.status == _SWITCHED:
+                return response.status, await self._attach(conversation, response)
+            if response.status < _OK:
+                raise EngineError(f"responded with {response.status}")
+            if route.action in _FILTERED and response.status in (_OK, _CREATED):
+                await self._send_filtered(conversation, forwarded, response)
+                return response.status, "closed"
+            return response.status, await self._stream(conversation, forwarded, response)
 
-    async def _edited(self, conversation: Conversation, decided: Decided, answer: Answer) -> None:
-        """Pass on what of the answer may be seen."""
-        value: Any = await answer.json()
-        action = decided.call.route.action
+    async def _send_filtered(
+        self, conversation: Conversation, forwarded: Forwarded, response: EngineResponse
+    ) -> None:
+        """Forward what may be seen of a JSON response."""
+        value: Any = await response.json()
+        action = forwarded.call.route.action
         if action in ("list", "images"):
-            value = answers.visible_only(value if isinstance(value, list) else [], self._access)
+            value = visible_only(value, self._access)
         elif not isinstance(value, dict):
-            raise EngineGone("answered with another kind of JSON")
+            raise EngineError("responded with another kind of JSON")
         elif action == "inspect":
-            value = answers.without_secrets(value)
+            value = without_secrets(value)
         elif action == "info":
-            value = answers.short_info(value)
+            value = short_info(value)
         else:
-            self._decider.remember(str(value.get("Id")), decided.container or "")
-        await conversation.answer_json(answer.status, value, _kept(answer, without="content-type"))
+            self._policy.remember_command(str(value.get("Id")), forwarded.container or "")
+        await conversation.answer_json(response.status, value, _headers_of(response, _HEADERS[1:]))
 
-    async def _copied(self, conversation: Conversation, decided: Decided, answer: Answer) -> str:
-        """Pass the answer on as it comes, up to the bound; what ended it."""
-        await conversation.begin(answer.status, _kept(answer))
-        if decided.call.route.method != "HEAD" and answer.status != _NO_CONTENT:
-            async for piece in answer.body():
+    async def _stream(
+        self, conversation: Conversation, forwarded: Forwarded, response: EngineResponse
+    ) -> str:
+        """Forward a response as it arrives, up to the limit; return what ended it."""
+        await conversation.begin(response.status, _headers_of(response, _HEADERS))
+        if forwarded.call.route.method != "HEAD" and response.status != _NO_CONTENT:
+            async for piece in response.body():
                 if conversation.sent_bytes + len(piece) > _STREAM_BYTES:
                     return "limit"
                 await conversation.send(piece)
         await conversation.end()
         return "closed"
 
-    async def _hold(self, conversation: Conversation, answer: Answer) -> str:
-        """Be the wire between a command and who started it."""
-        early = await conversation.switch(answer.headers.get("content-type", _RAW))
-        waiting = bytes(answer.http.trailing_data[0])
+    async def _attach(self, conversation: Conversation, response: EngineResponse) -> str:
+        """Connect a command and the process that started it; return what ended it."""
+        early = await conversation.switch(response.headers.get("content-type", _RAW))
+        waiting = bytes(response.http.trailing_data[0])
         passed = Exchange(limit_bytes=_STREAM_BYTES)
         if early:
-            await answer.stream.send(early)
+            await response.stream.send(early)
         if waiting:
             await conversation.inside.send(waiting)
-        await exchange(conversation.inside, answer.stream, passed, ends_with_target=True)
+        await exchange(conversation.inside, response.stream, passed, ends_with_target=True)
         conversation.sent_bytes += passed.received_bytes
         return passed.ended_by.replace("target", "engine")
 
-    # --- telling
-
-    async def _tell_refused(self, method: str, target: str, reason: str, *, action: str = "") -> None:
-        await self._tell(method, target, action=action, allowed=False, reason=reason)
-
-    async def _tell(
+    async def _log_call(
         self,
         method: str,
         target: str,
         *,
-        action: str,
-        allowed: bool,
+        action: str = "",
         reason: str = "",
-        decided: Decided | None = None,
+        forwarded: Forwarded | None = None,
     ) -> int:
+        """Record a call, rejected unless `forwarded` is given; return its number."""
         self._calls += 1
         number = self._calls
-        command, user = command_of(decided.body) if decided and action == "exec" else (None, None)
+        command, user = command_of(forwarded.body) if forwarded and action == "exec" else (None, None)
         await self._emit(
             EngineCalled(
                 sandbox_id=self._sandbox_id,
                 call=number,
                 method=method[:20],
-                path=target[:_PATH_CHARS],
-                allowed=allowed,
+                path=target[:_LOGGED_CHARS],
+                allowed=forwarded is not None,
                 action=action,
-                reason=reason[:_PATH_CHARS],
-                container=decided.container if decided else None,
+                reason=reason[:_LOGGED_CHARS],
+                container=forwarded.container if forwarded else None,
                 command=command,
                 user=user,
             )
@@ -217,5 +210,5 @@ class EngineProxy:
         return number
 
 
-def _kept(answer: Answer, without: str = "") -> dict[str, str]:
-    return {name: answer.headers[name] for name in _HEADERS if name in answer.headers and name != without}
+def _headers_of(response: EngineResponse, names: Sequence[str]) -> dict[str, str]:
+    return {name: response.headers[name] for name in names if name in response.headers}

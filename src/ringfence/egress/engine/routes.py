@@ -1,7 +1,7 @@
-"""Which calls of the engine's API there are for those inside. Pure: a method and a target to a call or a refusal.
+"""The calls of the engine's API that processes inside may make. Pure: a method and a target become a call or an error.
 
-The paths are those of https://docs.docker.com/reference/api/engine/version/v1.41/; what is not in the table is
-refused, whatever it is.
+The paths are those of https://docs.docker.com/reference/api/engine/version/v1.41/; everything that is not in the
+table is rejected.
 """
 
 import re
@@ -18,9 +18,9 @@ _NUMBER = re.compile(r"\d{1,12}(\.\d{1,9})?")
 _SWITCH = re.compile(r"0|1|true|false|True|False", re.ASCII)
 _SECONDS = re.compile(r"\d{1,3}")
 _TAIL = re.compile(r"all|\d{1,9}")
-_SIDE = re.compile(r"\d{1,5}")
+_COUNT = re.compile(r"\d{1,5}")
 _ANY = re.compile(r"[^\x00-\x1f\x7f]{0,8192}")
-_LONGEST_TARGET = 16 * 1024
+_TARGET_LIMIT = 16 * 1024
 
 _LOGS = {
     **dict.fromkeys(("follow", "stdout", "stderr", "timestamps", "details"), _SWITCH),
@@ -29,19 +29,34 @@ _LOGS = {
 }
 
 
+class Rejected(Exception):
+    """A request that is not forwarded.
+
+    Args:
+        status: Of the HTTP response.
+        reason: Sent to the client.
+        action: The action of the route, if one matched.
+    """
+
+    def __init__(self, status: int, reason: str, *, action: str = "") -> None:
+        super().__init__(reason)
+        self.status = status
+        self.action = action
+
+
 @frozen
 class Route:
-    """One call that there is. `{}` in the path stands for a container, `{exec}` for a command in one."""
+    """One call of the API. `{}` in the path stands for a container, `{exec}` for a command in one."""
 
     method: str
     path: str
     action: str
     needs: EngineAct | None = None
-    """What must be granted; None for what only reads."""
+    """What must be granted; None for calls that only read."""
     query: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
-    """Parameters that are passed on, and what they must look like."""
+    """Parameters that are forwarded, and the form of their values."""
     streams: bool = False
-    """Whether the answer may go on for long."""
+    """Whether the response may continue for long."""
 
 
 ROUTES: tuple[Route, ...] = (
@@ -53,7 +68,7 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "containers/json",
         "list",
-        query={"all": _SWITCH, "limit": _SIDE, "size": _SWITCH, "filters": _ANY},
+        query={"all": _SWITCH, "limit": _COUNT, "size": _SWITCH, "filters": _ANY},
     ),
     Route("GET", "images/json", "images", query={"all": _SWITCH, "digests": _SWITCH, "filters": _ANY}),
     Route("GET", "containers/{}/json", "inspect", query={"size": _SWITCH}),
@@ -61,113 +76,100 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "GET", "containers/{}/stats", "stats", query={"stream": _SWITCH, "one-shot": _SWITCH}, streams=True
     ),
-    # Its ps_args go to a `ps` outside of all containers.
+    # Its ps_args would be arguments of a `ps` outside of all containers.
     Route("GET", "containers/{}/top", "top"),
     Route("POST", "containers/{}/start", "start", "start"),
     Route("POST", "containers/{}/stop", "stop", "stop", {"t": _SECONDS}),
     Route("POST", "containers/{}/restart", "restart", "restart", {"t": _SECONDS}),
     Route("POST", "containers/{}/exec", "exec", "exec"),
     Route("POST", "exec/{exec}/start", "exec_start", "exec", streams=True),
-    Route("POST", "exec/{exec}/resize", "exec_resize", "exec", {"h": _SIDE, "w": _SIDE}),
+    Route("POST", "exec/{exec}/resize", "exec_resize", "exec", {"h": _COUNT, "w": _COUNT}),
     Route("GET", "exec/{exec}/json", "exec_inspect", "exec"),
 )
-"""All there is."""
+"""All calls."""
 
 
 @frozen
 class Call:
-    """A request that is one of the table's."""
+    """A request that matches a route of the table."""
 
     route: Route
     reference: str
-    """Container or command it is about; empty if none."""
+    """The container or command in its path; empty if there is none."""
     version: str
     """`v1.41`, or empty."""
-    query: tuple[tuple[str, str], ...]
+    query: Mapping[str, str]
 
     @property
-    def seconds(self) -> int:
+    def delay_s(self) -> int:
         """How long the engine may wait before it acts."""
-        return int(dict(self.query).get("t", "10"))
+        return int(self.query.get("t", "10"))
 
     def target(self, reference: str, query: Mapping[str, str] | None = None) -> str:
-        """The request's target to the engine, built anew, about `reference`."""
+        """The rebuilt target of the request to the engine, about `reference`."""
         path = re.sub(r"\{(exec)?\}", reference, self.route.path)
-        pairs = {**dict(self.query), **(query or {})}
-        return f"{'/' + self.version if self.version else ''}/{path}" + (
-            f"?{urlencode(pairs)}" if pairs else ""
-        )
+        parameters = urlencode({**self.query, **(query or {})})
+        version = f"/{self.version}" if self.version else ""
+        return f"{version}/{path}{'?' + parameters if parameters else ''}"
 
 
-@frozen
-class Refusal:
-    """A request that is not passed on, and why; the reason is told to who asked."""
+def find_call(method: str, target: str) -> Call:
+    """Match a request with the table.
 
-    reason: str
-    action: str = ""
-
-
-def find_call(method: str, target: str) -> Call | Refusal:
-    """The call of the table that a request is."""
+    Raises:
+        Rejected: It matches no route, or its parameters do not.
+    """
     path, _, query = target.partition("?")
-    if len(target) > _LONGEST_TARGET or not target.startswith("/") or not target.isascii() or "#" in target:
-        return Refusal("its address is not a path")
-    segments = _segments(path)
-    if segments is None:
-        return Refusal("its path has empty, dotted or doubly encoded parts")
+    if len(target) > _TARGET_LIMIT or not target.startswith("/") or not target.isascii() or "#" in target:
+        raise Rejected(403, "its address is not a path")
+    segments = _split_path(path)
     version = segments.pop(0) if segments and _VERSION.fullmatch(segments[0]) else ""
     for route in ROUTES:
         reference = _match(route, segments) if route.method == method else None
         if reference is not None:
-            return _with_query(route, reference, version, query)
-    return Refusal(f"{method} /{'/'.join(segments)} is none of the calls that are passed on")
+            return Call(route, reference, version, _parse_query(route, query))
+    raise Rejected(403, f"{method} /{'/'.join(segments)} is none of the calls that are forwarded")
 
 
-def _segments(path: str) -> list[str] | None:
-    """The parts of a path, each decoded once; None where two readers could read it differently."""
-    parts = [unquote(part, errors="strict") if part.isascii() else "" for part in _split(path)]
-    if any(not part or part in {".", ".."} or set(part) & set("%/\\;") for part in parts):
-        return None
-    return parts
-
-
-def _split(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
+    """The segments of a path, each decoded once. Rejects what two readers could read differently."""
     try:
-        for part in path.split("/"):
-            unquote(part, errors="strict")
+        segments = [unquote(segment, errors="strict") for segment in path.split("/")[1:]]
     except UnicodeDecodeError:
-        return [""]
-    return path.split("/")[1:]
+        segments = [""]
+    if any(segment in {"", ".", ".."} or set(segment) & set("%/\\;") for segment in segments):
+        raise Rejected(403, "its path has empty, dotted or doubly encoded segments")
+    return segments
 
 
 def _match(route: Route, segments: list[str]) -> str | None:
-    """What the variable part of a route is in these segments; empty if it has none, None if it is not the route."""
-    wanted = route.path.split("/")
-    if len(wanted) != len(segments):
+    """The variable segment of a route; empty if the route has none, None if it does not match."""
+    pattern = route.path.split("/")
+    if len(pattern) != len(segments):
         return None
     reference = ""
-    for want, have in zip(wanted, segments, strict=True):
-        if want.startswith("{"):
-            if not _REFERENCE.fullmatch(have):
+    for wanted, segment in zip(pattern, segments, strict=True):
+        if not wanted.startswith("{"):
+            if wanted != segment:
                 return None
-            reference = have
-        elif want != have:
+        elif _REFERENCE.fullmatch(segment):
+            reference = segment
+        else:
             return None
     return reference
 
 
-def _with_query(route: Route, reference: str, version: str, query: str) -> Call | Refusal:
+def _parse_query(route: Route, query: str) -> dict[str, str]:
+    """The parameters that are forwarded; those without a value are left out."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=32)
     except ValueError:
-        return Refusal("its query cannot be read", route.action)
-    kept: dict[str, str] = {}
+        raise Rejected(403, "its query cannot be read", action=route.action) from None
+    found: dict[str, str] = {}
     for name, value in pairs:
-        if name in kept:
-            return Refusal(f"its query says {name[:50]!r} twice", route.action)
+        if name in found:
+            raise Rejected(403, f"its query has {name[:50]!r} twice", action=route.action)
         if value and (name not in route.query or not route.query[name].fullmatch(value)):
-            return Refusal(f"its query may not say {name[:50]!r} = {value[:50]!r}", route.action)
-        kept[name] = value
-    passed = tuple((name, value) for name, value in kept.items() if value and name != "filters")
-    filters = tuple((name, value) for name, value in kept.items() if value and name == "filters")
-    return Call(route, reference, version, passed + filters)
+            raise Rejected(403, f"its query may not have {name[:50]!r} = {value[:50]!r}", action=route.action)
+        found[name] = value
+    return {name: value for name, value in found.items() if value}

@@ -1,5 +1,6 @@
-"""Requests to the container engine on its Unix socket, each on a connection of its own, everything bounded."""
+"""Requests to the container engine on its Unix socket: one for each connection, everything bounded."""
 
+import errno
 import json
 import os
 from collections.abc import AsyncIterator
@@ -15,23 +16,33 @@ from anyio.abc import SocketStream
 from ringfence.errors import InfrastructureFault, SandboxStartFailed
 
 _JSON_LIMIT = 8 * 1024 * 1024
-_HEAD_S = 30.0
+_HEAD_BYTES = 64 * 1024
+_TIMEOUT_S = 30.0
 _READ = 64 * 1024
-_PLACES = ("/var/run/docker.sock", "/run/podman/podman.sock")
-_USERS_PLACES = ("docker.sock", "podman/podman.sock")
+_SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
+_USER_SOCKETS = ("docker.sock", "podman/podman.sock")
 
 
-class EngineGone(Exception):
-    """The engine did not answer as it should; the text says how. Becomes a 502 for who asked."""
+class EngineError(Exception):
+    """The engine did not respond as it should. The text continues a sentence that begins with "the engine".
+
+    Args:
+        message: What happened.
+        errno: Of the system call that failed, if one did.
+    """
+
+    def __init__(self, message: str, *, errno: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = errno
 
 
 @dataclass
-class Answer:
-    """The head of an answer; the body is still to be read."""
+class EngineResponse:
+    """The head of a response; the body is still to be read."""
 
     status: int
     headers: dict[str, str]
-    """By lower-case names."""
+    """Names in lower case."""
     http: h11.Connection
     stream: SocketStream
 
@@ -45,71 +56,76 @@ class Answer:
                 return
 
     async def json(self) -> Any:
-        """The whole body as JSON.
+        """The body as JSON.
 
         Raises:
-            EngineGone: It is none, or larger than any there should be.
+            EngineError: It is no JSON, or larger than any response should be.
         """
         data = bytearray()
         async for piece in self.body():
             data += piece
             if len(data) > _JSON_LIMIT:
-                raise EngineGone(f"answered with more than {_JSON_LIMIT} bytes")
+                raise EngineError(f"responded with more than {_JSON_LIMIT} bytes")
         try:
             return json.loads(data or b"null")
         except (ValueError, RecursionError) as exc:
-            raise EngineGone("answered with what is no JSON") from exc
+            raise EngineError("responded with invalid JSON") from exc
 
 
 @asynccontextmanager
-async def asked(
+async def send_request(
     socket: Path,
     method: str,
     target: str,
     *,
     body: bytes = b"",
     upgrade: bool = False,
-    patience_s: float = _HEAD_S,
-) -> AsyncIterator[Answer]:
-    """Ask, and hold the connection while the answer is read.
+    timeout_s: float = _TIMEOUT_S,
+) -> AsyncIterator[EngineResponse]:
+    """Send a request, and keep the connection open while the response is read.
 
     Args:
-        socket: The engine's.
+        socket: The engine's socket.
         method: As in the table of routes.
-        target: Built anew, never what somebody inside sent.
+        target: Rebuilt, never what a process inside sent.
         body: JSON; empty for none.
-        upgrade: Ask for the connection itself, after the answer's head.
-        patience_s: For the answer's head.
+        upgrade: Ask to use the connection itself after the head of the response.
+        timeout_s: For the head of the response.
 
     Raises:
-        EngineGone: It cannot be reached, or does not speak HTTP.
+        EngineError: The engine cannot be reached, or does not speak HTTP.
     """
     try:
-        with anyio.fail_after(_HEAD_S):
+        with anyio.fail_after(_TIMEOUT_S):
             stream = await anyio.connect_unix(socket)
     except (OSError, TimeoutError) as exc:
-        reason = getattr(exc, "strerror", None) or "no answer"
-        raise EngineGone(f"cannot be reached on {str(socket)!r}: {reason}") from exc
+        reason = getattr(exc, "strerror", None) or "no response"
+        raise EngineError(
+            f"cannot be reached on {str(socket)!r}: {reason}", errno=getattr(exc, "errno", None)
+        ) from exc
     async with stream:
-        http = h11.Connection(h11.CLIENT, max_incomplete_event_size=64 * 1024)
+        http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
         headers = [("Host", "docker"), ("User-Agent", "ringfence")]
         headers += [("Connection", "Upgrade"), ("Upgrade", "tcp")] if upgrade else [("Connection", "close")]
         if body or method == "POST":
             headers += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-        request = http.send(h11.Request(method=method, target=target, headers=headers)) or b""
-        request += (http.send(h11.Data(data=body)) or b"") + (http.send(h11.EndOfMessage()) or b"")
+        events = (
+            h11.Request(method=method, target=target, headers=headers),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        )
         try:
-            with anyio.fail_after(patience_s):
-                await stream.send(request)
+            with anyio.fail_after(timeout_s):
+                await stream.send(b"".join(http.send(event) or b"" for event in events))
                 head = await _next_event(http, stream)
         except TimeoutError as exc:
-            raise EngineGone(f"has not answered for {patience_s:g} s") from exc
+            raise EngineError(f"has not responded for {timeout_s:g} s") from exc
         except anyio.BrokenResourceError as exc:
-            raise EngineGone("closed the connection") from exc
+            raise EngineError("closed the connection") from exc
         if not isinstance(head, h11.Response | h11.InformationalResponse):
-            raise EngineGone("closed the connection")
+            raise EngineError("closed the connection")
         found = {name.decode("ascii", "replace"): value.decode("latin-1") for name, value in head.headers}
-        yield Answer(head.status_code, found, http, stream)
+        yield EngineResponse(head.status_code, found, http, stream)
 
 
 async def _next_event(http: h11.Connection, stream: SocketStream) -> object:
@@ -124,20 +140,20 @@ async def _next_event(http: h11.Connection, stream: SocketStream) -> object:
                 data = b""
             http.receive_data(data)
         except (h11.RemoteProtocolError, anyio.BrokenResourceError) as exc:
-            raise EngineGone(f"broke off: {exc}") from exc
+            raise EngineError(f"broke off: {exc}") from exc
 
 
-async def ask_json(socket: Path, target: str) -> tuple[int, Any]:
-    """The status and the JSON that a GET comes to. Raises `EngineGone`."""
-    async with asked(socket, "GET", target) as answer:
-        return answer.status, await answer.json()
+async def get_json(socket: Path, target: str) -> tuple[int, Any]:
+    """The status and the JSON of the response to a GET. Raises `EngineError`."""
+    async with send_request(socket, "GET", target) as response:
+        return response.status, await response.json()
 
 
 def find_socket(wanted: Path | None) -> Path:
-    """The engine's socket: the one that is named, else DOCKER_HOST's, else where Docker and Podman have theirs.
+    """The engine's socket: the configured one, otherwise DOCKER_HOST, otherwise the usual places of Docker and Podman.
 
     Raises:
-        SandboxStartFailed: There is none; with where it was looked for.
+        SandboxStartFailed: There is none; the text names the places that were searched.
     """
     host = os.environ.get("DOCKER_HOST", "")
     if wanted is None and host:
@@ -147,28 +163,28 @@ def find_socket(wanted: Path | None) -> Path:
             )
         wanted = Path(host.removeprefix("unix://"))
     user = os.environ.get("XDG_RUNTIME_DIR")
-    places = [Path(place) for place in _PLACES] + [Path(user, place) for place in _USERS_PLACES if user]
-    for place in [wanted] if wanted is not None else places:
+    usual = [Path(place) for place in _SOCKETS] + [Path(user, place) for place in _USER_SOCKETS if user]
+    places = [wanted] if wanted is not None else usual
+    for place in places:
         if place.is_socket():
             return place
-    tried = ", ".join(str(place) for place in ([wanted] if wanted is not None else places))
     raise SandboxStartFailed(
-        f"engine access was asked for, and there is no container engine (looked for {tried}); "
+        f"engine access was asked for, and there is no container engine (looked for {', '.join(map(str, places))}); "
         "start one, or take `engine` out of the configuration"
     )
 
 
 async def check_engine(socket: Path) -> None:
-    """See that an engine answers.
+    """Check that an engine responds.
 
     Raises:
         InfrastructureFault: None does.
     """
     try:
-        async with asked(socket, "GET", "/_ping") as answer:
-            status = answer.status
-    except EngineGone as exc:
-        hint = "; is your user in the engine's group?" if "Permission denied" in str(exc) else ""
+        async with send_request(socket, "GET", "/_ping") as response:
+            status = response.status
+    except EngineError as exc:
+        hint = "; is your user in the engine's group?" if exc.errno == errno.EACCES else ""
         raise InfrastructureFault(f"engine access was asked for, and the engine {exc}{hint}") from exc
     if status != 200:
         raise InfrastructureFault(

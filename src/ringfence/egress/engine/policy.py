@@ -1,0 +1,195 @@
+"""Decides which calls are forwarded, about which container and with which body, by the grant and the engine's facts.
+
+No command is forwarded to a container from which the engine's own machine can be reached. Capabilities, security
+options and mounted places that are not known to be harmless count as such.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+from ringfence.config.engine_access import EngineAccess
+from ringfence.egress.engine.client import get_json
+from ringfence.egress.engine.messages import exec_body, is_visible, narrow_filters, start_body
+from ringfence.egress.engine.routes import Call, Rejected
+from ringfence.egress.reading import Asked
+from ringfence.frozen import frozen
+
+_COMMANDS = 1000
+_OK = 200
+
+_HARMLESS = frozenset({
+    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "IPC_LOCK", "KILL", "LEASE", "MKNOD", "NET_ADMIN",
+    "NET_BIND_SERVICE", "NET_BROADCAST", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT", "SYS_NICE",
+    "SYS_RESOURCE",
+})  # fmt: skip
+"""Capabilities (capabilities(7)) that reach no further than the container: the engines' defaults, and a few more."""
+_MODES = ("PidMode", "IpcMode", "UsernsMode", "NetworkMode", "UTSMode")
+_NEVER = ("/proc", "/dev", "/run", "/var/run")
+"""Nothing below them may be mounted: devices, sockets of services, the processes of others."""
+_NOT_WHOLE = (
+    "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/sys", "/root", "/var/spool", "/var/lib/docker",
+    "/var/lib/containerd", "/var/lib/containers", "/var/lib/kubelet", "/var/lib/systemd",
+)  # fmt: skip
+"""Single files and directories below them may be mounted, but only read-only."""
+_HOMES = "/home"
+
+
+@frozen
+class Forwarded:
+    """A call that is forwarded."""
+
+    call: Call
+    target: str
+    body: bytes = b""
+    container: str | None = None
+    is_detached: bool = False
+    """Whether the command is started without a connection to it."""
+
+
+class CallPolicy:
+    """Decides for one sandbox.
+
+    Args:
+        access: What is granted.
+        socket: The engine's socket.
+    """
+
+    def __init__(self, access: EngineAccess, socket: Path) -> None:
+        self._access = access
+        self._socket = socket
+        self._commands: OrderedDict[str, str] = OrderedDict()
+        """Commands that were created from inside, and their containers: no others can be started or inspected."""
+
+    def remember_command(self, command: str, container: str) -> None:
+        """Note that a command was created in a container; the oldest of very many is forgotten."""
+        self._commands[command] = container
+        while len(self._commands) > _COMMANDS:
+            self._commands.popitem(last=False)
+
+    async def decide(self, call: Call, request: Asked) -> Forwarded:
+        """What is sent to the engine.
+
+        Raises:
+            Rejected, EngineError: Nothing is.
+        """
+        action, needs = call.route.action, call.route.needs
+        allowed = self._access.allow
+        if needs is not None and needs not in allowed and not (needs == "exec" and "exec_user" in allowed):
+            raise Rejected(403, f"{action} is not granted; grant it by engine.allow: [{needs}]")
+        if action in ("list", "images"):
+            filters = narrow_filters(call.query.get("filters", ""), self._access)
+            return Forwarded(call, call.target("", {"filters": filters}))
+        if action.startswith("exec_"):
+            return self._decide_command(call, request)
+        if not call.reference:
+            return Forwarded(call, call.target(""))
+        container = await self._container(call)
+        identity = str(container["Id"])
+        if action != "exec":
+            return Forwarded(call, call.target(identity), container=identity)
+        power = host_power(container, await self._volumes(container))
+        if power is not None:
+            raise Rejected(403, f"a command in {call.reference!r} is never forwarded: {power}")
+        body = exec_body(request.body, may_choose_user="exec_user" in allowed)
+        return Forwarded(call, call.target(identity), body, identity)
+
+    def _decide_command(self, call: Call, request: Asked) -> Forwarded:
+        container = self._commands.get(call.reference)
+        if container is None:
+            raise Rejected(404, f"no command {call.reference[:80]!r} was created from inside")
+        target = call.target(call.reference)
+        if call.route.action != "exec_start":
+            return Forwarded(call, target, container=container)
+        body, is_detached = start_body(request.body)
+        if not is_detached and not request.wants_upgrade:
+            raise Rejected(400, "a command that is not detached needs `Upgrade: tcp`")
+        return Forwarded(call, target, body, container, is_detached)
+
+    async def _volumes(self, container: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """The volumes of a container by name. Rejects a container with a volume that cannot be inspected."""
+        found: dict[str, dict[str, Any]] = {}
+        for name in volume_names(container):
+            status, volume = await get_json(self._socket, f"/volumes/{quote(name, safe='')}")
+            if status != _OK or not isinstance(volume, dict):
+                raise Rejected(403, f"a command is not forwarded: the volume {name!r} cannot be inspected")
+            found[name] = volume
+        return found
+
+    async def _container(self, call: Call) -> dict[str, Any]:
+        """The container of a call, as the engine reports it; the call is then made with its full id.
+
+        Raises:
+            Rejected: There is none, or it may not be seen: the same response for both.
+        """
+        status, container = await get_json(self._socket, f"/containers/{call.reference}/json")
+        exists = status == _OK and isinstance(container, dict) and isinstance(container.get("Id"), str)
+        if not exists or not is_visible(container, self._access):
+            raise Rejected(
+                404,
+                f"no such container: {call.reference} (those with the label {self._access.label!r} are shown)",
+            )
+        return container  # type: ignore[no-any-return]  # a dict, as was checked
+
+
+def volume_names(container: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of an inspected container's volumes."""
+    mounts = container.get("Mounts") or []
+    return tuple(str(mount.get("Name") or "") for mount in mounts if mount.get("Type") == "volume")
+
+
+def host_power(
+    container: Mapping[str, Any], volumes: Mapping[str, Mapping[str, Any]] | None = None
+) -> str | None:
+    """Why a command in this container would be as good as one on the engine's machine; None if it would not be.
+
+    Args:
+        container: As inspected.
+        volumes: Its volumes by name, as inspected.
+    """
+    return next(_powers(container, volumes or {}), None)
+
+
+def _powers(container: Mapping[str, Any], volumes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    host = container.get("HostConfig") or {}
+    if host.get("Privileged"):
+        yield "it is privileged"
+    for mode in _MODES:
+        if str(host.get(mode) or "") == "host":
+            yield f"its {mode} is the host's"
+    added = {str(name).upper().removeprefix("CAP_") for name in host.get("CapAdd") or []}
+    if added - _HARMLESS:
+        yield f"it has the capability {min(added - _HARMLESS)}"
+    for devices in ("Devices", "DeviceRequests", "DeviceCgroupRules"):
+        if host.get(devices):
+            yield "it has devices of the host"
+    for paths in ("MaskedPaths", "ReadonlyPaths"):
+        if host.get(paths) == []:
+            yield "the machine's kernel settings are not protected from it"
+    yield from _mount_powers(container.get("Mounts") or [], volumes)
+
+
+def _mount_powers(mounts: list[Any], volumes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for mount in mounts:
+        source, is_writable = str(mount.get("Source") or ""), bool(mount.get("RW", True))
+        if mount.get("Type") == "volume":
+            # A volume of the local driver can be any directory of the machine under another name.
+            volume = volumes.get(str(mount.get("Name") or ""), {})
+            source = str((volume.get("Options") or {}).get("device") or "")
+            if not source.startswith("/"):
+                continue  # a file server's, or the engine's own
+        if source and _is_power(PurePosixPath(source), is_writable=is_writable):
+            yield f"it has {source!r} of the host mounted"
+
+
+def _is_power(source: PurePosixPath, *, is_writable: bool) -> bool:
+    if source.suffix == ".sock" or source == PurePosixPath(_HOMES) or str(source.parent) == _HOMES:
+        return True
+    for place in map(PurePosixPath, (*_NEVER, *_NOT_WHOLE)):
+        is_whole = source == place or place.is_relative_to(source)
+        is_within = source.is_relative_to(place) and (is_writable or str(place) in _NEVER)
+        if is_whole or is_within:
+            return True
+    return False
