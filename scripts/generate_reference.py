@@ -16,6 +16,7 @@ from reference import (
     fleet,
     loop,
     policy,
+    proofs,
     runtimes,
 )
 
@@ -31,6 +32,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "exit-codes.md": exit_codes.page,
     "loop.md": loop.page,
     "policy.md": policy.page,
+    "proofs.md": proofs.page,
     "runtimes.md": runtimes.page,
 }
 _NOTE = "<!-- Made from the code by `make docs`; change the code, not this page. -->\n"

@@ -19,11 +19,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "ex
 BLOCK = re.compile(r"^(?:<!-- file: (\S+) -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 NEEDS = re.compile(r"^<!-- needs: (\w+) -->$", re.MULTILINE)
+PROOFS = ROOT / "scripts" / "reference" / "proofs.toml"
 OWNER = 12345
 """Whose the files of a page are where root runs the tests: root's own would be shown as a clone only."""
 
@@ -247,28 +248,15 @@ def test_every_page_is_reached():
     assert [_named(page) for page in (ROOT / "docs").rglob("*.md") if page.resolve() not in linked] == []
 
 
-def _proof_cells(part: str) -> list[tuple[str, str]]:
-    """The last cell of each row of a section, and the file that the section names for tests without one."""
-    named = re.search(r"`(tests/[^`:]+\.py)`", part)
-    lines = [line for line in part.splitlines() if line.startswith("|")]
-    heads = {line for line, following in pairwise(lines) if following.startswith("|---")}
-    rows = [line for line in lines if line not in heads and not line.startswith("|---")]
-    return [(named[1] if named else "", line.rsplit("|", 2)[1]) for line in rows]
-
-
 def test_every_promise_names_what_proves_it():
-    """Each promise of the security page names attacks and tests, and they exist."""
-    page = (ROOT / "docs" / "explanation" / "security.md").read_text()
-    section = page[page.index("## What is promised") : page.index("## What is not promised")]
+    """Each guard of the page of proofs names attacks or tests, and they exist."""
     attacks = {attack.name for attack in import_module("ringfence.testing.attack").ATTACKS}
-    rows = [row for part in re.split(r"^## ", section, flags=re.MULTILINE) for row in _proof_cells(part)]
-    assert len(rows) > 10
-    for usual_file, cell in rows:
-        proofs = re.findall(r"`([^`]+)`", cell)
-        assert proofs, cell
-        for proof in proofs:
-            whole = f"{usual_file}::{proof}" if proof.startswith("test_") else proof
-            file, _, test = whole.partition("::")
+    guards = [guard for section in tomllib.loads(PROOFS.read_text())["section"] for guard in section["guard"]]
+    assert len(guards) > 100
+    for guard in guards:
+        assert guard["proof"], guard["guard"]
+        for proof in guard["proof"]:
+            file, _, test = proof.partition("::")
             if file.startswith("tests/"):
                 assert f"def {test}(" in (ROOT / file).read_text() if test else (ROOT / file).exists(), proof
             else:
