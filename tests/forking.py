@@ -34,7 +34,7 @@ _IMPORTED = (
     "ringfence.loop.drafting",
     "ringfence.loop.running",
     "ringfence.loop.starting",
-    "ringfence.model.scripted.server",
+    "ringfence.model.scripted.upstream",
     "ringfence.runtime.api",
     "ringfence.sandbox.bubblewrap.backend",
     "ringfence.tool.toolset",

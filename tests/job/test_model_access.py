@@ -50,7 +50,7 @@ async def test_there_is_one_gateway_for_a_run():
 
     async with gateway.opened(ignore):
         async with access.gateway.opened(ignore):
-            assert gateway.base_url("anthropic") == "http://127.0.0.1:1"
+            assert gateway.origin("anthropic") == "http://127.0.0.1:1"
         assert gateway._upstreams
     assert not gateway._upstreams
 

@@ -18,10 +18,10 @@ from ringfence.events import Event, ThinkingStreamed, Usage
 from ringfence.model.base import ContextExceeded, ModelRequest
 from ringfence.model.failure import RetryPolicy
 from ringfence.model.scripted import parse_script
-from ringfence.model.scripted.blocks import content_blocks, encode, encode_event
-from ringfence.model.scripted.dialect.messages import message, stream_events
-from ringfence.model.scripted.listening import listening, running
+from ringfence.model.scripted.dialect import content_blocks, encode, encode_event
+from ringfence.model.scripted.messages import message, stream_events
 from ringfence.secret import Credential
+from ringfence.testing.scripted_model.server import listening, running
 
 HELLO = ModelRequest("m", "", ({"role": "user", "content": "hi"},))
 TWO_CALLS = """

@@ -13,8 +13,8 @@ from tests.testing.scripted_model.test_roundtrip import turns
 
 from ringfence.model.base import ModelReply, ModelRequest
 from ringfence.model.messages_api import API_VERSION, encode_request
-from ringfence.model.scripted.blocks import content_blocks, encode, encode_event
-from ringfence.model.scripted.dialect.messages import message, stream_events
+from ringfence.model.scripted.dialect import content_blocks, encode, encode_event
+from ringfence.model.scripted.messages import message, stream_events
 from ringfence.model.scripted.script import Turn
 from ringfence.model.stream import ApiError, BrokenStream, EventReader, ReplyAssembly
 

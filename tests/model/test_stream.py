@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from ringfence.events import Usage
 from ringfence.model.base import ModelReply
 from ringfence.model.scripted import parse_script
-from ringfence.model.scripted.blocks import content_blocks
-from ringfence.model.scripted.dialect.messages import message, stream_events
+from ringfence.model.scripted.dialect import content_blocks
+from ringfence.model.scripted.messages import message, stream_events
 from ringfence.model.stream import ApiError, BrokenStream, EventReader, ReplyAssembly
 
 START: dict[str, Any] = {"id": "msg_1", "model": "m", "role": "assistant", "usage": {"input_tokens": 3}}

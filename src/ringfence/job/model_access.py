@@ -1,13 +1,10 @@
 """Whose models a run may ask, as whom, and how much: from it comes the run's one gateway."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Self
-
-import anyio.to_thread
 
 from ringfence.egress.gateway.budget import Budget
 from ringfence.egress.gateway.gateway import Gateway
@@ -19,6 +16,9 @@ from ringfence.model.price_table import Price
 from ringfence.model.prices import PriceList
 from ringfence.model.registry import needs_credential, script_of
 from ringfence.secret import Credential, Provider
+
+_PLACEHOLDER = "sk-ant-scripted-dummy"
+"""A script takes any credential."""
 
 
 @frozen
@@ -89,37 +89,13 @@ class ModelAccess:
 
 
 def _scripted(path: Path) -> list[ModelProvider]:
-    from ringfence.model.scripted import DUMMY_KEY
+    from ringfence.model.scripted.upstream import ScriptedUpstream
 
-    server = _ScriptedServer(path)
-    below: Mapping[Provider, str] = {"anthropic": "", "openai": "/v1"}
+    upstream = ScriptedUpstream(
+        path
+    )  # one for all APIs: whichever is called, the script is one line of turns
+    providers: tuple[Provider, ...] = ("anthropic", "openai")
     return [
-        ModelProvider(
-            each, Credential("api_key", DUMMY_KEY, provider=each), "api_key", partial(server.at, path)
-        )
-        for each, path in below.items()
+        ModelProvider(each, Credential("api_key", _PLACEHOLDER, provider=each), "api_key", upstream)
+        for each in providers
     ]
-
-
-class _ScriptedServer:
-    """One server for all APIs: whichever is asked, the script is one line of turns."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._base_url = ""
-
-    @asynccontextmanager
-    async def at(self, below: str) -> AsyncIterator[str]:
-        """The base URL of an API; who asks first has the server, and leaves last."""
-        if self._base_url:
-            yield self._base_url + below
-            return
-        from ringfence.model.scripted import ScriptedModelServer, load_script
-
-        script = await anyio.to_thread.run_sync(load_script, self._path)
-        async with ScriptedModelServer.serve(script) as server:
-            self._base_url = server.base_url
-            try:
-                yield server.base_url + below
-            finally:
-                self._base_url = ""

@@ -16,7 +16,7 @@ import anyio
 
 from ringfence.egress.gateway.answer import Answer
 from ringfence.egress.gateway.gateway import Gateway
-from ringfence.egress.http.client import UpstreamError, origin_of
+from ringfence.egress.http.client import UpstreamError
 from ringfence.egress.reading import Asked
 from ringfence.errors import (
     AuthenticationFailed,
@@ -146,7 +146,7 @@ class MessagesModel(Model):
         return wait_s if time.monotonic() - started + wait_s <= self._retries.total_s else None
 
     def _error(self, failure: Failure, attempts: int, elapsed_s: float) -> RingfenceError:
-        where = origin_of(self._gateway.base_url("anthropic"))
+        where = self._gateway.origin("anthropic")
         reason = _one_line(failure.reason)
         if failure.kind == "authentication":
             kind = self._gateway.kinds["anthropic"]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.model.scripted.asked import Asked, Utterance
-from ringfence.model.scripted.carried import CarriedScripts
+from ringfence.model.scripted.dialect import ParsedRequest, Utterance
+from ringfence.model.scripted.progress import CarriedScripts
 from ringfence.testing.scripted_model import Script, ScriptedModelServer, in_prompt, parse_script
 
 from .conftest import body
@@ -187,9 +187,9 @@ async def test_run_without_such_a_tool_names_the_line():
     assert message.endswith("and the request offers []")
 
 
-def asked_by(text: str) -> Asked:
+def asked_by(text: str) -> ParsedRequest:
     """A request of one prompt."""
-    return Asked("", text, None, {}, 1, (Utterance("user", text),))
+    return ParsedRequest("", text, None, {}, 1, (Utterance("user", text),))
 
 
 @pytest.mark.slow

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.model.scripted.blocks import content_blocks
-from ringfence.model.scripted.dialect import CHAT, RESPONSES, Dialect, Saying
+from ringfence.model.scripted.chat import CHAT
+from ringfence.model.scripted.dialect import Dialect, Reply, content_blocks
+from ringfence.model.scripted.responses import RESPONSES
 from ringfence.testing.scripted_model import Turn
 
 from .test_roundtrip import turns
@@ -21,10 +22,10 @@ def heard(dialect: Dialect, turn: Turn, request: Item, chunk: int) -> Iterator[I
     """What the SDK's decoder makes of a turn, its bytes cut into chunks."""
     from openai._streaming import SSEDecoder
 
-    asked = dialect.asked(request)
-    blocks = content_blocks(turn, "1", asked.tools, call_prefix=dialect.call_prefix)
-    saying = Saying(turn, blocks, "1", request, asked)
-    stream = b"".join(dialect.frames(dialect.whole(saying), saying))
+    parsed = dialect.parse(request)
+    blocks = content_blocks(turn, "1", parsed.tools, call_prefix=dialect.call_prefix)
+    reply = Reply(turn, blocks, "1", request, parsed)
+    stream = b"".join(dialect.frames(dialect.reply_body(reply), reply))
     pieces = (stream[at : at + chunk] for at in range(0, len(stream), chunk))
     for event in SSEDecoder().iter_bytes(pieces):
         if event.data != "[DONE]":

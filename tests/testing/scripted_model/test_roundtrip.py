@@ -10,8 +10,8 @@ from tests.model.conftest import model_of
 
 from ringfence.events import Event
 from ringfence.model.base import ModelReply, ModelRequest
-from ringfence.model.scripted.blocks import content_blocks, encode, encode_event
-from ringfence.model.scripted.dialect.messages import message, stream_events
+from ringfence.model.scripted.dialect import content_blocks, encode, encode_event
+from ringfence.model.scripted.messages import message, stream_events
 from ringfence.model.stream import EventReader, ReplyAssembly
 from ringfence.testing.scripted_model import Script, ScriptedModelServer, Turn
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import anyio
 
@@ -12,7 +12,7 @@ from ringfence.egress.gateway.answer import Answer, Kept, Passage, Rooms, Stream
 from ringfence.egress.gateway.budget import Budget, Charge, Taken, UnknownPrice
 from ringfence.egress.gateway.headers import answering, asking
 from ringfence.egress.gateway.policy import ModelPolicy
-from ringfence.egress.gateway.provider import PUBLIC, ModelProvider, Redactors
+from ringfence.egress.gateway.provider import ModelProvider, Redactors
 from ringfence.egress.gateway.shapes import (
     BAD_GATEWAY,
     FORBIDDEN,
@@ -61,12 +61,10 @@ class Gateway:
         self._budget = budget or Budget()
         self._upstreams: dict[Provider, Upstream] = {}
         self._emit: Emit | None = None
-        self._base_urls: dict[Provider, str] = {}
         self._redactors = Redactors()
         self._rooms = Rooms()
         self._users = 0
         self._count = 0
-        self._stack = AsyncExitStack()
         self._faults_in_a_row = 0
         self._when_stopped = anyio.Event()
         self._turn = anyio.Lock(fast_acquire=True)
@@ -89,9 +87,9 @@ class Gateway:
         """How many requests of the agent were answered."""
         return self._budget.used_turns
 
-    def base_url(self, provider: Provider) -> str:
-        """Where an API is; known once the gateway is open."""
-        return self._base_urls[provider]
+    def origin(self, provider: Provider) -> str:
+        """Where an API is, for messages; known once the gateway is open."""
+        return self._upstreams[provider].origin
 
     @asynccontextmanager
     async def opened(self, emit: Emit) -> AsyncIterator[None]:
@@ -104,7 +102,7 @@ class Gateway:
             UsageError: A base URL is none.
         """
         if self._users == 0:
-            await self._open(emit)
+            self._open(emit)
         self._users += 1
         try:
             yield
@@ -113,16 +111,12 @@ class Gateway:
             if self._users == 0:
                 await self._close()
 
-    async def _open(self, emit: Emit) -> None:
-        async with AsyncExitStack() as stack:
-            for name, each in self._providers.items():
-                source = each.upstream
-                if not isinstance(source, str | Upstream):
-                    source = await stack.enter_async_context(source())
-                self._base_urls[name] = source if isinstance(source, str) else PUBLIC[name]
-                self._upstreams[name] = HttpUpstream(source) if isinstance(source, str) else source
-            self._emit = emit
-            self._stack = stack.pop_all()
+    def _open(self, emit: Emit) -> None:
+        self._upstreams = {
+            name: HttpUpstream(each.upstream) if isinstance(each.upstream, str) else each.upstream
+            for name, each in self._providers.items()
+        }
+        self._emit = emit
 
     async def _close(self) -> None:
         self._emit = None
@@ -130,7 +124,6 @@ class Gateway:
         with anyio.CancelScope(shield=True):
             for upstream in upstreams.values():
                 await upstream.aclose()
-        await self._stack.aclose()
 
     async def prepare(self) -> None:
         """Get the upstreams ready for a first request that is likely to come."""

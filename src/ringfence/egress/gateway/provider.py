@@ -2,14 +2,10 @@
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 
 from ringfence.egress.gateway.upstream import Upstream
 from ringfence.frozen import frozen
 from ringfence.secret import Credential, CredentialKind, Provider, Redactor
-
-UpstreamSource = str | Upstream | Callable[[], AbstractAsyncContextManager[str]]
-"""A base URL, an `Upstream` of this process, or a context that starts a server and gives its base URL."""
 
 PUBLIC: Mapping[Provider, str] = {
     "anthropic": "https://api.anthropic.com",
@@ -43,13 +39,13 @@ class ModelProvider:
         name: Which provider.
         credential: The credential, or a function that returns the one that is valid now.
         kind: The kind of the credential.
-        upstream: Where the API is.
+        upstream: The API: its base URL, or an `Upstream` in this process.
     """
 
     name: Provider
     credential: Credential | Callable[[], Awaitable[Credential]]
     kind: CredentialKind
-    upstream: UpstreamSource
+    upstream: str | Upstream
 
     async def current_credential(self) -> Credential:
         """The credential that is valid now.

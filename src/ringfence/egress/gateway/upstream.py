@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from ringfence.egress.http.client import HttpClient
+from ringfence.egress.http.client import HttpClient, origin_of
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
 
@@ -50,6 +50,9 @@ class Upstream(ABC):
     The gateway writes a request to the record before it sends it, and sends several at once.
     """
 
+    origin: str
+    """Where the API is, for messages: scheme, host and port, or what it is."""
+
     async def open(self) -> None:  # noqa: B027 -- an upstream that needs no preparation inherits it
         """Get ready for the first request. `send` works without it."""
 
@@ -74,6 +77,7 @@ class HttpUpstream(Upstream):
 
     def __init__(self, base_url: str) -> None:
         self._base_url = check_base_url(base_url).rstrip("/")
+        self.origin = origin_of(base_url)
         self._client = HttpClient()
 
     async def open(self) -> None:

@@ -1,17 +1,10 @@
-"""A local server that speaks the APIs of models from a script. Public as `ringfence.testing.scripted_model`."""
+"""A model that replies what a script says, in the APIs of Anthropic and OpenAI.
 
-from ringfence.model.scripted.carried import in_prompt
-from ringfence.model.scripted.loading import load_script, parse_script
+Its server is `ringfence.testing.scripted_model`; within a run it is an upstream of the model gateway.
+"""
+
+from ringfence.model.scripted.loader import load_script, parse_script
+from ringfence.model.scripted.progress import in_prompt
 from ringfence.model.scripted.script import Script, Turn
-from ringfence.model.scripted.server import DUMMY_KEY, RecordedRequest, ScriptedModelServer
 
-__all__ = [
-    "DUMMY_KEY",
-    "RecordedRequest",
-    "Script",
-    "ScriptedModelServer",
-    "Turn",
-    "in_prompt",
-    "load_script",
-    "parse_script",
-]
+__all__ = ["Script", "Turn", "in_prompt", "load_script", "parse_script"]

@@ -8,19 +8,11 @@ In a test::
 By itself: `python -m ringfence.testing.scripted_model FILE`. Format: docs/reference/scripted-model.md.
 """
 
-from ringfence.model.scripted import (
-    DUMMY_KEY,
-    RecordedRequest,
-    Script,
-    ScriptedModelServer,
-    Turn,
-    in_prompt,
-    load_script,
-    parse_script,
-)
+from ringfence.model.scripted import Script, Turn, in_prompt, load_script, parse_script
+from ringfence.model.scripted.api import RecordedRequest
+from ringfence.testing.scripted_model.server import ScriptedModelServer
 
 __all__ = [
-    "DUMMY_KEY",
     "RecordedRequest",
     "Script",
     "ScriptedModelServer",

@@ -1,12 +1,22 @@
 """The Messages API of Anthropic."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from ringfence.model.scripted import blocks as said
-from ringfence.model.scripted.asked import Asked, ToolOutput, Utterance
-from ringfence.model.scripted.blocks import encode, encode_event, pieces, text_of
-from ringfence.model.scripted.dialect.base import Dialect, Refusal, Saying
+from ringfence.model.scripted.dialect import (
+    Dialect,
+    ParsedRequest,
+    Refusal,
+    Reply,
+    ToolOutput,
+    Utterance,
+    encode,
+    encode_event,
+    pieces,
+    stop_reason,
+    text_of,
+    usage,
+)
 from ringfence.model.scripted.script import JSONObject, Malformed, StreamError, Turn
 
 Event = tuple[str, JSONObject]
@@ -24,12 +34,10 @@ _ERROR_TYPES = {
     529: "overloaded_error",
 }
 _NOT_JSON = '{"type": "content_block_delta", "index": 0, "delta":'
-
-
 _BREAKPOINTS = 4
 
 
-def broken_rule(body: Any) -> str | None:
+def _problem(body: Any) -> str | None:
     """Why the API would answer 400 to this body; None if it would not."""
     if not isinstance(body, dict):
         return "request body: Input should be an object"
@@ -59,7 +67,7 @@ def _broken_conversation(messages: list[JSONObject]) -> str | None:
     for index, item in enumerate(messages):
         if item["role"] == "system":
             continue
-        found = list(blocks_of(item))
+        found = list(_blocks_of(item))
         if any(block.get("type") == "text" and not block.get("text") for block in found):
             return f"messages.{index}: text content blocks must be non-empty"
         results = {str(block.get("tool_use_id")) for block in found if block.get("type") == "tool_result"}
@@ -78,7 +86,7 @@ def _broken_conversation(messages: list[JSONObject]) -> str | None:
     return None
 
 
-def blocks_of(item: JSONObject) -> Iterator[JSONObject]:
+def _blocks_of(item: JSONObject) -> Iterator[JSONObject]:
     """The blocks of a message."""
     content = item["content"]
     if isinstance(content, str):
@@ -92,7 +100,7 @@ def _marked_parts(body: JSONObject) -> Iterator[JSONObject]:
     for group in (system if isinstance(system, list) else [], body.get("tools") or []):
         yield from (part for part in group if isinstance(part, dict))
     for item in body["messages"]:
-        yield from blocks_of(item)
+        yield from _blocks_of(item)
 
 
 class MessagesDialect(Dialect):
@@ -102,41 +110,41 @@ class MessagesDialect(Dialect):
     request_id_header: ClassVar[str] = "request-id"
     call_prefix: ClassVar[str] = "toolu"
 
-    def broken_rule(self, body: Any) -> Refusal | None:
-        """400 in the API's words."""
-        problem = broken_rule(body)
+    def check(self, body: Any) -> Refusal | None:
+        """400 with the API's message."""
+        problem = _problem(body)
         return Refusal(400, problem) if problem else None
 
-    def asked(self, body: JSONObject) -> Asked:
+    def parse(self, body: JSONObject) -> ParsedRequest:
         """A message may hold several blocks; the conversation has one utterance for each message."""
         messages = body["messages"]
         results = [
-            block for item in messages for block in blocks_of(item) if block.get("type") == "tool_result"
+            block for item in messages for block in _blocks_of(item) if block.get("type") == "tool_result"
         ]
         output = None
         if results:
             output = ToolOutput(text_of(results[-1].get("content")), bool(results[-1].get("is_error")))
         spoken = [item for item in messages if item["role"] != "system"]
         tools = [tool for tool in body.get("tools") or [] if isinstance(tool, dict)]
-        return Asked(
+        return ParsedRequest(
             system=text_of(body.get("system")),
             user_text=text_of(messages[-1]["content"]) if messages[-1]["role"] == "user" else _last(spoken),
             tool_output=output,
             tools={str(tool.get("name")): "function" for tool in tools},
             messages=len(messages),
-            said=tuple(_utterance(item) for item in spoken),
+            utterances=tuple(_utterance(item) for item in spoken),
         )
 
-    def whole(self, saying: Saying) -> JSONObject:
+    def reply_body(self, reply: Reply) -> JSONObject:
         """A message."""
-        return message(saying.turn, saying.request, blocks=saying.blocks, stem=saying.stem)
+        return message(reply.turn, reply.request, blocks=reply.blocks, stem=reply.stem)
 
-    def frames(self, reply: JSONObject, saying: Saying) -> Iterator[bytes]:
+    def frames(self, body: JSONObject, reply: Reply) -> Iterator[bytes]:
         """Each event says its name twice."""
-        for name, data in stream_events(reply, saying.turn.piece_chars):
+        for name, data in stream_events(body, reply.turn.piece_chars):
             yield encode_event(name, encode(data))
 
-    def broken_frame(self, fault: StreamError | Malformed, reply: JSONObject, sent: int) -> bytes:  # noqa: ARG002  # the contract's
+    def broken_frame(self, fault: StreamError | Malformed, body: JSONObject, sent: int) -> bytes:  # noqa: ARG002  # the contract's
         """An `error` event, or a delta that is not JSON."""
         if isinstance(fault, Malformed):
             return encode_event("content_block_delta", (fault.data or _NOT_JSON).encode())
@@ -169,18 +177,18 @@ def message(turn: Turn, request: JSONObject, *, blocks: list[JSONObject], stem: 
         "role": "assistant",
         "model": request["model"],
         "content": blocks,
-        "stop_reason": said.stop_reason(turn, blocks),
+        "stop_reason": stop_reason(turn, blocks),
         "stop_sequence": None,
-        "usage": {**said.usage(turn, request, blocks), "service_tier": "standard"},
+        "usage": {**usage(turn, request, blocks), "service_tier": "standard"},
     }
 
 
-def stream_events(reply: JSONObject, piece_chars: int | None) -> Iterator[Event]:
+def stream_events(body: JSONObject, piece_chars: int | None) -> Iterator[Event]:
     """The events by which the API would stream `reply`, in its order."""
-    counts = reply["usage"]
-    start = {**reply, "content": [], "stop_reason": None, "usage": {**counts, "output_tokens": 1}}
+    counts = body["usage"]
+    start = {**body, "content": [], "stop_reason": None, "usage": {**counts, "output_tokens": 1}}
     yield "message_start", {"type": "message_start", "message": start}
-    for index, block in enumerate(reply["content"]):
+    for index, block in enumerate(body["content"]):
         opening, deltas = _streamed(block, piece_chars)
         yield "content_block_start", {"type": "content_block_start", "index": index, "content_block": opening}
         if index == 0:
@@ -188,7 +196,7 @@ def stream_events(reply: JSONObject, piece_chars: int | None) -> Iterator[Event]
         for delta in deltas:
             yield "content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta}
         yield "content_block_stop", {"type": "content_block_stop", "index": index}
-    end = {"stop_reason": reply["stop_reason"], "stop_sequence": None}
+    end = {"stop_reason": body["stop_reason"], "stop_sequence": None}
     totals = {key: value for key, value in counts.items() if key.endswith("_tokens")}
     yield "message_delta", {"type": "message_delta", "delta": end, "usage": totals}
     yield "message_stop", {"type": "message_stop"}
@@ -210,3 +218,6 @@ def _streamed(block: JSONObject, piece_chars: int | None) -> tuple[JSONObject, l
         parts = ["", *pieces(encode(block["input"]).decode(), piece_chars)]
         return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": part} for part in parts]
     return block, []
+
+
+MESSAGES: Final = MessagesDialect()

@@ -1,13 +1,22 @@
 """The Chat Completions API of OpenAI. It has no form for thinking: that is left out."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from ringfence.model.scripted import blocks as said
-from ringfence.model.scripted.asked import Asked, ToolOutput, Utterance
-from ringfence.model.scripted.blocks import encode, pieces, text_of
-from ringfence.model.scripted.dialect.base import Refusal, Saying
-from ringfence.model.scripted.dialect.openai import CREATED, OpenAIDialect
+from ringfence.model.scripted.dialect import (
+    CREATED,
+    OpenAIDialect,
+    ParsedRequest,
+    Refusal,
+    Reply,
+    ToolOutput,
+    Utterance,
+    encode,
+    pieces,
+    stop_reason,
+    text_of,
+    usage,
+)
 from ringfence.model.scripted.script import JSONObject, Malformed, StreamError
 
 _NOT_JSON = '{"object": "chat.completion.chunk", "choices":'
@@ -23,7 +32,7 @@ _FINISHES = {
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
-def broken_rule(body: Any) -> Refusal | None:
+def _refusal(body: Any) -> Refusal | None:
     """Why the API would answer 400 to this body; None if it would not."""
     if not isinstance(body, dict):
         return Refusal(400, "We could not parse the JSON body of your request.")
@@ -44,7 +53,7 @@ def broken_rule(body: Any) -> Refusal | None:
     return _broken_conversation(messages)
 
 
-def calls_of(item: JSONObject) -> list[JSONObject]:
+def _calls_of(item: JSONObject) -> list[JSONObject]:
     """The tool calls of a message."""
     return [call for call in item.get("tool_calls") or [] if isinstance(call, dict)]
 
@@ -64,7 +73,7 @@ def _broken_conversation(messages: list[JSONObject]) -> Refusal | None:
         if open_calls:
             return _unanswered(open_calls)
         if item["role"] == "assistant":
-            open_calls = [str(call.get("id")) for call in calls_of(item)]
+            open_calls = [str(call.get("id")) for call in _calls_of(item)]
     return _unanswered(open_calls) if open_calls else None
 
 
@@ -81,11 +90,11 @@ class ChatDialect(OpenAIDialect):
 
     path: ClassVar[str] = "/v1/chat/completions"
 
-    def broken_rule(self, body: Any) -> Refusal | None:
-        """400 in the API's words."""
-        return broken_rule(body)
+    def check(self, body: Any) -> Refusal | None:
+        """400 with the API's message."""
+        return _refusal(body)
 
-    def asked(self, body: JSONObject) -> Asked:
+    def parse(self, body: JSONObject) -> ParsedRequest:
         """Results of tools are messages of their own."""
         messages = body["messages"]
         outputs = [item for item in messages if item["role"] == "tool"]
@@ -93,18 +102,18 @@ class ChatDialect(OpenAIDialect):
         guiding = [text_of(item.get("content")) for item in messages if item["role"] in _GUIDING]
         functions = [tool.get("function") for tool in body.get("tools") or [] if isinstance(tool, dict)]
         names = [str(function.get("name")) for function in functions if isinstance(function, dict)]
-        return Asked(
+        return ParsedRequest(
             system="\n".join(guiding),
             user_text=by_user[-1] if by_user else None,
             tool_output=ToolOutput(text_of(outputs[-1].get("content")), None) if outputs else None,
             tools=dict.fromkeys(names, "function"),
             messages=len(messages),
-            said=tuple(_utterance(item) for item in messages if item["role"] not in _GUIDING),
+            utterances=tuple(_utterance(item) for item in messages if item["role"] not in _GUIDING),
         )
 
-    def whole(self, saying: Saying) -> JSONObject:
+    def reply_body(self, reply: Reply) -> JSONObject:
         """A completion with one choice."""
-        blocks = saying.blocks
+        blocks = reply.blocks
         texts = [block["text"] for block in blocks if block["type"] == "text"]
         calls = [_call(block) for block in blocks if block["type"] == "tool_use"]
         message: JSONObject = {
@@ -115,7 +124,7 @@ class ChatDialect(OpenAIDialect):
         }
         if calls:
             message["tool_calls"] = calls
-        reason = said.stop_reason(saying.turn, blocks)
+        reason = stop_reason(reply.turn, blocks)
         choice = {
             "index": 0,
             "message": message,
@@ -123,33 +132,33 @@ class ChatDialect(OpenAIDialect):
             "finish_reason": _FINISHES.get(reason, reason),
         }
         return {
-            "id": f"chatcmpl-scripted-{saying.stem}",
+            "id": f"chatcmpl-scripted-{reply.stem}",
             "object": "chat.completion",
             "created": CREATED,
-            "model": saying.request["model"],
+            "model": reply.request["model"],
             "choices": [choice],
-            "usage": _usage(saying),
+            "usage": _usage(reply),
             "service_tier": "default",
             "system_fingerprint": "fp_scripted",
         }
 
-    def frames(self, reply: JSONObject, saying: Saying) -> Iterator[bytes]:
+    def frames(self, body: JSONObject, reply: Reply) -> Iterator[bytes]:
         """Chunks; one with the usage where the request wants it; the word DONE."""
-        options = saying.request.get("stream_options")
+        options = reply.request.get("stream_options")
         wants_usage = isinstance(options, dict) and bool(options.get("include_usage"))
-        head = {key: reply[key] for key in ("id", "created", "model", "service_tier", "system_fingerprint")}
+        head = {key: body[key] for key in ("id", "created", "model", "service_tier", "system_fingerprint")}
         head["object"] = "chat.completion.chunk"
         if wants_usage:
             head["usage"] = None
-        (choice,) = reply["choices"]
-        for delta in _deltas(choice["message"], saying.turn.piece_chars):
+        (choice,) = body["choices"]
+        for delta in _deltas(choice["message"], reply.turn.piece_chars):
             yield _frame({**head, "choices": [_chunk(delta, None)]})
         yield _frame({**head, "choices": [_chunk({}, choice["finish_reason"])]})
         if wants_usage:
-            yield _frame({**head, "choices": [], "usage": reply["usage"]})
+            yield _frame({**head, "choices": [], "usage": body["usage"]})
         yield b"data: [DONE]\n\n"
 
-    def broken_frame(self, fault: StreamError | Malformed, reply: JSONObject, sent: int) -> bytes:  # noqa: ARG002  # the contract's
+    def broken_frame(self, fault: StreamError | Malformed, body: JSONObject, sent: int) -> bytes:  # noqa: ARG002  # the contract's
         """An error in place of a chunk, or a chunk that is not JSON."""
         if isinstance(fault, Malformed):
             return b"data: " + (fault.data or _NOT_JSON).encode() + b"\n\n"
@@ -171,8 +180,8 @@ def _call(block: JSONObject) -> JSONObject:
     return {"id": block["id"], "type": "function", "function": function}
 
 
-def _usage(saying: Saying) -> JSONObject:
-    counts = said.usage(saying.turn, saying.request, saying.blocks)
+def _usage(reply: Reply) -> JSONObject:
+    counts = usage(reply.turn, reply.request, reply.blocks)
     read, written = counts["cache_read_input_tokens"], counts["cache_creation_input_tokens"]
     taken = counts["input_tokens"] + read + written
     return {
@@ -202,3 +211,6 @@ def _chunk(delta: JSONObject, finish_reason: str | None) -> JSONObject:
 
 def _frame(chunk: JSONObject) -> bytes:
     return b"data: " + encode(chunk) + b"\n\n"
+
+
+CHAT: Final = ChatDialect()

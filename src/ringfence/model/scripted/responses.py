@@ -3,12 +3,22 @@
 from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
-from ringfence.model.scripted import blocks as said
-from ringfence.model.scripted.asked import Asked, ToolOutput, Utterance
-from ringfence.model.scripted.blocks import encode, encode_event, text_of
-from ringfence.model.scripted.dialect.base import Refusal, Saying
-from ringfence.model.scripted.dialect.openai import CREATED, OpenAIDialect, call_input
-from ringfence.model.scripted.dialect.responses_events import item_events
+from ringfence.model.scripted.dialect import (
+    CREATED,
+    OpenAIDialect,
+    ParsedRequest,
+    Refusal,
+    Reply,
+    ToolOutput,
+    Utterance,
+    call_input,
+    encode,
+    encode_event,
+    pieces,
+    stop_reason,
+    text_of,
+    usage,
+)
 from ringfence.model.scripted.script import JSONObject, Malformed, StreamError
 
 _NOT_JSON = '{"type": "response.output_text.delta", "delta":'
@@ -30,12 +40,11 @@ _ECHOED: JSONObject = {
 }
 """What the API repeats from the request, with what stands there otherwise."""
 
+_CALLS: Final = ("function_call", "custom_tool_call")
+_OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
 
-CALLS: Final = ("function_call", "custom_tool_call")
-OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
 
-
-def broken_rule(body: Any) -> Refusal | None:
+def _refusal(body: Any) -> Refusal | None:
     """Why the API would answer 400 to this body; None if it would not."""
     if not isinstance(body, dict):
         return Refusal(400, "We could not parse the JSON body of your request.")
@@ -63,8 +72,8 @@ def _missing(name: str) -> Refusal:
 
 
 def _broken_conversation(items: list[JSONObject]) -> Refusal | None:
-    called = [str(item.get("call_id")) for item in items if item.get("type") in CALLS]
-    answered = [str(item.get("call_id")) for item in items if item.get("type") in OUTPUTS]
+    called = [str(item.get("call_id")) for item in items if item.get("type") in _CALLS]
+    answered = [str(item.get("call_id")) for item in items if item.get("type") in _OUTPUTS]
     for call in called:
         if call not in answered:
             return Refusal(400, f"No tool output found for function call {call}.", param="input")
@@ -80,59 +89,59 @@ class ResponsesDialect(OpenAIDialect):
 
     path: ClassVar[str] = "/v1/responses"
 
-    def broken_rule(self, body: Any) -> Refusal | None:
-        """400 in the API's words."""
-        return broken_rule(body)
+    def check(self, body: Any) -> Refusal | None:
+        """400 with the API's message."""
+        return _refusal(body)
 
-    def asked(self, body: JSONObject) -> Asked:
+    def parse(self, body: JSONObject) -> ParsedRequest:
         """An item is a message, a call, a call's output or reasoning."""
         items = _items(body)
-        outputs = [item for item in items if item.get("type") in OUTPUTS]
+        outputs = [item for item in items if item.get("type") in _OUTPUTS]
         by_user = [text_of(item.get("content")) for item in items if item.get("role") == "user"]
         guiding = [
             text_of(item.get("content")) for item in items if item.get("role") in ("system", "developer")
         ]
         more = [item.get("tools") for item in items if item.get("type") == "additional_tools"]
         tools = [tool for some in (body.get("tools"), *more) for tool in _tools(some)]
-        return Asked(
+        return ParsedRequest(
             system="\n".join([text_of(body.get("instructions")), *guiding]),
             user_text=by_user[-1] if by_user else None,
             tool_output=ToolOutput(text_of(outputs[-1].get("output")), None) if outputs else None,
             tools={str(tool.get("name") or tool.get("type")): str(tool.get("type")) for tool in tools},
             messages=len(items),
-            said=tuple(utterance for item in items for utterance in _utterances(item)),
+            utterances=tuple(utterance for item in items for utterance in _utterances(item)),
         )
 
-    def whole(self, saying: Saying) -> JSONObject:
+    def reply_body(self, reply: Reply) -> JSONObject:
         """A response."""
-        reason = said.stop_reason(saying.turn, saying.blocks)
+        reason = stop_reason(reply.turn, reply.blocks)
         cut = {"max_tokens": "max_output_tokens", "refusal": "content_filter"}.get(reason)
-        echoed = {key: saying.request.get(key, other) for key, other in _ECHOED.items()}
+        echoed = {key: reply.request.get(key, other) for key, other in _ECHOED.items()}
         return {
-            "id": f"resp_scripted_{saying.stem}",
+            "id": f"resp_scripted_{reply.stem}",
             "object": "response",
             "created_at": CREATED,
             "status": "incomplete" if cut else "completed",
             "error": None,
             "incomplete_details": {"reason": cut} if cut else None,
-            "model": saying.request["model"],
-            "output": [_item(block, saying, index) for index, block in enumerate(saying.blocks)],
-            "usage": _usage(saying),
+            "model": reply.request["model"],
+            "output": [_item(block, reply, index) for index, block in enumerate(reply.blocks)],
+            "usage": _usage(reply),
             "user": None,
             **echoed,
         }
 
-    def frames(self, reply: JSONObject, saying: Saying) -> Iterator[bytes]:
+    def frames(self, body: JSONObject, reply: Reply) -> Iterator[bytes]:
         """Numbered events; the last one holds the whole response once more."""
-        for number, event in enumerate(_events(reply, saying.turn.piece_chars)):
+        for number, event in enumerate(_events(body, reply.turn.piece_chars)):
             yield _frame(event, number)
 
-    def broken_frame(self, fault: StreamError | Malformed, reply: JSONObject, sent: int) -> bytes:
+    def broken_frame(self, fault: StreamError | Malformed, body: JSONObject, sent: int) -> bytes:
         """The response fails, or a delta is not JSON."""
         if isinstance(fault, Malformed):
             return encode_event("response.output_text.delta", (fault.data or _NOT_JSON).encode())
         error = {"code": fault.type or "server_error", "message": fault.message}
-        failed = {**reply, "status": "failed", "output": [], "usage": None, "error": error}
+        failed = {**body, "status": "failed", "output": [], "usage": None, "error": error}
         return _frame({"type": "response.failed", "response": failed}, sent)
 
 
@@ -153,31 +162,31 @@ def _utterances(item: JSONObject) -> Iterator[Utterance]:
     role, kind = item.get("role"), item.get("type")
     if role == "user":
         yield Utterance("user", text_of(item.get("content")))
-    elif kind in OUTPUTS:
+    elif kind in _OUTPUTS:
         yield Utterance("user")
     elif role == "assistant" or kind == "reasoning" or str(kind).endswith("_call"):
         yield Utterance("model")
 
 
-def _item(block: JSONObject, saying: Saying, index: int) -> JSONObject:
+def _item(block: JSONObject, reply: Reply, index: int) -> JSONObject:
     """A block as an item of the output."""
-    ending = f"scripted_{saying.stem}_{index:02d}"
+    ending = f"scripted_{reply.stem}_{index:02d}"
     kind = block["type"]
     if kind == "text":
         part = {"type": "output_text", "text": block["text"], "annotations": [], "logprobs": []}
         done = {"type": "message", "status": "completed", "role": "assistant", "content": [part]}
         return {"id": f"msg_{ending}", **done}
     if kind == "tool_use":
-        return _call(block, saying, ending)
+        return _call(block, reply, ending)
     summary = [{"type": "summary_text", "text": block["thinking"]}] if kind == "thinking" else []
     sealed = block["signature"] if kind == "thinking" else block.get("data", "")
     return {"id": f"rs_{ending}", "type": "reasoning", "summary": summary, "encrypted_content": sealed}
 
 
-def _call(block: JSONObject, saying: Saying, ending: str) -> JSONObject:
+def _call(block: JSONObject, reply: Reply, ending: str) -> JSONObject:
     name, arguments = block["name"], encode(block["input"]).decode()
     call = {"status": "completed", "call_id": block["id"], "name": name}
-    if saying.asked.tools.get(name) == "custom":
+    if reply.parsed.tools.get(name) == "custom":
         text = call_input(block["input"])
         return {
             "id": f"ctc_{ending}",
@@ -185,7 +194,7 @@ def _call(block: JSONObject, saying: Saying, ending: str) -> JSONObject:
             **call,
             "input": arguments if text is None else text,
         }
-    space = _namespace(name, saying.request)
+    space = _namespace(name, reply.request)
     if space is not None:
         call |= {"namespace": space, "name": name.removeprefix(f"{space}__")}
     return {"id": f"fc_{ending}", "type": "function_call", **call, "arguments": arguments}
@@ -203,8 +212,8 @@ def _namespace(name: str, request: JSONObject) -> str | None:
     return server if can_search and between and name.startswith("mcp__") else None
 
 
-def _usage(saying: Saying) -> JSONObject:
-    counts = said.usage(saying.turn, saying.request, saying.blocks)
+def _usage(reply: Reply) -> JSONObject:
+    counts = usage(reply.turn, reply.request, reply.blocks)
     read, written = counts["cache_read_input_tokens"], counts["cache_creation_input_tokens"]
     taken = counts["input_tokens"] + read + written
     return {
@@ -216,14 +225,73 @@ def _usage(saying: Saying) -> JSONObject:
     }
 
 
-def _events(reply: JSONObject, piece_chars: int | None) -> Iterator[JSONObject]:
-    begun = {**reply, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
+def _events(body: JSONObject, piece_chars: int | None) -> Iterator[JSONObject]:
+    begun = {**body, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
     yield {"type": "response.created", "response": begun}
     yield {"type": "response.in_progress", "response": begun}
-    for index, item in enumerate(reply["output"]):
-        yield from item_events(item, index, piece_chars)
-    yield {"type": f"response.{reply['status']}", "response": reply}
+    for index, item in enumerate(body["output"]):
+        yield from _item_events(item, index, piece_chars)
+    yield {"type": f"response.{body['status']}", "response": body}
 
 
 def _frame(event: JSONObject, number: int) -> bytes:
     return encode_event(event["type"], encode({**event, "sequence_number": number}))
+
+
+# --- the events of one item
+
+
+def _item_events(item: JSONObject, index: int, piece_chars: int | None) -> Iterator[JSONObject]:
+    """From `response.output_item.added` to `response.output_item.done`, without their numbers."""
+    place = {"item_id": item["id"], "output_index": index}
+    kind = item["type"]
+    if kind == "message":
+        opening = {**item, "status": "in_progress", "content": []}
+        inner = _message_events(item, place, piece_chars)
+    elif kind == "reasoning":
+        opening = {**item, "summary": []}
+        inner = _reasoning_events(item, place, piece_chars)
+    else:
+        field, name = _CALL_FIELDS[kind]
+        opening = {**item, "status": "in_progress", field: ""}
+        inner = _call_events(item, field, name, place, piece_chars)
+    yield {"type": "response.output_item.added", "output_index": index, "item": opening}
+    yield from inner
+    yield {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+_CALL_FIELDS = {
+    "function_call": ("arguments", "response.function_call_arguments"),
+    "custom_tool_call": ("input", "response.custom_tool_call_input"),
+}
+
+
+def _message_events(item: JSONObject, place: JSONObject, piece_chars: int | None) -> Iterator[JSONObject]:
+    part = item["content"][0]
+    here = {**place, "content_index": 0}
+    yield {"type": "response.content_part.added", **here, "part": {**part, "text": ""}}
+    for piece in pieces(part["text"], piece_chars):
+        yield {"type": "response.output_text.delta", **here, "delta": piece, "logprobs": []}
+    yield {"type": "response.output_text.done", **here, "text": part["text"], "logprobs": []}
+    yield {"type": "response.content_part.done", **here, "part": part}
+
+
+def _reasoning_events(item: JSONObject, place: JSONObject, piece_chars: int | None) -> Iterator[JSONObject]:
+    for number, part in enumerate(item["summary"]):
+        here = {**place, "summary_index": number}
+        yield {"type": "response.reasoning_summary_part.added", **here, "part": {**part, "text": ""}}
+        for piece in pieces(part["text"], piece_chars):
+            yield {"type": "response.reasoning_summary_text.delta", **here, "delta": piece}
+        yield {"type": "response.reasoning_summary_text.done", **here, "text": part["text"]}
+        yield {"type": "response.reasoning_summary_part.done", **here, "part": part}
+
+
+def _call_events(
+    item: JSONObject, field: str, name: str, place: JSONObject, piece_chars: int | None
+) -> Iterator[JSONObject]:
+    for piece in pieces(item[field], piece_chars):
+        yield {"type": f"{name}.delta", **place, "delta": piece}
+    yield {"type": f"{name}.done", **place, field: item[field]}
+
+
+RESPONSES: Final = ResponsesDialect()
