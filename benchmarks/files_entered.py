@@ -50,29 +50,26 @@ def bind_run(directory: Path) -> Counter[str]:
     """The files of `sandbox/workspace` that one run in mode `bind`, which changes a file, enters."""
     from ringfence.job.outcome import Outcome
     from ringfence.job.request import RunRequest
-    from ringfence.job.result import JobResult
     from ringfence.job.run import JobRun
     from ringfence.job.state import JobState
     from ringfence.sandbox import Sandbox, SandboxSpec
 
     workspace = _repository(directory / "project")
     os.environ["RINGFENCE_STATE_DIR"] = str(directory / "state")
+
+    async def work(sandbox: Sandbox, _emit: object) -> Outcome:
+        await sandbox.run(["sh", "-c", "echo two > a.txt"])
+        return Outcome(JobState.UNVERIFIED, "done")
+
     request = RunRequest(
         prompt="change a file",
         workspace=workspace,
         spec=SandboxSpec(backend="bubblewrap", workspace=workspace, mode="bind"),
+        work=work,
         purpose="exec",
     )
-
-    async def part(sandbox: Sandbox, _emit: object) -> Outcome:
-        await sandbox.run(["sh", "-c", "echo two > a.txt"])
-        return Outcome(JobState.UNVERIFIED, "done")
-
-    async def run() -> JobResult:
-        return await JobRun(request, part).run()
-
     with entered(_WORKSPACE) as found:
-        result = anyio.run(run)
+        result = anyio.run(lambda: JobRun(request).run())
     assert result.state is JobState.UNVERIFIED, result.reason
     assert result.work is not None
     return found

@@ -5,8 +5,8 @@ from typing import get_args
 from reference.markdown import attribute_docs, code, table
 from ringfence.cli.option_settings import SETTINGS
 from ringfence.config.fields import all_fields
-from ringfence.job.asked.agent import DEFAULT_MODELS
 from ringfence.job.outcome import outcome_of, outcome_of_agent
+from ringfence.job.resolution import DEFAULT_MODELS
 from ringfence.runtime.client.base import Client
 from ringfence.runtime.client.ending import Ended, Ending
 from ringfence.runtime.client.ending_error import error_of

@@ -15,8 +15,7 @@ The same without `async`::
 
 An agent on a task, checked and recorded as by `ringfence run`::
 
-    agent = AgentRequest(prompt="Fix the failing tests", model="claude-sonnet-5-5", runtime="claude-cli")
-    result = await run_task(agent, Path.cwd(), verify="make test", credentials=[credential])
+    result = await run_agent("Fix the failing tests", agent="claude", verify="make test")
 """
 
 TYPE_CHECKING = False  # to import `typing` takes half as long as to start Python
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ringfence.errors import RingfenceError
-    from ringfence.job.agent_request import AgentRequest
-    from ringfence.job.result import JobResult
-    from ringfence.job.task import run_task
+    from ringfence.job.interface import run_agent, run_agent_sync
+    from ringfence.job.outcome import RunResult
     from ringfence.runtime import Limits
     from ringfence.sandbox import (
         BlockingSandbox,
@@ -41,36 +39,36 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "AgentRequest",
     "BlockingSandbox",
     "Changes",
     "ExecResult",
-    "JobResult",
     "Limits",
     "Mount",
     "RingfenceError",
+    "RunResult",
     "Sandbox",
     "SandboxProcess",
     "SandboxSpec",
     "__version__",
     "open_sandbox",
-    "run_task",
+    "run_agent",
+    "run_agent_sync",
 ]
 
 _MODULES = {
-    "AgentRequest": "ringfence.job.agent_request",
     "BlockingSandbox": "ringfence.sandbox",
     "Changes": "ringfence.sandbox",
     "ExecResult": "ringfence.sandbox",
-    "JobResult": "ringfence.job.result",
     "Limits": "ringfence.runtime",
     "Mount": "ringfence.sandbox",
     "RingfenceError": "ringfence.errors",
+    "RunResult": "ringfence.job.outcome",
     "Sandbox": "ringfence.sandbox",
     "SandboxProcess": "ringfence.sandbox",
     "SandboxSpec": "ringfence.sandbox",
     "open_sandbox": "ringfence.sandbox",
-    "run_task": "ringfence.job.task",
+    "run_agent": "ringfence.job.interface",
+    "run_agent_sync": "ringfence.job.interface",
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from ringfence.job.agent import part_of
+from ringfence.job.agent import work_of
 from ringfence.job.request import RunRequest
 from ringfence.job.run import JobRun
 from ringfence.journal import run_dirs
@@ -49,9 +49,13 @@ def test_an_agent_of_ones_own_is_not_gone_on_with(run: Cli, workspace: Path, scr
 
     task = Task(prompt="p", model="")
     request = RunRequest(
-        prompt="p", workspace=workspace, spec=SandboxSpec(workspace=workspace, mode="clone"), wall_clock_s=60
+        prompt="p",
+        workspace=workspace,
+        spec=SandboxSpec(workspace=workspace, mode="clone"),
+        work=work_of(agent, task),
+        wall_clock_s=60,
     )
-    assert anyio.run(lambda: JobRun(request, part_of(agent, task)).run()).final_text == "done"
+    assert anyio.run(lambda: JobRun(request).run()).final_text == "done"
     ended = run(script(says()), "--continue")
     assert (ended.code, "to go on with" in ended.err) == (2, True), ended
 
@@ -65,8 +69,9 @@ def test_of_a_session_on_the_terminal_it_is_told_what_goes_on_with_it(
         return "done"
 
     spec = SandboxSpec(workspace=workspace, mode="clone")
-    request = RunRequest(prompt="p", workspace=workspace, spec=spec, wall_clock_s=60, runtime="claude")
-    anyio.run(lambda: JobRun(request, part_of(agent, Task(prompt="p", model=""))).run())
+    work = work_of(agent, Task(prompt="p", model=""))
+    request = RunRequest("p", workspace, spec, work=work, wall_clock_s=60, runtime="claude")
+    anyio.run(lambda: JobRun(request).run())
     ended = run(script(says()), "--resume", run_dirs()[0].name)
     assert (ended.code, "go on by `ringfence claude`" in ended.err) == (2, True), ended
 

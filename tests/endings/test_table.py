@@ -5,8 +5,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -18,10 +16,8 @@ from tests.real_clients.conftest import own
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.errors import RingfenceError
 from ringfence.events import Event, JobEnded, ToolCalled
-from ringfence.job.agent import access_for, check_agent, run_agent
-from ringfence.job.agent_request import AgentRequest
-from ringfence.job.clients import with_client
-from ringfence.job.request import RunRequest
+from ringfence.job.agent import access_for, check_agent, with_agent_cli
+from ringfence.job.request import AgentRequest, RunRequest
 from ringfence.job.run import JobRun
 from ringfence.job.state import EXIT_CODES, JobState
 from ringfence.journal import read
@@ -122,18 +118,18 @@ async def _run(row: Row, agent: AgentRequest, workspace: Path) -> tuple[str, int
     spec = SandboxSpec(workspace=workspace)
     await check_agent(agent)
     if agent.runtime != "api":
-        agent, spec = await with_client(agent, spec)
-    agent = replace(agent, model_access=await access_for(agent))
+        agent, spec = await with_agent_cli(agent, spec)
     verify = row.request.get("verify")
     request = RunRequest(
         prompt=agent.prompt,
         workspace=workspace,
         spec=spec,
+        agent=agent,
         wall_clock_s=agent.limits.wall_clock_s,
         verify=verify,
         model=agent.model,
         runtime=agent.runtime,
-        model_access=agent.model_access if spec.egress.wants_model else None,
+        model_access=await access_for(agent),
     )
     job: JobRun
 
@@ -141,7 +137,7 @@ async def _run(row: Row, agent: AgentRequest, workspace: Path) -> tuple[str, int
         if isinstance(event, ToolCalled) and row.request.get("cancel"):
             job.cancel()
 
-    job = JobRun(request, partial(run_agent, agent), view=view)
+    job = JobRun(request, view=view)
     result = await job.run()
     [ended] = [record.event for record in read(result.run_dir) if isinstance(record.event, JobEnded)]
     assert (ended.state, ended.exit_code, ended.reason) == (result.state, result.exit_code, result.reason)

@@ -3,7 +3,7 @@
 from ringfence.config.egress import Egress
 from ringfence.config.forward import Forward
 from ringfence.job.agent import system_of, task_of
-from ringfence.job.agent_request import AgentRequest
+from ringfence.job.request import AgentRequest
 from ringfence.runtime.limits import Limits
 from ringfence.runtime.options import Options
 from ringfence.sandbox import SandboxSpec

@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,9 @@ from ringfence.events import (
     TranscriptNoted,
     Usage,
 )
-from ringfence.job.agent import part_of
-from ringfence.job.clients import with_model_granted
+from ringfence.job.agent import with_model_granted, work_of
+from ringfence.job.outcome import RunResult
 from ringfence.job.request import RunRequest
-from ringfence.job.result import JobResult
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.journal import read
@@ -75,15 +75,15 @@ class Bench:
         *steps: Step,
         limits: Limits | None = None,
         options: Options | None = None,
-        part: Any = None,
+        work: Any = None,
         **more: Any,
-    ) -> JobResult:
-        """Run the fake client, or a part, to the end."""
+    ) -> RunResult:
+        """Run the fake client, or other work, to the end."""
         spec = SandboxSpec(backend="bubblewrap", workspace=self.place)
         runtime = ClientRuntime(FakeClient(), Program("python3", "1"), limits=limits)
         task = Task(prompt=asked(*steps), model="fake", options=options or Options())
         request = RunRequest(prompt="x", workspace=self.place, spec=spec, runtime="claude-cli", **more)
-        self.job = JobRun(request, part or part_of(runtime, task), view=self._view)
+        self.job = JobRun(replace(request, work=work or work_of(runtime, task)), view=self._view)
         with anyio.fail_after(90):
             return await self.job.run()
 
@@ -97,7 +97,7 @@ def bench(place: Path) -> Bench:
     return Bench(place)
 
 
-def events_of(result: JobResult, kind: type[Event]) -> list[Any]:
+def events_of(result: RunResult, kind: type[Event]) -> list[Any]:
     """What the record has of one kind."""
     return [record.event for record in read(result.run_dir) if isinstance(record.event, kind)]
 
@@ -251,7 +251,7 @@ async def test_a_plain_function_is_an_agent(bench: Bench) -> None:
         return done.stdout
 
     result = await bench.run(
-        part=part_of(agent, Task(prompt="hello", model="")), verify="grep hello made.txt"
+        work=work_of(agent, Task(prompt="hello", model="")), verify="grep hello made.txt"
     )
     assert (result.state, result.final_text) == (JobState.SUCCEEDED, "one\n")
 
@@ -263,5 +263,5 @@ async def test_a_function_may_say_how_it_ended(bench: Bench) -> None:
     async def agent(task: Task, sandbox: Sandbox, emit: Any) -> RuntimeResult:
         return RuntimeResult("refused", "no", (), Usage(), 0, None)
 
-    result = await bench.run(part=part_of(agent, Task(prompt="x", model="")))
+    result = await bench.run(work=work_of(agent, Task(prompt="x", model="")))
     assert (result.state, result.final_text) == (JobState.FAILED, "no")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.events import Event, SessionKept
-from ringfence.job.interactive import KeptSessions
+from ringfence.job.agent_cli import KeptSessions
 from ringfence.runtime.session import SessionHome, held_session
 from ringfence.sandbox import Sandbox, SandboxSpec
 
@@ -18,11 +18,11 @@ LINE = b'{"type":"user","sessionId":"x","uuid":"u","message":{"role":"user","con
 _READS = """
 import sys
 from pathlib import Path
-from ringfence.job.interactive import _some_of
+from ringfence.job.agent_cli import _next_batch
 from ringfence.runtime.transcript.session import read_events
 from tests.memory import peak_kib
 events, count = read_events(Path(sys.argv[1])), 0
-while batch := _some_of(events):
+while batch := _next_batch(events):
     count += len(batch)
 print(count, peak_kib() // 1024)
 """
@@ -55,7 +55,7 @@ async def test_what_is_not_read_in_time_is_told(home: SessionHome):
         told.append(event)
 
     async with Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox:
-        kept = KeptSessions(home, sandbox, CLIENT_DIR, PATTERNS, told_s=0)
+        kept = KeptSessions(home, sandbox, CLIENT_DIR, PATTERNS, read_s=0)
         async with kept.inside(emit):
             await sandbox.write_file(f"{CLIENT_DIR}/projects/w/s.jsonl", LINE)
     last = told[-1]

@@ -10,7 +10,7 @@ import pytest
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed, ConfigurationError
 from ringfence.events import Event, SecretExpiring, SecretLeased, SecretRevoked
-from ringfence.job.lending import lent, meanwhile
+from ringfence.job.credentials import concurrent_check, recorded_leases
 from ringfence.secret import KnownSecret, Redactor, lease_secret
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +46,7 @@ async def test_a_run_records_what_it_is_lent_and_gives_back(tmp_path: Path):
     record = Record()
     async with (
         lease_secret(_secret(tmp_path, lasts="7200", revoke=["false"]), state=tmp_path / "s") as lease,
-        lent([lease], run="run-1", redactor=Redactor(), emit=record.emit),
+        recorded_leases([lease], run="run-1", redactor=Redactor(), emit=record.emit),
     ):
         pass
     granted, revoked = record.events
@@ -65,7 +65,7 @@ async def test_a_secret_that_ends_and_cannot_be_renewed_is_warned_of(tmp_path: P
     record = Record()
     async with (
         lease_secret(_secret(tmp_path, lasts="60"), state=tmp_path / "s") as lease,
-        lent([lease], run="run-1", redactor=Redactor(), emit=record.emit),
+        recorded_leases([lease], run="run-1", redactor=Redactor(), emit=record.emit),
     ):
         with anyio.fail_after(30):
             await record.expiring.wait()
@@ -79,7 +79,7 @@ async def test_a_secret_that_was_renewed_is_learnt_by_the_redactor(tmp_path: Pat
     redactor = Redactor()
     async with (
         lease_secret(_secret(tmp_path, lasts="(60 if count == 1 else 7200)"), state=tmp_path / "s") as lease,
-        lent([lease], run="run-1", redactor=redactor, emit=Record().emit),
+        recorded_leases([lease], run="run-1", redactor=redactor, emit=Record().emit),
     ):
         lease._read_at = lease._read_at.replace(year=2000)
         value = await lease.current()
@@ -90,7 +90,7 @@ async def test_a_secret_that_was_renewed_is_learnt_by_the_redactor(tmp_path: Pat
 async def _failing(secret: KnownSecret, state: Path, record: Record) -> None:
     async with (
         lease_secret(secret, state=state) as lease,
-        lent([lease], run="run-1", redactor=Redactor(), emit=record.emit),
+        recorded_leases([lease], run="run-1", redactor=Redactor(), emit=record.emit),
     ):
         raise ConfigurationError("wrong")
 
@@ -111,7 +111,7 @@ async def test_a_check_that_fails_ends_what_it_goes_beside():
         raise AuthenticationFailed("refused")
 
     with pytest.raises(BaseExceptionGroup) as raised:
-        async with meanwhile(check):
+        async with concurrent_check(check):
             await anyio.sleep_forever()
     assert raised.group_contains(AuthenticationFailed)
 
@@ -126,7 +126,7 @@ async def test_a_check_that_takes_longer_is_waited_for():
         await anyio.lowlevel.checkpoint()
         is_done = True
 
-    async with meanwhile(check) as checked:
+    async with concurrent_check(check) as checked:
         assert not is_done
         await checked()
         assert is_done
@@ -135,7 +135,7 @@ async def test_a_check_that_takes_longer_is_waited_for():
 async def test_a_body_that_fails_does_not_wait_for_the_check():
     """A server that does not answer keeps nobody who has nothing to ask it."""
     with pytest.raises(BaseExceptionGroup) as raised, anyio.fail_after(5):
-        async with meanwhile(anyio.sleep_forever):
+        async with concurrent_check(anyio.sleep_forever):
             raise ConfigurationError("wrong")
     assert raised.group_contains(ConfigurationError)
 
@@ -143,5 +143,5 @@ async def test_a_body_that_fails_does_not_wait_for_the_check():
 async def test_a_body_that_ends_does_not_wait_for_the_check():
     """Nor when it ended by itself."""
     with anyio.fail_after(5):
-        async with meanwhile(anyio.sleep_forever):
+        async with concurrent_check(anyio.sleep_forever):
             pass

@@ -11,10 +11,9 @@ from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.errors import ConfigurationError, PolicyRefused
 from ringfence.events import Event, ModelExchanged, ModelReplied, Usage
 from ringfence.job.agent import access_for
-from ringfence.job.agent_request import AgentRequest
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.recorder import Recorder
-from ringfence.job.request import RunRequest
+from ringfence.job.request import AgentRequest, RunRequest
 from ringfence.journal import Journal
 from ringfence.model.prices import Price
 from ringfence.runtime.limits import Limits

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from ringfence.job.stopping import Stops
+from ringfence.job.stops import Stops
 
 pytestmark = pytest.mark.anyio
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.anyio
 async def test_the_first_stops_the_part_and_no_more():
     """What comes after the part goes on."""
     stops, after = Stops(), False
-    with stops.whole:
+    with stops.run:
         with stops.gentle():
             stops.stop()
             await anyio.sleep_forever()
@@ -23,7 +23,7 @@ async def test_the_first_stops_the_part_and_no_more():
 async def test_the_second_stops_everything():
     """Also what comes after the part."""
     stops, after = Stops(), False
-    with stops.whole:
+    with stops.run:
         with stops.gentle():
             stops.stop()
             stops.stop()

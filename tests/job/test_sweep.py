@@ -9,9 +9,9 @@ import pytest
 from tests.cases import slow_after
 
 from ringfence.events import JobEnded
+from ringfence.job.recovery import recover
 from ringfence.job.state import JobState
 from ringfence.job.store import JobStore
-from ringfence.job.sweep import sweep
 from ringfence.journal import Journal, new_run_id, run_dir, runs_dir, verify
 from ringfence.journal.record import JOURNAL_NAME
 
@@ -38,7 +38,7 @@ def _left(store: JobStore, *, ended: str | None = None, sealed: bool = False) ->
 async def test_a_dead_run_is_interrupted_and_sealed(store: JobStore):
     """And told once."""
     run_id = _left(store)
-    assert (await sweep(store), await sweep(store)) == ([run_id], [])
+    assert (await recover(store), await recover(store)) == ([run_id], [])
     assert verify(run_dir(run_id)).status == "sealed"
 
 
@@ -48,7 +48,7 @@ async def test_of_several_that_sweep_at_once_one_tells_of_a_run(store: JobStore)
     told: list[str] = []
 
     async def look() -> None:
-        told.extend(await sweep(store))
+        told.extend(await recover(store))
 
     async with anyio.create_task_group() as tasks:
         for _ in range(3):
@@ -60,7 +60,7 @@ async def test_of_several_that_sweep_at_once_one_tells_of_a_run(store: JobStore)
 async def test_an_end_that_was_recorded_is_kept(store: JobStore, sealed: bool):
     """A process that died after its last word is not called interrupted: the record decides, not the store."""
     run_id = _left(store, ended="succeeded", sealed=sealed)
-    told = await sweep(store)
+    told = await recover(store)
     job = store.get(run_id)
     assert job is not None
     assert (told, job.state, verify(run_dir(run_id)).status) == ([], JobState.SUCCEEDED, "sealed")
@@ -71,14 +71,14 @@ async def test_a_living_run_is_left_alone(store: JobStore):
     run_id = new_run_id()
     with Journal.create(run_dir(run_id), run_id):
         store.create(run_id, session_id=run_id, workspace="/w")
-        assert await sweep(store) == []
+        assert await recover(store) == []
 
 
 async def test_a_run_whose_directory_is_gone_is_closed(store: JobStore):
     """Somebody removed it by hand."""
     run_id = new_run_id()
     store.create(run_id, session_id=run_id, workspace="/w")
-    assert await sweep(store) == [run_id]
+    assert await recover(store) == [run_id]
 
 
 _KILLED = """
@@ -96,11 +96,11 @@ class Killed(JobStore):
             super().create(job_id, **said)
         os.kill(os.getpid(), signal.SIGKILL)
 
-async def part(sandbox, emit):
+async def work(sandbox, emit):
     raise AssertionError
 
-request = RunRequest(prompt="x", spec=SandboxSpec(), workspace=Path.cwd(), runtime="api", model="m")
-anyio.run(lambda: JobRun(request, part, store=Killed()).run())
+request = RunRequest("x", Path.cwd(), SandboxSpec(), work=work, runtime="api", model="m")
+anyio.run(lambda: JobRun(request, store=Killed()).run())
 """
 
 
@@ -111,5 +111,5 @@ async def test_a_record_is_known_before_it_is_there(
     """A process that is killed as it enters its run leaves no record that is not known to those who close the dead."""
     killed = await anyio.run_process([sys.executable, "-c", _KILLED, moment], cwd=tmp_path, check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert len(await sweep(store)) == closed
+    assert len(await recover(store)) == closed
     assert [*runs_dir().rglob(JOURNAL_NAME)] == []

@@ -154,11 +154,11 @@ def test_a_run_without_a_state_directory(product: Product) -> None:
     code = (
         f"{HEAD}from ringfence.errors import InfrastructureFault\n"
         "try:\n"
-        f"    asyncio.run(run_task(AgentRequest('Do it.', {model!r}), '.'))\n"
+        f"    asyncio.run(run_agent('Do it.', model={model!r}))\n"
         "except InfrastructureFault as exc:\n"
         "    print(exc)\n"
     )
-    ended = product.python(code, "AgentRequest", "run_task", RINGFENCE_STATE_DIR="/proc/none")
+    ended = product.python(code, "run_agent", RINGFENCE_STATE_DIR="/proc/none")
     assert "'/proc/none" in ended.out, ended
     assert "RINGFENCE_STATE_DIR" in ended.out
 
@@ -339,8 +339,9 @@ def test_help_shows_what_is_public(product: Product) -> None:
         "class BlockingSandbox(",
         "class Changes(",
         "open_sandbox(",
-        "class AgentRequest(",
-        "run_task(",
+        "class RunResult(",
+        "run_agent(",
+        "run_agent_sync(",
     ):
         assert name in shown
     assert "stdout: Its output" in shown
@@ -369,29 +370,65 @@ def test_arguments_that_do_not_fit(product: Product, call: str) -> None:
 
 
 def test_an_empty_check_is_refused(product: Product) -> None:
-    """An empty command is no check: `run_task` refuses it before the agent starts."""
+    """An empty command is no check: `run_agent` refuses it before the agent starts."""
     code = (
         f"{HEAD}from ringfence.errors import UsageError\n"
         "try:\n"
-        "    asyncio.run(run_task(AgentRequest('Do it.', 'scripted:none'), '.', verify=''))\n"
+        "    asyncio.run(run_agent('Do it.', model='scripted:none', verify=''))\n"
         "except UsageError as exc:\n"
         "    print(exc)\n"
     )
-    assert "verify=''" in product.python(code, "AgentRequest", "run_task").out
+    assert "verify=''" in product.python(code, "run_agent").out
 
 
-def test_a_run_of_an_agent(product: Product) -> None:
-    """A program has an agent work on a task, and is given its state, reason and last words."""
+@pytest.mark.parametrize("call", ["asyncio.run(run_agent(", "(run_agent_sync("], ids=["async", "sync"])
+def test_a_run_of_an_agent(product: Product, call: str) -> None:
+    """A program has an agent work on a task, and gets its state, last message, patch, usage and events."""
     model = product.script(says("", "echo two > app.py"), says("It is done."))
     code = (
-        f"{HEAD}agent = AgentRequest(prompt='Do it.', model={model!r}, runtime='api', limits=Limits(turns=5))\n"
-        "result = asyncio.run(run_task(agent, Path.cwd()))\n"
-        "print(result.state, result.final_text, sep='|')\n"
+        f"{HEAD}seen = []\n"
+        f"result = {call}'Do it.', agent='api', model={model!r}, limits=Limits(turns=5),\n"
+        "    labels={'team': 'rooms'}, on_event=lambda event: seen.append(event.name)))\n"
+        "print(result.state, result.final_text, 'app.py' in result.patch.read_text(), sep='|')\n"
+        "print(result.usage.total > 0, result.cost_usd is not None, 'job.ended' in seen)\n"
     )
-    ended = product.python(code, "AgentRequest", "Limits", "run_task")
-    assert ended.out.strip() == "unverified|It is done."
+    ended = product.python(code, "Limits", "run_agent", "run_agent_sync")
+    assert ended.out.splitlines() == ["unverified|It is done.|True", "True True True"], ended
     assert (product.project / "app.py").read_text() == "two\n"
     product.does("runs verify", "last")
+    assert '"team": "rooms"' in product.does("runs show", "last", "--json").out.replace('":"', '": "')
+
+
+def test_a_run_resolves_the_configuration(product: Product) -> None:
+    """What a program does not pass is as configured; what it passes overrides files, and is in the record."""
+    model = product.script(says("", "cat kept.txt given.txt; nproc"), says("It is done."))
+    setup = ["echo kept > kept.txt"]
+    product.configure(product.settings, run={"model": model}, sandbox={"setup": setup, "memory": "700m"})
+    code = (
+        f"{HEAD}spec = SandboxSpec(env={{'GIVEN': 'yes'}}, mode='clone')\n"
+        "result = asyncio.run(run_agent('Do it.', sandbox=spec, verify='grep -q kept kept.txt'))\n"
+        "print(result.state, Path('kept.txt').exists())\n"
+    )
+    assert product.python(code, "SandboxSpec", "run_agent").out.strip() == "succeeded False"
+    shown = product.does("runs show", "last", "--json").out
+    assert '"GIVEN"' in shown
+    assert "734003200" in shown
+
+
+def test_arguments_without_effect(product: Product) -> None:
+    """A model or tool that an agent of one's own would never see is a usage error."""
+    code = (
+        f"{HEAD}from ringfence.errors import UsageError\n"
+        "async def agent(task, sandbox, emit):\n    return 'done'\n"
+        "try:\n    run_agent_sync('x', agent=agent, model='m')\n"
+        "except UsageError as exc:\n    print(exc)\n"
+        "async def main():\n    run_agent_sync('x', agent=agent)\n"
+        "try:\n    asyncio.run(main())\n"
+        "except UsageError as exc:\n    print(exc)\n"
+    )
+    model, loop = product.python(code, "run_agent_sync").out.splitlines()
+    assert "model: without effect" in model
+    assert "await run_agent there" in loop
 
 
 def test_an_agent_of_ones_own(product: Product) -> None:
@@ -401,15 +438,12 @@ def test_an_agent_of_ones_own(product: Product) -> None:
         "    await sandbox.write_file('greeting.txt', task.prompt.encode())\n"
         "    return 'written'\n"
         "async def main():\n"
-        "    place = Path.cwd()\n"
         "    check = 'grep -q hello greeting.txt'\n"
-        "    spec = SandboxSpec(workspace=place)\n"
-        "    request = RunRequest(prompt='hello', workspace=place, spec=spec, wall_clock_s=60, verify=check)\n"
-        "    result = await JobRun(request, part_of(agent, Task(prompt='hello', model=''))).run()\n"
+        "    result = await run_agent('hello', agent=agent, limits=Limits(wall_clock_s=60), verify=check)\n"
         "    print(result.state, result.final_text, sep='|')\n"
         "asyncio.run(main())\n"
     )
-    ended = product.python(code, "RunRequest", "SandboxSpec", "JobRun", "part_of", "Task")
+    ended = product.python(code, "Limits", "run_agent")
     assert ended.out.strip() == "succeeded|written"
     assert "greeting.txt" in product.does("diff", "last", "--stat").out
 

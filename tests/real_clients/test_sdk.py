@@ -12,6 +12,7 @@ import pytest
 from tests.runtime.claude_sdk.conftest import sdk
 from tests.sandbox.conftest import image_for
 
+from ringfence.config import Flag, load
 from ringfence.config.egress import Egress
 from ringfence.egress.gate import opened_gate
 from ringfence.egress.gateway.provider import environment_inside
@@ -25,10 +26,10 @@ from ringfence.events import (
     ToolCalled,
     ToolReturned,
 )
-from ringfence.job.agent_request import AgentRequest
 from ringfence.job.model_access import ModelAccess
-from ringfence.job.result import JobResult
-from ringfence.job.task import run_task
+from ringfence.job.outcome import RunResult
+from ringfence.job.resolution import agent_run
+from ringfence.job.run import JobRun
 from ringfence.runtime import Limits
 from ringfence.runtime.base import Session, Task
 from ringfence.runtime.claude_sdk import ClaudeSdkRuntime
@@ -84,21 +85,24 @@ class Bench:
         limits: Limits | None = None,
         options: Options | None = None,
         **more: Any,
-    ) -> JobResult:
+    ) -> RunResult:
         """A whole run."""
-        agent = AgentRequest(
-            prompt=prompt,
-            model="claude-sonnet-5-5",
-            runtime=runtime,
-            limits=limits or Limits(),
-            options=(options or Options()).model_copy(
-                update={"cli_path": self.program, "force": is_any_version()}
-            ),
-            **more,
+        settings = {
+            "run.runtime": runtime,
+            "run.model": "claude-sonnet-5-5",
+            "sandbox.backend": self.spec.backend,
+            "sandbox.image": self.spec.image,
+        }
+        effective = load(self.workspace, flags=[Flag(key, key, value) for key, value in settings.items()])
+        own = {"cli_path": self.program, "force": is_any_version()}
+        options = (options or Options()).model_copy(update=own)
+        overrides = {"limits": limits or Limits(), "options": options, **more}
+        opened = agent_run(
+            prompt, self.workspace, effective, notify=print, is_checked=True, overrides=overrides
         )
-        key = Credential("api_key", KEYS["ANTHROPIC_API_KEY"], provider="anthropic")
         with anyio.fail_after(120):
-            return await run_task(agent, self.workspace, spec=self.spec, credentials=[key], view=self.view)
+            async with opened as request:
+                return await JobRun(request, view=self.view).run()
 
     def of(self, kind: type[Event]) -> list[Any]:
         """The events of one kind."""
@@ -114,6 +118,7 @@ async def bench(
     program = Path(os.environ["TEST_CLIENTS"]) / Path(inside).relative_to("/clients")
     async with ScriptedModelServer.serve() as server:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.base_url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", KEYS["ANTHROPIC_API_KEY"])
         yield Bench(workspace, program, SandboxSpec(backend="bubblewrap"), server)
 
 

@@ -8,8 +8,8 @@ import pytest
 from ringfence.cli.option_settings import SETTINGS
 from ringfence.config.fields import all_fields
 from ringfence.errors import UsageError
-from ringfence.job.agent import asked_of
-from ringfence.job.agent_request import AgentRequest
+from ringfence.job.agent import requested_features
+from ringfence.job.request import AgentRequest
 from ringfence.runtime import Limits
 from ringfence.runtime.options import (
     FLAG_OF,
@@ -107,4 +107,4 @@ async def look(where: str) -> str:
 def test_what_an_agent_is_asked_is_checked_too(given: dict[str, Any], option: str) -> None:
     """A toolset that was named counts, be it the usual one."""
     request = AgentRequest(prompt="x", model="m", limits=Limits(), **given)
-    assert asked_of(request) == [option]
+    assert requested_features(request) == [option]

@@ -20,10 +20,10 @@ from ringfence.frozen import frozen
 if TYPE_CHECKING:
     from ringfence.cli.outward import Refused
     from ringfence.config import Effective
-    from ringfence.job.asked.lending import Lent
+    from ringfence.job.credentials import RunCredentials
     from ringfence.job.model_access import ModelAccess
+    from ringfence.job.outcome import RunResult
     from ringfence.job.request import RunRequest
-    from ringfence.job.result import JobResult
     from ringfence.runtime.client.base import Client
     from ringfence.runtime.client.seen import ClientName
     from ringfence.runtime.options import Options, RuntimeName
@@ -158,12 +158,12 @@ def _run(asked: _Asked) -> None:
     raise typer.Exit(result.exit_code if result.command_exit_code is None else result.command_exit_code)
 
 
-async def _on_terminal(asked: _Asked, refused: "Refused") -> "JobResult":
+async def _on_terminal(asked: _Asked, refused: "Refused") -> "RunResult":
     from ringfence.cli.running import run_to_end
     from ringfence.config.paths import state_dir
-    from ringfence.job.asked.lending import lent_to_run
-    from ringfence.job.clients import provider_of
-    from ringfence.job.interactive import TerminalClient, held_sessions, run_client
+    from ringfence.job.agent import provider_of
+    from ringfence.job.agent_cli import TerminalAgent, locked_sessions, run_agent_cli
+    from ringfence.job.credentials import lease_credentials
     from ringfence.model.registry import needs_credential
     from ringfence.runtime.client.base import Place
     from ringfence.runtime.client.program import find_program
@@ -177,8 +177,8 @@ async def _on_terminal(asked: _Asked, refused: "Refused") -> "JobResult":
     # What is wrong with the arguments is said before anything is made for them.
     client.interactive(Place(program.path, home="/", workspace="/", base_url=""), asked.args)
     provider = provider_of(asked.runtime) if needs_credential(effective.settings.run.model) else None
-    with held_sessions(client, request.workspace, state_dir()) as home:
-        part = TerminalClient(
+    with locked_sessions(client, request.workspace, state_dir()) as home:
+        agent = TerminalAgent(
             client,
             program,
             (*_sources(choices), *asked.args),
@@ -187,16 +187,17 @@ async def _on_terminal(asked: _Asked, refused: "Refused") -> "JobResult":
             is_forced=choices.force,
             files=_own_files(choices),
         )
-        async with lent_to_run(effective, request.workspace, model=provider, tell=say) as found:
+        async with lease_credentials(effective, request.workspace, model=provider, notify=say) as leased:
             complete = replace(
                 request,
                 spec=request.spec.model_copy(update={"mounts": (*request.spec.mounts, *program.mounts)}),
-                leases=found.leases,
-                injected=found.injected,
-                model_access=_access(effective, request.spec, found),
+                leases=leased.leases,
+                injected=leased.injected,
+                model_access=_access(effective, request.spec, leased),
                 session_id=home.id,
+                work=partial(run_agent_cli, agent, 0, 1),
             )
-            return await run_to_end(complete, partial(run_client, part, 0, 1), view=refused.show)
+            return await run_to_end(complete, view=refused.show)
 
 
 def _options(asked: _Asked) -> "Options":
@@ -232,9 +233,8 @@ def _own_files(choices: "Options") -> dict[str, bytes]:
 
 def _request(asked: _Asked) -> "RunRequest":
     """The run, with the model granted. Bounds of time hold that somebody asked for."""
-    from ringfence.job.asked.agent import is_said
-    from ringfence.job.asked.command import command_request
-    from ringfence.job.clients import with_model_granted
+    from ringfence.job.agent import with_model_granted
+    from ringfence.job.resolution import command_request, is_set
 
     effective = asked.effective
     request = command_request(
@@ -244,20 +244,18 @@ def _request(asked: _Asked) -> "RunRequest":
         request,
         spec=with_model_granted(request.spec),
         runtime=asked.name,
-        wall_clock_s=effective.settings.limits.wall_clock
-        if is_said(effective, "limits.wall_clock")
-        else None,
+        wall_clock_s=effective.settings.limits.wall_clock if is_set(effective, "limits.wall_clock") else None,
     )
 
 
-def _access(effective: "Effective", spec: "SandboxSpec", found: "Lent") -> "ModelAccess | None":
+def _access(effective: "Effective", spec: "SandboxSpec", leased: "RunCredentials") -> "ModelAccess | None":
     """What may be asked of models. The usual bound on tokens is one for tasks; a person sees what is spent."""
-    from ringfence.job.asked.agent import access_of, is_said
+    from ringfence.job.resolution import access_of, is_set
 
-    access = access_of(effective.settings, spec, found)
+    access = access_of(effective.settings, spec, leased)
     if access is None:
         return None
-    tokens = access.tokens if is_said(effective, "limits.tokens") else None
+    tokens = access.tokens if is_set(effective, "limits.tokens") else None
     return replace(access, tokens=tokens, agent_is_inside=True)
 
 

@@ -80,7 +80,7 @@ def prices(
 
 def _price_rows(effective: "Effective") -> "Iterator[dict[str, Any]]":
     """Each model with its price as it holds here; those of the configuration first."""
-    from ringfence.job.asked.agent import prices_of
+    from ringfence.job.resolution import prices_of
     from ringfence.model.price_table import LISTED
 
     own = prices_of(effective.settings)

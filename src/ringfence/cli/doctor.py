@@ -69,7 +69,7 @@ def doctor(
 
 
 async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
-    from ringfence.job.asked.sandbox import spec_of
+    from ringfence.job.sandbox_spec import spec_of
     from ringfence.sandbox.bubblewrap.bwrap import find_bwrap
     from ringfence.sandbox.bubblewrap.limits import find_plan
     from ringfence.sandbox.registry import backend_names, get_backend, limit_refusal

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,7 +37,7 @@ def execute(
     """Run one command in a sandbox. Its output and exit code are passed through, stdin too. Journaled."""
     import anyio
 
-    from ringfence.job.asked.command import command_request
+    from ringfence.job.resolution import command_request
 
     if command[0].startswith("-"):  # unknown options are let through, since the command's own may follow
         raise UsageError(f"no such option: {command[0]}; see `ringfence exec --help`")
@@ -47,9 +48,9 @@ def execute(
 
 
 async def _execute(request: "RunRequest", command: tuple[str, ...], effective: "Effective") -> int:
-    from ringfence.job.asked.command import lent
+    from ringfence.job.resolution import with_credentials
 
-    async with lent(request, effective, say) as complete:
+    async with with_credentials(request, effective, say) as complete:
         return await _passed_through(complete, command)
 
 
@@ -71,7 +72,8 @@ async def _passed_through(request: "RunRequest", command: tuple[str, ...]) -> in
             sys.stdout.buffer if sys.stdout else files.enter_context(open_null()),
             sys.stderr.buffer if sys.stderr else files.enter_context(open_null()),
         )
-        result = await run_to_end(request, partial(run_command, command, stdio), view=view)
+        work = partial(run_command, command, stdio)
+        result = await run_to_end(replace(request, work=work), view=view)
     told = refused.lines()
     if unconnected.unreached:
         told += [f"forward {name!r} was not reached: {why}" for name, why in unconnected.unreached.items()]

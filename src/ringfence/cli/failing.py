@@ -9,8 +9,7 @@ from ringfence.cli.clash import in_the_way
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import ExitCode, InfrastructureFault, PolicyRefused, RingfenceError, is_full, next_step
 from ringfence.escape import visible
-from ringfence.job.crash import write_trace
-from ringfence.job.outcome import root_cause
+from ringfence.job.outcome import root_cause, write_trace
 from ringfence.secret import Redactor, environment_secrets, registered_secrets
 
 

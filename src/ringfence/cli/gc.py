@@ -134,6 +134,7 @@ def _age(older_than: str) -> float:
 
 async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path], int, list[str]]":
     from ringfence.config.paths import state_dir
+    from ringfence.job.recovery import recover_runs
     from ringfence.job.retention import (
         abandoned_directories,
         abandoned_sessions,
@@ -144,7 +145,6 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
         remove_all,
         remove_runs,
     )
-    from ringfence.job.sweep import close_the_dead
     from ringfence.sandbox.workspace.run_as import clear_scratch_directories
     from ringfence.secret import revoke_abandoned
 
@@ -163,7 +163,7 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
                 f"the disk of {str(state_dir())!r} is full, and no run is old enough to be removed; lower --older-than "
                 "and --keep, or make room by hand"
             )
-    store = await close_the_dead(say)
+    store = await recover_runs(say)
     if not dry_run:
         await _clear_holders()
         await revoke_abandoned(state_dir(), say)

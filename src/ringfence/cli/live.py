@@ -57,7 +57,7 @@ from ringfence.events import (
     VerificationEnded,
     VerificationStarted,
 )
-from ringfence.job.used import Used
+from ringfence.job.recorder import Used
 from ringfence.sandbox.registry import is_fence
 
 if TYPE_CHECKING:

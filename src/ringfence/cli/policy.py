@@ -61,7 +61,7 @@ def show(
     import anyio
 
     from ringfence.cli.plain import policy_lines
-    from ringfence.job.asked.sandbox import spec_of
+    from ringfence.job.sandbox_spec import spec_of
 
     effective = load_settings(workspace, **settings)
     protect = effective.settings.sandbox.protect
@@ -159,7 +159,7 @@ def _shown(decision: "Decision") -> dict[str, object]:
 
 async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, object]:
     from ringfence.config.paths import state_dir
-    from ringfence.job.host import check_host
+    from ringfence.job.sandbox_spec import check_host
     from ringfence.sandbox import Sandbox
     from ringfence.sandbox.policy import effective_policy
     from ringfence.sandbox.registry import examine, limit_refusal

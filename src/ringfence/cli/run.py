@@ -3,7 +3,6 @@
 import os
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,10 +16,8 @@ from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
-    from ringfence.job.agent_request import AgentRequest
-    from ringfence.job.asked.session import GoingOn
-    from ringfence.job.request import Part, RunRequest
-    from ringfence.runtime.limits import Limits
+    from ringfence.job.request import RunRequest
+    from ringfence.job.resumption import ResumeRequest
 
 _LIMIT_BYTES = 16 * 1024**2
 
@@ -57,7 +54,7 @@ def run(
     **settings: Any,
 ) -> None:
     """Let an agent work on a task inside a fence. Verify it; keep the record."""
-    from ringfence.job.asked.session import going_on
+    from ringfence.job.resumption import resume_request
 
     text = _read_task(prompt, file)
     if (verify := settings["verify"]) is not None and not verify.strip():
@@ -66,7 +63,7 @@ def run(
         )
     if verify is not None and settings["no_verify"]:
         raise UsageError(f"--verify {verify!r} and --no-verify contradict each other; leave one of them out")
-    go_on = going_on(continue_=continue_, resume=resume, fork=fork)
+    go_on = resume_request(continue_=continue_, resume=resume, fork=fork)
     effective = load_settings(workspace, **settings)
     warn_about(effective)
     import anyio
@@ -75,24 +72,27 @@ def run(
 
 
 async def _run(
-    prompt: str, workspace: Path, effective: "Effective", go_on: "GoingOn | None", json: bool, wait_s: float
+    prompt: str,
+    workspace: Path,
+    effective: "Effective",
+    resume: "ResumeRequest | None",
+    json: bool,
+    wait_s: float,
 ) -> int:
-    from ringfence.job.asked.agent import agent_run
+    from ringfence.job.resolution import agent_run
 
-    async with agent_run(prompt, workspace, effective, go_on=go_on, tell=say) as (run, agent):
-        return await _watched(replace(run, wait_s=wait_s), agent, json)
+    async with agent_run(prompt, workspace, effective, resume=resume, notify=say) as request:
+        return await _watched(replace(request, wait_s=wait_s), json)
 
 
-async def _watched(run: "RunRequest", agent: "AgentRequest", json: bool) -> int:
+async def _watched(request: "RunRequest", json: bool) -> int:
     from ringfence.cli.running import run_to_end
-    from ringfence.job.agent import run_agent
 
-    part = partial(run_agent, agent)
     if not json:
-        return await _shown(run, part, agent.limits)
+        return await _shown(request)
     from ringfence.cli.printing import print_event
 
-    result = await run_to_end(run, part, view=print_event)
+    result = await run_to_end(request, view=print_event)
     if result.is_unwatched:
         from ringfence.cli.summary import say_end
 
@@ -100,7 +100,7 @@ async def _watched(run: "RunRequest", agent: "AgentRequest", json: bool) -> int:
     return result.exit_code
 
 
-async def _shown(run: "RunRequest", part: "Part", limits: "Limits") -> int:
+async def _shown(request: "RunRequest") -> int:
     import anyio
 
     from ringfence.cli.console import open_console
@@ -109,10 +109,11 @@ async def _shown(run: "RunRequest", part: "Part", limits: "Limits") -> int:
     from ringfence.cli.summary import print_summary, say_end
 
     console = open_console()
-    live = LiveView(console, limits)
+    assert request.agent is not None
+    live = LiveView(console, request.agent.limits)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(live.tick)
-        result = await run_to_end(run, part, view=live.show)
+        result = await run_to_end(request, view=live.show)
         tasks.cancel_scope.cancel()
     if result.is_unwatched:
         say_end(result)

@@ -11,22 +11,22 @@ from ringfence.cli.clash import in_the_way
 from ringfence.cli.saying import say
 
 if TYPE_CHECKING:
+    from ringfence.job.outcome import RunResult
     from ringfence.job.recorder import View
-    from ringfence.job.request import Part, RunRequest
-    from ringfence.job.result import JobResult
+    from ringfence.job.request import RunRequest
 
 
-async def run_to_end(request: "RunRequest", part: "Part", *, view: "View | None" = None) -> "JobResult":
+async def run_to_end(request: "RunRequest", *, view: "View | None" = None) -> "RunResult":
     """Do a run; the first interrupt stops what is inside, the second everything."""
     from ringfence.config.units import format_duration
+    from ringfence.job.recovery import recover_runs
     from ringfence.job.run import JobRun
-    from ringfence.job.sweep import close_the_dead
 
     def waiting(reason: str) -> None:
         say(f"waiting for up to {format_duration(request.wait_s)}: {reason}; Ctrl-C ends it")
 
     request = replace(request, on_wait=waiting)
-    job = JobRun(request, part, view=view, store=await close_the_dead(say))
+    job = JobRun(request, view=view, store=await recover_runs(say))
     told = iter(("stopping; what was made is kept, once more to stop at once", "stopping at once"))
 
     def interrupt() -> None:

@@ -51,7 +51,7 @@ def create(
     """Make a sandbox that stays until it is removed. Prints its name. Its whole life is one record."""
     effective = load_settings(workspace, **settings)
     warn_about(effective)
-    from ringfence.job.asked.command import standing_request
+    from ringfence.job.resolution import standing_request
     from ringfence.job.standing import create_standing
 
     idle_s = duration_of("--idle", idle)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringfence.cli.fallback import fall_back
 from ringfence.cli.option_settings import SETTINGS
 from ringfence.errors import UsageError
 
@@ -39,7 +38,14 @@ def load_settings(workspace: Path, **options: Any) -> "Effective":
         Flag(SETTINGS[name].key, f"--{name.replace('_', '-')}", SETTINGS[name].value or value)
         for name, value in said.items()
     ]
-    return fall_back(load(workspace.absolute(), flags=flags))
+    effective = load(workspace.absolute(), flags=flags)
+    if effective.settings.sandbox.fallback != "host":
+        return effective
+    import anyio
+
+    from ringfence.job.sandbox_spec import with_fallback
+
+    return anyio.run(with_fallback, effective)
 
 
 def _from_here(value: object) -> object:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +16,7 @@ from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
-    from ringfence.job.result import JobResult
+    from ringfence.job.outcome import RunResult
 
 
 @takes_settings(
@@ -39,18 +40,18 @@ def shell(
     from ringfence.cli.outward import Refused
     from ringfence.cli.running import run_to_end
     from ringfence.cli.summary import print_summary
-    from ringfence.job.asked.command import command_request, lent
+    from ringfence.job.resolution import command_request, with_credentials
     from ringfence.job.terminal import run_on_terminal
 
     request = command_request((program,), workspace, effective, purpose="shell", wait_s=wait_of(wait))
     refused = Refused()
-    part = partial(run_on_terminal, (program,), sys.stdin.fileno(), sys.stdout.fileno())
+    work = partial(run_on_terminal, (program,), sys.stdin.fileno(), sys.stdout.fileno())
 
-    async def lent_one() -> "JobResult":
-        async with lent(request, effective, say) as complete:
-            return await run_to_end(complete, part, view=refused.show)
+    async def leased() -> "RunResult":
+        async with with_credentials(request, effective, say) as complete:
+            return await run_to_end(replace(complete, work=work), view=refused.show)
 
-    result = anyio.run(lent_one)
+    result = anyio.run(leased)
     for line in refused.lines():
         say(line)
     print_summary(open_console(stderr=True), result)

@@ -53,10 +53,10 @@ def run_to_the_end(act: "Callable[[], Awaitable[_Result]]") -> _Result:
 
 async def clear_and_tell() -> frozenset[str]:
     """Close the records of what died, and tell of standing sandboxes that are no more; returns their names."""
+    from ringfence.job.recovery import recover_runs
     from ringfence.job.standing import remove_dead
-    from ringfence.job.sweep import close_the_dead
 
-    await close_the_dead(say)
+    await recover_runs(say)
     gone = remove_dead()
     for one in gone:
         record = f"; its record is run {one.run_id}" if one.run_id else ""

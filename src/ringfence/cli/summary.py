@@ -13,12 +13,12 @@ from ringfence.events import JobEnded, WorkExported
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ringfence.job.result import JobResult
+    from ringfence.job.outcome import RunResult
 
 _GOOD = {"succeeded": "bold green", "unverified": "bold yellow", "ended": "bold"}
 
 
-def print_summary(console: "Console", result: "JobResult") -> None:
+def print_summary(console: "Console", result: "RunResult") -> None:
     """Print how a run ended; where the reader has left, how it ended goes to stderr."""
     lines = work_lines(result.work, result.run_dir) if result.work is not None else []
     lines.append((f"{result.state.value}: {result.reason}", _GOOD.get(result.state.value, "bold red")))
@@ -35,7 +35,7 @@ def print_summary(console: "Console", result: "JobResult") -> None:
         say_end(result)
 
 
-def say_end(result: "JobResult") -> None:
+def say_end(result: "RunResult") -> None:
     """How a run ended, in a line on stderr: nobody reads stdout."""
     say(f"{result.state.value}: {result.reason}; record: {result.run_dir}")
 

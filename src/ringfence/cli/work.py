@@ -135,7 +135,7 @@ def _load(run: str, *, completes: bool = False, in_files: bool = False) -> "tupl
 
     from ringfence.cli.chosen import chosen_change
     from ringfence.config.paths import state_dir
-    from ringfence.job.closing import completed_work
+    from ringfence.job.recovery import completed_work
     from ringfence.journal import is_alive
     from ringfence.sandbox.workspace.record import load_record
 

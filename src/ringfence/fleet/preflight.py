@@ -7,8 +7,8 @@ import anyio.to_thread
 from ringfence.errors import ConfigurationError, PolicyRefused, RingfenceError
 from ringfence.fleet.config.crew import Agent, Fleet
 from ringfence.fleet.worker.asking import effective_settings
-from ringfence.job.asked.agent import options_of
-from ringfence.job.asked.sandbox import spec_of
+from ringfence.job.resolution import options_of
+from ringfence.job.sandbox_spec import spec_of
 from ringfence.sandbox import SandboxSpec
 from ringfence.sandbox.registry import limit_refusal, traits_of
 

@@ -1,25 +1,30 @@
-"""The agent's part of a run: its model, its tools, its loop."""
+"""The agent's part of a run: its program, its model, its tools; its runtime at work, and what its end means."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
+from ringfence.config.egress import EgressRule
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.errors import PolicyRefused, RingfenceError, UsageError
 from ringfence.events import AgentAnswered
-from ringfence.job.agent_request import AgentRequest
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome, outcome_of_agent
-from ringfence.job.request import Part
+from ringfence.job.request import AgentRequest, RunRequest, Work
 from ringfence.model.price_table import Price
 from ringfence.model.registry import check_name, known_model, missing_credential, needs_credential
 from ringfence.runtime.base import Emit, Runtime, Task
+from ringfence.runtime.client.base import Client, Place
+from ringfence.runtime.client.registry import client_of
 from ringfence.runtime.function import AgentFunction, FunctionRuntime
 from ringfence.runtime.options import Options, check_options, given_options
 from ringfence.runtime.prompts import system_prompt as prompt_of
 from ringfence.runtime.registry import runtime_class
 from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.registry import traits_of
 from ringfence.secret import Credential, Provider
 
+_OPENAI = frozenset({"codex-cli"})
 _TOOLSET = "coder"
 _PRESETS = {
     "packages": "the public servers of package managers (pip, npm, apt, Maven, cargo and others)",
@@ -28,16 +33,21 @@ _PRESETS = {
 }
 
 
+def provider_of(runtime: str) -> Provider:
+    """The provider of a runtime's models."""
+    return "openai" if runtime in _OPENAI else "anthropic"
+
+
 async def check_agent(request: AgentRequest) -> None:
-    """See that the agent can be had, before anything is made for it.
+    """See that the agent can work, before anything is created for it.
 
     Raises:
-        UsageError: The runtime is unknown, has not what is asked for, or what its tools need is not installed.
+        UsageError: The runtime is unknown or lacks a requested feature, or what its tools need is not installed.
         ConfigurationError: The model's script cannot be read.
         PolicyRefused: A limit on cost, and the price of the model is not known.
     """
     runtime_class(request.runtime)
-    check_options(request.runtime, asked_of(request))
+    check_options(request.runtime, requested_features(request))
     if request.mcp_servers and request.runtime == "api":
         import ringfence.tool.mcp  # noqa: F401 -- says what to install
     if request.runtime == "claude-sdk":
@@ -48,49 +58,100 @@ async def check_agent(request: AgentRequest) -> None:
     request.limits.check_price(name, {**prices, **request.prices}, runtime=request.runtime)
 
 
-def asked_of(request: AgentRequest) -> list[str]:
-    """What is asked of a runtime, as keys of `SUPPORT`."""
-    beside = {
+def requested_features(request: AgentRequest) -> list[str]:
+    """What the request needs of a runtime, as keys of `SUPPORT`."""
+    others = {
         "toolset": request.toolset is not None,
         "python_tools": bool(request.functions),
         "mcp_servers": bool(request.mcp_servers),
     }
-    return [*given_options(request.options), *(name for name, is_asked in beside.items() if is_asked)]
+    return [*given_options(request.options), *(name for name, is_needed in others.items() if is_needed)]
 
 
-async def run_agent(request: AgentRequest, sandbox: Sandbox, emit: Emit) -> Outcome:
-    """Let the agent work until it ends by itself, and say what that means.
+def with_model_granted(spec: SandboxSpec) -> SandboxSpec:
+    """The spec with the model's API granted: an agent CLI inside has no other way to its model.
+
+    Raises:
+        PolicyRefused: On the bare host.
+    """
+    if not traits_of(spec).is_fence:
+        raise PolicyRefused(
+            "a client on the bare host is refused: it asks its model by the gateway of a fence; take one, such as "
+            "--sandbox bubblewrap (without a fence only the runtime `api` works)",
+            rule="client-unfenced",
+        )
+    if spec.egress.wants_model:
+        return spec
+    rules = (*spec.egress.allow, EgressRule(preset="model"))
+    return spec.model_copy(update={"egress": spec.egress.model_copy(update={"allow": rules})})
+
+
+async def with_agent_cli(request: AgentRequest, spec: SandboxSpec) -> tuple[AgentRequest, SandboxSpec]:
+    """The agent with its CLI's program, and a sandbox that shows the program and its plugins.
+
+    Raises:
+        ConfigurationError: There is no such program, or its version is not among those tried.
+        PolicyRefused: As `with_model_granted`.
+        UsageError: The runtime has no CLI, or the CLI cannot be started with these arguments.
+    """
+    from ringfence.runtime.client.program import find_program, shown_plugins
+
+    client, granted = client_of(request.runtime), with_model_granted(spec)
+    _check_launch(client, request)
+    program = await find_program(client, spec, request.options)
+    plugins, options = shown_plugins(request.options, spec)
+    mounts = (*spec.mounts, *program.mounts, *plugins)
+    return (
+        replace(request, program=program, options=options),
+        granted.model_copy(update={"mounts": mounts}),
+    )
+
+
+def _check_launch(client: Client, request: AgentRequest) -> None:
+    """See that an agent CLI can be started, before anything is created for it; the paths do not matter.
+
+    Raises:
+        UsageError: It cannot.
+    """
+    place = Place(program=client.name, home="/", workspace="/", base_url="http://127.0.0.1:1")
+    client.launch(Task(prompt=request.prompt, model=request.model, options=request.options), place)
+
+
+async def run_runtime(request: RunRequest, sandbox: Sandbox, emit: Emit) -> Outcome:
+    """Run the request's agent until it ends by itself, and return what its end means.
 
     Raises:
         LimitReached, AuthenticationFailed, InfrastructureFault, SandboxDied: As the runtime's contract.
     """
-    gateway = (request.model_access or await access_for(request)).gateway
-    name, prices = await known_model(request.model)
-    prices = {**prices, **request.prices}
-    async with gateway.opened(emit), _runtime(request, gateway, prices, sandbox) as runtime:
+    agent = request.agent
+    assert agent is not None
+    gateway = (request.model_access or await access_for(agent)).gateway
+    name, prices = await known_model(agent.model)
+    prices = {**prices, **agent.prices}
+    async with gateway.opened(emit), _runtime(agent, gateway, prices, sandbox) as runtime:
         try:
-            return await _worked(runtime, task_of(request, name, sandbox.spec), sandbox, emit)
+            return await _run(runtime, task_of(agent, name, sandbox.spec), sandbox, emit)
         except RingfenceError as exc:
-            # The gateway's errors come back in the API's words; it knows them better.
+            # The gateway's errors come back as the API's responses; the gateway knows more about them.
             raise (gateway.stopped or exc) from exc
 
 
-def part_of(runtime: Runtime | AgentFunction, task: Task) -> Part:
-    """What a `JobRun` does inside: let a runtime of your own work on a task. A plain async function is one.
+def work_of(runtime: Runtime | AgentFunction, task: Task) -> Work:
+    """A run's work: a runtime of the user's own on a task. A plain async function is one.
 
     Args:
-        runtime: A `Runtime`, or a function of task, sandbox and emit that gives the final text or a `RuntimeResult`.
+        runtime: A `Runtime`, or a function of task, sandbox and emit that returns the final text or a `RuntimeResult`.
         task: Its task.
     """
     made = runtime if isinstance(runtime, Runtime) else FunctionRuntime(runtime)
 
     async def work(sandbox: Sandbox, emit: Emit) -> Outcome:
-        return await _worked(made, task, sandbox, emit)
+        return await _run(made, task, sandbox, emit)
 
     return work
 
 
-async def _worked(runtime: Runtime, task: Task, sandbox: Sandbox, emit: Emit) -> Outcome:
+async def _run(runtime: Runtime, task: Task, sandbox: Sandbox, emit: Emit) -> Outcome:
     result = await runtime.run(task, sandbox, emit)
     if runtime.has_own_words:
         await emit(
@@ -108,11 +169,11 @@ async def _worked(runtime: Runtime, task: Task, sandbox: Sandbox, emit: Emit) ->
 async def _runtime(
     request: AgentRequest, gateway: Gateway, prices: Mapping[str, Price], sandbox: Sandbox
 ) -> AsyncIterator[Runtime]:
-    """The runtime that is asked for, with all that it needs."""
+    """The requested runtime, with all that it needs."""
     if request.runtime != "api":
-        yield await _client_runtime(request, gateway, sandbox)
+        yield await _cli_runtime(request, gateway, sandbox)
         return
-    # A client needs none of these, and what validates tools' input takes long to import.
+    # An agent CLI needs none of these, and what validates tools' input takes long to import.
     from ringfence.model.messages_api import MessagesModel
     from ringfence.runtime.api import ApiRuntime
     from ringfence.tool.toolset import open_toolset
@@ -129,9 +190,8 @@ async def _runtime(
         yield ApiRuntime(model=model, toolset=toolset, limits=request.limits, prices=prices)
 
 
-async def _client_runtime(request: AgentRequest, gateway: Gateway, sandbox: Sandbox) -> Runtime:
+async def _cli_runtime(request: AgentRequest, gateway: Gateway, sandbox: Sandbox) -> Runtime:
     from ringfence.runtime.client.program import checked_inside
-    from ringfence.runtime.client.registry import client_of
     from ringfence.runtime.client.runtime import ClientRuntime
 
     if request.program is None:
@@ -162,13 +222,13 @@ async def access_for(
 
     Args:
         request: The agent.
-        credentials: The one for its model, and others for providers whom those inside may ask too.
-        renewals: What gives them as they are at each request.
+        credentials: The one for its model, and those of other providers that processes inside may request.
+        renewals: What returns them as they are at each request.
 
     Raises:
         AuthenticationFailed: There is no credential.
         ConfigurationError: The model's script cannot be read.
-        PolicyRefused: The model is not among those that may be asked.
+        PolicyRefused: The model is not among those allowed.
         UsageError: No model is named, or a base URL is none.
     """
     check_name(request.model)
@@ -197,7 +257,7 @@ async def access_for(
 def system_of(
     toolset: str, system_append: str | None, spec: SandboxSpec, *, system_prompt: str | None = None
 ) -> str:
-    """What an agent is told beforehand: how to work, what its sandbox may reach, and what the user adds."""
+    """The system prompt: how to work, what the sandbox may reach, and what the user adds."""
     prompt = system_prompt or prompt_of(toolset, reachable=_reachable(spec))
     return f"{prompt}\n\n{system_append}" if system_append else prompt
 
@@ -210,12 +270,12 @@ def _reachable(spec: SandboxSpec) -> list[str]:
 
 
 def task_of(request: AgentRequest, name: str, spec: SandboxSpec) -> Task:
-    """What the runtime is asked.
+    """The task of the request's runtime.
 
     Args:
-        request: What the run is asked.
+        request: The agent.
         name: The model, as its API knows it.
-        spec: Of the sandbox, of which the agent is told.
+        spec: Of the sandbox, which the prompt describes.
     """
     toolset = request.toolset or _TOOLSET
     options = _options(request, spec)
@@ -234,11 +294,11 @@ def task_of(request: AgentRequest, name: str, spec: SandboxSpec) -> Task:
 
 
 def _options(request: AgentRequest, spec: SandboxSpec) -> Options:
-    """What is asked; a client is told of its sandbox beside its own system prompt, unless that is replaced."""
+    """The options; an agent CLI's own system prompt, unless replaced, gets a description of its sandbox."""
     options = request.options
     changes: dict[str, object] = {"mcp_servers": (*options.mcp_servers, *request.mcp_servers)}
     if request.runtime != "api" and options.system_prompt is None:
         reachable = [each for each in _reachable(spec) if each != _PRESETS["model"]]
-        told = (prompt_of("client", reachable=reachable), options.system_append)
-        changes["system_append"] = "\n\n".join(each for each in told if each)
+        parts = (prompt_of("client", reachable=reachable), options.system_append)
+        changes["system_append"] = "\n\n".join(each for each in parts if each)
     return options.model_copy(update=changes)

@@ -1,4 +1,4 @@
-"""A run whose inside is one command of the user's: `exec`, or a shell on a terminal."""
+"""The user's own command as a run's work: its streams are passed through, its end is recorded."""
 
 import os
 import select
@@ -37,14 +37,14 @@ class Stdio:
 
 
 def open_null() -> BinaryIO:
-    """In place of a stream that ringfence was started without."""
+    """A stream in place of one that ringfence was started without."""
     return open(os.devnull, "wb")  # noqa: PTH123 - the caller closes it
 
 
 async def run_command(argv: tuple[str, ...], stdio: Stdio, sandbox: Sandbox, emit: "Emit | None") -> Outcome:
-    """Run a command with its streams passed through; keep the head and tail of its output in the record.
+    """Run a command with its streams passed through; record the head and tail of its output.
 
-    Without `emit` somebody else keeps one.
+    Without `emit`, nothing is recorded.
     """
     kept_out, kept_err = BoundedOutput(_KEPT_BYTES), BoundedOutput(_KEPT_BYTES)
     end = _NOT_STARTED
@@ -71,7 +71,7 @@ async def run_command(argv: tuple[str, ...], stdio: Stdio, sandbox: Sandbox, emi
 def command_ended(
     sandbox: Sandbox, argv: Sequence[str], end: ProcessEnd | ExecResult, stdout: str, stderr: str
 ) -> CommandEnded:
-    """A command's end, for the record."""
+    """The event that records a command's end."""
     return CommandEnded(
         sandbox_id=sandbox.id,
         argv=list(argv),
@@ -89,7 +89,7 @@ def text_of(kept: BoundedOutput) -> str:
 
 
 class _Copy:
-    """What brings one of the command's streams to the user's. A command whose reader has left is killed."""
+    """Copies one of the command's streams to the user's. A command whose reader has left is killed."""
 
     def __init__(self, target: BinaryIO, kept: BoundedOutput) -> None:
         self.is_lost = False
@@ -140,13 +140,18 @@ def _is_pollable(descriptor: int) -> bool:
     return True
 
 
-def outcome_of_command(end: ProcessEnd) -> Outcome:
-    """What the end of the user's own command means."""
+def outcome_of_command(end: ProcessEnd, name: str = "the command") -> Outcome:
+    """The outcome of the user's own command.
+
+    Args:
+        end: How it ended.
+        name: What the reason calls it.
+    """
     if end.ended_by == "exit":
         state = JobState.SUCCEEDED if end.exit_code == 0 else JobState.FAILED
-        return Outcome(state, f"the command exited with code {end.exit_code}", end.exit_code)
+        return Outcome(state, f"{name} exited with code {end.exit_code}", end.exit_code)
     if end.ended_by in ("memory", "pids", "disk", "output"):
         advice = "" if end.ended_by == "output" else f"; raise it with --{end.ended_by}"
-        told = f"the command was ended by the limit on {end.ended_by}{advice}"
-        return Outcome(JobState.LIMIT, told, end.exit_code)
-    return Outcome(JobState.FAILED, f"the command was ended by {end.ended_by}", end.exit_code)
+        reason = f"{name} was ended by the limit on {end.ended_by}{advice}"
+        return Outcome(JobState.LIMIT, reason, end.exit_code)
+    return Outcome(JobState.FAILED, f"{name} was ended by {end.ended_by}", end.exit_code)

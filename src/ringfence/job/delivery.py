@@ -1,4 +1,4 @@
-"""Delivers a run's work after its part inside has ended: brings it out, has it checked, records it.
+"""Delivery of a run's work after it has ended: it is brought out, checked and recorded.
 
 The check is imported where there is one: `exec` has none, and it is a tenth of what `exec` would import.
 """
@@ -16,11 +16,11 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import InfrastructureFault, SandboxError, next_step
 from ringfence.events import CheckpointCreated, WorkExported
 from ringfence.frozen import frozen
-from ringfence.job.outcome import Outcome
+from ringfence.job.outcome import PATCH_NAME, Outcome
 from ringfence.job.recorder import Recorder
 from ringfence.job.sandboxes import Sandboxes
 from ringfence.job.state import JobState
-from ringfence.job.stopping import Stops
+from ringfence.job.stops import Stops
 from ringfence.sandbox import Placement, Sandbox
 from ringfence.sandbox.workspace.placement import open_copy
 from ringfence.sandbox.workspace.record import open_store
@@ -29,7 +29,6 @@ from ringfence.sandbox.workspace.snapshot.store import Snapshot
 
 COMMITS_S = 180.0
 """How long bringing commits out may take; files are kept afterwards all the same."""
-_PATCH_NAME = "work.patch"
 _END_S = 30.0
 _SLACK_S = 10.0
 """After its deadline: for a check to be ended in order, and its output to be recorded."""
@@ -37,7 +36,7 @@ _SLACK_S = 10.0
 
 @frozen
 class Delivery:
-    """The way out of one run's work."""
+    """Brings one run's work out of the sandbox, and has it checked."""
 
     workspace: RunWorkspace
     run_dir: Path
@@ -54,7 +53,7 @@ class Delivery:
             RingfenceError: It could not be kept.
         """
         work = await self.workspace.deliver(self._export)
-        await self._tell(work, "after")
+        await self._record(work, "after")
         return work
 
     @asynccontextmanager
@@ -97,7 +96,7 @@ class Delivery:
             with anyio.move_on_after(_END_S, shield=True):
                 again = await self.workspace.deliver_again(work)
                 if again is not None:
-                    await self._tell(again, "checked")
+                    await self._record(again, "checked")
 
     async def _verify(self, command: str, work: Finished, deadline: float) -> Outcome | None:
         """Check what will be delivered: the workspace itself, or exactly the files that leave a clone."""
@@ -117,15 +116,15 @@ class Delivery:
                 return await verify(command, sandbox, self.recorder, changes.caveats, deadline=deadline)
         return Outcome(JobState.CANCELLED, f"{self.stops.reason}, before the check was over")
 
-    async def _tell(self, work: Finished, when: str) -> None:
+    async def _record(self, work: Finished, when: str) -> None:
         await self.recorder.emit(checkpoint_created(work.after, when))
-        await anyio.to_thread.run_sync(_write_patch, self.run_dir / _PATCH_NAME, work.patch)
+        await anyio.to_thread.run_sync(_write_patch, self.run_dir / PATCH_NAME, work.patch)
         await self.recorder.emit(
             WorkExported(
                 files_changed=len(work.diff.files),
                 insertions=work.diff.insertions,
                 deletions=work.diff.deletions,
-                patch=_PATCH_NAME if work.patch else None,
+                patch=PATCH_NAME if work.patch else None,
                 refs=sorted(work.record.refs),
                 runs_on_your_machine=list(work.runs_on_your_machine),
                 files_changed_by_commits=len({file.path for file in work.record.committed}),
@@ -135,7 +134,7 @@ class Delivery:
 
 
 def checkpoint_created(checkpoint: Snapshot, when: str) -> CheckpointCreated:
-    """The event that tells of a checkpoint."""
+    """The event that records a checkpoint."""
     return CheckpointCreated(
         checkpoint=checkpoint.id,
         when=when,

@@ -1,8 +1,10 @@
-"""From what ended a run to its terminal state: four kinds of failure, never mixed."""
+"""Outcomes: what ended a run, as a terminal state and a reason. Four kinds of failure are never mixed."""
 
 import errno
+import traceback
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from ringfence.errors import (
     AuthenticationFailed,
@@ -19,21 +21,77 @@ from ringfence.errors import (
 from ringfence.frozen import frozen
 from ringfence.job.state import JobState
 
+if TYPE_CHECKING:
+    from ringfence.events import JobEnded, Usage, WorkExported
+    from ringfence.secret import Redactor
+
+Cause = Literal["request_refused", "context_full"]
+"""What callers treat in a way of their own: the model's API refused the request for good, or the conversation no
+longer fits the model's context window."""
+_TRACE_NAME = "error.txt"
+PATCH_NAME = "work.patch"
+
 
 @frozen
 class Outcome:
-    """A terminal state and why, in a line."""
+    """A terminal state and the reason for it, in one line."""
 
     state: JobState
     reason: str
     command_exit_code: int | None = None
-    """Of the user's own command, in runs that are one."""
-    is_request_refused: bool = False
-    """Whether the model's API refused for good how it was asked."""
+    """Exit code of the user's own command, in runs of a command."""
+    cause: Cause | None = None
+
+
+@frozen
+class RunResult:
+    """How a run ended, and where its record is."""
+
+    run_id: str
+    """Names the run for `ringfence diff`, `undo` and the other commands."""
+    run_dir: Path
+    """Directory of the record."""
+    state: JobState
+    """How the run ended: `succeeded` means that a check passed, `unverified` that nothing checked the work."""
+    reason: str
+    """Why it ended so, in one line."""
+    exit_code: int
+    """What `ringfence run` exits with; for a session on a terminal, the exit code of its program."""
+    final_text: str
+    """The agent's last message."""
+    ended: "JobEnded"
+    """The end as it is recorded: turns, tool calls, usage, cost and duration."""
+    structured_output: Any = None
+    """The agent's answer by the output schema, if there is one."""
+    work: "WorkExported | None" = None
+    """What changed: numbers of files and lines, refs, notes. None if the work could not be kept or did not begin."""
+    command_exit_code: int | None = None
+    """Exit code of the user's own command, in runs of a command."""
+    cause: Cause | None = None
+    """What the reason means to a program, where that makes a difference."""
+    is_unwatched: bool = False
+    """Whether the reader of the events left before the end."""
+    problems: tuple[str, ...] = ()
+    """What went wrong after the end was recorded, or while an error was kept."""
+
+    @property
+    def patch(self) -> Path | None:
+        """File with the changes, for `git apply`; None if there are none."""
+        return self.run_dir / PATCH_NAME if self.work is not None and self.work.patch else None
+
+    @property
+    def usage(self) -> "Usage":
+        """Tokens of all requests to models."""
+        return self.ended.usage
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Cost in US dollars by the price table; None if the price of a model is not known."""
+        return self.ended.cost_usd
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """The error to judge by: out of a group of tasks' errors, one that we know before one that we do not."""
+    """The error that decides: of an exception group, a known one before an unknown one."""
     while isinstance(error, BaseExceptionGroup):
         known = error.subgroup(RingfenceError)
         error = (known or error).exceptions[0]
@@ -41,11 +99,11 @@ def root_cause(error: BaseException) -> BaseException:
 
 
 def outcome_of(error: BaseException, *, kept_in: Path | None = None) -> Outcome:
-    """What an error that ended a run means. Anything unknown is our own fault, and told as such.
+    """The outcome of a run that an error ended. An unknown error is reported as a bug of ringfence.
 
     Args:
         error: What was raised.
-        kept_in: Where the traceback of an unknown one is.
+        kept_in: File with the traceback of an unknown error.
     """
     if isinstance(error, LimitReached):
         state = JobState.TIMED_OUT if error.limit == "wall_clock_s" else JobState.LIMIT
@@ -55,15 +113,15 @@ def outcome_of(error: BaseException, *, kept_in: Path | None = None) -> Outcome:
         return Outcome(by_reason.get(error.reason, JobState.INFRASTRUCTURE), str(error))
     for kind, state in _STATES:
         if isinstance(error, kind):
-            return Outcome(state, str(error), is_request_refused=isinstance(error, RequestRefused))
+            cause: Cause | None = "request_refused" if isinstance(error, RequestRefused) else None
+            return Outcome(state, str(error), cause=cause)
     if isinstance(error, RingfenceError):
         return Outcome(JobState.INFRASTRUCTURE, str(error))
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         where = f" while {str(error.filename)!r} was written" if error.filename else ""
         return Outcome(JobState.INFRASTRUCTURE, f"{error.strerror}{where}; {next_step(error)}")
-    told = f"internal error: {type(error).__name__}: {error}"
     where = f"; please report it with {str(kept_in)!r}" if kept_in else ""
-    return Outcome(JobState.INFRASTRUCTURE, told + where)
+    return Outcome(JobState.INFRASTRUCTURE, f"internal error: {type(error).__name__}: {error}{where}")
 
 
 _STATES: tuple[tuple[type[RingfenceError], JobState], ...] = (
@@ -74,12 +132,8 @@ _STATES: tuple[tuple[type[RingfenceError], JobState], ...] = (
     (UsageError, JobState.FAILED),
 )
 
-CONTEXT_FULL = "the conversation does not fit the model's window any more"
-"""How the reason of a run begins that ended so."""
-NOT_CHECKED = "nothing checked it"
-"""How the reason of a run ends that has no check."""
 _AGENT_ENDS = {
-    "done": Outcome(JobState.UNVERIFIED, f"the agent says it is done; {NOT_CHECKED}"),
+    "done": Outcome(JobState.UNVERIFIED, "the agent says it is done"),
     "denied": Outcome(
         JobState.UNVERIFIED, "the agent says it is done, though it was not permitted all that it wanted to do"
     ),
@@ -90,14 +144,16 @@ _AGENT_ENDS = {
     "unasked": Outcome(
         JobState.FAILED, "the agent says it is done, and no model was asked; word the task otherwise"
     ),
-    "context": Outcome(JobState.LIMIT, CONTEXT_FULL),
+    "context": Outcome(
+        JobState.LIMIT, "the conversation does not fit the model's window any more", cause="context_full"
+    ),
     "max_tokens": Outcome(JobState.LIMIT, "the model's reply was cut at the tokens that one reply may have"),
     "limit": Outcome(JobState.LIMIT, "a limit of the agent's own was reached"),
 }
 
 
 def outcome_of_agent(ended_by: str, reason: str = "") -> Outcome:
-    """What the agent's own end means, before anything has checked its work.
+    """The outcome of an agent's own end, before anything has checked its work.
 
     Args:
         ended_by: As in `RuntimeResult`.
@@ -107,3 +163,27 @@ def outcome_of_agent(ended_by: str, reason: str = "") -> Outcome:
     if known is None:
         return Outcome(JobState.INFRASTRUCTURE, f"the agent ended by {ended_by!r}")
     return replace(known, reason=f"{known.reason}: {reason}") if reason else known
+
+
+def keep_crash(error: BaseException, run_dir: Path, redactor: "Redactor") -> tuple[Path, str | None]:
+    """Write the traceback of a bug beside the record.
+
+    Returns:
+        The file, and what went wrong while it was written, if anything did.
+    """
+    file = run_dir / _TRACE_NAME
+    try:
+        write_trace(error, file, redactor)
+    except OSError as exc:
+        return file, f"{str(file)!r} could not be written: {exc.strerror}"
+    return file, None
+
+
+def write_trace(error: BaseException, file: Path, redactor: "Redactor") -> None:
+    """Write a traceback without secrets.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    trace = "".join(traceback.format_exception(error)).encode("utf-8", "replace")
+    file.write_bytes(redactor.redact(trace))

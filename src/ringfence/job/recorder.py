@@ -1,47 +1,54 @@
-"""What every event of a run goes through: secrets out, into the journal, counted, then shown."""
+"""The recorder of a run: every event is redacted, written to the journal, counted, then shown."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ringfence.errors import RecordError
 from ringfence.events import (
     AgentAnswered,
     Event,
+    ModelExchanged,
     ModelReplied,
     OutputStreamed,
     TextStreamed,
     ThinkingStreamed,
     ToolCalled,
+    Usage,
     WorkExported,
 )
-from ringfence.job.used import Used
-from ringfence.journal import Journal
-from ringfence.secret import Redactor
+from ringfence.journal import Journal, read
+
+if TYPE_CHECKING:
+    from ringfence.secret import Redactor
 
 View = Callable[[Event], Awaitable[None]]
-"""Shows an event to somebody; called after it is in the journal."""
+"""Shows an event; called after the event is in the journal."""
 
 Streamed = TextStreamed | ThinkingStreamed | OutputStreamed
-"""Pieces of a text, shown as they come and not in the journal."""
+"""Pieces of a text, shown as they come and not kept in the journal."""
 
 VIEW_LOST = "stopped: nobody reads the output any more"
 
 
 class Recorder:
-    """Written before told: `emit` returns when the event is in the journal and was shown.
+    """Writes first, shows after: `emit` returns when the event is in the journal and was shown.
 
     Args:
         journal: The run's journal.
-        redactor: Takes secrets out of every event first.
-        view: Who is shown the events, if anybody.
+        redactor: Removes secrets from every event first.
+        view: Shows the events, if there is one.
         on_view_lost: Called with a reason, once, when the view's reader has left.
     """
 
     def __init__(
         self,
         journal: Journal,
-        redactor: Redactor,
+        redactor: "Redactor",
         view: View | None,
         *,
         on_view_lost: Callable[[str], None] | None = None,
@@ -63,7 +70,7 @@ class Recorder:
         """Record and show one event.
 
         Raises:
-            InfrastructureFault: It cannot be written; the act it tells of must not happen.
+            InfrastructureFault: It cannot be written; what it reports must not happen then.
         """
         if isinstance(event, Streamed):
             await self._stream(event)
@@ -71,14 +78,14 @@ class Recorder:
         event = self._redactor.redact(event)
         await self._journal.emit(event)
         self._count(event)
-        await self._let_go()
+        await self._show_held()
         await self._show(event)
 
     async def _stream(self, event: Streamed) -> None:
-        """Show a piece of text, but for an end that may be the beginning of a secret: it waits for the next."""
+        """Show a piece of text; an end that may be the beginning of a secret waits for the next piece."""
         replace = msgspec.structs.replace
         if self._held is not None and replace(self._held, text="") != replace(event, text=""):
-            await self._let_go()
+            await self._show_held()
         earlier = self._held.text if self._held is not None else ""
         text = self._redactor.redact(earlier + event.text)
         shown = len(text) - self._redactor.partial_match(text)
@@ -86,7 +93,7 @@ class Recorder:
         if shown:
             await self._show(replace(event, text=text[:shown]))
 
-    async def _let_go(self) -> None:
+    async def _show_held(self) -> None:
         held, self._held = self._held, None
         if held is not None:
             await self._show(held)
@@ -112,15 +119,92 @@ class Recorder:
             self.final_text = event.final_text or self.final_text
             self.structured_output = event.structured_output
         elif isinstance(event, ModelReplied):
-            self._hear(event)
+            self._keep_text(event)
 
-    def _hear(self, event: ModelReplied) -> None:
-        """Keep the agent's last word."""
+    def _keep_text(self, event: ModelReplied) -> None:
+        """Keep the agent's last message."""
         if not isinstance(event.origin, msgspec.UnsetType) and event.origin.agent is not None:
-            return  # a sub-agent's is not the agent's
+            return  # a sub-agent's message
         texts = [
             text
             for block in event.content
             if block.get("type") == "text" and isinstance(text := block.get("text"), str)
         ]
         self.final_text = "\n".join(texts) or self.final_text
+
+
+class Used:
+    """What a run has used, as the gateway counts it: it sees every request and its response.
+
+    An agent of a user's own may have a model of its own instead: then its replies count, as they do in records of 0.1.
+    """
+
+    def __init__(self) -> None:
+        self._inside = _Sum()
+        """Requests from inside."""
+        self._loop = _Sum()
+        """Requests of the runtime `api`."""
+        self._replies = _Sum()
+        """Replies of an agent in this process. What a program inside reports does not count."""
+        self._turns: int | None = None
+
+    @property
+    def turns(self) -> int:
+        """Requests of the agent that got a response."""
+        return self._replies.count if self._turns is None else self._turns
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens."""
+        return self._inside.usage + self._own.usage
+
+    @property
+    def cost_usd(self) -> float | None:
+        """US dollars; None: the price of some is unknown."""
+        costs = (self._inside.cost_usd, self._own.cost_usd)
+        return None if None in costs else sum(cost or 0.0 for cost in costs)
+
+    @property
+    def known(self) -> tuple[int, float]:
+        """Tokens, and US dollars as far as they are known."""
+        return self.usage.total, self.cost_usd or 0.0
+
+    @property
+    def _own(self) -> "_Sum":
+        return self._loop if self._loop.count else self._replies
+
+    def take(self, event: Event) -> None:
+        """Count an event."""
+        if isinstance(event, ModelReplied) and isinstance(event.origin, msgspec.UnsetType):
+            self._replies.add(event.usage, event.cost_usd)
+        elif isinstance(event, ModelExchanged):
+            if event.turn is not None:
+                self._turns = max(self._turns or 0, event.turn)
+            if event.usage.total:
+                (self._inside if event.sandbox_id else self._loop).add(event.usage, event.cost_usd)
+
+
+@dataclass
+class _Sum:
+    count: int = 0
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = 0.0
+
+    def add(self, usage: Usage, cost_usd: float | None) -> None:
+        self.count += 1
+        self.usage += usage
+        unknown = cost_usd is None or self.cost_usd is None
+        self.cost_usd = None if unknown else (self.cost_usd or 0.0) + (cost_usd or 0.0)
+
+
+def spent_by(run: Path) -> tuple[int, float]:
+    """Tokens and US dollars of a run, by as much of its record as can be read; none where there is no record.
+
+    Args:
+        run: Its directory.
+    """
+    used = Used()
+    with suppress(RecordError):  # a run that died before it had a record, or one that was damaged since
+        for record in read(run):
+            used.take(record.event)
+    return used.known

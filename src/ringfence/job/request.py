@@ -1,6 +1,6 @@
-"""What a run is asked to do: everything resolved, nothing to look up.
+"""Requests: one value that holds everything a run needs, with nothing left to look up.
 
-What only types name is not imported: a command in a sandbox has no agent.
+What only annotations name is not imported: a command in a sandbox has no agent.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -15,48 +15,105 @@ from ringfence.job.state import NO_CHECK
 from ringfence.sandbox import Sandbox, SandboxSpec
 
 if TYPE_CHECKING:
+    from ringfence.egress.gateway.policy import ModelPolicy
     from ringfence.job.model_access import ModelAccess
+    from ringfence.model.price_table import Price
+    from ringfence.runtime.client.base import Program
+    from ringfence.runtime.limits import Limits
+    from ringfence.runtime.options import Options
+    from ringfence.runtime.session import CarriedSession
     from ringfence.sandbox.pool.pool import PoolSize
     from ringfence.secret import KnownSecret, Lease
+    from ringfence.tool.base import Tool
+    from ringfence.tool.mcp_server import McpServer
 
 Purpose = Literal["agent", "exec", "shell", "terminal", "standing"]
 Emit = Callable[[Event], Awaitable[None]]
-Part = Callable[[Sandbox, Emit], Awaitable[Outcome]]
-"""What is done in the run's first sandbox: an agent's work, a command, a person's shell, a client on a person's
-terminal, or serving others."""
+Work = Callable[[Sandbox, Emit], Awaitable[Outcome]]
+"""What a run does in its first sandbox: run an agent, a command, a person's shell or agent CLI, or serve clients."""
+
+
+def _limits() -> "Limits":
+    from ringfence.runtime.limits import Limits
+
+    return Limits()
+
+
+def _options() -> "Options":
+    from ringfence.runtime.options import Options
+
+    return Options()
+
+
+def _model_policy() -> "ModelPolicy":
+    from ringfence.egress.gateway.policy import ModelPolicy
+
+    return ModelPolicy()
+
+
+@frozen
+class AgentRequest:
+    """What an agent needs, besides its sandbox."""
+
+    prompt: str
+    model: str
+    """Name of a model, or `scripted:FILE`."""
+    limits: "Limits" = field(default_factory=_limits)
+    runtime: str = "api"
+    toolset: str | None = None
+    """None: `coder`, where the runtime has toolsets."""
+    options: "Options" = field(default_factory=_options)
+    program: "Program | None" = None
+    """The agent CLI, for runtimes that have one."""
+    session: "CarriedSession | None" = None
+    """The session of an agent CLI, locked for this run; None: nothing is kept of it."""
+    prices: "Mapping[str, Price]" = field(default_factory=dict)
+    functions: "Sequence[Tool]" = ()
+    sdk_options: Any = None
+    """A `ClaudeAgentOptions`, for the runtime `claude-sdk`: hooks and permissions that this process decides."""
+    mcp_servers: "Sequence[McpServer]" = ()
+    model_policy: "ModelPolicy" = field(default_factory=_model_policy)
+    """Which models may be requested."""
+    conversation: tuple[dict[str, Any], ...] = ()
+    """Earlier messages, for the runtime `api`."""
 
 
 @frozen
 class RunRequest:
-    """One run in a fence, whatever is done inside."""
+    """One run in a sandbox, whatever it does inside."""
 
     prompt: str
     """The task, or the command."""
     workspace: Path
     spec: SandboxSpec
     """`workspace` and `mode` in it are the user's; the run prepares the placement."""
+    work: Work | None = None
+    """What is done inside; None: what `agent` says."""
+    agent: AgentRequest | None = None
     purpose: Purpose = "agent"
     wall_clock_s: float | None = None
-    """Of the part inside and the check; the work is brought out in any case."""
+    """Limit of the work inside and of the check; the result is delivered in any case."""
     wait_s: float = 0.0
-    """How long it waits for another run to leave the workspace."""
+    """How long the run waits for another run to release the workspace."""
     on_wait: Callable[[str], None] | None = None
-    """Told once, when it begins to wait, who is in the way."""
+    """Called once when the run begins to wait, with the reason."""
     verify: str | None = None
     """Shell command that decides the outcome, in a new sandbox; `NO_CHECK`: none is wanted."""
     require_verified: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The user's own, kept in the record."""
     loosenings: Sequence[tuple[str, str]] = ()
-    """(what, by whom): weaker than the default, asked for by name."""
+    """(what, by whom): weaker than the default, requested by name."""
     secrets: Sequence[str] = field(default=(), repr=False)
-    """Values taken out of everything that is written or shown, besides those of `leases`."""
+    """Values that are redacted everywhere, besides those of `leases`."""
     leases: "Sequence[Lease]" = ()
-    """Secrets lent to the run. They are given back at its end, before the record is closed."""
+    """Secrets leased to the run. It releases them at its end, before the record is sealed."""
     injected: "Sequence[Lease]" = ()
-    """Those of them that are put inside, a loosening: the agent can read them and take them along."""
+    """Those of them that are injected into the sandbox, a loosening: the agent can read and copy them."""
     wanted: "Sequence[KnownSecret]" = ()
-    """Secrets that a standing sandbox's holder takes leases of by itself, as we are gone before it is."""
+    """Secrets that the supervisor of a standing sandbox leases itself, as it outlives this process."""
     precheck: Callable[[], Coroutine[Any, Any, None]] | None = None
-    """Done while the sandbox is made ready; what it raises ends the run before an agent is set to work."""
+    """Runs while the sandbox is prepared; an exception ends the run before the work begins."""
     configuration: Mapping[str, Any] = field(default_factory=dict)
     """The effective configuration, for the record."""
     protect: Sequence[str] = ()
@@ -67,12 +124,17 @@ class RunRequest:
     runtime: str = ""
     toolset: str = ""
     model_access: "ModelAccess | None" = None
-    """What the gateway gives to those inside, where `spec.egress` grants the model."""
+    """What the gateway is made of: for the agent, and where `spec.egress` grants the model for all processes inside."""
     continues: str | None = None
-    """Run that is gone on with."""
+    """The run that this one resumes."""
     session_id: str | None = None
 
     @property
     def check(self) -> str | None:
         """The command of the check; None if there is none."""
         return None if self.verify == NO_CHECK else self.verify
+
+    @property
+    def secret_values(self) -> list[str]:
+        """All values that are redacted."""
+        return [*self.secrets, *(value for lease in self.leases for value in lease.values)]

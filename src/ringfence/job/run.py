@@ -1,10 +1,11 @@
-"""One run in a fence: prepared, worked, brought out, checked, ended once."""
+"""One run in a sandbox, from top to bottom: prepare, work, deliver, verify, seal."""
 
 import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,58 +16,46 @@ from ringfence.config.paths import state_dir
 from ringfence.config.units import format_duration
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.events import JobCreated, JobEnded, JobStarted, PolicyLoosened
-from ringfence.job.claiming import claim
-from ringfence.job.closing import unapplied_work
-from ringfence.job.crash import keep_crash
+from ringfence.frozen import frozen
+from ringfence.job.credentials import concurrent_check, recorded_leases
 from ringfence.job.delivery import Delivery, checkpoint_created
-from ringfence.job.host import check_host
-from ringfence.job.lending import lent, meanwhile
-from ringfence.job.outcome import NOT_CHECKED, Outcome, outcome_of, root_cause
+from ringfence.job.outcome import Outcome, RunResult, keep_crash, outcome_of, root_cause
 from ringfence.job.recorder import Recorder, View
-from ringfence.job.request import Part, RunRequest
-from ringfence.job.result import JobResult
+from ringfence.job.recovery import unapplied_work
+from ringfence.job.request import RunRequest, Work
+from ringfence.job.sandbox_spec import check_host
 from ringfence.job.sandboxes import Sandboxes
 from ringfence.job.state import NO_CHECK, JobState, exit_code
-from ringfence.job.stopping import Stops
+from ringfence.job.stops import Stops
 from ringfence.job.store import JobStore
 from ringfence.journal import Journal, export, new_run_id, run_dir, write_session
-from ringfence.sandbox import Placement
 from ringfence.sandbox.registry import examine
-from ringfence.sandbox.workspace.open import Workspace
-from ringfence.sandbox.workspace.run import RunWorkspace, close, prepare
+from ringfence.sandbox.workspace.lock import WorkspaceBusy
+from ringfence.sandbox.workspace.open import Workspace, open_workspace
+from ringfence.sandbox.workspace.run import Finished, RunWorkspace, close, prepare
 from ringfence.secret import Redactor
 
 if TYPE_CHECKING:
     from ringfence.egress.gate import Gate
-    from ringfence.sandbox.pool.pool import Pool
+    from ringfence.sandbox.base import Traits
 
-_END_S = 30.0
-
-
-@dataclass
-class _Progress:
-    state: JobState = JobState.QUEUED
-    began: float = field(default_factory=time.monotonic)
-    is_begun: bool = False
-    deadline: float = math.inf
-    """By the monotonic clock: of the part inside and the check."""
+_SEAL_S = 30.0
+_POLL_S = 0.1
 
 
 class JobRun:
     """A run that can be stopped. Use once.
 
     Args:
-        request: What is asked for.
-        part: What is done inside.
-        view: Is shown each event after it was written.
+        request: What the run does.
+        view: Shows each event after it was written.
         store: Where jobs are kept; None is the state directory's.
-        run_id: A name for it that nobody has used; None: a new one.
+        run_id: An id that no run has had; None: a new one.
     """
 
     def __init__(
         self,
         request: RunRequest,
-        part: Part,
         *,
         view: View | None = None,
         store: JobStore | None = None,
@@ -74,51 +63,49 @@ class JobRun:
     ) -> None:
         self.id = run_id or new_run_id()
         self.dir = run_dir(self.id)
+        self.gates: dict[str, Gate] = {}
+        """The gates of the sandboxes that are open, by their ids."""
         self._request = request
-        self._part = part
         self._view = view
         self._store = store or JobStore()
-        lent_values = (value for lease in request.leases for value in lease.values)
-        self._redactor = Redactor([*request.secrets, *lent_values])
-        self._progress = _Progress()
+        self._redactor = Redactor(request.secret_values)
         self._stops = Stops()
+        self._state = JobState.QUEUED
+        self._began = time.monotonic()
+        self._has_begun = False
+        self._workspace: RunWorkspace | None = None
+        self._deadline = math.inf
+        """Of the work and the check, by the monotonic clock."""
         self._problems: list[str] = []
         self._recorder: Recorder | None = None
-        self.gates: dict[str, Gate] = {}
-        """The ways out of the sandboxes that are open, by their ids."""
 
     @property
     def spent(self) -> tuple[int, float]:
         """Tokens and US dollars so far, as far as the price is known."""
-        recorder = self._recorder
-        return recorder.used.known if recorder is not None else (0, 0.0)
+        return self._recorder.used.known if self._recorder is not None else (0, 0.0)
 
     def cancel(self) -> None:
-        """Stop: the first time what is inside, whose work is still brought out; the second time everything."""
+        """Stop: the first call stops the work inside, whose result is still delivered; the second stops everything."""
         self._stops.stop()
 
-    async def run(self) -> JobResult:
-        """Do it all. Never raises for what goes wrong in the run: that is its outcome.
+    async def run(self) -> RunResult:
+        """Run to the end. Whatever goes wrong in the run is its outcome, not an exception.
 
         Raises:
-            InfrastructureFault: The record could not be started or ended.
+            InfrastructureFault: The record could not be created or sealed.
         """
         with self._store.held():
-            return await self._recorded()
-
-    async def _recorded(self) -> JobResult:
-        self._stops.watch_graces()
-        journal = Journal.create(self.dir, self.id, enter=self._enter)
-        recorder = self._recorder = Recorder(
-            journal, self._redactor, self._view, on_view_lost=self._stops.stop
-        )
-        outcome = Outcome(JobState.CANCELLED, "stopped from outside")
-        try:
-            outcome = self._redacted(await self._guarded(recorder))
-        finally:
-            with anyio.move_on_after(_END_S, shield=True):
-                ended = await self._end(outcome, recorder, journal)
-        return JobResult(
+            self._stops.watch_graces()
+            journal = Journal.create(self.dir, self.id, enter=self._enter_job)
+            recorder = Recorder(journal, self._redactor, self._view, on_view_lost=self._stops.stop)
+            self._recorder = recorder
+            outcome = Outcome(JobState.CANCELLED, "stopped from outside")
+            try:
+                outcome = await self._run_phases(recorder)
+            finally:
+                with anyio.move_on_after(_SEAL_S, shield=True):
+                    ended = await self._seal(outcome, recorder, journal)
+        return RunResult(
             run_id=self.id,
             run_dir=self.dir,
             state=outcome.state,
@@ -129,31 +116,33 @@ class JobRun:
             ended=ended,
             work=recorder.work,
             command_exit_code=outcome.command_exit_code,
-            is_request_refused=outcome.is_request_refused,
+            cause=outcome.cause,
             is_unwatched=recorder.is_view_lost,
             problems=tuple(self._problems),
         )
 
-    @property
-    def _session_id(self) -> str:
-        return self._request.session_id or self.id
-
-    def _enter(self) -> None:
-        self._store.create(self.id, session_id=self._session_id, workspace=str(self._request.workspace))
+    async def _run_phases(self, recorder: Recorder) -> Outcome:
+        """Everything but the seal. The work is delivered whatever became of it, if it has begun."""
+        try:
+            with self._stops.run:
+                async with AsyncExitStack() as stack:
+                    prepared = await self._prepare(stack, recorder)
+                    if prepared is None:
+                        return Outcome(JobState.CANCELLED, self._stops.reason)
+                    outcome = await self._work(prepared, recorder)
+                    if not self._has_begun:
+                        return self._redacted(outcome)
+                    work = await prepared.delivery.bring_out()
+                    return self._redacted(await self._verify(outcome, prepared.delivery, work))
+            return Outcome(JobState.CANCELLED, f"{self._stops.reason}, at once")
+        except Exception as exc:  # noqa: BLE001 -- the boundary of a run: the error is its outcome
+            return self._redacted(self._outcome_of(exc))
 
     def _redacted(self, outcome: Outcome) -> Outcome:
         return replace(outcome, reason=self._redactor.redact(outcome.reason))
 
-    async def _guarded(self, recorder: Recorder) -> Outcome:
-        try:
-            with self._stops.whole:
-                return await self._work(recorder)
-            return Outcome(JobState.CANCELLED, f"{self._stops.reason}, at once")
-        except Exception as exc:  # noqa: BLE001 -- the boundary of a run: kept beside the record and told
-            return self._outcome_of(exc)
-
     def _outcome_of(self, error: Exception) -> Outcome:
-        """What an error means; one of our own making is kept whole beside the record."""
+        """The outcome of an error; the traceback of a bug is kept beside the record."""
         cause = root_cause(error)
         if isinstance(cause, RingfenceError):
             return outcome_of(cause)
@@ -161,78 +150,54 @@ class JobRun:
         self._problems += [problem] if problem else []
         return outcome_of(cause, kept_in=crash)
 
-    async def _work(self, recorder: Recorder) -> Outcome:
-        request = self._request
-        await self._announce(recorder)
-        async with lent(request.leases, run=self.id, redactor=self._redactor, emit=recorder.emit):
-            return await self._fenced(recorder)
+    def _move(self, state: JobState) -> None:
+        if not self._store.move(self.id, self._state, state):
+            raise InfrastructureFault(
+                f"run {self.id!r} was ended by another process; see `ringfence audit show {self.id[-8:]}`"
+            )
+        self._state = state
 
-    async def _fenced(self, recorder: Recorder) -> Outcome:
+    # --- prepare ---
+
+    def _enter_job(self) -> None:
+        self._store.create(self.id, session_id=self._session_id, workspace=str(self._request.workspace))
+
+    @property
+    def _session_id(self) -> str:
+        return self._request.session_id or self.id
+
+    async def _prepare(self, stack: AsyncExitStack, recorder: Recorder) -> "_Prepared | None":
+        """Record the request, take its leases and its workspace, make the first checkpoint.
+
+        Returns:
+            What the run works with until `stack` is closed; None if the user stopped it while it waited.
+        """
         request = self._request
+        await self._record_request(recorder)
+        leases = recorded_leases(request.leases, run=self.id, redactor=self._redactor, emit=recorder.emit)
+        await stack.enter_async_context(leases)
         self._move(JobState.STARTING)
         traits = await examine(request.spec)
         if not traits.is_fence:
             check_host(request.spec, traits, request.protect)
-        async with AsyncExitStack() as stack:
-            workspace = await claim(stack, request, self._stops, run=self.id, traits=traits)
-            if workspace is None:
-                return Outcome(JobState.CANCELLED, self._stops.reason)
-            return await self._claimed(recorder, workspace)
-
-    async def _claimed(self, recorder: Recorder, workspace: Workspace) -> Outcome:
-        request = self._request
-        prepared: RunWorkspace | None = None
-        try:
-            async with meanwhile(request.precheck) as checked:
-                prepared = await prepare(
-                    workspace,
-                    run=self.id,
-                    run_dir=self.dir,
-                    protect=request.protect,
-                    earlier=await unapplied_work(request.continues) if request.continues else None,
-                )
-                await recorder.emit(checkpoint_created(prepared.before, "before"))
-                sandboxes = self._sandboxes(recorder, self._pool() if workspace.traits.is_fence else None)
-                outcome = await self._inside(prepared.placement, sandboxes, recorder, checked)
-        finally:
-            if prepared is not None and not self._progress.is_begun:
-                await self._closed(prepared)
-        if self._progress.is_begun:
-            delivery = Delivery(prepared, self.dir, sandboxes, recorder, self._stops, self._request.protect)
-            outcome = await self._after(outcome, delivery)
-        return outcome
-
-    async def _closed(self, prepared: RunWorkspace) -> None:
-        """Keep the state after a run that did not begin: what somebody writes later is no work of it."""
-        try:
-            await close(prepared.record, self.dir, state_dir())
-        except RingfenceError as exc:
-            self._problems.append(self._redactor.redact(str(exc)))
-
-    def _pool(self) -> "Pool | None":
-        request = self._request
-        if request.pool is None:
+        workspace = await self._lock_workspace(stack, traits)
+        if workspace is None:
             return None
-        from ringfence.sandbox.pool.pool import Pool
-
-        values = [value for lease in request.leases for value in lease.values]
-        return Pool(state_dir() / "pool", request.pool, secrets=[*request.secrets, *values])
-
-    def _sandboxes(self, recorder: Recorder, pool: "Pool | None") -> Sandboxes:
-        request = self._request
-        return Sandboxes(
-            request.spec,
-            self.id,
-            self._store,
-            recorder,
-            pool,
-            request.model_access.gateway if request.model_access is not None else None,
-            self.gates,
-            injected=request.injected,
-            leases=request.leases,
+        stack.push_async_callback(self._close_unbegun)
+        wait_for_check = await stack.enter_async_context(concurrent_check(request.precheck))
+        prepared = self._workspace = await prepare(
+            workspace,
+            run=self.id,
+            run_dir=self.dir,
+            protect=request.protect,
+            earlier=await unapplied_work(request.continues) if request.continues else None,
         )
+        await recorder.emit(checkpoint_created(prepared.before, "before"))
+        sandboxes = Sandboxes(request, self.id, self._store, recorder, self.gates, is_pooled=traits.is_fence)
+        delivery = Delivery(prepared, self.dir, sandboxes, recorder, self._stops, request.protect)
+        return _Prepared(delivery, wait_for_check)
 
-    async def _announce(self, recorder: Recorder) -> None:
+    async def _record_request(self, recorder: Recorder) -> None:
         request = self._request
         await recorder.emit(
             JobCreated(
@@ -246,65 +211,100 @@ class JobRun:
                 version=__version__,
                 configuration=dict(request.configuration),
                 continues=request.continues,
+                labels=dict(request.labels),
             )
         )
         for what, by in request.loosenings:
             await recorder.emit(PolicyLoosened(what=what, by=by))
 
-    async def _inside(
-        self,
-        placement: Placement,
-        sandboxes: Sandboxes,
-        recorder: Recorder,
-        checked: Callable[[], Awaitable[None]],
-    ) -> Outcome:
-        """The part inside, once `checked`, in its own sandbox, which is dead when this returns."""
-        limit_s = self._request.wall_clock_s
-        self._progress.deadline = time.monotonic() + (math.inf if limit_s is None else limit_s)
+    async def _lock_workspace(self, stack: AsyncExitStack, traits: "Traits") -> Workspace | None:
+        """Open the workspace until `stack` is closed; None if the user stopped the run while it waited.
+
+        Raises:
+            PolicyRefused: It may not be a workspace; or another run still has it after `wait_s`.
+        """
+        request = self._request
+        deadline = time.monotonic() + request.wait_s
+        on_wait = request.on_wait
+        with self._stops.gentle():
+            while True:
+                opening = open_workspace(
+                    request.workspace, request.spec.mode, state=state_dir(), holder=self.id, traits=traits
+                )
+                try:
+                    return await stack.enter_async_context(opening)
+                except WorkspaceBusy as exc:
+                    if time.monotonic() >= deadline:
+                        raise
+                    if on_wait is not None:
+                        on_wait(exc.problem)
+                        on_wait = None
+                await anyio.sleep(_POLL_S)
+        return None
+
+    async def _close_unbegun(self) -> None:
+        """Capture the state after a run whose work did not begin: what is written later is no work of it."""
+        if self._workspace is None or self._has_begun:
+            return
+        try:
+            await close(self._workspace.record, self.dir, state_dir())
+        except RingfenceError as exc:
+            self._problems.append(self._redactor.redact(str(exc)))
+
+    # --- work ---
+
+    async def _work(self, prepared: "_Prepared", recorder: Recorder) -> Outcome:
+        """Do the work in a sandbox of its own, which is dead when this returns."""
+        request, delivery = self._request, prepared.delivery
+        limit_s = request.wall_clock_s
+        self._deadline = time.monotonic() + (math.inf if limit_s is None else limit_s)
+        placement = delivery.workspace.placement
         try:
             with self._stops.gentle(), anyio.move_on_after(limit_s) as clock:
-                opened = sandboxes.opened(self._request.purpose, placement, checked=checked)
+                opened = delivery.sandboxes.opened(
+                    request.purpose, placement, wait_for_check=prepared.wait_for_check
+                )
                 async with opened as sandbox:
                     self._move(JobState.RUNNING)
-                    self._progress.is_begun = True
+                    self._has_begun = True
                     await recorder.emit(JobStarted())
-                    return await self._part(sandbox, recorder.emit)
-        except Exception as exc:  # noqa: BLE001 -- whatever it was, the work is brought out
+                    return await self._work_function()(sandbox, recorder.emit)
+        except Exception as exc:  # noqa: BLE001 -- whatever it was, the work is delivered
             return self._outcome_of(exc)
         if clock.cancelled_caught:
             return self._timed_out("")
         return Outcome(JobState.CANCELLED, self._stops.reason)
+
+    def _work_function(self) -> Work:
+        if self._request.work is not None:
+            return self._request.work
+        from ringfence.job.agent import run_runtime
+
+        return partial(run_runtime, self._request)
 
     def _timed_out(self, when: str) -> Outcome:
         limit = format_duration(self._request.wall_clock_s or 0)
         advice = "raise it with --timeout, or limits.wall_clock in ringfence.yaml"
         return Outcome(JobState.TIMED_OUT, f"the time limit of {limit} was reached{when}; {advice}")
 
-    async def _after(self, outcome: Outcome, delivery: Delivery) -> Outcome:
-        """Bring the work out, whatever the outcome; check it if the agent came to its end."""
-        work = await delivery.bring_out()
+    # --- verify ---
+
+    async def _verify(self, outcome: Outcome, delivery: Delivery, work: Finished) -> Outcome:
+        """Let the check decide, if there is one and the agent came to its end."""
+        request = self._request
         if outcome.state is not JobState.UNVERIFIED:
             return outcome
-        if self._request.check is None:
-            if self._stops.is_stopping:
-                return Outcome(JobState.CANCELLED, f"{self._stops.reason}, while its work was brought out")
-            return self._unchecked(outcome)
-        checked = await delivery.check(self._request.check, work, deadline=self._progress.deadline)
-        return self._timed_out(" before the check was over") if checked is None else checked
+        if request.check is not None:
+            checked = await delivery.check(request.check, work, deadline=self._deadline)
+            return self._timed_out(" before the check was over") if checked is None else checked
+        if self._stops.is_stopping:
+            return Outcome(JobState.CANCELLED, f"{self._stops.reason}, while its work was brought out")
+        note = "nothing checked it" if request.verify is None else "no check was wanted"
+        return replace(outcome, reason=f"{outcome.reason}; {note}")
 
-    def _unchecked(self, outcome: Outcome) -> Outcome:
-        if self._request.verify is None:
-            return outcome
-        return replace(outcome, reason=outcome.reason.replace(NOT_CHECKED, "no check was wanted"))
+    # --- seal ---
 
-    def _move(self, state: JobState) -> None:
-        if not self._store.move(self.id, self._progress.state, state):
-            raise InfrastructureFault(
-                f"run {self.id!r} was ended by another process; see `ringfence audit show {self.id[-8:]}`"
-            )
-        self._progress.state = state
-
-    async def _end(self, outcome: Outcome, recorder: Recorder, journal: Journal) -> JobEnded:
+    async def _seal(self, outcome: Outcome, recorder: Recorder, journal: Journal) -> JobEnded:
         ended = JobEnded(
             state=outcome.state,
             exit_code=exit_code(
@@ -318,15 +318,15 @@ class JobRun:
             tool_calls=recorder.tool_calls,
             usage=recorder.used.usage,
             cost_usd=recorder.used.cost_usd,
-            duration_s=round(time.monotonic() - self._progress.began, 3),
+            duration_s=round(time.monotonic() - self._began, 3),
         )
         session: bytes | None = None
         try:
             await recorder.emit(ended)
-            session = await self._session()
+            session = await self._export_session()
         finally:
             await journal.finish(session=session)
-        # The record is whole; what follows are copies of what it says.
+        # The record is complete; what follows are copies of what it says.
         try:
             self._move(outcome.state)
             if session is not None:
@@ -335,10 +335,19 @@ class JobRun:
             self._problems.append(self._redactor.redact(str(exc)))
         return ended
 
-    async def _session(self) -> bytes | None:
-        """The session file's contents; None where the journal cannot be read."""
+    async def _export_session(self) -> bytes | None:
+        """The contents of the session file; None if the journal cannot be read."""
         try:
             return await anyio.to_thread.run_sync(lambda: export(self.dir).encode())
         except RingfenceError as exc:
             self._problems.append(self._redactor.redact(str(exc)))
             return None
+
+
+@frozen
+class _Prepared:
+    """What the phases after `prepare` need."""
+
+    delivery: Delivery
+    wait_for_check: Callable[[], Awaitable[None]]
+    """Returns when the precheck has passed."""

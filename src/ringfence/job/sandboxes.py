@@ -1,7 +1,7 @@
-"""Sandboxes of a run: opened under its name, told to its journal, each for one purpose."""
+"""The sandboxes of a run: each is opened for one purpose, with the run's id, and recorded."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal
@@ -10,40 +10,39 @@ from uuid import uuid4
 import anyio
 
 from ringfence.config.egress import Egress
+from ringfence.config.paths import state_dir
 from ringfence.egress.environment import environment_for
 from ringfence.egress.gate import opened_gate
 from ringfence.errors import SandboxDied
 from ringfence.events import SandboxCreated, SandboxDestroyed
 from ringfence.frozen import frozen
 from ringfence.job.command import command_ended
-from ringfence.job.lending import inject
+from ringfence.job.credentials import inject
 from ringfence.job.recorder import Recorder
-from ringfence.job.request import Purpose
+from ringfence.job.request import Purpose, RunRequest
 from ringfence.job.store import JobStore
 from ringfence.journal import run_dir
 from ringfence.sandbox import Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.policy import effective_policy
-from ringfence.secret import Lease
 
 if TYPE_CHECKING:
     from ringfence.egress.gate import Gate
     from ringfence.egress.gateway.gateway import Gateway
     from ringfence.egress.swap.armed import ArmedSwaps
-    from ringfence.sandbox.pool.pool import Pool
 
-_TELL_S = 10.0
+_RECORD_S = 10.0
 _WITHOUT_SECRETS = frozenset({"export", "verify"})
 _INJECTABLE = frozenset({"agent", "exec", "shell", "terminal"})
 _WITH_PROXY = frozenset({"standing", "terminal"})
-"""Have a way to ask for hosts even if none is granted: more may be granted later, and what is refused is told."""
+"""Have a proxy even if no host is granted: hosts may be granted later, and refusals are recorded."""
 _CACHES = "/tmp/ringfence-caches"  # noqa: S108 -- inside
 _CACHES_OF_CHECKS = {
     "PYTHONPYCACHEPREFIX": f"{_CACHES}/python",
     "MYPY_CACHE_DIR": f"{_CACHES}/mypy",
     "RUFF_CACHE_DIR": f"{_CACHES}/ruff",
 }
-"""What a check compiles and remembers lies outside of the workspace: it is no change of the run's, and what the run
-left in such a place is not loaded."""
+"""Caches of a check lie outside of the workspace: they are no change of the run's, and a cache that the run left in the
+workspace is not loaded."""
 _Use = Purpose | Literal["export", "verify"]
 
 
@@ -51,40 +50,37 @@ _Use = Purpose | Literal["export", "verify"]
 class Sandboxes:
     """Opens the sandboxes of one run."""
 
-    spec: SandboxSpec
-    """As the user asked for it."""
+    request: RunRequest
     job_id: str
     store: JobStore
     recorder: Recorder
-    pool: "Pool | None" = None
-    """Where the first one comes from, if it has one; none is used for a check or to bring work out."""
-    gateway: "Gateway | None" = None
-    """What answers where the model is granted; a check, and what brings work out, have none."""
-    gates: "dict[str, Gate]" = field(default_factory=dict)
-    """The ways out of those that are open, by their ids."""
-    injected: Sequence[Lease] = ()
-    """Secrets that are put into the first one, a loosening."""
-    leases: Sequence[Lease] = ()
-    """Secrets of the run; those that `egress.swap` names are put into requests, never inside."""
+    gates: "dict[str, Gate]"
+    """The gates of those that are open, by their ids."""
+    is_pooled: bool
+    """Whether the first one may come from the pool; none for a check or an export does."""
     last_notes: list[str] = field(default_factory=list)
-    """What the user should be told of those that have ended."""
+    """Notes for the user, of those that have ended."""
 
     @asynccontextmanager
     async def opened(
-        self, purpose: _Use, placement: Placement, *, checked: Callable[[], Awaitable[None]] | None = None
+        self,
+        purpose: _Use,
+        placement: Placement,
+        *,
+        wait_for_check: Callable[[], Awaitable[None]] | None = None,
     ) -> AsyncIterator[Sandbox]:
         """A sandbox for `purpose`; its name is in the store before it exists, so that a crash leaves a trace.
 
         Args:
             purpose: What it is for.
             placement: Of the workspace in it.
-            checked: Awaited before the first command runs in it.
+            wait_for_check: Awaited before the first command runs in it.
         """
         sandbox_id = uuid4().hex[:12]
         self.store.add_sandbox(self.job_id, sandbox_id)
         began = time.monotonic()
         reason = "closed"
-        is_told = False
+        is_recorded = False
         opened: Sandbox | None = None
         try:
             swaps = None if purpose in _WITHOUT_SECRETS else await self._swaps()
@@ -94,11 +90,11 @@ class Sandboxes:
                 if sandbox.id != sandbox_id:
                     sandbox_id = sandbox.id
                     self.store.add_sandbox(self.job_id, sandbox_id)
-                is_told = True
-                await self._tell(sandbox, spec, purpose, placement, started_in_s=time.monotonic() - began)
+                is_recorded = True
+                await self._record(sandbox, spec, purpose, placement, started_in_s=time.monotonic() - began)
                 if purpose in _INJECTABLE:
-                    await inject(self.injected, sandbox, self.recorder.emit)
-                gateway = self.gateway if purpose not in _WITHOUT_SECRETS else None
+                    await inject(self.request.injected, sandbox, self.recorder.emit)
+                gateway = self._gateway if purpose not in _WITHOUT_SECRETS else None
                 async with opened_gate(
                     sandbox,
                     spec,
@@ -108,8 +104,8 @@ class Sandboxes:
                     swaps=swaps,
                 ) as gate:
                     self.gates[sandbox.id] = gate
-                    if checked is not None:
-                        await checked()
+                    if wait_for_check is not None:
+                        await wait_for_check()
                     async for result in sandbox.set_up(spec.setup):
                         ended = command_ended(sandbox, result.argv, result, result.stdout, result.stderr)
                         await self.recorder.emit(ended)
@@ -120,36 +116,47 @@ class Sandboxes:
         finally:
             self.gates.pop(sandbox_id, None)
             self.last_notes.extend(opened.last_notes if opened else ())
-            if is_told:
-                with anyio.move_on_after(_TELL_S, shield=True):
+            if is_recorded:
+                with anyio.move_on_after(_RECORD_S, shield=True):
                     await self.recorder.emit(SandboxDestroyed(sandbox_id=sandbox_id, reason=reason))
 
     async def _swaps(self) -> "ArmedSwaps | None":
-        if not self.spec.egress.swap:
+        spec = self.request.spec
+        if not spec.egress.swap:
             return None
         from ringfence.egress.swap.armed import armed
 
-        return await armed(self.spec.egress, {lease.name: lease for lease in self.leases}, self.spec.env)
+        return await armed(spec.egress, {lease.name: lease for lease in self.request.leases}, spec.env)
+
+    @property
+    def _gateway(self) -> "Gateway | None":
+        """The gateway, where the model is granted; a check and an export have none."""
+        access = self.request.model_access
+        return access.gateway if access is not None and self.request.spec.egress.wants_model else None
 
     def _spec_for(self, purpose: _Use, swaps: "ArmedSwaps | None") -> SandboxSpec:
-        spec = _spec_for(self.spec, purpose)
+        spec, gateway = _spec_for(self.request.spec, purpose), self._gateway
         if swaps is not None:
             spec = spec.model_copy(update={"env": {**swaps.environment, **spec.env}})
-        if self.gateway is None or not spec.egress.wants_model or purpose == "verify":
+        if gateway is None or not spec.egress.wants_model or purpose == "verify":
             return spec
         from ringfence.egress.gateway.provider import environment_inside
 
-        return spec.model_copy(update={"env": {**environment_inside(self.gateway.kinds), **spec.env}})
+        return spec.model_copy(update={"env": {**environment_inside(gateway.kinds), **spec.env}})
 
     def _opening(
         self, spec: SandboxSpec, placement: Placement, purpose: _Use, sandbox_id: str
     ) -> AbstractAsyncContextManager[Sandbox]:
-        is_uploaded = placement.upload != "none"
-        if self.pool is None or is_uploaded or purpose in ("export", "verify"):
+        request = self.request
+        is_first = purpose not in ("export", "verify")
+        if request.pool is None or not self.is_pooled or not is_first or placement.upload != "none":
             return Sandbox.start(spec, placement=placement, sandbox_id=sandbox_id, run_id=self.job_id)
-        return self.pool.opened(spec, placement, run_dir(self.job_id), sandbox_id=sandbox_id)
+        from ringfence.sandbox.pool.pool import Pool
 
-    async def _tell(
+        pool = Pool(state_dir() / "pool", request.pool, secrets=request.secret_values)
+        return pool.opened(spec, placement, run_dir(self.job_id), sandbox_id=sandbox_id)
+
+    async def _record(
         self,
         sandbox: Sandbox,
         spec: SandboxSpec,
@@ -175,7 +182,7 @@ class Sandboxes:
 
 
 def _spec_for(spec: SandboxSpec, purpose: _Use) -> SandboxSpec:
-    """What of the user's wishes holds for `purpose`: an export has no way out, a check only looks at the engine."""
+    """The user's spec for `purpose`: an export has no way out, a check can only read from the engine."""
     if purpose == "export":
         nothing: dict[str, object] = {
             "setup": (),

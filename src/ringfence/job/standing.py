@@ -1,6 +1,6 @@
 """Standing sandboxes: runs whose work is to serve clients, each in a supervisor process (`sandbox.supervisor`).
 
-The supervisor writes the record and brings the work out. What a run does before and after, checkpoints, claiming the
+The supervisor writes the record and delivers the work. What a run does before and after, checkpoints, locking the
 workspace, the private git directory, the patch, is done for a standing sandbox as for any other run.
 """
 
@@ -14,7 +14,7 @@ import anyio
 
 from ringfence.errors import PolicyRefused, RingfenceError, SandboxDied
 from ringfence.frozen import frozen
-from ringfence.job.lending import with_own_leases
+from ringfence.job.credentials import with_own_leases
 from ringfence.job.outcome import Outcome
 from ringfence.job.request import Emit, RunRequest
 from ringfence.job.run import JobRun
@@ -36,8 +36,8 @@ _MODULE = "ringfence.job.standing"
 
 
 @frozen
-class Gone:
-    """A standing sandbox that was found dead and is cleared away now."""
+class DeadSandbox:
+    """A standing sandbox whose supervisor was found dead, and whose directory was removed."""
 
     name: str
     why: str
@@ -78,9 +78,9 @@ async def create_standing(name: str, request: RunRequest, *, idle_s: float | Non
     return failure
 
 
-def remove_dead() -> list[Gone]:
-    """Remove the directories of standing sandboxes whose supervisor is dead; what else they left is for `sweep`."""
-    gone = []
+def remove_dead() -> list[DeadSandbox]:
+    """Remove the directories of standing sandboxes whose supervisor died; `recovery` removes what else they left."""
+    dead = []
     for directory in list_directories(standing_root()):
         if directory.is_alive():
             continue
@@ -92,9 +92,9 @@ def remove_dead() -> list[Gone]:
         except RingfenceError as exc:
             why = str(exc)
         directory.remove_if_dead()
-        gone.append(Gone(directory.name, why, state.run_id if state else None))
+        dead.append(DeadSandbox(directory.name, why, state.run_id if state else None))
     remove_remnants(standing_root())
-    return gone
+    return dead
 
 
 def main() -> None:
@@ -114,11 +114,11 @@ async def _supervise(order: Order) -> None:
 async def _run(order: Order, request: RunRequest) -> None:
     job: JobRun | None = None
 
-    async def part(sandbox: Sandbox, emit: Emit) -> Outcome:
+    async def serve(sandbox: Sandbox, emit: Emit) -> Outcome:
         assert job is not None
         return await _serve(sandbox, emit, request, order=order, job=job)
 
-    job = JobRun(request, part)
+    job = JobRun(replace(request, work=serve))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_follow_signals, job)
         tasks.start_soon(_follow_creator, order, job)
@@ -149,7 +149,7 @@ async def _serve(sandbox: Sandbox, emit: Emit, request: RunRequest, *, order: Or
     async def ready() -> None:
         try:
             order.report_ready()
-        except OSError:  # nobody knows of it
+        except OSError:  # its creator has gone
             job.cancel()
 
     async def change(action: str, rule: str, by: str) -> None:
@@ -185,14 +185,14 @@ async def _follow_signals(job: JobRun) -> None:
 
 
 async def _follow_creator(order: Order, job: JobRun) -> None:
-    """A creator that dies, or is interrupted, before it got an answer takes the sandbox with it."""
+    """End the sandbox if its creator dies, or is interrupted, before it got a response."""
     await order.wait_for_creators_end()
     if not order.is_answered:
         job.cancel()
 
 
 def _leave(order: Order, reason: str, code: int) -> None:
-    """Keep the directory only if it tells of an end of its own; then report how it ended, if a creator still waits."""
+    """Keep the directory only if it records an end of its own; then report the end, if a creator still waits."""
     try:
         state = order.directory.read_state()
         if state is None or state.end is None:

@@ -10,16 +10,16 @@ NO_CHECK = "none"
 
 
 class JobState(StrEnum):
-    """Where a job stands. It reaches exactly one terminal state, once."""
+    """The state of a job. It reaches exactly one terminal state, once."""
 
     QUEUED = "queued"
-    """Asked for; nothing has happened yet."""
+    """Requested; nothing has happened yet."""
     STARTING = "starting"
     """The workspace is prepared, the sandbox opened."""
     RUNNING = "running"
-    """The agent works, or its work is brought out and checked."""
+    """The agent works, or its work is delivered and checked."""
     SUCCEEDED = "succeeded"
-    """The agent ended and a check by something else passed."""
+    """The agent ended and a check passed."""
     UNVERIFIED = "unverified"
     """The agent says it is done; nothing checked it."""
     ENDED = "ended"
@@ -29,7 +29,7 @@ class JobState(StrEnum):
     CHECK_RED = "check_red"
     """The agent ended and the check failed."""
     REFUSED = "refused"
-    """Policy refused what was asked for."""
+    """Policy refused the request."""
     LIMIT = "limit"
     """A bound on turns, tool calls, tokens, money or context was reached, or memory ran out for the whole sandbox.
 
@@ -38,7 +38,7 @@ class JobState(StrEnum):
     BLOCKED = "blocked"
     """It needs a person."""
     INFRASTRUCTURE = "infrastructure"
-    """Something between us and the world failed, or we did."""
+    """A service, the machine or ringfence itself failed."""
     AUTHENTICATION = "authentication"
     """A credential is missing, expired or wrong."""
     CONFIGURATION = "configuration"
@@ -50,7 +50,7 @@ class JobState(StrEnum):
     CANCELLED = "cancelled"
     """The user stopped it."""
     INTERRUPTED = "interrupted"
-    """Our process died in the middle."""
+    """The process of the run died."""
 
     @property
     def is_terminal(self) -> bool:
@@ -75,7 +75,7 @@ EXIT_CODES: Mapping[JobState, ExitCode] = {
     JobState.CANCELLED: ExitCode.CANCELLED,
     JobState.INTERRUPTED: ExitCode.INFRASTRUCTURE,
 }
-"""The end of a job, and the exit code that tells it. `unverified` gives 3 with `--require-verified`, and 0 where no
+"""The exit code of each end. `unverified` gives 3 with `--require-verified`, and 0 where no
 check is wanted; `ended` that of the program."""
 
 _LIVE = (JobState.QUEUED, JobState.STARTING, JobState.RUNNING)
@@ -99,8 +99,8 @@ def exit_code(
 
     Args:
         state: The state.
-        require_verified: Whether an end without a check counts as a failed one.
-        is_check_wanted: Whether a check is missed where there is none.
+        require_verified: Whether an end without a check counts as a failed check.
+        is_check_wanted: Whether a missing check is reported.
         command_exit_code: Of the program on a person's terminal.
     """
     if state is JobState.UNVERIFIED and require_verified:

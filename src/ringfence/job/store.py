@@ -59,7 +59,7 @@ class JobStore:
             )
 
     def move(self, job_id: str, before: JobState, after: JobState) -> bool:
-        """Set the state to `after` if it is still `before`; False if somebody was quicker.
+        """Set the state to `after` if it is still `before`; False if another process was faster.
 
         Raises:
             UsageError: `after` may not follow `before`.
@@ -107,19 +107,19 @@ class JobStore:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the database open, so that no change in it is the last user's.
+        """Keep the database open during a run.
 
-        Who closes it last writes the log ahead of it back and removes it: fifteen times the work of a change.
+        The last connection to close writes the log back and removes it: fifteen times the work of a change.
         """
         with ExitStack() as stack:
-            with self._told():
+            with self._translated_errors():
                 database = stack.enter_context(closing(self._connect()))
                 database.execute("SELECT 1 FROM jobs LIMIT 1").fetchone()
             yield
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        with self._told(), closing(self._connect()) as database, database:
+        with self._translated_errors(), closing(self._connect()) as database, database:
             yield database
 
     def _connect(self) -> sqlite3.Connection:
@@ -133,7 +133,7 @@ class JobStore:
         return database
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as exc:
@@ -143,9 +143,9 @@ class JobStore:
             ) from exc
 
     def _make(self, database: sqlite3.Connection) -> None:
-        """Have the table, and a log ahead of it: a change then waits for no disk, but a power cut may take it back.
+        """Create the table, with a write-ahead log: a change waits for no disk, but a power cut may undo it.
 
-        What happened is in the journals, by which a run that was taken back is found. No such log over a network.
+        The journals say what happened, and a run whose change was undone is found by them. No such log over a network.
         """
         if not self._is_made:
             if remote_kind(self._file) is None:

@@ -7,13 +7,12 @@ import anyio.to_thread
 
 from ringfence.config import Effective
 from ringfence.errors import ConfigurationError, RingfenceError
-from ringfence.job.agent import check_agent
-from ringfence.job.agent_request import AgentRequest
-from ringfence.job.asked.agent import agent_request, policy_of
-from ringfence.job.asked.lending import lent_to_run
-from ringfence.job.asked.sandbox import spec_of
-from ringfence.job.clients import provider_of, with_client
-from ringfence.job.continuing import Continuation
+from ringfence.job.agent import check_agent, provider_of, with_agent_cli
+from ringfence.job.credentials import lease_credentials
+from ringfence.job.request import AgentRequest
+from ringfence.job.resolution import agent_request, model_policy
+from ringfence.job.resumption import ResumedRun
+from ringfence.job.sandbox_spec import spec_of
 from ringfence.loop.machine.who import effective_for
 from ringfence.loop.settings import LoopSettings, RoleName, RoleSettings
 from ringfence.loop.store.rows import Spent
@@ -40,14 +39,14 @@ async def check_credentials(
 
     Raises:
         AuthenticationFailed: One is missing, or refused.
-        PolicyRefused, InfrastructureFault: As `lent_to_run`.
+        PolicyRefused, InfrastructureFault: As `lease_credentials`.
     """
     asked: dict[Provider, Effective] = {}
     for _, each in _players(effective, settings):
         if needs_credential(each.settings.run.model):
             asked.setdefault(provider_of(each.settings.run.runtime), each)
     for provider, each in asked.items():
-        async with lent_to_run(each, workspace, tell=tell, model=provider) as lent:
+        async with lease_credentials(each, workspace, notify=tell, model=provider) as lent:
             await checked_before(lent.credentials[0], each.settings.run.model)()
 
 
@@ -84,9 +83,9 @@ async def check_players(effective: Effective, settings: LoopSettings, workspace:
 
 
 async def _agent_in(effective: Effective, spec: SandboxSpec) -> AgentRequest:
-    agent = agent_request("", effective, Continuation())
+    agent = agent_request("", effective, ResumedRun())
     await check_agent(agent)
-    agent, _ = await with_client(agent, spec)
+    agent, _ = await with_agent_cli(agent, spec)
     return agent
 
 
@@ -135,7 +134,7 @@ async def with_second_writer(
 
 async def _can_work(effective: Effective, workspace: Path) -> bool:
     """Whether an agent can be had as configured, as far as can be known without a sandbox."""
-    if not policy_of(effective.settings).allows(effective.settings.run.model):
+    if not model_policy(effective.settings).allows(effective.settings.run.model):
         return False
     try:
         spec = spec_of(effective, workspace)

@@ -10,7 +10,7 @@ from ringfence.config import Effective
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.frozen import frozen
 from ringfence.job.outcome import root_cause
-from ringfence.job.sweep import close_the_dead
+from ringfence.job.recovery import recover_runs
 from ringfence.loop.cancelling import drain_pool
 from ringfence.loop.handing_over import hand_over
 from ringfence.loop.loading import kept
@@ -72,7 +72,7 @@ async def work(
             row = await store.go_on(kept(effective, settings), is_resumed=is_resumed)
             if row.state.is_end:
                 return Worked(row, None)
-            await close_the_dead(tell)
+            await recover_runs(tell)
             loop = Loop(
                 place, store, plan_from_json(row.plan), settings, effective,
                 LoopRepository.open(place.clones), runs, checks,

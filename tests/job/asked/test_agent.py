@@ -8,9 +8,9 @@ from ringfence.config import Flag, load
 from ringfence.config.model import Settings
 from ringfence.config.paths import user_config_file
 from ringfence.errors import ConfigurationError
-from ringfence.job.agent import asked_of
-from ringfence.job.asked.agent import agent_request, options_of, read_schema
-from ringfence.job.continuing import Continuation
+from ringfence.job.agent import requested_features
+from ringfence.job.resolution import agent_request, options_of, read_schema
+from ringfence.job.resumption import ResumedRun
 
 
 def test_an_output_schema_is_read(tmp_path: Path) -> None:
@@ -69,8 +69,10 @@ def test_what_a_file_says_of_clients_is_no_matter_without_one(tmp_path: Path) ->
     file = user_config_file()
     file.parent.mkdir(parents=True)
     file.write_text("client:\n  idle_timeout: 10m\n")
-    assert asked_of(agent_request("x", load(tmp_path), Continuation())) == []
+    assert requested_features(agent_request("x", load(tmp_path), ResumedRun())) == []
     typed = [Flag("client.force", "--force", True)]
-    assert asked_of(agent_request("x", load(tmp_path, flags=typed), Continuation())) == ["force"]
+    assert requested_features(agent_request("x", load(tmp_path, flags=typed), ResumedRun())) == ["force"]
     client = [Flag("run.runtime", "--runtime", "claude-cli")]
-    assert asked_of(agent_request("x", load(tmp_path, flags=client), Continuation())) == ["idle_timeout_s"]
+    assert requested_features(agent_request("x", load(tmp_path, flags=client), ResumedRun())) == [
+        "idle_timeout_s"
+    ]

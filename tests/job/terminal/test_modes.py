@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.job.terminal.modes import ScreenModes
+from ringfence.job.screen_modes import ScreenModes
 
 CLAUDE = b"\x1b[?25h\x1b[?2004h\x1b[?1004h\x1b[?1049h\x1b[2J\x1b[?1000h\x1b[?1003h\x1b[?1006h\x1b[?25l\x1b[38;5;174mhi"
 CODEX = (

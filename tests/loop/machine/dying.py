@@ -13,7 +13,7 @@ from typing import Any
 
 from ringfence.cli import main
 from ringfence.database import Database
-from ringfence.job.result import JobResult
+from ringfence.job.outcome import RunResult
 from ringfence.job.run import JobRun
 from ringfence.loop.machine.turn import Runs
 from ringfence.loop.state import LoopState
@@ -27,7 +27,7 @@ def _die() -> None:
 def _at_step(most: int) -> None:
     done, begun = Runs.do, 0
 
-    async def do(self: Runs, run: JobRun) -> JobResult:
+    async def do(self: Runs, run: JobRun) -> RunResult:
         nonlocal begun
         begun += 1
         if begun > most:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.loop.machine.project import COMMAND, Project, parts_of, story_of
 
-from ringfence.job.used import spent_by
+from ringfence.job.recorder import spent_by
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 _KILLED = -9

@@ -7,7 +7,7 @@ import pytest
 from tests.job.terminal.person import Person
 from tests.loop.machine.project import COMMAND, Project, case, parts_of
 
-from ringfence.job.used import spent_by
+from ringfence.job.recorder import spent_by
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 _USAGE, _AUTHENTICATION = 2, 77

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
+from ringfence.job.recovery import recover
 from ringfence.job.store import JobStore
-from ringfence.job.sweep import sweep
 from ringfence.journal import is_alive, run_dir
 from ringfence.sandbox.supervisor.client import read_living_state
 from ringfence.sandbox.supervisor.directory import SandboxDirectory
@@ -40,5 +40,5 @@ async def test_a_killed_supervisor_leaves_no_container_after_the_next_command(st
         # The kernel frees a dead process's locks one after the other.
         while directory.is_alive() or is_alive(run_dir(state.run_id)):  # noqa: ASYNC110 -- no event tells of it
             await anyio.sleep(0.02)
-    assert await sweep(JobStore()) == [state.run_id]
+    assert await recover(JobStore()) == [state.run_id]
     assert containers_of(state.sandbox_id) == []

@@ -9,7 +9,7 @@ from ringfence.config.origin import DEFAULT
 from ringfence.errors import ConfigurationError, PolicyRefused
 from ringfence.fleet.config.crew import Agent, Fleet
 from ringfence.fleet.config.model import DirectoryTrigger, FleetSettings
-from ringfence.job.asked.agent import DEFAULT_MODELS, prices_of
+from ringfence.job.resolution import DEFAULT_MODELS, prices_of
 from ringfence.model.registry import read_model
 from ringfence.runtime.limits import check_price_known
 

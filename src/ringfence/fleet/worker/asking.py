@@ -15,7 +15,7 @@ from ringfence.fleet.config.model import AgentSettings
 from ringfence.fleet.store.agents import AgentState
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.template import PromptTemplate
-from ringfence.job.asked.session import GoingOn
+from ringfence.job.resumption import ResumeRequest
 from ringfence.runtime.surrogates import scrubbed
 
 
@@ -94,10 +94,10 @@ def task_of(prompt: bytes | None, payload: bytes | None) -> str:
     return PromptTemplate(text).render({"payload": scrubbed(json.loads(payload))})
 
 
-def goes_on(settings: AgentSettings, state: AgentState, job: Job, *, host: str) -> GoingOn | None:
+def goes_on(settings: AgentSettings, state: AgentState, job: Job, *, host: str) -> ResumeRequest | None:
     """The session that a job goes on with, by the agent's policy; None for a new one."""
     if job.session_id is not None:
-        return GoingOn(job.session_id, is_forked=job.trigger == "fork")
+        return ResumeRequest(job.session_id, is_forked=job.trigger == "fork")
     policy = settings.session
     if policy.policy == "fresh" or state.session_run_id is None or state.session_host != host:
         return None
@@ -106,7 +106,7 @@ def goes_on(settings: AgentSettings, state: AgentState, job: Job, *, host: str) 
     )
     if policy.policy == "resume" and is_old:
         return None
-    return GoingOn(state.session_run_id)
+    return ResumeRequest(state.session_run_id)
 
 
 def _is_said(said: Mapping[str, Any], path: tuple[str, ...]) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -21,9 +22,9 @@ from ringfence.fleet.config.model import CommandHook, WebhookHook
 from ringfence.fleet.filling import with_secrets
 from ringfence.fleet.worker.facts import sentence
 from ringfence.frozen import frozen
-from ringfence.job.asked.command import command_request, lent
 from ringfence.job.command import Stdio, open_null, run_command
 from ringfence.job.outcome import root_cause
+from ringfence.job.resolution import command_request, with_credentials
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.process import run_process
@@ -87,8 +88,8 @@ async def _in_sandbox(
         told.write(_json(facts))
         told.seek(0)
         stdio = Stdio(told, nowhere, nowhere)
-        async with lent(request, effective, lambda _line: None) as complete:
-            run = JobRun(complete, partial(run_command, command, stdio))
+        async with with_credentials(request, effective, lambda _line: None) as complete:
+            run = JobRun(replace(complete, work=partial(run_command, command, stdio)))
             with anyio.move_on_after(hook.timeout) as clock:
                 result = await run.run()
     if clock.cancelled_caught:

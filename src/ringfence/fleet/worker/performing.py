@@ -25,16 +25,14 @@ from ringfence.fleet.worker.around import Around
 from ringfence.fleet.worker.asking import agent_settings, effective_of, goes_on, reason_within, task_of
 from ringfence.fleet.worker.place import Places, bring_in
 from ringfence.fleet.worker.workflow import AttemptResult, Errand
-from ringfence.job.agent import run_agent
-from ringfence.job.asked.agent import agent_run
-from ringfence.job.asked.session import GoingOn
-from ringfence.job.outcome import CONTEXT_FULL, outcome_of, root_cause
+from ringfence.job.outcome import RunResult, outcome_of, root_cause
 from ringfence.job.recorder import View
+from ringfence.job.recovery import recover_runs
 from ringfence.job.request import RunRequest
-from ringfence.job.result import JobResult
+from ringfence.job.resolution import agent_run
+from ringfence.job.resumption import ResumeRequest
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
-from ringfence.job.sweep import close_the_dead
 from ringfence.runtime.surrogates import scrubbed
 
 if TYPE_CHECKING:
@@ -97,7 +95,7 @@ class Performing:
         if attempt.number > 1:
             tell = self._noting(attempt.job)
             try:
-                await close_the_dead(tell)
+                await recover_runs(tell)
             except RingfenceError as exc:  # it hinders no further try; whoever clears away next tries again
                 tell(f"what its last try left could not be cleared away: {exc}")
 
@@ -142,7 +140,7 @@ class Performing:
         beside = await self._jobs.blobs(job.id, ("prompt", "payload"))
         prompt = task_of(beside.get("prompt"), beside.get("payload"))
         if broken_off is not None:
-            going_on: GoingOn | None = GoingOn(broken_off)
+            going_on: ResumeRequest | None = ResumeRequest(broken_off)
         else:
             going_on = goes_on(settings, await self._agents.get(job.agent), job, host=self._host)
         try:
@@ -167,15 +165,15 @@ class Performing:
         settings: AgentSettings,
         workspace: Path,
         prompt: str,
-        going_on: GoingOn | None,
+        going_on: ResumeRequest | None,
         alive: Alive,
     ) -> AttemptResult:
         effective = effective_of(settings, job)
         tell = self._noting(job.id)
-        async with agent_run(prompt, workspace, effective, go_on=going_on, tell=tell) as (request, agent):
+        async with agent_run(prompt, workspace, effective, resume=going_on, notify=tell) as request:
             request = replace(request, wait_s=_WORKSPACE_WAIT_S)
             with self._traced(job, attempt, settings, request) as (request, see, ended):
-                run = JobRun(request, partial(run_agent, agent), run_id=attempt.run_id, view=see)
+                run = JobRun(request, run_id=attempt.run_id, view=see)
                 result = await _watched(run, alive)
                 ended(result)
         for problem in result.problems:
@@ -184,7 +182,7 @@ class Performing:
             await bring_in(result.run_dir, tell)
         await self._jobs.put_blob(job.id, "answer", scrubbed(result.final_text).encode())
         if result.state in _KEEPS_SESSION:
-            is_full = result.reason.startswith(CONTEXT_FULL)
+            is_full = result.cause == "context_full"
             if is_full and settings.session.policy != "fresh":
                 tell("its session is too long to go on with; the agent's next job begins a new one")
             kept = None if is_full else attempt.run_id
@@ -195,7 +193,7 @@ class Performing:
     @contextmanager
     def _traced(
         self, job: Job, attempt: Attempt, settings: AgentSettings, request: RunRequest
-    ) -> Iterator[tuple[RunRequest, View | None, Callable[[JobResult], None]]]:
+    ) -> Iterator[tuple[RunRequest, View | None, Callable[[RunResult], None]]]:
         """The request of a run that those inside can join the trace of; who is shown its events; who is told its end."""
         if self._traces is None:
             yield request, None, lambda _result: None
@@ -223,7 +221,7 @@ class Performing:
         return known
 
 
-async def _watched(run: JobRun, alive: Alive) -> JobResult:
+async def _watched(run: JobRun, alive: Alive) -> RunResult:
     """Do a run, and stop it when it is told that nobody wants it any more: first gently, then at once."""
 
     async def watch() -> None:

@@ -18,7 +18,7 @@ from ringfence.fleet.telling import Tell
 from ringfence.fleet.worker.performing import Performing
 from ringfence.fleet.worker.place import Places, clones_dir
 from ringfence.fleet.worker.workflow import JOB_WORKFLOW, JobWorkflow
-from ringfence.job.sweep import close_the_dead
+from ringfence.job.recovery import recover_runs
 
 if TYPE_CHECKING:
     from ringfence.fleet.tracing.traces import Traces
@@ -93,7 +93,7 @@ class Worker:
     async def _clear_away(self) -> None:
         """Close what workers that died on this machine left, also of jobs that nobody takes up again."""
         try:
-            await close_the_dead(self._say)
+            await recover_runs(self._say)
         except RingfenceError as exc:
             self._say(f"what dead workers left could not be cleared away: {exc}")
 

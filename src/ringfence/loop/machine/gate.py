@@ -10,9 +10,9 @@ from ringfence.config import Effective
 from ringfence.errors import RingfenceError
 from ringfence.events import CommandEnded
 from ringfence.frozen import frozen
-from ringfence.job.asked.command import command_request
 from ringfence.job.outcome import Outcome, outcome_of
 from ringfence.job.request import Emit, RunRequest
+from ringfence.job.resolution import command_request
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.loop.machine.turn import Runs
@@ -78,7 +78,7 @@ async def run_gate(
     """
     reports: dict[str, Report] = {}
 
-    async def part(sandbox: Sandbox, emit: Emit) -> Outcome:
+    async def work(sandbox: Sandbox, emit: Emit) -> Outcome:
         for check in checks:
             began = time.monotonic()
             report = await run_check(check, sandbox, canary=check.kind == "test", test_files=test_files)
@@ -100,7 +100,8 @@ async def run_gate(
         return Outcome(JobState.SUCCEEDED, "all checks are green")
 
     try:
-        run = JobRun(_request(effective, checks, workspace), part, run_id=run_id)
+        request = replace(_request(effective, checks, workspace), work=work)
+        run = JobRun(request, run_id=run_id)
         result = await runs.do(run)
     except RingfenceError as exc:
         outcome = outcome_of(exc)

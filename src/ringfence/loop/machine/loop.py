@@ -10,7 +10,7 @@ from ringfence.check.freeze.targets import is_named_by
 from ringfence.check.suite.model import Check
 from ringfence.config import Effective
 from ringfence.frozen import frozen
-from ringfence.job.asked.sandbox import secrets_of
+from ringfence.job.resolution import secret_values
 from ringfence.loop.machine.stop import Stop
 from ringfence.loop.machine.turn import Runs
 from ringfence.loop.place import LoopPlace
@@ -68,7 +68,7 @@ class Loop:
     @cached_property
     def redactor(self) -> Redactor:
         """Takes the user's secrets out of what is kept and told of runs."""
-        return Redactor(secrets_of(self.effective.settings))
+        return Redactor(secret_values(self.effective.settings))
 
     @property
     def test_names(self) -> frozenset[str]:

@@ -1,7 +1,6 @@
 """A role's turn: a run of its agent on a story's clone, with a record of its own."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,8 @@ import anyio
 from ringfence.config import Effective
 from ringfence.errors import RingfenceError
 from ringfence.frozen import frozen
-from ringfence.job.agent import run_agent
-from ringfence.job.asked.agent import agent_run
-from ringfence.job.outcome import outcome_of, root_cause
-from ringfence.job.result import JobResult
+from ringfence.job.outcome import RunResult, outcome_of, root_cause
+from ringfence.job.resolution import agent_run
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 
@@ -92,12 +89,16 @@ class Runs:
             schema: Of its answer, for runtimes that can hold it to one.
         """
         try:
-            asked = agent_run(
-                prompt, workspace, effective, go_on=None, tell=self.tell, answer_schema=schema,
+            opened = agent_run(
+                prompt,
+                workspace,
+                effective,
+                notify=self.tell,
+                answer_schema=schema,
                 is_checked=self._is_checked,
-            )  # fmt: skip
-            async with asked as (request, agent):
-                run = JobRun(request, partial(run_agent, agent), run_id=run_id)
+            )
+            async with opened as request:
+                run = JobRun(request, run_id=run_id)
                 return self._end(run, await self.do(run))
         except RingfenceError as exc:
             return _not_begun(run_id, exc)
@@ -107,7 +108,7 @@ class Runs:
                 raise
             return _not_begun(run_id, cause)
 
-    async def do(self, run: JobRun) -> JobResult:
+    async def do(self, run: JobRun) -> RunResult:
         """Do a run to its end."""
         self._living.add(run)
         try:
@@ -120,7 +121,7 @@ class Runs:
             self.tell(problem)
         return result
 
-    def _end(self, run: JobRun, result: JobResult) -> TurnEnd:
+    def _end(self, run: JobRun, result: RunResult) -> TurnEnd:
         tokens, cost = run.spent
         return TurnEnd(
             run.id,
@@ -131,7 +132,7 @@ class Runs:
             result.structured_output,
             tokens,
             cost,
-            is_misconfigured=result.is_request_refused and not tokens,
+            is_misconfigured=result.cause == "request_refused" and not tokens,
         )
 
 

@@ -7,8 +7,8 @@ import anyio
 
 from ringfence.errors import Unparseable
 from ringfence.frozen import frozen
+from ringfence.job.recorder import spent_by
 from ringfence.job.state import JobState
-from ringfence.job.used import spent_by
 from ringfence.journal import new_run_id, run_dir
 from ringfence.loop.machine.clones import Clones
 from ringfence.loop.machine.loop import Loop

@@ -7,8 +7,8 @@ from typing import Any
 from ringfence.config import Effective
 from ringfence.config.model import Settings
 from ringfence.config.origin import Origin
-from ringfence.job.asked.agent import DEFAULT_MODELS, is_said
-from ringfence.job.clients import provider_of
+from ringfence.job.agent import provider_of
+from ringfence.job.resolution import DEFAULT_MODELS, is_set
 from ringfence.loop.settings import LoopSettings, ModelChoice, RoleName, RoleSettings
 from ringfence.loop.store.rows import Spent
 from ringfence.model.registry import needs_credential
@@ -56,7 +56,7 @@ def _model(effective: Effective, who: ModelChoice) -> str:
     is_foreign = _asks_another(base, who) and needs_credential(base.run.model)
     if who.model is not None:
         return who.model
-    if is_said(effective, "run.model") and not is_foreign:
+    if is_set(effective, "run.model") and not is_foreign:
         return base.run.model
     return DEFAULT_MODELS.get(who.runtime or base.run.runtime, Settings().run.model)
 

@@ -29,6 +29,22 @@ _LOCK_NAMES = f"{'?' * hashlib.sha256().digest_size * 2}.lock"
 """The directory has locks of other things, too."""
 
 
+class WorkspaceBusy(PolicyRefused):
+    """Another run is working on the workspace.
+
+    Args:
+        problem: Which run works where.
+    """
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(
+            f"{problem}; wait for its end (--wait 10m does; a standing sandbox: `ringfence sandbox ls`, then"
+            " `sandbox rm`), or use --mode clone",
+            rule=BUSY,
+        )
+
+
 @contextmanager
 def held(workspace: Path, *, by: str, state: Path) -> Iterator[None]:
     """Hold a workspace while its files are written.
@@ -103,16 +119,12 @@ def _held_workspaces(folder: Path) -> Iterator[tuple[Path, str]]:
         yield Path(os.fsdecode(workspace)), by.decode("utf-8", "replace")
 
 
-def _busy(by: str, held_workspace: Path, wanted: Path) -> PolicyRefused:
+def _busy(by: str, held_workspace: Path, wanted: Path) -> WorkspaceBusy:
     why = ""
     if held_workspace != wanted:
         relation = "lies in it" if wanted.is_relative_to(held_workspace) else "holds it"
         why = f", and {str(wanted)!r} {relation}"
-    return PolicyRefused(
-        f"run {by!r} is working on {str(held_workspace)!r} just now{why}; wait for its end (--wait 10m does; a standing"
-        " sandbox: `ringfence sandbox ls`, then `sandbox rm`), or use --mode clone",
-        rule=BUSY,
-    )
+    return WorkspaceBusy(f"run {by!r} is working on {str(held_workspace)!r} just now{why}")
 
 
 def _open(path: Path) -> int:

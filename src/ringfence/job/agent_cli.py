@@ -1,4 +1,4 @@
-"""A client on the user's own terminal: its sessions put inside, kept as they grow, and read into the record."""
+"""An agent CLI on the user's terminal: its sessions are restored inside, kept as they grow, and read into the record."""
 
 import os
 import time
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 _RESTORED_BYTES = 64 * 1024**2
 _RESTORED_FILES = 300
-"""Of earlier sessions that are put inside, the newest first."""
-_TOLD_S = 60.0
+"""Of earlier sessions that are restored inside, the newest first."""
+_READ_SESSIONS_S = 60.0
 _END_S = 10.0
 _AT_ONCE = 100
 _READ_S = 0.05
@@ -45,35 +45,35 @@ _SESSION_CHARS = 36
 
 
 @frozen
-class TerminalClient:
-    """A client that a person has asked for."""
+class TerminalAgent:
+    """An agent CLI to run on a terminal."""
 
     client: Client
     program: Program
     args: tuple[str, ...]
-    """The person's own, for the client."""
+    """The user's own arguments for it."""
     home: SessionHome
     """Where its sessions on this workspace are kept."""
     on_start: Callable[[Sandbox, str], None]
-    """Told when it is about to start, and which version it is."""
+    """Called when it is about to start, with its version."""
     is_forced: bool = False
-    """Take a version that was not tried."""
+    """Accept a version that was not tested."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Of the person's own settings, by their paths below the client's directory."""
+    """The user's own settings, by their paths below its state directory."""
 
 
-async def run_client(
-    asked: TerminalClient, keyboard: int, screen: int, sandbox: Sandbox, emit: "Emit"
+async def run_agent_cli(
+    agent: TerminalAgent, keyboard: int, screen: int, sandbox: Sandbox, emit: "Emit"
 ) -> Outcome:
-    """Run a client on the terminal behind `keyboard` and `screen` until it ends.
+    """Run an agent CLI on the terminal behind `keyboard` and `screen` until it ends.
 
     Raises:
-        ConfigurationError: The image has no such client, or another version.
+        ConfigurationError: The image has no such program, or another version.
         UsageError: An argument that would lead out of the fence.
         SandboxDied: The sandbox is gone.
     """
-    client = asked.client
-    program = await checked_inside(asked.program, client, sandbox, force=asked.is_forced)
+    client = agent.client
+    program = await checked_inside(agent.program, client, sandbox, force=agent.is_forced)
     place = Place(
         program=program.path,
         home=sandbox.facts.home,
@@ -82,14 +82,14 @@ async def run_client(
         socket=SOCKET_INSIDE,
         is_fence=sandbox.facts.is_fence,
     )
-    launch = client.interactive(place, asked.args)
+    launch = client.interactive(place, agent.args)
     folder = client.state_dir(place)
-    own = {f"{folder}/{name}": data for name, data in asked.files.items()}
+    own = {f"{folder}/{name}": data for name, data in agent.files.items()}
     for path, data in {**own, **launch.files}.items():
         await sandbox.write_file(path, data, mode=0o600)
-    kept = KeptSessions(asked.home, sandbox, folder, client.session_files())
+    kept = KeptSessions(agent.home, sandbox, folder, client.session_files())
     async with kept.inside(emit):
-        asked.on_start(sandbox, program.version or "")
+        agent.on_start(sandbox, program.version or "")
         outcome = await run_on_terminal(
             launch.argv,
             keyboard,
@@ -99,22 +99,22 @@ async def run_client(
             env=launch.env,
             suspends=True,
             on_output=kept.keeper.touch,
+            name=client.title,
         )
-    reason = outcome.reason.replace("the command", client.title, 1)
     has_ended = (
         outcome.state in (JobState.SUCCEEDED, JobState.FAILED) and outcome.command_exit_code is not None
     )
-    return replace(outcome, state=JobState.ENDED if has_ended else outcome.state, reason=reason)
+    return replace(outcome, state=JobState.ENDED) if has_ended else outcome
 
 
 @contextmanager
-def held_sessions(client: Client, workspace: Path, state: Path) -> Iterator[SessionHome]:
-    """Hold all sessions of a client on a workspace, as a person has them on terminals.
+def locked_sessions(client: Client, workspace: Path, state: Path) -> Iterator[SessionHome]:
+    """Lock all sessions of an agent CLI on a workspace, as the user has them on terminals.
 
-    Where another terminal has them, those of a second one, and so on: each writes its own.
+    If another terminal has them, lock those of a second terminal, and so on: each writes its own.
 
     Raises:
-        UsageError: As many terminals as there may be have theirs.
+        UsageError: All terminals that there may be have theirs.
         InfrastructureFault: The lock cannot be made.
     """
     digest = sha256(str(workspace).encode("utf-8", "surrogateescape")).hexdigest()[:16]
@@ -133,7 +133,7 @@ def held_sessions(client: Client, workspace: Path, state: Path) -> Iterator[Sess
 
 
 def terminal_session(reference: str, state: Path) -> tuple[ClientName, str] | None:
-    """The session of a client on a terminal whose id is, or begins with, `reference`: whose it is, and its id."""
+    """The session on a terminal whose id is, or begins with, `reference`: which agent CLI has it, and its id."""
     homes = sorted(sessions_dir(state).glob(f"{_TERMINAL}*")) if reference else []
     for home in homes:
         for name in filter(_is_session, SessionHome(home).files()):
@@ -145,14 +145,14 @@ def terminal_session(reference: str, state: Path) -> tuple[ClientName, str] | No
 
 
 class KeptSessions:
-    """All sessions of a client on a workspace, so that it finds them again.
+    """All sessions of an agent CLI on a workspace, so that it finds them again.
 
     Args:
-        home: Where they lie outside.
-        sandbox: Where the client runs.
-        folder: The client's own directory inside.
+        home: Where they are kept on the host.
+        sandbox: Where the agent CLI runs.
+        folder: Its state directory inside.
         patterns: Which files there are sessions.
-        told_s: How long it may take to read them into the record.
+        read_s: How long it may take to read them into the record.
     """
 
     def __init__(
@@ -162,26 +162,26 @@ class KeptSessions:
         folder: str,
         patterns: Sequence[str],
         *,
-        told_s: float = _TOLD_S,
+        read_s: float = _READ_SESSIONS_S,
     ) -> None:
         self.keeper = SessionKeeper(home, sandbox, folder, patterns)
         self._home = home
-        self._told_s = told_s
+        self._read_s = read_s
 
     @asynccontextmanager
     async def inside(self, emit: "Emit") -> AsyncIterator[None]:
-        """Have them inside, and what is added to them outside; at the end what was added is in the record, too."""
+        """Restore them inside and keep what is added to them; at the end, record what was added."""
         before = await anyio.to_thread.run_sync(self._home.files)
         await self._restore(before)
         try:
             async with self.keeper.following():
                 yield
         finally:
-            with anyio.move_on_after(self._told_s + _END_S, shield=True):
-                await self._tell(before, emit)
+            with anyio.move_on_after(self._read_s + _END_S, shield=True):
+                await self._record(before, emit)
 
     async def _restore(self, known: Mapping[str, int]) -> None:
-        """Put the newest inside, the oldest of them first, so that the client sees which one is the last."""
+        """Restore the newest, the oldest of them first, so that the agent CLI sees which one is the last."""
         room = _RESTORED_BYTES
         chosen: list[str] = []
         for name in sorted(known, key=self._written_at, reverse=True)[:_RESTORED_FILES]:
@@ -194,15 +194,15 @@ class KeptSessions:
     def _written_at(self, name: str) -> float:
         return (self._home.files_dir / name).stat().st_mtime
 
-    async def _tell(self, before: Mapping[str, int], emit: "Emit") -> None:
+    async def _record(self, before: Mapping[str, int], emit: "Emit") -> None:
         after = await anyio.to_thread.run_sync(self._home.files)
         problem = self.keeper.problem
-        with anyio.move_on_after(self._told_s) as telling:
+        with anyio.move_on_after(self._read_s) as reading:
             for name in sorted(after, key=self._written_at):
                 if after[name] != before.get(name) and _is_session(name):
-                    await self._tell_one(self._home.files_dir / name, before, emit)
-        if telling.cancelled_caught:
-            problem = problem or f"the record has not all of it: that took longer than {self._told_s:g} s"
+                    await self._record_session(self._home.files_dir / name, before, emit)
+        if reading.cancelled_caught:
+            problem = problem or f"the record has not all of it: that took longer than {self._read_s:g} s"
         await emit(
             SessionKept(
                 session_id=self._home.id,
@@ -213,10 +213,10 @@ class KeptSessions:
             )
         )
 
-    async def _tell_one(self, session: Path, before: Mapping[str, int], emit: "Emit") -> None:
+    async def _record_session(self, session: Path, before: Mapping[str, int], emit: "Emit") -> None:
         events = self._added(session, before)
         try:
-            while batch := await anyio.to_thread.run_sync(_some_of, events):
+            while batch := await anyio.to_thread.run_sync(_next_batch, events):
                 for event in batch:
                     await emit(event)
         except RingfenceError as exc:
@@ -237,8 +237,8 @@ class KeptSessions:
                 yield event
 
 
-def _some_of(events: Iterator[Event]) -> list[Event]:
-    """The next of them: few at a time, where each takes long to read, as it is large."""
+def _next_batch(events: Iterator[Event]) -> list[Event]:
+    """The next events: few at a time where each is large and takes long to read."""
     found = []
     until = time.monotonic() + _READ_S
     for event in islice(events, _AT_ONCE):

@@ -1,4 +1,4 @@
-"""What an interrupt stops: the first one what is inside just now, the second everything."""
+"""Interrupts of a run: the first one stops the current phase, the second one stops the run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,27 +12,27 @@ class Stops:
     """The cancel scopes of one run."""
 
     def __init__(self) -> None:
-        self.whole = anyio.CancelScope()
-        """Around everything; cancelled by the second call of `stop`."""
+        self.run = anyio.CancelScope()
+        """Encloses the run; the second call of `stop` cancels it."""
         self.reason = "stopped by the user"
         self._graces: set[anyio.CancelScope] = set()
         self._count = 0
-        self._current: anyio.CancelScope | None = None
+        self._phase: anyio.CancelScope | None = None
 
     def stop(self, reason: str | None = None) -> None:
-        """Stop gently; at once if that was asked for before.
+        """Stop the current phase; from the second call on, stop the run at once.
 
         Args:
-            reason: Why, where it is not the user.
+            reason: Why the run stops, if the user did not ask for it.
         """
         self._count += 1
         if self._count > 1:
-            for scope in (self.whole, *self._graces):
+            for scope in (self.run, *self._graces):
                 scope.cancel()
             return
         self.reason = reason or self.reason
-        if self._current is not None:
-            self._current.cancel()
+        if self._phase is not None:
+            self._phase.cancel()
 
     @property
     def is_stopping(self) -> bool:
@@ -40,12 +40,12 @@ class Stops:
         return self._count > 0
 
     def watch_graces(self) -> None:
-        """Take away at the second call of `stop` what time the tasks begun from here on take to end in order."""
+        """Let the second call of `stop` also end the grace periods of tasks that start from here on."""
         GRACES.set(self._graces)
 
     @contextmanager
     def gentle(self) -> Iterator[anyio.CancelScope]:
-        """A part that the first interrupt stops; one that came before stops it at once."""
+        """A phase that the first interrupt stops, immediately if it came earlier."""
         with self.interruptible() as scope:
             if self._count:
                 scope.cancel()
@@ -53,10 +53,10 @@ class Stops:
 
     @contextmanager
     def interruptible(self) -> Iterator[anyio.CancelScope]:
-        """A part that the next interrupt stops, whether or not one came before."""
+        """A phase that the next interrupt stops, whether or not there was one before."""
         with anyio.CancelScope() as scope:
-            self._current = scope
+            self._phase = scope
             try:
                 yield scope
             finally:
-                self._current = None
+                self._phase = None

@@ -1,0 +1,293 @@
+"""Credentials of a run: leased before it begins, recorded and renewed while it lasts, released before it is sealed.
+
+What reads secrets is imported by the functions that need it: a run without any does not pay for it.
+"""
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ringfence.config.paths import state_dir
+from ringfence.errors import AuthenticationFailed, InfrastructureFault, PolicyRefused
+from ringfence.events import PolicyLoosened, SecretExpiring, SecretLeased, SecretRevoked
+from ringfence.frozen import frozen
+
+if TYPE_CHECKING:
+    from ringfence.config import Effective
+    from ringfence.job.request import Emit, RunRequest
+    from ringfence.sandbox import Sandbox
+    from ringfence.secret import Credential, KnownSecret, Lease, Provider, Redactor
+
+Notify = Callable[[str], None]
+"""Shows a person a line."""
+_RELEASE_S = 60.0
+_POLL_S = 30.0
+
+
+@frozen
+class RunCredentials:
+    """The secrets that are leased to a run."""
+
+    models: "tuple[Lease, ...]" = ()
+    """Credentials for models, one for each provider that may be requested."""
+    credentials: "tuple[Credential, ...]" = ()
+    """Their present values, in the same order."""
+    injected: "tuple[Lease, ...]" = ()
+    """Those injected into the sandbox."""
+    swapped: "tuple[Lease, ...]" = ()
+    """Those that the gate injects into requests."""
+
+    @property
+    def leases(self) -> "tuple[Lease, ...]":
+        """All of them, once."""
+        return tuple(dict.fromkeys((*self.models, *self.injected, *self.swapped)))
+
+    @property
+    def renewals(self) -> "dict[Provider, Callable[[], Awaitable[Credential]]]":
+        """What returns each provider's credential as it is at that time."""
+        pairs = zip(self.credentials, self.models, strict=True)
+        return {credential.provider: lease.credential for credential, lease in pairs}
+
+
+@asynccontextmanager
+async def lease_credentials(
+    effective: "Effective",
+    workspace: Path,
+    *,
+    notify: Notify,
+    model: "Provider | None" = None,
+    others: bool = False,
+) -> AsyncIterator[RunCredentials]:
+    """Lease what a run needs, until the context is left.
+
+    Args:
+        effective: Says where secrets are, and whether any are injected.
+        workspace: Where the agent works: no secret is read from there.
+        notify: Is called with warnings about where a secret is kept, and with failures to release one.
+        model: Provider of the model that the run itself requests; None: it requests none.
+        others: Whether processes inside may request models of any provider for which there is a credential.
+
+    Raises:
+        AuthenticationFailed: The run's own credential, or one of `egress.swap`, is missing, has ended or cannot be
+            had, or none can.
+        PolicyRefused: One lies in the workspace.
+        InfrastructureFault: A source cannot be reached.
+    """
+    wants_inside = effective.settings.auth == "inject"
+    if model is None and not others and not wants_inside and not effective.settings.egress.swap:
+        yield RunCredentials()
+        return
+    from ringfence.secret import credential_of, known_secrets, lease_secrets
+
+    known = known_secrets(effective.settings.secrets)
+    needed = [credential_of(model, known)] if model is not None else []
+    found = one_per_provider(known) if others or wants_inside else []
+    needed += [secret for secret in found if others and secret.provider != model]
+    inside = found if wants_inside else []
+    swapped = _swapped(effective, known)
+    for secret in (*needed, *inside, *swapped):
+        refuse_in_workspace(workspace, secret)
+    required = [secret.name for secret in needed if secret.provider == model]
+    required += [secret.name for secret in swapped]
+    async with lease_secrets(
+        (*needed, *inside, *swapped), state=state_dir(), warn=notify, required=required
+    ) as leases:
+        models = tuple(leases[secret.name] for secret in needed if secret.name in leases)
+        credentials = tuple([await lease.credential() for lease in models])
+        yield RunCredentials(
+            models,
+            credentials,
+            tuple(leases[secret.name] for secret in inside if secret.name in leases),
+            tuple(leases[secret.name] for secret in swapped),
+        )
+
+
+def _swapped(effective: "Effective", known: "dict[str, KnownSecret]") -> "list[KnownSecret]":
+    """The secrets of `egress.swap`.
+
+    Raises:
+        AuthenticationFailed: The configuration does not say where one is.
+    """
+    names = [swap.secret for swap in effective.settings.egress.swap]
+    for name in names:
+        if name not in known:
+            raise AuthenticationFailed(
+                f"egress.swap names secret {name!r}, and nothing says where it is; add it under `secrets:`"
+            )
+    return [known[name] for name in names]
+
+
+def one_per_provider(known: "dict[str, KnownSecret]") -> "list[KnownSecret]":
+    """The credential of each provider for which there is one.
+
+    Raises:
+        AuthenticationFailed: There is none at all.
+    """
+    from ringfence.secret import credential_of, credentials_of
+
+    found = [
+        mine[0] for mine in (credentials_of("anthropic", known), credentials_of("openai", known)) if mine
+    ]
+    return found or [credential_of("anthropic", known)]
+
+
+def refuse_in_workspace(workspace: Path, secret: "KnownSecret") -> None:
+    """See that a secret is not kept where the agent could read it.
+
+    Raises:
+        PolicyRefused: It is.
+    """
+    path = secret.reference.path
+    if path is not None and path.resolve().is_relative_to(workspace.resolve()):
+        raise PolicyRefused(
+            f"secret {secret.name!r} ({secret.reference}) lies in the workspace, where the agent can read it; "
+            "move it elsewhere",
+            rule="secret-in-workspace",
+        )
+
+
+@asynccontextmanager
+async def recorded_leases(
+    leases: "Sequence[Lease]", *, run: str, redactor: "Redactor", emit: "Emit"
+) -> AsyncIterator[None]:
+    """Record the leases of a run, renew them while it lasts, release them at its end.
+
+    Args:
+        leases: What is leased to the run.
+        run: Its id.
+        redactor: Learns every further value that a lease gets.
+        emit: Writes an event.
+    """
+    for lease in leases:
+        lease.assign(run, on_values=redactor.learn)
+    try:
+        for lease in leases:
+            await emit(
+                SecretLeased(
+                    lease=lease.id,
+                    secret=lease.name,
+                    source=lease.source,
+                    expires_at=_isoformat(lease.expires_at),
+                )
+            )
+        async with anyio.create_task_group() as renewing:
+            for lease in leases:
+                renewing.start_soon(_renew, lease, emit)
+            yield
+            renewing.cancel_scope.cancel()
+    finally:
+        with anyio.move_on_after(_RELEASE_S, shield=True):
+            for lease in leases:
+                problem = await lease.release()
+                await emit(SecretRevoked(lease=lease.id, secret=lease.name, problem=problem))
+
+
+@asynccontextmanager
+async def concurrent_check(
+    check: Callable[[], Coroutine[Any, Any, None]] | None,
+) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Run `check` beside the body, which gets a function that waits for it. An exception of either ends both.
+
+    A body that ends without having waited ends the check.
+    """
+    passed = anyio.Event()
+
+    async def run() -> None:
+        if check is not None:
+            await check()
+        passed.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        yield passed.wait
+        tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def with_own_leases(request: "RunRequest", environ: Mapping[str, str]) -> "AsyncIterator[RunRequest]":
+    """The request with leases of the secrets it wants, as far as they can be had, until the context is left.
+
+    Args:
+        request: The run.
+        environ: Where sources of secrets look.
+
+    Raises:
+        AuthenticationFailed, InfrastructureFault: None can be had.
+    """
+    from ringfence.secret import lease_secrets
+
+    async with lease_secrets(request.wanted, state=state_dir(), warn=_log, environ=environ) as found:
+        leases = list(found.values())
+        access = request.model_access
+        if access is not None and leases:
+            credentials = [await lease.credential() for lease in leases]
+            pairs = zip(credentials, leases, strict=True)
+            renewals = {credential.provider: lease.credential for credential, lease in pairs}
+            access = replace(access, credentials=credentials, renewals=renewals)
+        yield replace(request, leases=leases, model_access=access)
+
+
+async def inject(leases: "Sequence[Lease]", sandbox: "Sandbox", emit: "Emit") -> None:
+    """Inject secrets into a sandbox: as variables of every command, and logins as the file that their program reads.
+
+    A login's file can be used but not renewed: renewed inside, it would end the login outside.
+
+    Raises:
+        PolicyRefused: There is no fence: a file would take the place of the user's own.
+    """
+    if leases and not sandbox.facts.is_fence:
+        raise PolicyRefused(
+            "auth: inject is refused on the bare host, where commands have your own files and logins; leave it out",
+            rule="auth-inject-host",
+        )
+    for lease in leases:
+        content = await lease.login_copy()
+        where = f"{sandbox.facts.home}/.codex/auth.json" if content is not None else f"${lease.name}"
+        await emit(PolicyLoosened(what=f"{lease.name} is inside as {where}", by="auth: inject"))
+        if content is not None:
+            await sandbox.write_file(where, content, mode=0o600)
+        else:
+            sandbox.add_environment({lease.name: (await lease.current()).text})
+
+
+def _log(line: str) -> None:
+    """Write to the log of a supervisor, which is its stderr."""
+    sys.stderr.write(f"{line}\n")
+
+
+async def _renew(lease: "Lease", emit: "Emit") -> None:
+    """Renew a secret before it ends, so that it is at hand; record once each value that cannot be renewed."""
+    from ringfence.secret.lease import RENEW_BEFORE
+
+    reported: datetime | None = None
+    while True:
+        end = lease.expires_at
+        now = datetime.now(UTC)
+        if end is None or end == reported:
+            await anyio.sleep(_POLL_S)
+            continue
+        if end > now + RENEW_BEFORE:
+            # Not for longer than that: clocks are set and machines sleep.
+            left_s = (end - RENEW_BEFORE - now) / timedelta(seconds=1)
+            await anyio.sleep(min(_POLL_S, max(0.1, left_s)))
+            continue
+        reason = "its source gives no later one"
+        try:
+            await lease.current()
+        except (AuthenticationFailed, InfrastructureFault) as exc:
+            reason = str(exc)
+        if lease.expires_at == end:
+            reported = end
+            await emit(
+                SecretExpiring(lease=lease.id, secret=lease.name, expires_at=_isoformat(end), reason=reason)
+            )
+
+
+def _isoformat(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,216 @@
+"""The Python interface to runs: `run_agent`, and its twin without `async`.
+
+A run from Python resolves configuration and credentials as `ringfence run` does. What a program passes counts as options
+of the command line do: it overrides the environment and files.
+"""
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import anyio
+
+from ringfence.config import Flag, load
+from ringfence.errors import UsageError
+from ringfence.events import Event
+from ringfence.job.agent import work_of
+from ringfence.job.outcome import RunResult
+from ringfence.job.recovery import recover_runs
+from ringfence.job.request import RunRequest
+from ringfence.job.resolution import agent_run, command_request, with_credentials
+from ringfence.job.run import JobRun
+from ringfence.job.sandbox_spec import with_fallback
+from ringfence.runtime.base import Runtime, Task
+from ringfence.runtime.function import AgentFunction
+from ringfence.runtime.limits import Limits
+from ringfence.sandbox import SandboxSpec
+from ringfence.tool.base import Tool
+
+if TYPE_CHECKING:
+    from ringfence.config import Effective
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_LOG = logging.getLogger("ringfence")
+_SHORT_NAMES = {"claude": "claude-cli", "codex": "codex-cli"}
+_LIMIT_KEYS = {"wall_clock_s": "wall_clock"}
+
+
+async def run_agent(
+    task: str,
+    *,
+    workspace: Path | str = ".",
+    agent: str | Runtime | AgentFunction | None = None,
+    model: str | None = None,
+    sandbox: SandboxSpec | None = None,
+    limits: Limits | None = None,
+    verify: str | None = None,
+    tools: Sequence[Tool] = (),
+    sdk_options: Any = None,
+    labels: Mapping[str, str] | None = None,
+    on_event: Callable[[Event], Awaitable[None] | None] | None = None,
+) -> RunResult:
+    """Let an agent work on a task in a sandbox, check its work, and keep a sealed record, as `ringfence run` does.
+
+    Configuration files, `RINGFENCE_*` variables and credentials count as for `ringfence run`; arguments override them.
+
+    Args:
+        task: What the agent is to do.
+        workspace: The directory it works on.
+        agent: `api`, `claude`, `codex` or `claude-sdk`; or an agent of your own: an async function of the task, the
+            sandbox and a function that records events, or a `Runtime`. None: as configured.
+        model: Name of the model, or `scripted:FILE`. None: as configured.
+        sandbox: What its sandbox is like; fields that are not set are as configured.
+        limits: What it may use; limits that are not set are as configured.
+        verify: Shell command that checks the work in a new sandbox and so decides the outcome.
+        tools: Functions of this program that the agent can call, made by `ringfence.tool.tool`.
+        sdk_options: A `ClaudeAgentOptions` with hooks and permissions, for `claude-sdk`.
+        labels: Labels of the run, by which lists of runs can be filtered.
+        on_event: Called with each event after it is in the record. An `OSError` from it stops the run.
+
+    Returns:
+        How the run ended. What goes wrong in the run is its `state`, not an exception.
+
+    Raises:
+        UsageError, ConfigurationError, PolicyRefused, AuthenticationFailed: Before the run began.
+        InfrastructureFault: The record could not be created or sealed.
+    """
+    if verify is not None and not verify.strip():
+        raise UsageError(
+            f"verify={verify!r} is empty; give the command that checks the work, or None for no check"
+        )
+    place = await anyio.to_thread.run_sync(Path(workspace).resolve)
+    name = _SHORT_NAMES.get(agent, agent) if isinstance(agent, str) else None
+    flags = [
+        Flag("run.runtime", "agent", name),
+        Flag("run.model", "model", model),
+        Flag("run.verify", "verify", verify),
+        Flag("labels", "labels", dict(labels) if labels else None),
+        *_limit_flags(limits),
+        *_sandbox_flags(sandbox, place),
+    ]
+    effective = await with_fallback(await anyio.to_thread.run_sync(partial(load, place, flags=flags)))
+    for what, by in effective.loosenings():
+        _LOG.warning("%s (by %s)", what, by)
+    if agent is not None and not isinstance(agent, str):
+        _refuse_without_effect(model=model, tools=tools, sdk_options=sdk_options, limits=limits)
+        opened = with_credentials(_own_request(task, place, effective, agent), effective, _LOG.warning)
+    else:
+        overrides = {"functions": tuple(tools)} if tools else {}
+        if sdk_options is not None:
+            overrides["sdk_options"] = sdk_options
+        opened = agent_run(task, place, effective, notify=_LOG.warning, overrides=overrides)
+    async with opened as request:
+        store = await recover_runs(_LOG.warning)
+        result = await JobRun(request, view=_view_of(on_event), store=store).run()
+    for problem in result.problems:
+        _LOG.warning("%s", problem)
+    return result
+
+
+def _limit_flags(limits: Limits | None) -> list[Flag]:
+    names = limits.model_fields_set if limits is not None else ()
+    return [
+        Flag(f"limits.{_LIMIT_KEYS.get(name, name)}", f"limits.{name}", getattr(limits, name))
+        for name in sorted(names)
+    ]
+
+
+def _sandbox_flags(spec: SandboxSpec | None, workspace: Path) -> list[Flag]:
+    """The fields of a spec that were set, as settings.
+
+    Raises:
+        UsageError: Its workspace is another one.
+    """
+    if spec is None:
+        return []
+    if spec.workspace is not None and spec.workspace.resolve() != workspace:
+        raise UsageError(
+            f"sandbox has the workspace {str(spec.workspace)!r}, and the run has {str(workspace)!r}; leave out one"
+        )
+    values = spec.model_dump(mode="json", include=spec.model_fields_set - {"workspace"})
+    found = {f"sandbox.{name}": value for name, value in values.items()}
+    if "ttl_s" in values:
+        found["sandbox.ttl"] = found.pop("sandbox.ttl_s")
+    if "forward" in values:
+        found["sandbox.forward"] = [str(each) for each in spec.forward]
+    if "unsafe" in values:
+        found["unsafe"] = found.pop("sandbox.unsafe")
+    if "egress" in values:
+        del found["sandbox.egress"]
+        egress = spec.egress
+        found["egress.allow"] = [str(rule) for rule in egress.allow] or None
+        found["egress.deny"] = [str(rule) for rule in egress.deny] or None
+        found["egress.swap"] = values["egress"]["swap"] or None
+    if "engine_access" in values:
+        access = found.pop("sandbox.engine_access") or {}
+        found |= {f"engine.{name}": value for name, value in access.items()}
+    return [Flag(key, f"sandbox.{key.rpartition('.')[2]}", value) for key, value in found.items()]
+
+
+def _refuse_without_effect(*, limits: Limits | None, **arguments: Any) -> None:
+    """Refuse arguments that an agent of the program's own does not get.
+
+    Raises:
+        UsageError: One is given.
+    """
+    found = [name for name, value in arguments.items() if value]
+    found += (
+        [f"limits.{name}" for name in sorted(limits.model_fields_set - {"wall_clock_s"})] if limits else []
+    )
+    if found:
+        raise UsageError(f"{', '.join(found)}: without effect for an agent of your own; leave it out")
+
+
+def _own_request(
+    task: str, workspace: Path, effective: "Effective", agent: Runtime | AgentFunction
+) -> RunRequest:
+    """The request of a run whose agent is the program's own."""
+    settings = effective.settings
+    request = command_request((), workspace, effective, purpose="agent")
+    return replace(
+        request,
+        prompt=task,
+        work=work_of(agent, Task(prompt=task, model="")),
+        wall_clock_s=settings.limits.wall_clock,
+        verify=settings.run.verify,
+        require_verified=settings.run.require_verified,
+        runtime="",
+    )
+
+
+def _view_of(
+    on_event: Callable[[Event], Awaitable[None] | None] | None,
+) -> Callable[[Event], Awaitable[None]] | None:
+    if on_event is None:
+        return None
+
+    async def view(event: Event) -> None:
+        result = on_event(event)
+        if inspect.isawaitable(result):
+            await result
+
+    return view
+
+
+def _blocking(function: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, _T]:
+    """The same function for programs without `async`."""
+
+    @wraps(function)
+    def run(*args: _P.args, **arguments: _P.kwargs) -> _T:
+        try:
+            anyio.get_current_task()
+        except RuntimeError:  # no event loop runs in this thread, as it should be
+            return anyio.run(partial(function, *args, **arguments))
+        raise UsageError(f"{run.__name__} was called in an event loop; await {function.__name__} there")
+
+    run.__name__ = run.__qualname__ = f"{function.__name__}_sync"
+    run.__doc__ = f"Do as `{function.__name__}`, for programs without `async`.\n\n{function.__doc__}"
+    return run
+
+
+run_agent_sync = _blocking(run_agent)

@@ -1,0 +1,106 @@
+"""Recovery after processes that died: closes their runs, removes their sandboxes' remains, keeps their work."""
+
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from ringfence.config.paths import state_dir
+from ringfence.errors import RecordError, RingfenceError
+from ringfence.job.state import JobState
+from ringfence.job.store import JobRow, JobStore
+from ringfence.journal import creation_of, is_alive, mark_interrupted, resolve, run_dir, summarize
+from ringfence.sandbox.registry import backend_names, get_backend
+from ringfence.sandbox.workspace.lock import held
+from ringfence.sandbox.workspace.record import (
+    WorkRecord,
+    diff_run,
+    has_record,
+    is_applied,
+    load_record,
+    open_store,
+)
+from ringfence.sandbox.workspace.run import close
+
+
+async def recover(store: JobStore) -> list[str]:
+    """Close the runs whose process died and remove what their sandboxes left.
+
+    Returns:
+        The runs that this call marked as interrupted.
+    """
+    dead = [row for row in store.unfinished() if not is_alive(run_dir(row.id))]
+    return [row.id for row in dead if await _close(row, store) is JobState.INTERRUPTED]
+
+
+async def recover_runs(notify: Callable[[str], None]) -> JobStore:
+    """Do as `recover` with the store of the state directory, name each run to `notify`, and return the store."""
+    store = JobStore()
+    for run_id in await recover(store):
+        notify(f"run {run_id} was interrupted; its record is closed")
+    return store
+
+
+async def _close(row: JobRow, store: JobStore) -> JobState | None:
+    """Close a dead run and return its end; None if another process was faster."""
+    for name in backend_names():
+        with suppress(RingfenceError):  # a backend that is not usable now has nothing that we could remove
+            await get_backend(name).remove_leftovers(frozenset(row.sandbox_ids))
+    path = run_dir(row.id)
+    with suppress(RecordError):  # a damaged record stays as it is: verification reports the damage
+        mark_interrupted(path)
+    end = _recorded_end(path)
+    return end if store.move(row.id, row.state, end) else None
+
+
+def _recorded_end(path: Path) -> JobState:
+    """The end in the record: the store is a copy, and a process may die between the two."""
+    recorded = summarize(path).state if path.is_dir() else ""
+    return next(
+        (state for state in JobState if state.is_terminal and state.value == recorded), JobState.INTERRUPTED
+    )
+
+
+async def completed_work(path: Path) -> tuple[WorkRecord, bool]:
+    """The work record of the run in `path`, and whether its final state was only captured by this call.
+
+    A run whose process died captured no final state. If it worked on a clone, the clone still holds that state; if it
+    worked on the workspace itself, the state is what is there now, whoever wrote it.
+
+    Raises:
+        RingfenceError: The run has not ended.
+        RecordError: It left no work behind.
+        PolicyRefused: Another run is working on the workspace.
+        InfrastructureFault: Git failed or the disk is full.
+    """
+    record = load_record(path)
+    if record.after is not None:
+        return record, False
+    if is_alive(path):
+        raise RingfenceError(f"run {path.name!r} is still going on; wait for its end")
+    with ExitStack() as stack:
+        if record.mode != "clone":
+            # Anything written by another run meanwhile would count as this run's work.
+            stack.enter_context(held(Path(record.workspace), by=f"{record.run} (its end)", state=state_dir()))
+        record, _ = await close(record, path, state_dir())
+    return record, True
+
+
+async def unapplied_work(run_id: str) -> WorkRecord | None:
+    """The changes of a run in a clone that were not applied to the workspace; None if there are none.
+
+    Raises:
+        RecordError: A record of the chain is gone or damaged.
+        RingfenceError: The run has not ended.
+    """
+    path = resolve(run_id)
+    while not has_record(path):  # it ended before it had a workspace: the run that it resumed counts
+        created = creation_of(path)
+        if created is None or created.continues is None:
+            return None
+        path = resolve(created.continues)
+    if load_record(path).mode != "clone":
+        return None
+    record, _ = await completed_work(path)
+    if await is_applied(record, state_dir()):
+        return None
+    return record if (await diff_run(record, open_store(record, state_dir()))).files else None

@@ -1,0 +1,441 @@
+"""Resolution: from the effective configuration to requests that have nothing left to look up.
+
+Every way to start a run resolves its choices here: the command line, the Python interface, loops and fleets. Modules
+of agents and models are imported by the functions that need them: a command in a sandbox has neither.
+"""
+
+import shlex
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ringfence.errors import ConfigurationError, PolicyRefused
+from ringfence.job.credentials import (
+    Notify,
+    RunCredentials,
+    lease_credentials,
+    one_per_provider,
+    refuse_in_workspace,
+)
+from ringfence.job.request import AgentRequest, Purpose, RunRequest
+from ringfence.job.sandbox_spec import check_image, spec_of
+from ringfence.job.state import NO_CHECK
+
+if TYPE_CHECKING:
+    from ringfence.config import Effective
+    from ringfence.config.model import Settings
+    from ringfence.egress.gateway.policy import ModelPolicy
+    from ringfence.job.model_access import ModelAccess
+    from ringfence.job.resumption import ResumedRun, ResumeRequest
+    from ringfence.model.price_table import Price
+    from ringfence.runtime.options import Options
+    from ringfence.sandbox import SandboxSpec
+    from ringfence.sandbox.pool.pool import PoolSize
+
+DEFAULT_MODELS = {"codex-cli": "gpt-6.1-sol"}
+"""Of runtimes that cannot use the usual one. Of `codex-cli`: the first in the catalogue of codex 0.169.0."""
+
+_SCHEMA_BYTES = 1024**2
+
+
+@asynccontextmanager
+async def agent_run(
+    prompt: str,
+    workspace: Path,
+    effective: "Effective",
+    *,
+    notify: Notify,
+    resume: "ResumeRequest | None" = None,
+    answer_schema: dict[str, Any] | None = None,
+    is_checked: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+) -> AsyncIterator[RunRequest]:
+    """The request of an agent's run, checked, with its credentials leased until the context is left.
+
+    Args:
+        prompt: The task.
+        workspace: Where it works.
+        effective: The configuration.
+        notify: Is called with what a person should know.
+        resume: The session to resume, if any.
+        answer_schema: The JSON Schema of its last message, for runtimes that can be held to one.
+        is_checked: Whether its credential was checked before, so that it is not checked again.
+        overrides: Fields of the `AgentRequest` that differ from the configuration.
+
+    Raises:
+        UsageError: The session to resume is not there, is in use, or is another workspace's or runtime's.
+        AuthenticationFailed, InfrastructureFault: As `lease_credentials`.
+        ConfigurationError, PolicyRefused: As `agent_request` and `check_agent`; a check is required, and there is none.
+    """
+    import anyio.to_thread
+
+    from ringfence.job.agent import access_for, check_agent, provider_of, with_agent_cli
+    from ringfence.job.recovery import recover_runs
+    from ringfence.job.resumption import find_resumed, locked_session
+    from ringfence.model.registry import needs_credential
+
+    _check_verification(effective)
+    place = await anyio.to_thread.run_sync(workspace.resolve)
+    spec = spec_of(effective, place)
+    check_image(spec)
+    if resume is not None:
+        await recover_runs(notify)
+    earlier = await find_resumed(resume, place)
+    agent = _answering_by(
+        answer_schema, replace(agent_request(prompt, effective, earlier), **(overrides or {}))
+    )
+    await check_agent(agent)
+    is_cli = agent.runtime != "api"
+    if is_cli:
+        agent, spec = await with_agent_cli(agent, spec)
+    is_paid = needs_credential(agent.model)
+    provider = provider_of(agent.runtime) if is_paid else None
+    others = is_paid and spec.egress.wants_model and not is_cli
+    configuration = effective.settings.model_dump(mode="json")
+    with locked_session(earlier, agent, configuration, place) as session:
+        agent = replace(agent, session=session)
+        async with lease_credentials(
+            effective, place, model=provider, others=others, notify=notify
+        ) as leased:
+            access = await access_for(agent, credentials=leased.credentials, renewals=leased.renewals)
+            request = _agent_run_request(agent, effective, spec, earlier, leased, access)
+            yield replace(request, precheck=None) if is_checked else request
+
+
+def _check_verification(effective: "Effective") -> None:
+    """See that a check that is required is there.
+
+    Raises:
+        UsageError, ConfigurationError: It is not; by where that was asked for.
+    """
+    run = effective.settings.run
+    if not run.require_verified or run.verify not in (None, NO_CHECK):
+        return
+    places = [effective.origins[key] for key in ("run.require_verified", "run.verify")]
+    place = next((each for each in places if each.kind == "flag"), places[0])
+    raise place.error(
+        "a check must pass (require_verified), and there is none; name its command with --verify, or run.verify in "
+        "ringfence.yaml"
+    )
+
+
+def _answering_by(schema: dict[str, Any] | None, agent: AgentRequest) -> AgentRequest:
+    """The same agent, held to a schema if its runtime can do that."""
+    from ringfence.runtime.options import SUPPORT
+
+    if schema is None or agent.runtime not in SUPPORT["output_schema"]:
+        return agent
+    return replace(agent, options=agent.options.model_copy(update={"output_schema": schema}))
+
+
+def _agent_run_request(
+    agent: AgentRequest,
+    effective: "Effective",
+    spec: "SandboxSpec",
+    earlier: "ResumedRun",
+    leased: RunCredentials,
+    access: "ModelAccess",
+) -> RunRequest:
+    from ringfence.model.probe import checked_before
+
+    settings = effective.settings
+    assert spec.workspace is not None
+    first = next(iter(leased.credentials), None)
+    session_id = None if earlier.is_forked else earlier.session_id
+    return RunRequest(
+        prompt=agent.prompt,
+        workspace=spec.workspace,
+        spec=spec,
+        agent=agent,
+        wall_clock_s=settings.limits.wall_clock,
+        verify=settings.run.verify,
+        require_verified=settings.run.require_verified,
+        labels=settings.labels,
+        loosenings=effective.loosenings(),
+        secrets=secret_values(settings),
+        leases=leased.leases,
+        injected=leased.injected,
+        precheck=checked_before(first, agent.model) if first is not None else None,
+        configuration=settings.model_dump(mode="json"),
+        protect=settings.sandbox.protect,
+        pool=pool_size(settings),
+        model=agent.model,
+        runtime=agent.runtime,
+        toolset=agent.toolset or (settings.run.toolset if agent.runtime == "api" else ""),
+        model_access=access,
+        continues=earlier.run_id,
+        session_id=agent.session.plan.id if agent.session else session_id,
+    )
+
+
+def agent_request(prompt: str, effective: "Effective", earlier: "ResumedRun") -> AgentRequest:
+    """The agent that the settings describe. The runtime of a resumed run is kept unless the settings name one.
+
+    Raises:
+        ConfigurationError: A tool cannot be loaded, or the output schema cannot be read.
+    """
+    from ringfence.runtime.limits import Limits
+    from ringfence.tool.mcp_server import McpServer
+    from ringfence.tool.python_function import import_tool
+
+    settings = effective.settings
+    limits, model = settings.limits, settings.run.model
+    runtime: str = settings.run.runtime
+    if earlier.created is not None and not is_set(effective, "run.runtime"):
+        runtime = earlier.created.runtime
+    if not is_set(effective, "run.model"):
+        model = DEFAULT_MODELS.get(runtime, model)
+    options = options_of(settings)
+    return AgentRequest(
+        prompt=prompt,
+        model=model,
+        runtime=runtime,
+        limits=Limits(
+            turns=limits.turns,
+            tool_calls=limits.tool_calls,
+            tokens=limits.tokens,
+            cost_usd=limits.cost_usd,
+            wall_clock_s=limits.wall_clock,
+        ),
+        toolset=settings.run.toolset if is_set(effective, "run.toolset") else None,
+        options=_without_cli_settings(options, effective) if runtime == "api" else options,
+        prices=prices_of(settings),
+        model_policy=model_policy(settings),
+        functions=[import_tool(reference) for reference in settings.tools.python],
+        mcp_servers=[McpServer(name=one.name, command=one.command) for one in settings.tools.mcp],
+        conversation=earlier.conversation,
+    )
+
+
+def _without_cli_settings(options: "Options", effective: "Effective") -> "Options":
+    """The options without those that files give to agent CLIs, as this run has none; command-line options stay."""
+    from ringfence.runtime.options import SETTING_OF, Options
+
+    idle = [
+        name
+        for name, key in SETTING_OF.items()
+        if key.startswith("client.") and effective.origins[key].kind != "flag"
+    ]
+    return options.model_copy(update={name: Options.model_fields[name].default for name in idle})
+
+
+def is_set(effective: "Effective", key: str) -> bool:
+    """Whether a setting was given, even if it equals the default."""
+    return effective.origins[key].kind != "default"
+
+
+def options_of(settings: "Settings") -> "Options":
+    """The agent's options in the settings.
+
+    Raises:
+        ConfigurationError: The output schema cannot be read.
+    """
+    from ringfence.runtime.options import Options
+
+    client, schema = settings.client, settings.run.output_schema
+    return Options(
+        system_prompt=settings.run.system_prompt,
+        system_append=settings.run.system_append,
+        tools_allowed=settings.tools.allow,
+        tools_denied=settings.tools.deny,
+        permission_mode=client.permission_mode,
+        plugins=client.plugins,
+        settings_sources=client.settings_sources,
+        output_schema=read_schema(schema) if schema is not None else None,
+        cli_path=client.path,
+        cli_args=client.args,
+        idle_timeout_s=client.idle_timeout,
+        force=client.force,
+    )
+
+
+def read_schema(file: Path) -> dict[str, Any]:
+    """The JSON Schema in a file.
+
+    Raises:
+        ConfigurationError: It cannot be read, or holds none.
+    """
+    import json
+
+    try:
+        with file.open("rb") as stream:
+            schema = json.loads(stream.read(_SCHEMA_BYTES + 1))
+    except (OSError, ValueError, RecursionError) as exc:
+        reason = getattr(exc, "strerror", None) or str(exc)
+        raise ConfigurationError(
+            f"the output schema {str(file)!r} cannot be read: {reason}; name a file with a JSON Schema"
+        ) from exc
+    if not isinstance(schema, dict):
+        raise ConfigurationError(
+            f"the output schema {str(file)!r} is no JSON object; name a file with a JSON Schema"
+        )
+    return schema
+
+
+def command_request(
+    command: tuple[str, ...],
+    workspace: Path,
+    effective: "Effective",
+    *,
+    purpose: Purpose,
+    wait_s: float = 0.0,
+    continues: str | None = None,
+) -> RunRequest:
+    """The request of a command's run, before its credentials are leased; its work is for the caller to set.
+
+    Args:
+        command: Program and arguments.
+        workspace: Where it runs.
+        effective: The settings.
+        purpose: Of its sandbox.
+        wait_s: How long it waits for a workspace that another run has, seconds.
+        continues: A run on a private copy whose changes the command finds in its own copy.
+
+    Raises:
+        PolicyRefused: Credentials would be injected into a standing sandbox, or into its requests.
+        ConfigurationError, UsageError: As `spec_of` and `check_image`.
+    """
+    if purpose == "standing" and effective.settings.auth == "inject":
+        raise PolicyRefused(
+            "auth: inject is for single runs: a standing sandbox would hold your credentials for as long as it stands",
+            rule="auth-inject-standing",
+        )
+    if purpose == "standing" and effective.settings.egress.swap:
+        raise PolicyRefused(
+            "egress.swap is for single runs: a standing sandbox has no lease of such secrets; take it out",
+            rule="egress-swap-standing",
+        )
+    place = workspace.resolve()
+    settings = effective.settings
+    spec = spec_of(effective, place)
+    check_image(spec)
+    return RunRequest(
+        prompt=shlex.join(command),
+        workspace=place,
+        spec=spec,
+        purpose=purpose,
+        wait_s=wait_s,
+        wall_clock_s=settings.limits.wall_clock if purpose == "exec" else None,
+        labels=settings.labels,
+        loosenings=effective.loosenings(),
+        secrets=secret_values(settings),
+        configuration=settings.model_dump(mode="json"),
+        protect=settings.sandbox.protect,
+        pool=None if purpose == "standing" else pool_size(settings),
+        runtime=purpose,
+        continues=continues,
+    )
+
+
+@asynccontextmanager
+async def with_credentials(
+    request: RunRequest, effective: "Effective", notify: Notify
+) -> AsyncIterator[RunRequest]:
+    """A command's request with its credentials, which are leased until the context is left.
+
+    Raises:
+        AuthenticationFailed, InfrastructureFault, PolicyRefused: As `lease_credentials`.
+        ConfigurationError: The model's script cannot be read.
+    """
+    others = _is_paid_model_granted(request.spec, effective.settings)
+    async with lease_credentials(effective, request.workspace, others=others, notify=notify) as leased:
+        yield replace(
+            request,
+            leases=leased.leases,
+            injected=leased.injected,
+            model_access=access_of(effective.settings, request.spec, leased),
+        )
+
+
+async def standing_request(name: str, workspace: Path, effective: "Effective", notify: Notify) -> RunRequest:
+    """The request of a standing sandbox. Its supervisor, which outlives this process, leases credentials itself.
+
+    Raises:
+        AuthenticationFailed: Models may be requested inside, and there is no credential.
+        ConfigurationError, PolicyRefused, UsageError: As `command_request` and `with_credentials`.
+    """
+    from ringfence.config.paths import state_dir
+    from ringfence.secret import known_secrets, revoke_abandoned
+
+    settings = effective.settings
+    request = command_request((name,), workspace, effective, purpose="standing")
+    is_paid = _is_paid_model_granted(request.spec, settings)
+    wanted = one_per_provider(known_secrets(settings.secrets)) if is_paid else []
+    for secret in wanted:
+        refuse_in_workspace(request.workspace, secret)
+    await revoke_abandoned(state_dir(), notify)
+    access = access_of(settings, request.spec, RunCredentials())
+    return replace(request, wanted=wanted, model_access=access)
+
+
+def _is_paid_model_granted(spec: "SandboxSpec", settings: "Settings") -> bool:
+    if not spec.egress.wants_model:
+        return False
+    from ringfence.model.registry import needs_credential
+
+    return needs_credential(settings.run.model)
+
+
+def access_of(settings: "Settings", spec: "SandboxSpec", leased: RunCredentials) -> "ModelAccess | None":
+    """What processes inside may request of models; None where that is not granted.
+
+    Raises:
+        ConfigurationError: The model's script cannot be read.
+        UsageError: A base URL is none.
+    """
+    if not spec.egress.wants_model:
+        return None
+    from ringfence.job.model_access import ModelAccess
+    from ringfence.model.registry import read_model
+
+    model = settings.run.model
+    _, prices = read_model(model)
+    return ModelAccess(
+        model,
+        credentials=leased.credentials,
+        renewals=leased.renewals,
+        tokens=settings.limits.tokens,
+        cost_usd=settings.limits.cost_usd,
+        prices={**prices, **prices_of(settings)},
+        policy=model_policy(settings),
+    ).checked()
+
+
+def model_policy(settings: "Settings") -> "ModelPolicy":
+    """Which models may be requested, by the settings."""
+    from ringfence.egress.gateway.policy import ModelPolicy
+
+    return ModelPolicy(settings.egress.models, frozenset(settings.egress.provider_tools))
+
+
+def prices_of(settings: "Settings") -> "dict[str, Price]":
+    """Prices that the settings give."""
+    from ringfence.model.price_table import Price
+
+    return {name: Price(**price.model_dump()) for name, price in settings.prices.items()}
+
+
+def pool_size(settings: "Settings") -> "PoolSize | None":
+    """How many sandboxes are kept warm; None for none."""
+    pool = settings.pool
+    if not pool.size:
+        return None
+    from ringfence.sandbox.pool.pool import PoolSize
+
+    return PoolSize(pool.size, pool.max_age)
+
+
+def secret_values(settings: "Settings") -> tuple[str, ...]:
+    """Values that no record may hold: the user's own, and those in the sandbox's environment against all advice."""
+    import os
+
+    from ringfence.secret import environment_secrets, registered_secrets
+
+    named = (os.environ.get(reference.env or "", "") for reference in settings.secrets.values())
+    return (
+        *environment_secrets({**os.environ, **settings.sandbox.env}),
+        *(value for value in named if value),
+        *registered_secrets(),
+    )
