@@ -124,7 +124,7 @@ CONTAINERS = frozenset({"podman", "gvisor"})
 FULL: Mapping[str, str] = {
     "egress/gateway/test_in_containers.py": "the gateway's stream is Docker's, which is tried",
     "egress/proxy/": "the proxy's stream is Docker's, which is tried",
-    "egress/swap/": "the stream of injected credentials is Docker's, which is tried",
+    "egress/injection/": "the stream of injected credentials is Docker's, which is tried",
     "real_clients/test_conformance.py": "each program is tried in bubblewrap and Docker, each engine by its own suite",
     "sandbox/test_conformance.py": "the contract is tried in bubblewrap and Docker, Podman and gVisor by escapes",
 }

@@ -18,8 +18,8 @@ from ringfence.events import EgressChanged
 
 if TYPE_CHECKING:
     from ringfence.egress.gateway.gateway import Gateway
+    from ringfence.egress.injection.injector import Injector
     from ringfence.egress.proxy.proxy import ForwardProxy
-    from ringfence.egress.swap.armed import ArmedSwaps
 
 _MOST_CALLS = 32
 
@@ -116,7 +116,7 @@ async def opened_gate(
     gateway: "Gateway | None" = None,
     resolve: Resolve = resolve_by_system,
     with_proxy: bool = False,
-    swaps: "ArmedSwaps | None" = None,
+    injector: "Injector | None" = None,
 ) -> AsyncIterator[Gate]:
     """Open the granted ways out of a sandbox until the context is left.
 
@@ -127,23 +127,23 @@ async def opened_gate(
         gateway: What answers where the model is granted.
         resolve: See `ForwardProxy`.
         with_proxy: Open the forward proxy also where it is granted nothing, so that something can be granted later.
-        swaps: What `egress.swap` needs, where that says anything.
+        injector: Puts the secrets of `egress.swap` into requests, if there are any.
 
     Raises:
-        PolicyRefused: A forward leads where nothing may; or there are swaps to be done, and nothing to do them with.
+        PolicyRefused: A forward leads where nothing may; or secrets are to be injected, and there is no injector.
         SandboxPortError: A port of a forward is taken inside.
         SandboxStartFailed, InfrastructureFault: Engine access without an engine.
         LimitReached, AuthenticationFailed, InfrastructureFault: While it is open: the gateway has no more to give.
     """
-    if grants.egress.swap and swaps is None:
-        raise PolicyRefused("egress.swap is asked for, and no secret was lent for it", rule="egress-swap")
+    if grants.egress.swap and injector is None:
+        raise PolicyRefused("egress.swap is asked for, and no secret was leased for it", rule="egress-swap")
     async with AsyncExitStack() as stack:
         for forward in grants.forward:
             forwarder = Forwarder(forward, sandbox_id=sandbox.id, emit=emit)
             await stack.enter_async_context(sandbox.listen(forwarder.serve, port=forward.port))
         proxy = None
         if grants.egress.wants_proxy or with_proxy:
-            proxy = await _opened_proxy(stack, sandbox, grants.egress, emit, resolve, swaps)
+            proxy = await _opened_proxy(stack, sandbox, grants.egress, emit, resolve, injector)
         engine = grants.engine_access
         if engine is not None:
             from ringfence.egress.engine.client import check_engine, find_socket
@@ -168,18 +168,18 @@ async def _opened_proxy(
     egress: Egress,
     emit: Emit,
     resolve: Resolve,
-    swaps: "ArmedSwaps | None",
+    injector: "Injector | None",
 ) -> "ForwardProxy":
     from ringfence.egress.proxy.proxy import MOST_CONNECTIONS, ForwardProxy
 
     await sandbox.write_file(USE_PROXY_INSIDE, use_proxy(), mode=0o444)
     interceptor = None
-    if swaps is not None:
-        from ringfence.egress.swap.armed import AUTHORITIES_INSIDE
-        from ringfence.egress.swap.intercepting import Interceptor
+    if injector is not None:
+        from ringfence.egress.injection.injector import AUTHORITIES_INSIDE
+        from ringfence.egress.injection.interceptor import Interceptor
 
-        await sandbox.write_file(AUTHORITIES_INSIDE, swaps.bundle, mode=0o444)
-        interceptor = Interceptor(swaps, sandbox_id=sandbox.id, emit=emit)
+        await sandbox.write_file(AUTHORITIES_INSIDE, injector.bundle, mode=0o444)
+        interceptor = Interceptor(injector, sandbox_id=sandbox.id, emit=emit)
     proxy = ForwardProxy(
         egress,
         sandbox_id=sandbox.id,

@@ -28,7 +28,7 @@ from ringfence.sandbox.policy import effective_policy
 if TYPE_CHECKING:
     from ringfence.egress.gate import Gate
     from ringfence.egress.gateway.gateway import Gateway
-    from ringfence.egress.swap.armed import ArmedSwaps
+    from ringfence.egress.injection.injector import Injector
 
 _RECORD_S = 10.0
 _WITHOUT_SECRETS = frozenset({"export", "verify"})
@@ -83,8 +83,8 @@ class Sandboxes:
         is_recorded = False
         opened: Sandbox | None = None
         try:
-            swaps = None if purpose in _WITHOUT_SECRETS else await self._swaps()
-            spec = self._spec_for(purpose, swaps)
+            injector = None if purpose in _WITHOUT_SECRETS else await self._injector()
+            spec = self._spec_for(purpose, injector)
             async with self._opening(spec, placement, purpose, sandbox_id) as sandbox:
                 opened = sandbox
                 if sandbox.id != sandbox_id:
@@ -101,7 +101,7 @@ class Sandboxes:
                     self.recorder.emit,
                     gateway=gateway,
                     with_proxy=purpose in _WITH_PROXY,
-                    swaps=swaps,
+                    injector=injector,
                 ) as gate:
                     self.gates[sandbox.id] = gate
                     if wait_for_check is not None:
@@ -120,13 +120,14 @@ class Sandboxes:
                 with anyio.move_on_after(_RECORD_S, shield=True):
                     await self.recorder.emit(SandboxDestroyed(sandbox_id=sandbox_id, reason=reason))
 
-    async def _swaps(self) -> "ArmedSwaps | None":
+    async def _injector(self) -> "Injector | None":
         spec = self.request.spec
         if not spec.egress.swap:
             return None
-        from ringfence.egress.swap.armed import armed
+        from ringfence.egress.injection.injector import prepare_injector
 
-        return await armed(spec.egress, {lease.name: lease for lease in self.request.leases}, spec.env)
+        leases = {lease.name: lease for lease in self.request.leases}
+        return await prepare_injector(spec.egress, leases, spec.env)
 
     @property
     def _gateway(self) -> "Gateway | None":
@@ -134,10 +135,10 @@ class Sandboxes:
         access = self.request.model_access
         return access.gateway if access is not None and self.request.spec.egress.wants_model else None
 
-    def _spec_for(self, purpose: _Use, swaps: "ArmedSwaps | None") -> SandboxSpec:
+    def _spec_for(self, purpose: _Use, injector: "Injector | None") -> SandboxSpec:
         spec, gateway = _spec_for(self.request.spec, purpose), self._gateway
-        if swaps is not None:
-            spec = spec.model_copy(update={"env": {**swaps.environment, **spec.env}})
+        if injector is not None:
+            spec = spec.model_copy(update={"env": {**injector.environment, **spec.env}})
         if gateway is None or not spec.egress.wants_model or purpose == "verify":
             return spec
         from ringfence.egress.gateway.provider import environment_inside

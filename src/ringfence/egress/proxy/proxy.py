@@ -26,7 +26,7 @@ from ringfence.egress.resolving import Resolve, Resolved, Unreachable, resolve_b
 from ringfence.events import EgressClosed
 
 if TYPE_CHECKING:
-    from ringfence.egress.swap.intercepting import Interceptor
+    from ringfence.egress.injection.interceptor import Interceptor
 
 MOST_CONNECTIONS = 200
 
@@ -73,7 +73,7 @@ class ForwardProxy:
         resolve: How names are looked up. There is no setting for it: who could choose it could lead any name
             anywhere. Tests map public names to mirrors of their own.
         note: Takes a line for each refusal and each host that cannot be reached, for whoever runs the command.
-        interceptor: Serves the hosts with a swap, if there are any.
+        interceptor: Serves the hosts with an injected secret, if there are any.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class ForwardProxy:
         assert passed.scope is not None
         passed.scope.deadline = anyio.current_time() + IDLE_S
         try:
-            if self._interceptor is not None and self._interceptor.swaps.is_about(head.wanted):
+            if self._interceptor is not None and self._interceptor.injector.intercepts(head.wanted):
                 checked = self._checked(inside, number, head)
                 await self._interceptor.serve(
                     number, head, checked, outside, passed=passed, on_unreadable=self._refuse_unreadable

@@ -19,8 +19,8 @@ from ringfence.config.egress import Egress
 from ringfence.config.secret_reference import SecretReference
 from ringfence.egress.environment import environment_for
 from ringfence.egress.gate import opened_gate
+from ringfence.egress.injection.injector import Injector, prepare_injector
 from ringfence.egress.resolving import Resolved
-from ringfence.egress.swap.armed import ArmedSwaps, armed
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.secret import KnownSecret, Lease, lease_secret
 
@@ -98,10 +98,10 @@ def secret(value: str = SECRET, name: str = "github", **more: Any) -> KnownSecre
 
 @dataclass
 class Swapped:
-    """A sandbox with swaps."""
+    """A sandbox with injected secrets."""
 
     sandbox: Sandbox
-    swaps: ArmedSwaps
+    injector: Injector
     leases: Mapping[str, Lease]
 
     async def sh(self, command: str) -> str:
@@ -112,7 +112,7 @@ class Swapped:
     @property
     def placeholder(self) -> str:
         """Of the first swap."""
-        return self.swaps.environment["GITHUB_TOKEN"]
+        return self.injector.environment["GITHUB_TOKEN"]
 
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.docker) for name in CONTAINERS])
@@ -126,7 +126,7 @@ OpenSwapped = Callable[..., AbstractAsyncContextManager[Swapped]]
 
 @pytest.fixture
 def swapped(record: Record, tmp_path: Path, authority: trustme.CA) -> OpenSwapped:
-    """Opens a sandbox with swaps, whose proxy takes a server for the web."""
+    """Opens a sandbox with injected secrets, whose proxy takes a server for the web."""
 
     @asynccontextmanager
     async def open_one(
@@ -143,14 +143,14 @@ def swapped(record: Record, tmp_path: Path, authority: trustme.CA) -> OpenSwappe
                 one.name: await stack.enter_async_context(lease_secret(one, state=tmp_path / "state"))
                 for one in secrets or [secret()]
             }
-            swaps = await armed(egress, leases)
-            assert swaps is not None
+            injector = await prepare_injector(egress, leases)
+            assert injector is not None
             asked = SandboxSpec(**{"backend": "bubblewrap", **fields}, egress=egress)
-            spec = asked.model_copy(update={"env": environment_for(asked, swaps.environment)})
+            spec = asked.model_copy(update={"env": environment_for(asked, injector.environment)})
             sandbox = await stack.enter_async_context(Sandbox.start(spec))
             await stack.enter_async_context(
-                opened_gate(sandbox, spec, record.emit, resolve=server.resolve, swaps=swaps)
+                opened_gate(sandbox, spec, record.emit, resolve=server.resolve, injector=injector)
             )
-            yield Swapped(sandbox, swaps, leases)
+            yield Swapped(sandbox, injector, leases)
 
     return open_one

@@ -9,14 +9,14 @@ import pytest
 import trustme
 from cryptography import x509
 from tests.cases import slow_after
+from tests.egress.injection.conftest import HOST, OTHER, SECRET, SWAP, OpenSwapped, Server, secret, serving
 from tests.egress.proxy.conftest import Record
-from tests.egress.swap.conftest import HOST, OTHER, SECRET, SWAP, OpenSwapped, Server, secret, serving
 
 from ringfence.config.egress import Egress
 from ringfence.egress.changing import changed
 from ringfence.egress.gate import opened_gate
-from ringfence.egress.swap.armed import AUTHORITIES_INSIDE, armed
-from ringfence.egress.swap.authority import outward_context, system_authorities
+from ringfence.egress.injection.authority import outward_context, system_authorities
+from ringfence.egress.injection.injector import AUTHORITIES_INSIDE, prepare_injector
 from ringfence.errors import AuthenticationFailed, ConfigurationError, PolicyRefused
 from ringfence.events import EgressClosed, EgressDecided, EgressIntercepted, PlaceholderStrayed
 from ringfence.sandbox import Sandbox, SandboxSpec
@@ -312,23 +312,23 @@ print(seen > 2, found, oct(os.stat({AUTHORITIES_INSIDE!r}).st_mode & 0o777))
 async def test_the_authority_vouches_for_its_hosts_alone(server: Server, swapped: OpenSwapped):
     """Its certificate says so by a critical constraint; each sandbox has its own."""
     async with swapped(server) as one, swapped(server) as two:
-        certificate = x509.load_pem_x509_certificate(one.swaps.authority.certificate_pem)
-        other = two.swaps.authority.certificate_pem
+        certificate = x509.load_pem_x509_certificate(one.injector.authority.certificate_pem)
+        other = two.injector.authority.certificate_pem
     names = certificate.extensions.get_extension_for_class(x509.NameConstraints)
     assert names.critical
     assert names.value.permitted_subtrees == [x509.DNSName(HOST)]
-    assert other != one.swaps.authority.certificate_pem
+    assert other != one.injector.authority.certificate_pem
     assert one.placeholder != two.placeholder
 
 
 async def test_no_lease_no_sandbox(authority: trustme.CA):
     """A swap without its secret is an error before anything starts."""
     egress = Egress.model_validate({"allow": [HOST], "swap": [SWAP]})
-    with pytest.raises(AuthenticationFailed, match="was not lent"):
-        await armed(egress, {})
+    with pytest.raises(AuthenticationFailed, match="has not leased"):
+        await prepare_injector(egress, {})
     spec = SandboxSpec(backend="bubblewrap", egress=egress)
     async with Sandbox.start(spec) as sandbox:
-        with pytest.raises(PolicyRefused, match="no secret was lent"):
+        with pytest.raises(PolicyRefused, match="no secret was leased"):
             async with opened_gate(sandbox, spec, Record().emit):
                 pytest.fail("it was opened")
 
@@ -337,13 +337,13 @@ async def test_an_ended_lease_is_an_error_at_the_start(authority: trustme.CA, tm
     """As is a secret that cannot stand in a header."""
     egress = Egress.model_validate({"allow": [HOST], "swap": [SWAP]})
     async with lease_secret(secret(), state=tmp_path) as lease:
-        assert await armed(egress, {"github": lease}) is not None
+        assert await prepare_injector(egress, {"github": lease}) is not None
         await lease.release()
         with pytest.raises(AuthenticationFailed, match="was released"):
-            await armed(egress, {"github": lease})
+            await prepare_injector(egress, {"github": lease})
     async with lease_secret(secret("caf\u00e9-caf\u00e9-caf\u00e9"), state=tmp_path) as lease:
         with pytest.raises(AuthenticationFailed, match="printable"):
-            await armed(egress, {"github": lease})
+            await prepare_injector(egress, {"github": lease})
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ async def test_a_swap_without_effect_is_an_error(allow: list[str], env: dict[str
     """Its host must be allowed, and its variable free."""
     egress = Egress.model_validate({"allow": allow, "swap": [SWAP]})
     with pytest.raises(PolicyRefused, match=says):
-        await armed(egress, {}, env)
+        await prepare_injector(egress, {}, env)
 
 
 def test_a_change_of_the_rules_leaves_swaps_alone():
@@ -382,4 +382,4 @@ def test_a_machine_that_trusts_nobody(tmp_path: Path, monkeypatch: pytest.Monkey
 async def test_without_swaps_nothing_is_taken_apart():
     """The default."""
     assert Egress.model_validate({"allow": [HOST]}).swap == ()
-    assert await armed(Egress.model_validate({"allow": [HOST]}), {}) is None
+    assert await prepare_injector(Egress.model_validate({"allow": [HOST]}), {}) is None

@@ -10,6 +10,7 @@ from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
 from ringfence.egress.forwarding import Emit
+from ringfence.egress.injection.injector import Injector
 from ringfence.egress.proxy.answers import ESTABLISHED, failure
 from ringfence.egress.proxy.decision import Wanted
 from ringfence.egress.proxy.head import Head, Unreadable, read_head
@@ -19,7 +20,6 @@ from ringfence.egress.proxy.watched import Watched
 from ringfence.egress.pump import CutOff, Exchange
 from ringfence.egress.resolving import Unreachable
 from ringfence.egress.sealed import Sealed
-from ringfence.egress.swap.armed import ArmedSwaps
 from ringfence.errors import AuthenticationFailed, InfrastructureFault
 from ringfence.events import EgressIntercepted, PlaceholderStrayed
 from ringfence.secret import Redactor
@@ -49,13 +49,13 @@ class Interceptor:
     """Serves the swapped hosts of one sandbox's proxy.
 
     Args:
-        swaps: Which.
+        injector: Which.
         sandbox_id: Whose.
         emit: Records an event; returns when it is written.
     """
 
-    def __init__(self, swaps: ArmedSwaps, *, sandbox_id: str, emit: Emit) -> None:
-        self.swaps = swaps
+    def __init__(self, injector: Injector, *, sandbox_id: str, emit: Emit) -> None:
+        self.injector = injector
         self._sandbox_id = sandbox_id
         self._emit = emit
         self._counts: dict[str, int] = {}
@@ -70,7 +70,7 @@ class Interceptor:
             with anyio.fail_after(_HANDSHAKE_S):
                 return Sealed(
                     await TLSStream.wrap(
-                        outside, hostname=host, ssl_context=self.swaps.outward, server_side=False
+                        outside, hostname=host, ssl_context=self.injector.outward, server_side=False
                     )
                 )
         except ssl.SSLCertVerificationError as exc:
@@ -106,7 +106,7 @@ class Interceptor:
         passed.ended_by = "inside"
         try:
             with anyio.fail_after(_HANDSHAKE_S):
-                context = self.swaps.authority.context(str(head.wanted.host))
+                context = self.injector.authority.context(str(head.wanted.host))
                 tls = await TLSStream.wrap(inside, server_side=True, ssl_context=context)
         except CutOff as exc:
             passed.ended_by = str(exc)
@@ -149,7 +149,7 @@ class Interceptor:
             passed.ended_by, passed.is_told = str(exc), True
             await client.send(failure("the secret for this host cannot be had now; it was not asked"))
             return
-        relay = RedactingRelay(client, outside, filled, passed, redactor=self.swaps.redactor)
+        relay = RedactingRelay(client, outside, filled, passed, redactor=self.injector.redactor)
         await relay.run()
         if relay.status:
             passed.status = relay.status
@@ -161,7 +161,7 @@ class Interceptor:
     async def _filled(self, number: int, head: Head) -> Head:
         """The request as it is sent; in the record before it is."""
         wanted = head.wanted
-        headers, names = await self.swaps.filled(str(wanted.host), head.headers)
+        headers, names = await self.injector.inject(str(wanted.host), head.headers)
         await self.note_strays(number, str(wanted.host), wanted.path, headers)
         await self._emit(
             EgressIntercepted(
@@ -178,7 +178,7 @@ class Interceptor:
 
     async def note_strays(self, number: int, host: str, path: str, headers: Headers) -> None:
         """Record placeholders in a request that is read and in which they stay; of many alike, some."""
-        for secret, place in self.swaps.strays(path, headers):
+        for secret, place in self.injector.find_strays(path, headers):
             count = self._counts[secret] = self._counts.get(secret, 0) + 1
             if count > _TOLD_ONE_BY_ONE and count & (count - 1):
                 continue

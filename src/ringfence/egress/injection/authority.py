@@ -1,4 +1,4 @@
-"""An authority of one sandbox's own, which vouches for its swapped hosts alone. Its key never leaves memory."""
+"""Certificates for TLS interception: an authority for one sandbox, whose key never leaves memory."""
 
 import os
 import ssl
@@ -15,10 +15,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ringfence.errors import ConfigurationError
 
-_LASTS = timedelta(days=30)
-_EARLIER = timedelta(hours=1)
+_VALID_FOR = timedelta(days=30)
+_VALID_BEFORE = timedelta(hours=1)
 _LIMIT_BYTES = 4 * 1024 * 1024
-_USUAL_PLACES = (
+_CERTIFICATE_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Alpine, Arch
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
     "/etc/ssl/ca-bundle.pem",  # openSUSE
@@ -27,27 +27,27 @@ _USUAL_PLACES = (
 
 
 class Authority:
-    """Made for one sandbox, forgotten with it.
+    """Certifies the injection hosts of one sandbox, for as long as that exists.
 
     Args:
-        hosts: The names that it may vouch for; a critical constraint in its certificate says so, too.
+        hosts: The only names that it may certify; a critical constraint in its own certificate says so, too.
     """
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._certificate = self._own(hosts)
+        self._certificate = self._self_signed(hosts)
         self._contexts = {host: self._context(host) for host in hosts}
 
     @property
     def certificate_pem(self) -> bytes:
-        """What those inside trust."""
+        """The authority's certificate, which programs inside trust."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def context(self, host: str) -> ssl.SSLContext:
-        """The server's side of TLS for one of the hosts; HTTP/1.1 is all that it offers."""
+        """The server side of TLS for one of the hosts; it offers HTTP/1.1 only."""
         return self._contexts[host]
 
-    def _own(self, hosts: Sequence[str]) -> x509.Certificate:
+    def _self_signed(self, hosts: Sequence[str]) -> x509.Certificate:
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ringfence authority of one sandbox")])
         names = [x509.DNSName(host) for host in hosts]
         usage = x509.KeyUsage(
@@ -55,7 +55,7 @@ class Authority:
             key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
         )  # fmt: skip
         return (
-            _begun(name, name, self._key.public_key())
+            _builder(name, name, self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(x509.NameConstraints(names, None), critical=True)
@@ -67,7 +67,7 @@ class Authority:
         subject = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "ringfence")])
         own = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         certificate = (
-            _begun(subject, self._certificate.subject, key.public_key())
+            _builder(subject, self._certificate.subject, key.public_key())
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -89,14 +89,14 @@ class Authority:
 
 
 def system_authorities() -> str:
-    """Whom this machine trusts, as PEM: SSL_CERT_FILE, else where systems keep it.
+    """The authorities that this machine trusts, as PEM: SSL_CERT_FILE, otherwise the usual files of systems.
 
     Raises:
         ConfigurationError: There is no such file.
     """
-    said = os.environ.get("SSL_CERT_FILE")
+    configured = os.environ.get("SSL_CERT_FILE")
     usual = ssl.get_default_verify_paths().openssl_cafile
-    for place in (said,) if said else (*_USUAL_PLACES, usual):
+    for place in (configured,) if configured else (*_CERTIFICATE_FILES, usual):
         try:
             with Path(place).open("rb") as file:
                 found = file.read(_LIMIT_BYTES + 1)
@@ -105,19 +105,19 @@ def system_authorities() -> str:
         if len(found) <= _LIMIT_BYTES and b"BEGIN CERTIFICATE" in found:
             return found.decode("utf-8", "replace")
     raise ConfigurationError(
-        f"egress.swap: no certificates of authorities are found in {said or 'the usual places'!r}; install "
+        f"egress.swap: no certificates of authorities are found in {configured or 'the usual places'!r}; install "
         "ca-certificates, or name their file by SSL_CERT_FILE"
     )
 
 
 def outward_context(authorities: str) -> ssl.SSLContext:
-    """The client's side of TLS to the real hosts: verified, with the name.
+    """The client side of TLS to the real hosts, which verifies certificate and name.
 
     Raises:
-        ConfigurationError: What is trusted cannot be read.
+        ConfigurationError: `authorities` cannot be read.
     """
     try:
-        context = ssl.create_default_context(cadata=_certificates_alone(authorities))
+        context = ssl.create_default_context(cadata=_ascii_only(authorities))
     except ssl.SSLError as exc:
         raise ConfigurationError(
             f"egress.swap: this machine's certificates of authorities cannot be read ({exc.reason}); name another "
@@ -128,12 +128,14 @@ def outward_context(authorities: str) -> ssl.SSLContext:
     return context
 
 
-def _certificates_alone(pem: str) -> str:
-    """A bundle without the comments in it, which OpenSSL takes as ASCII only."""
+def _ascii_only(pem: str) -> str:
+    """A bundle whose comments are ASCII, which OpenSSL requires."""
     return pem.encode("ascii", "replace").decode("ascii")
 
 
-def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -141,15 +143,15 @@ def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _EARLIER)
-        .not_valid_after(now + _LASTS)
+        .not_valid_before(now - _VALID_BEFORE)
+        .not_valid_after(now + _VALID_FOR)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
 
 @contextmanager
 def _readable(content: bytes) -> Iterator[str]:
-    """A path at which `content` can be read: `ssl` loads keys from files only. In memory, where the system can."""
+    """A path at which `content` can be read: `ssl` loads keys from files only. In memory, if possible."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("ringfence", os.MFD_CLOEXEC)
         try:
