@@ -23,10 +23,10 @@ from ringfence.config.paths import make_private_dir
 from ringfence.events import Event, TranscriptNoted
 from ringfence.job.recorder import Recorder
 from ringfence.journal import Journal, new_run_id
+from ringfence.runtime.agent_cli.base import Launch, Place, Program
+from ringfence.runtime.agent_cli.runtime import CliRuntime
 from ringfence.runtime.base import Task
-from ringfence.runtime.client.base import Launch, Place, Program
-from ringfence.runtime.client.claude import ClaudeClient
-from ringfence.runtime.client.runtime import ClientRuntime
+from ringfence.runtime.claude.cli import ClaudeCli
 from ringfence.sandbox.docker.image.recipe import reference
 from ringfence.sandbox.registry import get_backend
 from ringfence.sandbox.workspace.open import RESERVED_ID
@@ -220,7 +220,7 @@ async def _pool_is_full(environment: Mapping[str, str]) -> None:
             await anyio.sleep(0.1)
 
 
-class _Clock(ClaudeClient):
+class _Clock(ClaudeCli):
     """Says what time it is, line by line."""
 
     def launch(self, task: Task, place: Place) -> Launch:  # noqa: ARG002 -- it is the same for any
@@ -247,7 +247,7 @@ async def _delay(lab: _Lab) -> Row:
             delays.append((time.monotonic_ns() - event.record["at"]) / 1e6)
 
     async with open_sandbox() as sandbox:
-        await ClientRuntime(_Clock(), Program("python3", "0")).run(Task("x", "x"), sandbox, emit)
+        await CliRuntime(_Clock(), Program("python3", "0")).run(Task("x", "x"), sandbox, emit)
     assert len(delays) == _LINES
     kept = statistics.median(delays) <= 20
     return Row(

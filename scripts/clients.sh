@@ -41,7 +41,7 @@ version_of() {
         echo latest
     else
         "$(dirname "$0")/../.venv/bin/python" -c \
-            "from ringfence.runtime.client.registry import client_of; print(client_of('$1').tested[0])"
+            "from ringfence.runtime.registry import agent_cli_of; print(agent_cli_of('$1').tested[0])"
     fi
 }
 

@@ -7,11 +7,10 @@ from ringfence.cli.option_settings import SETTINGS
 from ringfence.config.fields import all_fields
 from ringfence.job.outcome import outcome_of, outcome_of_agent
 from ringfence.job.resolution import DEFAULT_MODELS
-from ringfence.runtime.client.base import Client
-from ringfence.runtime.client.ending import Ended, Ending
-from ringfence.runtime.client.ending_error import error_of
-from ringfence.runtime.client.registry import client_of, client_runtimes
+from ringfence.runtime.agent_cli.base import AgentCli
+from ringfence.runtime.agent_cli.exit_status import Ended, Ending, error_of
 from ringfence.runtime.options import SETTING_OF, SUPPORT, RuntimeName
+from ringfence.runtime.registry import agent_cli_of, agent_cli_runtimes
 
 _HEAD = """\
 # Runtimes
@@ -60,16 +59,16 @@ def page() -> str:
 
 
 def _programs() -> list[str]:
-    return [name for name in client_runtimes() if name.endswith("-cli")]
+    return [name for name in agent_cli_runtimes() if name.endswith("-cli")]
 
 
-def _client(runtime: str) -> Client:
-    return client_of(runtime)
+def _client(runtime: str) -> AgentCli:
+    return agent_cli_of(runtime)
 
 
 def _runtime(name: str) -> tuple[str, ...]:
     tried = ""
-    if name in client_runtimes():
+    if name in agent_cli_runtimes():
         oldest, newest = _client(name).tested
         tried = oldest if oldest == newest else f"{oldest} to {newest}"
     model = DEFAULT_MODELS.get(name, all_fields()["run.model"].default)

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.cases import slow_after
-from tests.runtime.client.fake import FakeClient, asked
+from tests.runtime.agent_cli.fake import FakeCli, asked
 
 from ringfence.errors import PolicyRefused
 from ringfence.events import (
@@ -29,9 +29,9 @@ from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.journal import read
 from ringfence.runtime import Limits, Task
+from ringfence.runtime.agent_cli.base import Program
+from ringfence.runtime.agent_cli.runtime import CliRuntime
 from ringfence.runtime.base import RuntimeResult
-from ringfence.runtime.client.base import Program
-from ringfence.runtime.client.runtime import ClientRuntime
 from ringfence.runtime.options import Options
 from ringfence.sandbox import Sandbox, SandboxSpec
 
@@ -80,7 +80,7 @@ class Bench:
     ) -> RunResult:
         """Run the fake client, or other work, to the end."""
         spec = SandboxSpec(backend="bubblewrap", workspace=self.place)
-        runtime = ClientRuntime(FakeClient(), Program("python3", "1"), limits=limits)
+        runtime = CliRuntime(FakeCli(), Program("python3", "1"), limits=limits)
         task = Task(prompt=asked(*steps), model="fake", options=options or Options())
         request = RunRequest(prompt="x", workspace=self.place, spec=spec, runtime="claude-cli", **more)
         self.job = JobRun(replace(request, work=work or work_of(runtime, task)), view=self._view)

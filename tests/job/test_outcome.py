@@ -20,8 +20,7 @@ from ringfence.errors import (
 )
 from ringfence.job.outcome import outcome_of, outcome_of_agent, root_cause
 from ringfence.job.state import JobState
-from ringfence.runtime.client.ending import Ended, Ending
-from ringfence.runtime.client.ending_error import error_of
+from ringfence.runtime.agent_cli.exit_status import Ended, Ending, error_of
 
 CASES = [
     (UsageError("x"), JobState.FAILED),

@@ -3,31 +3,32 @@
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ringfence.config.egress import Egress
 from ringfence.egress.gate import opened_gate
-from ringfence.egress.gateway.provider import PORT_INSIDE, SOCKET_INSIDE, environment_inside
+from ringfence.egress.gateway.provider import environment_inside
 from ringfence.events import Event
 from ringfence.job.model_access import ModelAccess
+from ringfence.runtime.agent_cli.base import AgentCli, Output, Place
+from ringfence.runtime.agent_cli.exit_status import Ended, Exit, classify_exit
+from ringfence.runtime.agent_cli.program import checked_inside, find_program, shown_plugins
+from ringfence.runtime.agent_cli.runtime import place_in
 from ringfence.runtime.base import Session, Task
-from ringfence.runtime.client.base import Client, Place, Program, Stream
-from ringfence.runtime.client.claude import ClaudeClient
-from ringfence.runtime.client.codex import CodexClient
-from ringfence.runtime.client.ending import Ended, Exit, ending_of
-from ringfence.runtime.client.program import checked_inside, find_program, shown_plugins
-from ringfence.runtime.client.seen import ClientName
+from ringfence.runtime.claude.cli import ClaudeCli
+from ringfence.runtime.codex.cli import CodexCli
 from ringfence.runtime.options import Options
-from ringfence.runtime.transcript.lines import LineSplitter
+from ringfence.runtime.transcript.record import LineSplitter
+from ringfence.runtime.transcript.translator import CliName
 from ringfence.sandbox import ExecResult, Sandbox, SandboxSpec
 from ringfence.secret import Credential
 from ringfence.testing.scripted_model import ScriptedModelServer
 
 from .clients import is_any_version
 
-CLIENTS: dict[str, Client] = {"claude": ClaudeClient(), "codex": CodexClient()}
+CLIENTS: dict[str, AgentCli] = {"claude": ClaudeCli(), "codex": CodexCli()}
 MODELS = {"claude": "claude-opus-4-5", "codex": "gpt-5.5"}
 _DEADLINE_S = 90.0
 _OUTPUT_BYTES = 4_000_000
@@ -37,9 +38,9 @@ _OUTPUT_BYTES = 4_000_000
 class Run:
     """What a client did."""
 
-    client: ClientName
+    client: CliName
     result: ExecResult
-    stream: Stream
+    output: Output
     events: list[Event]
     asked: list[str]
     """Bodies of its requests to the model."""
@@ -48,7 +49,7 @@ class Run:
     def ended(self) -> Ended:
         """How it ended, as a runtime would tell."""
         done = Exit(self.result.exit_code or 0, self.result.stderr)
-        return ending_of(self.client, self.stream.seen, done)
+        return classify_exit(self.output.report, done)
 
     def kept(self, kind: type[Event]) -> list[Any]:
         """Its events of a kind."""
@@ -59,7 +60,7 @@ class Run:
 class Fence:
     """A sandbox with a client in it."""
 
-    client: Client
+    client: AgentCli
     sandbox: Sandbox
     place: Place
     server: ScriptedModelServer
@@ -82,16 +83,16 @@ class Fence:
             timeout_s=_DEADLINE_S,
             output_limit_bytes=_OUTPUT_BYTES,
         )
-        stream = self.client.stream()
+        output = self.client.output()
         lines = LineSplitter()
-        events = [event for line in lines.feed(result.stdout.encode()) for event in stream.take(line)]
+        events = [event for line in lines.feed(result.stdout.encode()) for event in output.take(line)]
         asked = [json.dumps(request.body, ensure_ascii=False) for request in self.server.requests[before:]]
-        return Run(self.client.name, result, stream, [*events, *stream.flush()], asked)
+        return Run(self.client.name, result, output, [*events, *output.end()], asked)
 
 
 @asynccontextmanager
 async def fenced(
-    client: Client,
+    client: AgentCli,
     workspace: Path,
     *,
     options: Options | None = None,
@@ -114,7 +115,13 @@ async def fenced(
             opened_gate(sandbox, spec, _ignore, gateway=access.gateway),
         ):
             program = await checked_inside(program, client, sandbox, force=options.force)
-            yield Fence(client, sandbox, _place(program, sandbox, workspace), server, options)
+            yield Fence(
+                client,
+                sandbox,
+                replace(place_in(sandbox, program), workspace=str(workspace)),
+                server,
+                options,
+            )
 
 
 def _access(server: ScriptedModelServer) -> ModelAccess:
@@ -124,16 +131,6 @@ def _access(server: ScriptedModelServer) -> ModelAccess:
     )
     base_urls: Any = {"anthropic": server.base_url, "openai": f"{server.base_url}/v1"}
     return ModelAccess("claude-opus-4-5", credentials=credentials, base_urls=base_urls)
-
-
-def _place(program: Program, sandbox: Sandbox, workspace: Path) -> Place:
-    return Place(
-        program=program.path,
-        home=sandbox.facts.home,
-        workspace=str(workspace),
-        base_url=f"http://127.0.0.1:{PORT_INSIDE}",
-        socket=SOCKET_INSIDE,
-    )
 
 
 async def _ignore(_event: Event) -> None:

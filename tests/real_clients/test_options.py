@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ringfence.events import ToolReturned, TranscriptNoted
+from ringfence.runtime.agent_cli.exit_status import Ending
 from ringfence.runtime.base import Session
-from ringfence.runtime.client.ending import Ending
 from ringfence.runtime.options import Options
 from ringfence.testing.scripted_model import Script, in_prompt
 from ringfence.tool.mcp_server import McpServer
@@ -175,7 +175,7 @@ async def test_an_answer_comes_by_a_schema(programs: dict[str, Path], workspace:
     options = Options(cli_path=programs[name], output_schema=SCHEMA)
     async with fenced(CLIENTS[name], workspace, options=options) as fence:
         run = await fence.run(in_prompt(script))
-    assert (run.ended.ending, run.stream.structured_output) == (Ending.DONE, given)
+    assert (run.ended.ending, run.output.report.structured_output) == (Ending.DONE, given)
 
 
 @BOTH
@@ -184,7 +184,7 @@ async def test_a_session_is_resumed_and_forked(programs: dict[str, Path], worksp
     chosen, forked = str(uuid.uuid4()), str(uuid.uuid4())
     async with fenced(CLIENTS[name], workspace, options=Options(cli_path=programs[name])) as fence:
         first = await fence.run(f"The word is cucumber. {says()}", session=Session(chosen))
-        known = first.stream.session_id or ""
+        known = first.output.report.session_id or ""
         resumed = await fence.run(says(), session=Session(forked, resumed_id=known))
         other = await fence.run(says(), session=Session(forked, resumed_id=known, is_forked=True))
         state = CLIENTS[name].state_dir(fence.place)
@@ -192,11 +192,11 @@ async def test_a_session_is_resumed_and_forked(programs: dict[str, Path], worksp
         kept = await fence.sandbox.run(["sh", "-c", f"cd {state} && ls -d {patterns} 2>/dev/null"])
     assert [run.ended.ending for run in (first, resumed, other)] == [Ending.DONE] * 3
     assert all("The word is cucumber." in "".join(run.asked) for run in (resumed, other))
-    assert resumed.stream.session_id == known != other.stream.session_id
-    assert (known == chosen, other.stream.session_id == forked) == (
+    assert resumed.output.report.session_id == known != other.output.report.session_id
+    assert (known == chosen, other.output.report.session_id == forked) == (
         (True, True) if name == "claude" else (False,) * 2
     )
-    assert all(f"{session}.jsonl" in kept.stdout for session in (known, other.stream.session_id))
+    assert all(f"{session}.jsonl" in kept.stdout for session in (known, other.output.report.session_id))
 
 
 @BOTH

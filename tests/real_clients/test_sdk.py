@@ -31,9 +31,9 @@ from ringfence.job.outcome import RunResult
 from ringfence.job.resolution import agent_run
 from ringfence.job.run import JobRun
 from ringfence.runtime import Limits
+from ringfence.runtime.agent_cli.base import Program
 from ringfence.runtime.base import Session, Task
 from ringfence.runtime.claude_sdk import ClaudeSdkRuntime
-from ringfence.runtime.client.base import Program
 from ringfence.runtime.options import Options
 from ringfence.sandbox import Mount, Sandbox, SandboxSpec
 from ringfence.sandbox.docker.image.recipe import reference

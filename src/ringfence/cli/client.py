@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ringfence.job.model_access import ModelAccess
     from ringfence.job.outcome import RunResult
     from ringfence.job.request import RunRequest
-    from ringfence.runtime.client.base import Client
-    from ringfence.runtime.client.seen import ClientName
+    from ringfence.runtime.agent_cli.base import AgentCli
     from ringfence.runtime.options import Options, RuntimeName
+    from ringfence.runtime.transcript.translator import CliName
     from ringfence.sandbox import Sandbox, SandboxSpec
 
 _HELP = """\
@@ -88,7 +88,7 @@ def told_of_misplaced(name: str, words: Sequence[str], exit_code: int | None) ->
     return [f"{are} of ringfence's, which come first: ringfence {name} {words[0]} ..."]
 
 
-def client_command(name: "ClientName", title: str) -> Callable[..., None]:
+def client_command(name: "CliName", title: str) -> Callable[..., None]:
     """The command of a client."""
 
     @takes_settings(
@@ -118,7 +118,7 @@ def client_command(name: "ClientName", title: str) -> Callable[..., None]:
 
 @frozen
 class _Asked:
-    name: "ClientName"
+    name: "CliName"
     args: tuple[str, ...]
     workspace: Path
     effective: "Effective"
@@ -165,17 +165,16 @@ async def _on_terminal(asked: _Asked, refused: "Refused") -> "RunResult":
     from ringfence.job.agent_cli import TerminalAgent, locked_sessions, run_agent_cli
     from ringfence.job.credentials import lease_credentials
     from ringfence.model.registry import needs_credential
-    from ringfence.runtime.client.base import Place
-    from ringfence.runtime.client.program import find_program
-    from ringfence.runtime.client.registry import client_of
+    from ringfence.runtime.agent_cli.program import find_program
+    from ringfence.runtime.registry import agent_cli_of
 
     effective = asked.effective
-    client = client_of(asked.runtime)
+    client = agent_cli_of(asked.runtime)
     choices = _options(asked)
     request = _request(asked)
     program = await find_program(client, request.spec, choices)
     # What is wrong with the arguments is said before anything is made for them.
-    client.interactive(Place(program.path, home="/", workspace="/", base_url=""), asked.args)
+    client.check_interactive(asked.args)
     provider = provider_of(asked.runtime) if needs_credential(effective.settings.run.model) else None
     with locked_sessions(client, request.workspace, state_dir()) as home:
         agent = TerminalAgent(
@@ -225,8 +224,8 @@ def _sources(choices: "Options") -> list[str]:
 
 def _own_files(choices: "Options") -> dict[str, bytes]:
     """Copies of the person's own way to work, where that was asked for."""
-    from ringfence.runtime.client.claude.own import own_files
-    from ringfence.runtime.transcript.places import claude_home
+    from ringfence.runtime.claude.cli import own_files
+    from ringfence.runtime.transcript.discovery import claude_home
 
     return own_files(claude_home()) if "user" in choices.settings_sources else {}
 
@@ -259,7 +258,7 @@ def _access(effective: "Effective", spec: "SandboxSpec", leased: "RunCredentials
     return replace(access, tokens=tokens, agent_is_inside=True)
 
 
-def _tell_start(client: "Client", sandbox: "Sandbox", version: str) -> None:
+def _tell_start(client: "AgentCli", sandbox: "Sandbox", version: str) -> None:
     """Where the work goes, and what may be reached: before the screen is the client's."""
     placement, facts = sandbox.placement, sandbox.facts
     is_copy = placement.workspace_source != placement.workspace

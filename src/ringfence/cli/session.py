@@ -64,7 +64,7 @@ def list_(
 def show(session: _Session, *, everything: _All = False, json: JsonOption = False) -> None:
     """Print what a transcript tells, in order, sub-agents last. Text of agents is shown escaped."""
     from ringfence.journal import read, resolve
-    from ringfence.runtime.transcript.client import survey
+    from ringfence.runtime.transcript.discovery import survey
     from ringfence.runtime.transcript.session import opening, read_events
 
     path = _found(session)
@@ -115,7 +115,7 @@ def follow(
 def _found(reference: str) -> Path | None:
     """The transcript that is meant; None where it is a run of ours."""
     from ringfence.journal import resolve
-    from ringfence.runtime.transcript.places import find_session
+    from ringfence.runtime.transcript.discovery import find_session
 
     try:
         return find_session(reference)

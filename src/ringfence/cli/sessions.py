@@ -9,8 +9,7 @@ import msgspec
 
 from ringfence.errors import RingfenceError
 from ringfence.journal import list_runs, runs_dir
-from ringfence.runtime.transcript.client import survey
-from ringfence.runtime.transcript.places import FoundSession, encode_workspace, list_sessions
+from ringfence.runtime.transcript.discovery import FoundSession, encode_workspace, list_sessions, survey
 
 _LOOKED_AT = 2000
 """Of so many the beginning is read to find those on a workspace."""

@@ -76,8 +76,8 @@ def _specs(fleet: Fleet) -> Iterator[tuple[Agent, SandboxSpec]]:
 
 
 async def _missing(agent: Agent, spec: SandboxSpec) -> str | None:
-    from ringfence.runtime.client.program import find_program
-    from ringfence.runtime.client.registry import client_of
+    from ringfence.runtime.agent_cli.program import find_program
+    from ringfence.runtime.registry import agent_cli_of
 
     runtime = agent.settings.run.runtime
     if runtime == "api":
@@ -85,10 +85,10 @@ async def _missing(agent: Agent, spec: SandboxSpec) -> str | None:
     try:
         options = options_of(agent.settings)
         if runtime == "claude-sdk":
-            from ringfence.runtime.claude_sdk.installed import check_sdk
+            from ringfence.runtime.claude_sdk.runtime import check_sdk
 
             await anyio.to_thread.run_sync(lambda: check_sdk(force=options.force))
-        await find_program(client_of(runtime), spec, options)
+        await find_program(agent_cli_of(runtime), spec, options)
     except ConfigurationError as exc:
         return f"its jobs fail: {exc}"
     return None

@@ -14,12 +14,10 @@ from ringfence.job.request import AgentRequest, RunRequest, Work
 from ringfence.model.price_table import Price
 from ringfence.model.registry import check_name, known_model, missing_credential, needs_credential
 from ringfence.runtime.base import Emit, Runtime, Task
-from ringfence.runtime.client.base import Client, Place
-from ringfence.runtime.client.registry import client_of
 from ringfence.runtime.function import AgentFunction, FunctionRuntime
 from ringfence.runtime.options import Options, check_options, given_options
 from ringfence.runtime.prompts import system_prompt as prompt_of
-from ringfence.runtime.registry import runtime_class
+from ringfence.runtime.registry import agent_cli_of, runtime_class
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.registry import traits_of
 from ringfence.secret import Credential, Provider
@@ -94,10 +92,10 @@ async def with_agent_cli(request: AgentRequest, spec: SandboxSpec) -> tuple[Agen
         PolicyRefused: As `with_model_granted`.
         UsageError: The runtime has no CLI, or the CLI cannot be started with these arguments.
     """
-    from ringfence.runtime.client.program import find_program, shown_plugins
+    from ringfence.runtime.agent_cli.program import find_program, shown_plugins
 
-    client, granted = client_of(request.runtime), with_model_granted(spec)
-    _check_launch(client, request)
+    client, granted = agent_cli_of(request.runtime), with_model_granted(spec)
+    client.check(request.prompt, request.options)
     program = await find_program(client, spec, request.options)
     plugins, options = shown_plugins(request.options, spec)
     mounts = (*spec.mounts, *program.mounts, *plugins)
@@ -105,16 +103,6 @@ async def with_agent_cli(request: AgentRequest, spec: SandboxSpec) -> tuple[Agen
         replace(request, program=program, options=options),
         granted.model_copy(update={"mounts": mounts}),
     )
-
-
-def _check_launch(client: Client, request: AgentRequest) -> None:
-    """See that an agent CLI can be started, before anything is created for it; the paths do not matter.
-
-    Raises:
-        UsageError: It cannot.
-    """
-    place = Place(program=client.name, home="/", workspace="/", base_url="http://127.0.0.1:1")
-    client.launch(Task(prompt=request.prompt, model=request.model, options=request.options), place)
 
 
 async def run_runtime(request: RunRequest, sandbox: Sandbox, emit: Emit) -> Outcome:
@@ -191,15 +179,15 @@ async def _runtime(
 
 
 async def _cli_runtime(request: AgentRequest, gateway: Gateway, sandbox: Sandbox) -> Runtime:
-    from ringfence.runtime.client.program import checked_inside
-    from ringfence.runtime.client.runtime import ClientRuntime
+    from ringfence.runtime.agent_cli.program import checked_inside
+    from ringfence.runtime.agent_cli.runtime import CliRuntime
 
     if request.program is None:
         raise UsageError(f"the runtime {request.runtime!r} needs its program; find it with `find_program`")
-    client = client_of(request.runtime)
+    client = agent_cli_of(request.runtime)
     program = await checked_inside(request.program, client, sandbox, force=request.options.force)
     if request.runtime != "claude-sdk":
-        return ClientRuntime(client, program, limits=request.limits, witness=gateway, session=request.session)
+        return CliRuntime(client, program, limits=request.limits, witness=gateway, session=request.session)
     from ringfence.runtime.claude_sdk import ClaudeSdkRuntime
 
     return ClaudeSdkRuntime(

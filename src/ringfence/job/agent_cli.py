@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from ringfence.egress.gateway.provider import PORT_INSIDE, SOCKET_INSIDE
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.events import Event, Origin, SessionKept
 from ringfence.frozen import frozen
 from ringfence.job.outcome import Outcome
 from ringfence.job.state import JobState
 from ringfence.job.terminal import run_on_terminal
-from ringfence.runtime.client.base import Client, Place, Program
-from ringfence.runtime.client.program import checked_inside
-from ringfence.runtime.client.seen import ClientName
+from ringfence.runtime.agent_cli.base import AgentCli, Program
+from ringfence.runtime.agent_cli.program import checked_inside
+from ringfence.runtime.agent_cli.runtime import place_in
 from ringfence.runtime.session import SessionHome, SessionKeeper, held_session, sessions_dir
 from ringfence.runtime.transcript.session import read_events, unread
+from ringfence.runtime.transcript.translator import CliName
 from ringfence.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _SESSION_CHARS = 36
 class TerminalAgent:
     """An agent CLI to run on a terminal."""
 
-    client: Client
+    client: AgentCli
     program: Program
     args: tuple[str, ...]
     """The user's own arguments for it."""
@@ -74,14 +74,7 @@ async def run_agent_cli(
     """
     client = agent.client
     program = await checked_inside(agent.program, client, sandbox, force=agent.is_forced)
-    place = Place(
-        program=program.path,
-        home=sandbox.facts.home,
-        workspace=sandbox.workspace,
-        base_url=f"http://127.0.0.1:{PORT_INSIDE}",
-        socket=SOCKET_INSIDE,
-        is_fence=sandbox.facts.is_fence,
-    )
+    place = place_in(sandbox, program)
     launch = client.interactive(place, agent.args)
     folder = client.state_dir(place)
     own = {f"{folder}/{name}": data for name, data in agent.files.items()}
@@ -108,7 +101,7 @@ async def run_agent_cli(
 
 
 @contextmanager
-def locked_sessions(client: Client, workspace: Path, state: Path) -> Iterator[SessionHome]:
+def locked_sessions(client: AgentCli, workspace: Path, state: Path) -> Iterator[SessionHome]:
     """Lock all sessions of an agent CLI on a workspace, as the user has them on terminals.
 
     If another terminal has them, lock those of a second terminal, and so on: each writes its own.
@@ -132,7 +125,7 @@ def locked_sessions(client: Client, workspace: Path, state: Path) -> Iterator[Se
         yield home
 
 
-def terminal_session(reference: str, state: Path) -> tuple[ClientName, str] | None:
+def terminal_session(reference: str, state: Path) -> tuple[CliName, str] | None:
     """The session on a terminal whose id is, or begins with, `reference`: which agent CLI has it, and its id."""
     homes = sorted(sessions_dir(state).glob(f"{_TERMINAL}*")) if reference else []
     for home in homes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ringfence.egress.gateway.policy import ModelPolicy
     from ringfence.job.model_access import ModelAccess
     from ringfence.model.price_table import Price
-    from ringfence.runtime.client.base import Program
+    from ringfence.runtime.agent_cli.base import Program
     from ringfence.runtime.limits import Limits
     from ringfence.runtime.options import Options
     from ringfence.runtime.session import CarriedSession

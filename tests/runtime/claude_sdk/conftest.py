@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from ringfence.events import Event
-from ringfence.runtime.claude_sdk.exchange import Exchange
+from ringfence.runtime.claude_sdk.control import Exchange
 
 LACKING = "claude-agent-sdk is not installed: uv sync --group clients"
 

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from ringfence.errors import UsageError
+from ringfence.runtime.agent_cli.base import Launch, Place
 from ringfence.runtime.base import Task
-from ringfence.runtime.claude_sdk.client import ClaudeSdkClient
-from ringfence.runtime.client.base import Launch, Place
-from ringfence.runtime.client.claude import ClaudeClient
+from ringfence.runtime.claude.cli import ClaudeCli
+from ringfence.runtime.claude_sdk.runtime import ClaudeSdkCli
 from ringfence.runtime.options import Options
 
 PLACE = Place("/ringfence/claude/claude", "/home/agent", "/work", "http://127.0.0.1:1")
 
 
-def launched(client: ClaudeClient, **options: Any) -> Launch:
+def launched(client: ClaudeCli, **options: Any) -> Launch:
     """How it is started on a task."""
     return client.launch(Task(prompt="secret plans", model="m", options=Options(**options)), PLACE)
 
@@ -28,14 +28,14 @@ def value(launch: Launch, flag: str) -> str:
 
 def test_it_is_started_as_the_command_line_client_is():
     """What disarms a hostile workspace and keeps the client quiet is the same."""
-    ours, theirs = launched(ClaudeSdkClient()), launched(ClaudeClient())
+    ours, theirs = launched(ClaudeSdkCli()), launched(ClaudeCli())
     assert ours.argv[: len(theirs.argv)] == theirs.argv
     assert theirs.env.items() <= ours.env.items()
 
 
 def test_the_task_comes_by_the_control_protocol():
     """No process list and no file has it."""
-    launch = launched(ClaudeSdkClient())
+    launch = launched(ClaudeSdkCli())
     assert value(launch, "--input-format") == "stream-json"
     assert launch.stdin == b""
     assert "secret plans" not in str(launch)
@@ -43,7 +43,7 @@ def test_the_task_comes_by_the_control_protocol():
 
 def test_servers_in_this_process_are_named_and_nothing_else():
     """The client asks the host for what they offer."""
-    launch = launched(ClaudeSdkClient(["host"]))
+    launch = launched(ClaudeSdkCli(["host"]))
     assert json.loads(value(launch, "--mcp-config")) == {
         "mcpServers": {"host": {"type": "sdk", "name": "host"}}
     }
@@ -52,7 +52,7 @@ def test_servers_in_this_process_are_named_and_nothing_else():
 @pytest.mark.parametrize("options", [{}, {"tools_allowed": ("Read",)}], ids=["all tools", "some tools"])
 def test_where_the_host_decides_the_client_asks(options: dict[str, Any]):
     """Nothing is permitted beforehand but what is named."""
-    launch = launched(ClaudeSdkClient(asks=True), **options)
+    launch = launched(ClaudeSdkCli(asks=True), **options)
     assert value(launch, "--permission-prompt-tool") == "stdio"
     assert value(launch, "--permission-mode") == "default"
     assert "--dangerously-skip-permissions" not in launch.argv
@@ -60,7 +60,7 @@ def test_where_the_host_decides_the_client_asks(options: dict[str, Any]):
 
 def test_a_mode_that_was_chosen_stays():
     """What it permits is not asked for."""
-    launch = launched(ClaudeSdkClient(asks=True), permission_mode="accept_edits")
+    launch = launched(ClaudeSdkCli(asks=True), permission_mode="accept_edits")
     assert value(launch, "--permission-mode") == "acceptEdits"
 
 
@@ -68,4 +68,4 @@ def test_a_mode_that_was_chosen_stays():
 def test_a_mode_in_which_nobody_is_asked_is_refused(mode: str):
     """Rather than leaving a callback that is never called."""
     with pytest.raises(UsageError, match="asks nobody"):
-        launched(ClaudeSdkClient(asks=True), permission_mode=mode)
+        launched(ClaudeSdkCli(asks=True), permission_mode=mode)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ringfence.events import HookAnswered, PermissionDecided, ToolCalled, ToolReturned
-from ringfence.runtime.claude_sdk.exchange import MOST_AT_ONCE
+from ringfence.runtime.claude_sdk.control import MAX_OPEN_REQUESTS
 
 from .conftest import Inside, answer, request, tool_call, tool_result
 
@@ -92,17 +92,17 @@ async def test_a_hooks_answer_is_told_by_its_occasion(inside: Inside):
 
 async def test_no_more_is_answered_at_once_than_is_bounded(inside: Inside):
     """A further request is refused, and a free place is taken again."""
-    for number in range(MOST_AT_ONCE + 1):
+    for number in range(MAX_OPEN_REQUESTS + 1):
         await inside.exchange.take(tool_call(request_id=f"r{number}"))
     await inside.exchange.write(tool_result("5", request_id="r0"))
     await inside.settle()
     refused, answered = inside.sent
     assert (refused["response"]["request_id"], refused["response"]["subtype"]) == (
-        f"r{MOST_AT_ONCE}",
+        f"r{MAX_OPEN_REQUESTS}",
         "error",
     )
     assert answered["response"]["request_id"] == "r0"
-    assert len([event for event in inside.told if isinstance(event, ToolCalled)]) == MOST_AT_ONCE
+    assert len([event for event in inside.told if isinstance(event, ToolCalled)]) == MAX_OPEN_REQUESTS
 
 
 async def test_a_second_request_of_the_same_name_does_not_take_the_place_of_the_first(inside: Inside):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ringfence.errors import ConfigurationError
-from ringfence.runtime.claude_sdk.installed import (
+from ringfence.runtime.claude_sdk.runtime import (
     INSTALL,
     NEWEST,
     OLDEST,

@@ -4,14 +4,14 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.runtime.client.fake import SOURCE, asked
+from tests.runtime.agent_cli.fake import SOURCE, asked
 
 from ringfence.errors import ConfigurationError, InfrastructureFault, LimitReached, RingfenceError, UsageError
 from ringfence.events import Event, ModelReplied, ToolCalled, ToolReturned, TranscriptNoted
 from ringfence.runtime import Limits, Task
+from ringfence.runtime.agent_cli.base import Program
 from ringfence.runtime.base import RuntimeResult
 from ringfence.runtime.claude_sdk import ClaudeSdkRuntime
-from ringfence.runtime.client.base import Program
 from ringfence.runtime.options import Options
 from ringfence.sandbox import Sandbox
 from ringfence.tool import FunctionTool, tool

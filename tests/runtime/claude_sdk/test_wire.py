@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.runtime.claude_sdk.wire import control_of, is_control, refusal, request_id_of
+from ringfence.runtime.claude_sdk.control import checked_message, error_response, is_control, request_id_of
 
 from .conftest import request, tool_call
 
@@ -32,7 +32,7 @@ _HOSTILE = st.recursive(
 @given(st.dictionaries(st.sampled_from(_NAMES), _HOSTILE, max_size=6))
 def test_what_is_let_through_has_the_fields_that_the_sdk_reads(value: dict[str, Any]) -> None:
     """Whatever a line holds: a message has a name, and its parts are of the kinds that are read."""
-    made = control_of(value)
+    made = checked_message(value)
     if made is None:
         return
     if made["type"] == "control_cancel_request":
@@ -53,7 +53,7 @@ def test_a_permission_comes_through_as_it_was_asked() -> None:
         "title": "Run",
         "more": "?",
     }
-    made = control_of(request(subtype="can_use_tool", **asked))
+    made = checked_message(request(subtype="can_use_tool", **asked))
     assert made is not None
     told = {name: value for name, value in made["request"].items() if value is not None}
     assert told == {
@@ -68,7 +68,7 @@ def test_a_permission_comes_through_as_it_was_asked() -> None:
 
 def test_a_message_for_a_server_comes_through_as_it_is() -> None:
     """Servers read it themselves, and are made for any client."""
-    assert control_of(tool_call(a=1)) == tool_call(a=1)
+    assert checked_message(tool_call(a=1)) == tool_call(a=1)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_message_for_a_server_comes_through_as_it_is() -> None:
 )
 def test_what_the_sdk_would_stumble_over_is_kept_from_it(line: dict[str, Any]) -> None:
     """A field of another kind than it expects would end its reading."""
-    assert control_of(line) is None
+    assert checked_message(line) is None
 
 
 def test_only_the_control_messages_are_the_sdks() -> None:
@@ -103,7 +103,7 @@ def test_only_the_control_messages_are_the_sdks() -> None:
 def test_a_refusal_names_the_request() -> None:
     """So that the client does not wait for an answer."""
     asked = request("r7", subtype="unheard_of")
-    assert refusal(request_id_of(asked), "no")["response"] == {
+    assert error_response(request_id_of(asked), "no")["response"] == {
         "subtype": "error",
         "request_id": "r7",
         "error": "no",

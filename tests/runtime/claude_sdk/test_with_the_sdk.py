@@ -65,8 +65,7 @@ def talk(sdk: Any, sandbox: Sandbox) -> Opened:
 
     @asynccontextmanager
     async def opened(*functions: Any, **options: Any) -> AsyncIterator[Talk]:
-        from ringfence.runtime.claude_sdk.driving import ExchangeTransport
-        from ringfence.runtime.claude_sdk.options import options_for
+        from ringfence.runtime.claude_sdk.host import ExchangeTransport, options_for
 
         wanted = options_for(sdk.ClaudeAgentOptions(**options), functions, sandbox)
         made = Talk()
@@ -185,7 +184,7 @@ async def test_whatever_comes_from_inside_the_sdk_goes_on(talk: Opened):
 )
 async def test_an_option_without_effect_is_refused(sdk: Any, given: dict[str, Any], instead: str):
     """It names what has the effect instead."""
-    from ringfence.runtime.claude_sdk.options import check_options
+    from ringfence.runtime.claude_sdk.host import check_options
 
     with pytest.raises(UsageError) as told:
         check_options(sdk.ClaudeAgentOptions(**given))

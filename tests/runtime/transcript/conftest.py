@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ringfence.events import Event
-from ringfence.runtime.transcript.base import Translator
 from ringfence.runtime.transcript.record import Record
+from ringfence.runtime.transcript.translator import Translator
 
 SAMPLES = Path(__file__).parent / "samples"
 CLAUDE_ID = "00000001-0000-4000-8000-000000000001"

@@ -20,8 +20,8 @@ from ringfence.events import (
     TranscriptNoted,
     Usage,
 )
+from ringfence.runtime.claude.transcript import ClaudeTranslator
 from ringfence.runtime.conversation import Conversation
-from ringfence.runtime.transcript.claude import ClaudeTranslator
 from ringfence.runtime.transcript.session import file_events
 
 

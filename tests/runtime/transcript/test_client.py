@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ringfence.errors import RecordError
-from ringfence.runtime.transcript.client import identify, survey
+from ringfence.runtime.transcript.discovery import identify, survey
 
 
 def test_each_client_is_told_by_its_records(claude: Path, codex: Path) -> None:

@@ -15,13 +15,13 @@ from ringfence.events import (
     TranscriptNoted,
     Usage,
 )
+from ringfence.runtime.codex.transcript import RolloutTranslator
 from ringfence.runtime.conversation import Conversation
-from ringfence.runtime.transcript.codex import CodexTranslator
 from ringfence.runtime.transcript.session import file_events
 
 
 def _events(*values: dict[str, Any]) -> list[Event]:
-    return translated(CodexTranslator("r.jsonl"), *values)
+    return translated(RolloutTranslator("r.jsonl"), *values)
 
 
 def _item(**payload: Any) -> dict[str, Any]:

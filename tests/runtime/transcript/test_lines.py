@@ -6,7 +6,7 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.runtime.transcript.lines import Line, LineSplitter
+from ringfence.runtime.transcript.record import Line, LineSplitter
 
 _BYTES = st.lists(st.sampled_from([b"\n", b"a", b"\r", b"\0", b"\xff", b"{}", b"0123456789"])).map(b"".join)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import UsageError
-from ringfence.runtime.transcript.places import encode_workspace, find_session, list_sessions
+from ringfence.runtime.transcript.discovery import encode_workspace, find_session, list_sessions
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from ringfence.runtime.transcript.reading import TranscriptReader, read_items
+from ringfence.runtime.transcript.reader import TranscriptReader, read_items
 from ringfence.runtime.transcript.record import Damage, Record
 
 

@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.runtime.transcript.lines import LineSplitter
-from ringfence.runtime.transcript.record import MAX_DEPTH, Damage, Item, Record, parse, parse_rest
+from ringfence.runtime.transcript.record import (
+    MAX_DEPTH,
+    Damage,
+    Item,
+    LineSplitter,
+    Record,
+    parse,
+    parse_rest,
+)
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters()),

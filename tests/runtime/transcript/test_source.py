@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import RecordError, UsageError
-from ringfence.runtime.transcript.source import SourceFile
+from ringfence.runtime.transcript.reader import SourceFile
 
 
 def _fifo(path: Path) -> None:

@@ -1,54 +1,176 @@
 """`claude` inside the fence, steered by the Claude Agent SDK on the host: hooks, permissions, tools in this process."""
 
+import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import anyio.to_thread
 
+from ringfence.errors import ConfigurationError, UsageError
+from ringfence.runtime.agent_cli.base import Launch, ModelWitness, Output, Place, Program
+from ringfence.runtime.agent_cli.process import Bounds, CliProcess
+from ringfence.runtime.agent_cli.runtime import CliRuntime
 from ringfence.runtime.base import Emit, RuntimeResult, Task
-from ringfence.runtime.claude_sdk.client import ClaudeSdkClient
-from ringfence.runtime.claude_sdk.installed import check_sdk
-from ringfence.runtime.client.base import Launch, ModelWitness, Program, Stream
-from ringfence.runtime.client.driving import Bounds, Drive
-from ringfence.runtime.client.runtime import ClientRuntime
+from ringfence.runtime.claude.cli import ClaudeCli
 from ringfence.runtime.limits import Limits
+from ringfence.runtime.options import Options
 from ringfence.runtime.session import CarriedSession
 from ringfence.sandbox import Sandbox
 from ringfence.tool.base import Tool
 
+OLDEST, NEWEST = "0.2.186", "0.2.187"
+"""Tried by the tests. Its class `Transport` may change with any release, as its makers say. The extra brings the oldest,
+since with each the SDK brings another `claude`, whose versions have a range of their own."""
+INSTALL = "pip install 'ringfence[claude-sdk]'"
+
+_TRANSPORT = frozenset({"connect", "write", "read_messages", "close", "is_ready", "end_input"})
+_NEEDED = ("ClaudeAgentOptions", "ClaudeSDKClient", "McpSdkServerConfig")
+_ENVIRONMENT = {
+    "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
+    # It reports when it has nothing more to do, which its last result does not say.
+    "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
+}
+_NEVER_ASKS = frozenset({"bypass", "deny"})
+
+
+def check_sdk(*, force: bool = False) -> None:
+    """Check that the SDK can be used. Imports it, which takes most of a second.
+
+    Args:
+        force: Accept a version that was not tried.
+
+    Raises:
+        ConfigurationError: It is not installed, its version was not tried, or its transport has another shape than the
+            one that this release implements.
+    """
+    try:
+        import claude_agent_sdk
+    except ImportError as missing:
+        raise ConfigurationError(
+            f"the runtime 'claude-sdk' needs the package claude-agent-sdk; install it with: {INSTALL}"
+        ) from missing
+    check_version(str(getattr(claude_agent_sdk, "__version__", "unknown")), force=force)
+    check_shape(claude_agent_sdk)
+
+
+def check_version(version: str, *, force: bool) -> None:
+    """Check that a version of the SDK was tried.
+
+    Raises:
+        ConfigurationError: It was not, and `force` is False.
+    """
+    if force or _numbers(OLDEST) <= _numbers(version) <= _numbers(NEWEST):
+        return
+    raise ConfigurationError(
+        f"claude-agent-sdk {version} was not tried with this release, which knows {OLDEST} to {NEWEST}; "
+        f"install it with: {INSTALL}, or try it with --force"
+    )
+
+
+def check_shape(sdk: Any) -> None:
+    """Check that the SDK has the classes that this release uses; `--force` does not help where it has not.
+
+    Raises:
+        ConfigurationError: It has not.
+    """
+    absent = [name for name in _NEEDED if not hasattr(sdk, name)]
+    methods: frozenset[str] = getattr(getattr(sdk, "Transport", None), "__abstractmethods__", frozenset())
+    if not absent and methods == _TRANSPORT:
+        return
+    what = (
+        f"has no {absent[0]}" if absent else f"has another Transport: {', '.join(sorted(methods)) or 'none'}"
+    )
+    raise ConfigurationError(f"claude-agent-sdk {what}; install one that this release knows: {INSTALL}")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
 
 async def check_host(options: Any, *, force: bool = False) -> None:
-    """See that the host's part can be had, before anything is made for it.
+    """Check the host's part, before anything is made for it.
 
     Args:
         options: A `ClaudeAgentOptions`; None is one with nothing in it.
-        force: Take a version of the SDK that was not tried.
+        force: Accept a version of the SDK that was not tried.
 
     Raises:
         UsageError: An option of the SDK has no effect here.
-        ConfigurationError: It is not installed, or is no version that this release knows.
+        ConfigurationError: It is not installed, or is not a version that this release knows.
     """
     await anyio.to_thread.run_sync(lambda: check_sdk(force=force))
     if options is not None:
-        from ringfence.runtime.claude_sdk.options import check_options
+        from ringfence.runtime.claude_sdk.host import check_options
 
         check_options(options)
 
 
-class ClaudeSdkRuntime(ClientRuntime):
+class ClaudeSdkCli(ClaudeCli):
+    """The `claude` program under the SDK's control protocol: its input stays open, and it may ask the host.
+
+    Args:
+        servers: Names of the MCP servers in the host's process.
+        asks: Whether the host decides what it may use.
+    """
+
+    knows_mcp_servers = False  # the SDK's options may name more
+    max_task_bytes = None  # the task does not come by stdin
+
+    def __init__(self, servers: Sequence[str] = (), *, asks: bool = False) -> None:
+        self._servers = tuple(servers)
+        self._asks = asks
+
+    def check(self, prompt: str, options: Options) -> None:
+        """Check that it can be started on a task.
+
+        Raises:
+            UsageError: As for the program itself; or a permission mode in which the host is never asked.
+        """
+        if self._asks and options.permission_mode in _NEVER_ASKS:
+            raise UsageError(
+                f"permission_mode {options.permission_mode!r} asks nobody, and can_use_tool is there to be asked; "
+                "leave one of them out"
+            )
+        super().check(prompt, options)
+
+    def default_permission_mode(self, options: Options, place: Place) -> str | None:
+        """Return a mode in which what is not permitted is asked for, where the host decides."""
+        return "default" if self._asks else super().default_permission_mode(options, place)
+
+    def input_arguments(self) -> tuple[str, ...]:
+        """Return the arguments of the control protocol, by which the task comes."""
+        arguments = ["--input-format=stream-json"]
+        if self._asks:
+            arguments.append("--permission-prompt-tool=stdio")
+        if self._servers:
+            known = {"mcpServers": {name: {"type": "sdk", "name": name} for name in self._servers}}
+            arguments.append(f"--mcp-config={json.dumps(known)}")
+        return tuple(arguments)
+
+    def input(self, task: Task) -> bytes:  # noqa: ARG002 -- the SDK sends it
+        """Return nothing: the SDK sends the task."""
+        return b""
+
+    def environment(self, place: Place) -> dict[str, str]:
+        """Return the variables of the program, and those of the control protocol."""
+        return {**super().environment(place), **_ENVIRONMENT}
+
+
+class ClaudeSdkRuntime(CliRuntime):
     """Runs `claude` inside with the SDK at the other end of its input and output.
 
     What the SDK calls (hooks, `can_use_tool`, servers made by `create_sdk_mcp_server`) runs in this process, outside
-    of the fence, and is in the record before the client is told. Whoever is inside can call such a tool or hook at any
-    time and with anything: a permission that was denied keeps the client from it, not what runs beside it.
+    of the fence, and is recorded before the CLI receives the answer. Whatever runs inside can call such a tool or hook
+    at any time and with anything: a permission that was denied keeps the CLI from it, not what runs beside it.
 
     Args:
         program: Where `claude` is inside.
         options: A `ClaudeAgentOptions`, of which what runs on the host counts; the rest is refused.
         functions: The user's tools, made with `@tool`.
-        limits: As of `ClientRuntime`.
-        witness: As of `ClientRuntime`.
-        session: As of `ClientRuntime`.
+        limits: As of `CliRuntime`.
+        witness: As of `CliRuntime`.
+        session: As of `CliRuntime`.
     """
 
     def __init__(
@@ -61,32 +183,31 @@ class ClaudeSdkRuntime(ClientRuntime):
         witness: ModelWitness | None = None,
         session: CarriedSession | None = None,
     ) -> None:
-        super().__init__(ClaudeSdkClient(), program, limits=limits, witness=witness, session=session)
+        super().__init__(ClaudeSdkCli(), program, limits=limits, witness=witness, session=session)
         self._given = options
         self._functions = tuple(functions)
         self._options: Any = None
 
     async def run(self, task: Task, sandbox: Sandbox, emit: Emit) -> RuntimeResult:
-        """Run the client to its end.
+        """Run the CLI to its end.
 
         Raises:
             UsageError: Also: an option of the SDK has no effect here.
-            ConfigurationError: Also: it is no version that this release knows.
+            ConfigurationError: Also: it is not a version that this release knows.
         """
         await check_host(self._given, force=task.options.force)
-        from ringfence.runtime.claude_sdk.options import options_for
+        from ringfence.runtime.claude_sdk.host import options_for
 
         self._options = options_for(self._given, self._functions, sandbox)
         asks = self._options.can_use_tool is not None
-        self._client = ClaudeSdkClient(tuple(self._options.mcp_servers), asks=asks)
+        self._cli = ClaudeSdkCli(tuple(self._options.mcp_servers), asks=asks)
         return await super().run(task, sandbox, emit)
 
-    def _drive(self, task: Task, stream: Stream, launch: Launch, bounds: Bounds, emit: Emit) -> Drive:
-        """What follows the process."""
-        from ringfence.runtime.claude_sdk.driving import SdkDrive
+    def _process(self, task: Task, output: Output, launch: Launch, bounds: Bounds, emit: Emit) -> CliProcess:
+        from ringfence.runtime.claude_sdk.host import SdkProcess
 
-        return SdkDrive(
-            stream,
+        return SdkProcess(
+            output,
             launch,
             bounds,
             emit,

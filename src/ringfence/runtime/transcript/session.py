@@ -13,10 +13,10 @@ import anyio.to_thread
 from ringfence.errors import RingfenceError
 from ringfence.events import Event, JobCreated, Origin, TranscriptDamaged
 from ringfence.frozen import frozen
-from ringfence.runtime.transcript.base import ClientName, Overview, Translator
-from ringfence.runtime.transcript.client import client_of, identify, translator, unknown
-from ringfence.runtime.transcript.reading import TranscriptReader, read_items
+from ringfence.runtime.transcript.discovery import cli_of, identify, open_translator, unknown
+from ringfence.runtime.transcript.reader import TranscriptReader, read_items
 from ringfence.runtime.transcript.record import Item, Record
+from ringfence.runtime.transcript.translator import CliName, Overview, Translator
 
 IMPORTED = "imported"
 """The runtime of sessions that were not made here."""
@@ -106,7 +106,7 @@ def read_events(session: Path) -> Iterator[Event]:
         yield unread(session, session, f"there are more than {MAX_FILES} sub-agents; the others are not read")
 
 
-def file_events(path: Path, session: Path, client: ClientName, agent: str | None) -> Iterator[Event]:
+def file_events(path: Path, session: Path, client: CliName, agent: str | None) -> Iterator[Event]:
     """The events of one file of a session.
 
     Args:
@@ -118,13 +118,13 @@ def file_events(path: Path, session: Path, client: ClientName, agent: str | None
     Raises:
         RecordError, UsageError: It cannot be read.
     """
-    told = translator(client, label(path, session), agent)
+    told = open_translator(client, label(path, session), agent)
     for item in read_items(path, below=session.parent):
         yield from told.translate(item)
     yield from told.flush()
 
 
-def _subagent_events(path: Path, session: Path, client: ClientName, agent: str) -> Iterator[Event]:
+def _subagent_events(path: Path, session: Path, client: CliName, agent: str) -> Iterator[Event]:
     try:
         yield from file_events(path, session, client, agent)
     except RingfenceError as exc:  # one that is not there or no file does not hide the others
@@ -233,13 +233,13 @@ class _FollowedFile:
 
     def _known(self) -> list[Item]:
         """What waited, once it is known whose it is."""
-        clients = (client_of(item.value) for item in self._waiting if isinstance(item, Record))
+        clients = (cli_of(item.value) for item in self._waiting if isinstance(item, Record))
         client = next((client for client in clients if client is not None), None)
         if client is None:
             if len(self._waiting) >= _UNKNOWN_ITEMS:
                 raise unknown(self._path, self._waiting[0])
             return []
-        self._translator = translator(client, label(self._path, self._session), self._agent)
+        self._translator = open_translator(client, label(self._path, self._session), self._agent)
         known, self._waiting = self._waiting, []
         return known
 

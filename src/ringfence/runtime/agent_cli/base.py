@@ -1,0 +1,171 @@
+"""The contract of an agent CLI: how it is started, and how its output is read. Pure: nothing here starts a process."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import ClassVar, Protocol
+
+from ringfence.egress.gateway.verdict import Verdict
+from ringfence.errors import RingfenceError
+from ringfence.events import Event, Origin, TranscriptNoted
+from ringfence.frozen import frozen
+from ringfence.runtime.agent_cli.exit_status import Report
+from ringfence.runtime.base import Task
+from ringfence.runtime.options import Options
+from ringfence.runtime.transcript.record import Line, Record, parse
+from ringfence.runtime.transcript.translator import CliName, Translator
+from ringfence.sandbox.spec import Mount
+
+_MAX_QUOTED_BYTES = 2000
+
+
+@frozen
+class Program:
+    """The program of an agent CLI, as it was found."""
+
+    path: str
+    """Where it is inside; a name without a slash is on the PATH there."""
+    version: str | None
+    """None for a program that can only be asked inside (`checked_inside`), since it belongs to the image or to someone
+    else."""
+    mounts: tuple[Mount, ...] = ()
+    """The mounts that show it inside, to be added to the sandbox's; none where the image has it."""
+
+
+@frozen
+class Place:
+    """Where an agent CLI works."""
+
+    program: str
+    """Its path inside."""
+    home: str
+    """HOME inside; the CLI's own directory is below it."""
+    workspace: str
+    base_url: str
+    """Of the model gateway inside, `http://127.0.0.1:PORT`."""
+    socket: str | None = None
+    """The gateway's Unix socket, for CLIs that can use one."""
+    is_fence: bool = True
+    """False on the bare host, where the CLI's own checks stay on."""
+
+
+@frozen
+class Launch:
+    """How an agent CLI is started inside."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment of every command inside."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Files to write inside before, by absolute path."""
+    stdin: bytes = b""
+    """Sent, then closed."""
+
+
+class ModelWitness(Protocol):
+    """The observer of each request to the model and of each response: the model gateway."""
+
+    @property
+    def turns(self) -> int:
+        """How many requests were answered."""
+
+    @property
+    def last(self) -> Verdict | None:
+        """How the last request ended; None before the first."""
+
+    @property
+    def stopped(self) -> RingfenceError | None:
+        """Why no more requests are served; None while they are."""
+
+    async def wait_stopped(self) -> RingfenceError:
+        """Wait until no more requests are served; return why."""
+
+
+class Output:
+    """Reads the output of an agent CLI: one JSON object per line, each line hostile. Nothing raises.
+
+    Args:
+        translator: Turns records into events.
+        report: Collects what the output says about the end.
+    """
+
+    def __init__(self, translator: Translator, report: Report) -> None:
+        self.report = report
+        self._translator = translator
+
+    def take(self, line: Line) -> list[Event]:
+        """Return the events that a line completes. A line that is not a JSON object is noted."""
+        items = parse(line)
+        records = [item for item in items if isinstance(item, Record)]
+        for record in records:
+            self.report.take(record.value)
+        if items and not records and line.data is not None and line.size <= _MAX_QUOTED_BYTES:
+            return [*self._translator.flush(), self._not_json(line.number, line.data)]
+        return [event for item in items for event in self._translator.translate(item)]
+
+    def end(self) -> list[Event]:
+        """Return the events that are pending when the output has ended."""
+        return self._translator.end()
+
+    def _not_json(self, number: int, data: bytes) -> Event:
+        """Return the event for a short line that is not JSON: mostly a warning for people."""
+        origin = Origin(file=self._translator.file, line=number)
+        return TranscriptNoted(
+            origin=origin, kind="no_json", text=data.decode("utf-8", "replace"), record=None
+        )
+
+
+class AgentCli(ABC):
+    """An agent CLI."""
+
+    name: ClassVar[CliName]
+    title: ClassVar[str]
+    """Its name for people."""
+    tested: ClassVar[tuple[str, str]]
+    """The oldest and newest version that this release was tested with."""
+    install: ClassVar[str]
+    """A command that installs it."""
+
+    @abstractmethod
+    def check(self, prompt: str, options: Options) -> None:
+        """Check that it can be started on a task, before anything is made for the task.
+
+        Raises:
+            UsageError: It cannot: an argument is reserved, say, or the task is too long.
+        """
+
+    @abstractmethod
+    def launch(self, task: Task, place: Place) -> Launch:
+        """Return how to start it on a task, unattended.
+
+        Raises:
+            UsageError: As `check`.
+        """
+
+    @abstractmethod
+    def check_interactive(self, args: Sequence[str]) -> None:
+        """Check a person's own arguments.
+
+        Raises:
+            UsageError: An argument would lead out of the fence, or cannot work inside.
+        """
+
+    @abstractmethod
+    def interactive(self, place: Place, args: Sequence[str]) -> Launch:
+        """Return how to start it on a person's terminal, with the person's own arguments.
+
+        Raises:
+            UsageError: As `check_interactive`.
+        """
+
+    @abstractmethod
+    def output(self) -> Output:
+        """Return a reader of its output."""
+
+    @abstractmethod
+    def state_dir(self, place: Place) -> str:
+        """Return its own directory inside."""
+
+    @abstractmethod
+    def session_files(self) -> tuple[str, ...]:
+        """Return patterns, below its own directory, of the files that a session can be resumed from."""

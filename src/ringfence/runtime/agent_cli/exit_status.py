@@ -1,0 +1,394 @@
+"""Classifies how an agent CLI ended, from its output, its process and what the model gateway saw. Pure.
+
+Neither the exit code nor the last message is enough: claude ends with 0 when it was interrupted and when tools were
+denied, and calls its failures `success`; codex ends with 0 when none of its commands could run, or the model declined.
+So what Ringfence did itself counts first, then fields and codes: those of the agent CLI, and what the gateway saw of the
+model's API. Message text decides only where there is no code: a session that is missing, an account without credit, a
+prompt that is too long, and codex where no API was asked. What is unknown is a failure.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from enum import StrEnum
+from functools import partial
+from signal import Signals
+from typing import ClassVar
+
+from ringfence.egress.gateway.verdict import MAX_TOKENS, REFUSAL, WINDOW_FULL, Verdict
+from ringfence.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    InfrastructureFault,
+    LimitReached,
+    PolicyRefused,
+    RequestRefused,
+    RingfenceError,
+    UsageError,
+)
+from ringfence.frozen import frozen
+from ringfence.model.failure import is_out_of_credit, is_too_long
+from ringfence.runtime.transcript.record import JSONObject
+from ringfence.runtime.transcript.translator import CliName, text_of
+
+
+class Ending(StrEnum):
+    """Ways to end."""
+
+    DONE = "done"
+    """It says so itself; nothing has checked it."""
+    DENIED = "denied"
+    """It says so, and was not permitted some of what it wanted to do."""
+    NO_STRUCTURED_OUTPUT = "no_structured_output"
+    """It says so, without the structured output that was asked for."""
+    UNASKED = "unasked"
+    """It says so, and has asked no model: the task was a command of its own, like `/clear`."""
+    NO_INNER_SANDBOX = "no_inner_sandbox"
+    """It says so, and no command ran, as the client could not make a sandbox of its own."""
+    LIMIT = "limit"
+    """A bound was reached: ours, or one that the client was given."""
+    SILENT = "silent"
+    """It was ended as it had said nothing for too long."""
+    INTERRUPTED = "interrupted"
+    """We sent a signal, and it ended by that."""
+    KILLED = "killed"
+    """A signal that we did not send."""
+    CONTEXT = "context"
+    """The conversation does not fit the model's window."""
+    CUT = "max_tokens"
+    """The model's last reply was cut, as it had all the tokens that one may have."""
+    DECLINED = "refused"
+    """The model declined the task."""
+    POLICY = "policy"
+    """The model gateway refused the request by the run's own rules."""
+    AUTHENTICATION = "authentication"
+    """The API does not take the credential, or there is none."""
+    QUOTA = "quota"
+    """The account has used what it may."""
+    REQUEST = "request"
+    """The API does not take the request: no such model, say."""
+    API = "api"
+    """The API is overloaded, broken or cannot be reached."""
+    NO_SESSION = "no_session"
+    """The session that it was to resume is not there."""
+    NOT_STARTED = "not_started"
+    """It refused its command line or its configuration."""
+    BROKEN_OFF = "broken_off"
+    """It ended without a last word, and nothing says why."""
+
+
+@frozen
+class Exit:
+    """What is known of an end besides the output."""
+
+    code: int
+    """Negative: the number of the signal that ended the process."""
+    stderr: str = ""
+    """The end of stderr."""
+    signals: Collection[Signals] = ()
+    """The signals that Ringfence sent."""
+    limit: LimitReached | None = None
+    """The limit of Ringfence's that was reached."""
+    silent_s: float | None = None
+    """The process was ended after it had printed nothing for so long."""
+    answer_problem: str | None = None
+    """What is wrong with the answer, where a schema was given for it."""
+    stopped: RingfenceError | None = None
+    """Why the model gateway stopped serving: a limit, a missing credential, an API that is gone."""
+    verdict: Verdict | None = None
+    """How the last request to the model ended, as the gateway saw it; None: there was no request."""
+
+
+@frozen
+class Ended:
+    """A way to end, with the reason in a line."""
+
+    ending: Ending
+    reason: str
+    is_unknown_model: bool = False
+    """Whether the API does not know the requested model."""
+
+
+class Report(ABC):
+    """What an agent CLI printed of itself, collected line by line. The output is hostile: any field may be anything."""
+
+    cli: ClassVar[CliName]
+    session_id: str | None = None
+    """The CLI's session, as soon as it is known."""
+    final_text: str = ""
+    """The last text that the agent wrote."""
+    structured_output: object = None
+    final: JSONObject | None = None
+    """The message that ended the last turn; None while a turn goes on."""
+
+    @abstractmethod
+    def take(self, value: JSONObject) -> None:
+        """Note one record of the output."""
+
+    @property
+    @abstractmethod
+    def is_success(self) -> bool:
+        """Whether the CLI calls its end a success."""
+
+    @property
+    @abstractmethod
+    def has_worked(self) -> bool:
+        """Whether anything but a final message shows that the CLI began to work."""
+
+    @property
+    @abstractmethod
+    def message(self) -> str:
+        """The CLI's own words about its failure."""
+
+    @property
+    @abstractmethod
+    def api_status(self) -> int | None:
+        """The HTTP status that the CLI says the API answered with."""
+
+    @abstractmethod
+    def classify_success(self, answer_problem: str | None) -> Ended:
+        """Return what an end that the CLI calls a success really is."""
+
+    def own_failure(self) -> Ending | None:
+        """Return a failure that the CLI names by a field and that is not about the model's API."""
+        return None
+
+    @abstractmethod
+    def api_failure(self) -> Ending | None:
+        """Return a failure of the API, as the CLI describes it."""
+
+    @property
+    def denied_tools(self) -> tuple[str, ...]:
+        """The tools that the agent was not permitted to use, each once."""
+        return ()
+
+
+_SHELL_SIGNAL_BASE = 128
+_REASON_CHARS = 300
+_FIELD_CHARS = 500
+_CODES: Mapping[str, Ending] = {
+    **dict.fromkeys(
+        (
+            "billing_error", "insufficient_quota", "billing_hard_limit_reached", "usage_limit_reached",
+            "usage_not_included",
+        ),
+        Ending.QUOTA,
+    ),
+    **dict.fromkeys(("context_length_exceeded", "context_too_large"), Ending.CONTEXT),
+    **dict.fromkeys(
+        ("authentication_error", "permission_error", "invalid_api_key", "account_deactivated"),
+        Ending.AUTHENTICATION,
+    ),
+    **dict.fromkeys(
+        (
+            "rate_limit_error", "rate_limit_exceeded", "overloaded_error", "api_error", "server_error",
+            "timeout_error", "slow_down", "server_is_overloaded",
+        ),
+        Ending.API,
+    ),
+    **dict.fromkeys(
+        (
+            "not_found_error", "model_not_found", "invalid_request_error", "request_too_large", "invalid_prompt",
+            "cyber_policy", "content_policy_violation",
+        ),
+        Ending.REQUEST,
+    ),
+}  # fmt: skip
+"""Codes of errors of both makers' APIs that mean one thing whatever the status; platform.claude.com, "Errors";
+platform.openai.com, "Error codes"."""
+_STOPS: Mapping[str, tuple[Ending, str]] = {
+    MAX_TOKENS: (Ending.CUT, "its last reply had all the tokens that one may have"),
+    REFUSAL: (Ending.DECLINED, "the model's last reply is a refusal"),
+    WINDOW_FULL: (Ending.CONTEXT, "the model's window was full before its reply was whole"),
+}
+_GATEWAY_REJECTIONS = {403: Ending.POLICY, 429: Ending.LIMIT}
+_RETRYABLE_STATUSES = (408, 409, 425, 429)
+_NOT_FOUND = 404
+_ERROR_LINE = re.compile(r"^error\b", re.IGNORECASE | re.MULTILINE)
+_NO_SESSION = re.compile(r"No conversation found|no rollout found|session .* not found", re.IGNORECASE)
+
+
+def classify_exit(report: Report, ended: Exit) -> Ended:
+    """Return how an agent CLI ended, and why in a line.
+
+    Args:
+        report: What its output says.
+        ended: What else is known.
+    """
+    ours = _ended_by_us(report.cli, ended)
+    if ours is not None:
+        return ours
+    if ended.signals and (not report.is_success or ended.code < 0):
+        names = ", ".join(signal.name for signal in ended.signals)
+        return Ended(Ending.INTERRUPTED, f"{report.cli} was ended by us: {names}")
+    number = -ended.code if ended.code < 0 else ended.code - _SHELL_SIGNAL_BASE
+    if number in set(Signals):
+        name = Signals(number).name
+        return Ended(Ending.KILLED, f"{report.cli} was ended by {name}, which was not sent by us")
+    return _success(report, ended) if report.is_success else _failure(report, ended)
+
+
+def _ended_by_us(cli: CliName, ended: Exit) -> Ended | None:
+    if ended.limit is not None:
+        return Ended(Ending.LIMIT, str(ended.limit))
+    if ended.stopped is not None:
+        kinds = ((LimitReached, Ending.LIMIT), (AuthenticationFailed, Ending.AUTHENTICATION))
+        found = (ending for kind, ending in kinds if isinstance(ended.stopped, kind))
+        return Ended(next(found, Ending.API), one_line(str(ended.stopped)))
+    if ended.silent_s is not None:
+        return Ended(Ending.SILENT, f"{cli} said nothing for {ended.silent_s:g} s")
+    return None
+
+
+def _success(report: Report, ended: Exit) -> Ended:
+    """Return the end that the CLI calls a success, unless the model's last answer or the exit code contradicts it."""
+    stopped = _STOPS.get(ended.verdict.stop_reason) if ended.verdict is not None else None
+    if stopped is not None:
+        return Ended(*stopped)
+    if ended.code != 0:
+        return _broken_off(report.cli, ended, "after it had said that it is done")
+    return report.classify_success(ended.answer_problem)
+
+
+def _failure(report: Report, ended: Exit) -> Ended:
+    """Return what the first source that knows says: the CLI's own fields, the gateway, the CLI's codes, text."""
+    message = one_line(report.message)
+    own = report.own_failure()
+    if own is not None:
+        return Ended(own, message or f"{report.cli} says nothing but {own.value!r}")
+    lost = _NO_SESSION.search(message) or _NO_SESSION.search(ended.stderr)
+    if lost is not None:
+        return Ended(Ending.NO_SESSION, one_line(_line_at(lost.string, lost.start())))
+    if ended.verdict is not None:
+        seen_outside = _by_verdict(ended.verdict)
+        if seen_outside is not None:
+            is_unknown_model = ended.verdict.status == _NOT_FOUND or ended.verdict.error == "model_not_found"
+            return Ended(seen_outside, message or _verdict_line(ended.verdict), is_unknown_model)
+    known = report.api_failure()
+    if known is not None:
+        return Ended(known, message, report.api_status == _NOT_FOUND)
+    if report.final is not None:
+        return Ended(Ending.BROKEN_OFF, message or f"{report.cli} says nothing")
+    if ended.code != 0 and not report.has_worked and ended.stderr.strip():
+        return Ended(Ending.NOT_STARTED, _last_words(ended.stderr))
+    return _broken_off(report.cli, ended, "and without a last word")
+
+
+def _by_verdict(verdict: Verdict) -> Ending | None:
+    """Return what the API's last answer means; None if it was a good one."""
+    if verdict.is_rejected_by_gateway:
+        return _GATEWAY_REJECTIONS.get(
+            verdict.status, Ending.API if verdict.status >= 500 else Ending.REQUEST
+        )
+    if not verdict.is_failure:
+        stopped = _STOPS.get(verdict.stop_reason)
+        return stopped[0] if stopped is not None else None if verdict.is_complete else Ending.API
+    code = ending_of_code(verdict.error)
+    for known in (code, ending_of_code(verdict.error_type)):
+        if known in (Ending.QUOTA, Ending.CONTEXT):
+            return known
+    if verdict.status == 400 and is_out_of_credit(verdict.message):
+        return Ending.QUOTA
+    if verdict.status in (200, 400) and is_too_long(verdict.message):
+        return Ending.CONTEXT
+    return ending_of_status(verdict.status) if verdict.status >= 400 else code or Ending.API
+
+
+def ending_of_code(code: str) -> Ending | None:
+    """Return what an error code of an API means; None if it is unknown."""
+    return _CODES.get(code)
+
+
+def ending_of_status(status: int) -> Ending:
+    """Return what an HTTP status of 400 or more means."""
+    if status in (401, 403):
+        return Ending.AUTHENTICATION
+    if status == 402:
+        return Ending.QUOTA
+    return Ending.API if status >= 500 or status in _RETRYABLE_STATUSES else Ending.REQUEST
+
+
+def _verdict_line(verdict: Verdict) -> str:
+    if verdict.is_rejected_by_gateway:
+        return one_line(f"the model gateway refused the request: {verdict.message}")
+    if verdict.stop_reason in _STOPS:
+        return _STOPS[verdict.stop_reason][1]
+    answered = f"answered {verdict.status}" if verdict.status else "gave no answer"
+    what = " ".join(part for part in (verdict.error, verdict.message) if part)
+    return one_line(f"the model's API {answered}{f': {what}' if what else ''}")
+
+
+def _broken_off(cli: CliName, ended: Exit, when: str) -> Ended:
+    what, words = f"{cli} ended with {ended.code} {when}", _last_words(ended.stderr)
+    return Ended(Ending.BROKEN_OFF, f"{what}: {words}"[:_REASON_CHARS] if words else what)
+
+
+def _last_words(text: str) -> str:
+    """Return stderr in a line; if it is long, from the last line that calls itself an error: warnings come before."""
+    if len(text) <= _REASON_CHARS:
+        return one_line(text)
+    found = list(_ERROR_LINE.finditer(text))
+    return one_line(text[found[-1].start() :] if found else text[-_REASON_CHARS:])
+
+
+def _line_at(text: str, position: int) -> str:
+    begin = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    return text[begin : end if end >= 0 else len(text)]
+
+
+def one_line(text: str) -> str:
+    """Return a text of bounded length in one line."""
+    return " ".join(text.split())[:_REASON_CHARS]
+
+
+def bounded(value: object) -> str:
+    """Return a string of hostile origin, bounded; "" for anything else."""
+    return text_of(value)[:_FIELD_CHARS]
+
+
+def error_of(ended: Ended, limit: RingfenceError | None = None) -> RingfenceError | None:
+    """Return the error for an ending, with the next step; None where the ending is a result (done, declined, cut).
+
+    Args:
+        ended: The ending.
+        limit: The limit of Ringfence's that was reached, or the reason why the model gateway stopped serving. Without
+            one, a limit that the agent CLI kept itself is a result.
+    """
+    if ended.ending is Ending.LIMIT or limit is not None:
+        return limit
+    known = _ERRORS.get(ended.ending)
+    if known is None:
+        return None
+    kind, advice = known
+    if ended.ending is Ending.REQUEST and ended.is_unknown_model:
+        advice = "see whether --model names one that the API knows"
+    return kind(f"{ended.reason.rstrip('.')}; {advice}")
+
+
+_ERRORS: dict[Ending, tuple[Callable[[str], RingfenceError], str]] = {
+    Ending.POLICY: (
+        partial(PolicyRefused, rule="model-gateway"),
+        "see egress.models and egress.provider_tools in ringfence.yaml",
+    ),
+    Ending.NO_INNER_SANDBOX: (
+        ConfigurationError,
+        "the fence is around it already, so leave out what turns its own sandbox on (--cli-arg)",
+    ),
+    Ending.AUTHENTICATION: (
+        AuthenticationFailed,
+        "the credential is on the host's side of the gate: see `ringfence secret ls`, and give a valid one",
+    ),
+    Ending.QUOTA: (AuthenticationFailed, "raise what the account may use, or take another one"),
+    Ending.REQUEST: (RequestRefused, "the API would refuse the same again"),
+    Ending.NO_SESSION: (UsageError, "leave out --continue and --resume to begin anew"),
+    Ending.NOT_STARTED: (
+        ConfigurationError,
+        "see --cli-arg, and `client:` and `tools.mcp` in ringfence.yaml",
+    ),
+    Ending.API: (InfrastructureFault, "try again later"),
+    Ending.SILENT: (InfrastructureFault, "try again, or let it be silent longer by --idle-timeout"),
+    Ending.INTERRUPTED: (InfrastructureFault, "try again"),
+    Ending.KILLED: (InfrastructureFault, "try again"),
+    Ending.BROKEN_OFF: (InfrastructureFault, "try again; the record has all that it said"),
+}

@@ -1,0 +1,342 @@
+"""Finds the program of an agent CLI: the host's native program, shown inside read-only, or the image's own.
+
+What npm puts on PATH is a link or a script that leads to the native program. Nothing of the workspace is ever taken,
+whatever PATH says, since an agent may have put it there. A program's version is asked once for each file.
+"""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.errors import ConfigurationError, InfrastructureFault, PolicyRefused
+from ringfence.filesystem import replace_file
+from ringfence.process import run_process
+from ringfence.runtime.agent_cli.base import AgentCli, Program
+from ringfence.runtime.options import Options
+from ringfence.runtime.transcript.translator import CliName
+from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox.policy import PROGRAMS_INSIDE, Surroundings, check_spec
+from ringfence.sandbox.registry import examine, traits_of
+from ringfence.sandbox.spec import Mount
+
+_OUTPUT_BYTES = 4096
+_PACKAGES = {"claude": "@anthropic-ai/claude-code", "codex": "@openai/codex"}
+_NATIVE = {"claude": ("claude",), "codex": ("vendor/*/bin/codex",)}
+"""The program, in npm's package for a platform."""
+_PLACES = (
+    ".local/bin",
+    ".local/lib/node_modules/.bin",
+    ".npm-global/bin",
+    ".bun/bin",
+    ".volta/bin",
+    ".claude/local",
+    ".claude/local/node_modules/.bin",
+)
+_SYSTEM = ("/usr/local/bin", "/usr/bin", "/opt/agents/node_modules/.bin")
+_VERSIONED = (".nvm/versions/node/*/bin", ".local/share/fnm/node-versions/*/installation/bin")
+_SHIM = re.compile(r"""["' ]\$\{?basedir\}?/((?:\.\./)*[^"'\s$]{1,300}?\.(?:c?js|exe))["']""")
+_SHIM_BYTES = 16 * 1024
+_MAGIC = b"\x7fELF"
+_VERSION = re.compile(r"\b(\d{1,6}(?:\.\d{1,6}){1,3})")
+_VERSION_TIMEOUT_S = 30.0
+_REMEMBERED = 64
+_NOWHERE = "/dev/null/none"
+"""A home that nobody can make, not even root: what tells its version leaves nothing, and reads nothing of yours."""
+
+
+async def find_program(cli: AgentCli, spec: SandboxSpec, options: Options) -> Program:
+    """The client's program for a sandbox of `spec`: the one that is named, the host's, or the image's own.
+
+    Raises:
+        ConfigurationError: There is none, or its version is not among those tried; says what to do.
+    """
+    unseen = await _why_not_the_hosts(cli, spec)
+    if options.cli_path is not None:
+        native = native_of(cli.name, options.cli_path)
+        if native is None and spec.image is not None:
+            return Program(str(options.cli_path), None)
+        if native is None:
+            what = "leads to no native program" if os.access(options.cli_path, os.F_OK) else "is not there"
+            raise ConfigurationError(
+                f"the program {str(options.cli_path)!r} of {cli.title} (--cli-path, client.path) {what}; "
+                f"name another, or leave it out and install it: {cli.install}"
+            )
+    elif unseen is not None:
+        return Program(cli.name, None)
+    else:
+        programs = native_programs(
+            cli.name,
+            search_path=os.environ.get("PATH", ""),
+            home=Path.home(),
+            workspace=spec.workspace,
+        )
+        native = next(programs, None)
+    if native is None and spec.image is not None:
+        return Program(cli.name, None)
+    if native is None:
+        raise missing_program(cli)
+    # What the workspace holds may be an agent's: it is asked inside.
+    is_theirs = spec.workspace is not None and lies_in(native, spec.workspace)
+    version = await version_of(native) if is_trusted(native) and not is_theirs else None
+    if version is not None:
+        check_version(cli, version, path=str(native), force=options.force)
+    return _shown(cli, native, version, spec)
+
+
+def missing_program(cli: AgentCli) -> ConfigurationError:
+    """The error where a client is not installed, with the way to install it."""
+    return ConfigurationError(
+        f"{cli.title} is not installed: no native program {cli.name!r} is on PATH or in the usual places; "
+        f"install it: {cli.install}; or name an image that has it (--image), or the program itself (client.path)"
+    )
+
+
+async def checked_inside(program: Program, cli: AgentCli, sandbox: Sandbox, *, force: bool) -> Program:
+    """A program that could not be asked outside, with its version, which must be known; any other as it is.
+
+    Raises:
+        ConfigurationError: It is not there, or its version is not among those tried.
+        SandboxDied: The sandbox is gone.
+    """
+    if program.version is not None:
+        return program
+    asked = await sandbox.run([program.path, "--version"], timeout_s=60.0, output_limit_bytes=_OUTPUT_BYTES)
+    version = read_version(asked.stdout)
+    if asked.exit_code != 0 or version is None:
+        raise ConfigurationError(
+            f"there is no {cli.title} in the sandbox as {program.path!r}: it ended with {asked.exit_code}; "
+            "take an image that has it, such as `agents` of `ringfence image build`, or install it on the host: "
+            f"{cli.install}"
+        )
+    check_version(cli, version, path=program.path, force=force)
+    return replace(program, version=version)
+
+
+def shown_plugins(options: Options, spec: SandboxSpec) -> tuple[tuple[Mount, ...], Options]:
+    """What shows the plugins of the host inside, and the options with their paths there.
+
+    Raises:
+        ConfigurationError: One is no directory.
+    """
+    for plugin in options.plugins:
+        if not plugin.is_dir():
+            raise ConfigurationError(
+                f"the plugin {str(plugin.absolute())!r} (--plugin, client.plugins) is no directory; name one that is"
+            )
+    if not options.plugins or not traits_of(spec).is_fence:
+        return (), options
+    mounts = tuple(
+        Mount(source=plugin.absolute(), target=f"{PROGRAMS_INSIDE}/plugins/{number}-{plugin.name}")
+        for number, plugin in enumerate(options.plugins, 1)
+    )
+    inside = tuple(Path(mount.target) for mount in mounts)
+    return mounts, options.model_copy(update={"plugins": inside})
+
+
+async def _why_not_the_hosts(cli: AgentCli, spec: SandboxSpec) -> str | None:
+    """Why the host's program is not for this sandbox; None if it is."""
+    if spec.image is not None and spec.image.startswith("localhost/ringfence/agents:"):
+        return f"the image has a {cli.name} that it was built with"
+    return (await examine(spec)).unseen
+
+
+def _shown(cli: AgentCli, native: Path, version: str | None, spec: SandboxSpec) -> Program:
+    if not traits_of(spec).is_fence:
+        return Program(str(native), version)
+    target = f"{PROGRAMS_INSIDE}/{cli.name}"
+    folder = native.parent.parent
+    if cli.name == "codex" and native.parent.name == "bin" and (folder / "codex-path").is_dir():
+        # It has programs beside its own that it looks for there. It does without them where they may not be shown.
+        whole = Mount(source=folder, target=target)
+        if _may_be_shown(whole):
+            return Program(f"{target}/bin/codex", version, (whole,))
+    alone = Mount(source=native, target=f"{target}/{cli.name}")
+    return Program(alone.target, version, (alone,))
+
+
+def _may_be_shown(mount: Mount) -> bool:
+    around = Surroundings(Path.home().resolve(), state_dir().resolve())
+    try:
+        check_spec(SandboxSpec(mounts=(mount,)), around)
+    except PolicyRefused:
+        return False
+    return True
+
+
+def native_programs(cli: CliName, *, search_path: str, home: Path, workspace: Path | None) -> Iterator[Path]:
+    """Native programs of a client, those of PATH first.
+
+    Args:
+        cli: The agent CLI.
+        search_path: PATH.
+        home: The user's home directory.
+        workspace: Nothing in it is taken.
+    """
+    folders = [Path(entry) for entry in search_path.split(":") if entry.startswith("/")]
+    folders += [home / name for name in _PLACES]
+    folders += [folder for pattern in _VERSIONED for folder in sorted(home.glob(pattern), reverse=True)]
+    found: dict[Path, None] = {}
+    for folder in dict.fromkeys([*folders, *map(Path, _SYSTEM)]):
+        program = native_of(cli, folder / cli)
+        if program is not None:
+            found[program] = None
+    bundled = _bundled() if cli == "claude" else None
+    if bundled is not None:
+        found[bundled] = None
+    for program in found:
+        if workspace is None or not lies_in(program, workspace):
+            yield program
+
+
+def native_of(cli: CliName, path: Path) -> Path | None:
+    """The native program that `path` is or leads to; None if there is none."""
+    try:
+        real = Path(os.path.realpath(path, strict=True))
+        head = _head(real)
+    except (OSError, ValueError):
+        return None
+    if head.startswith(_MAGIC):
+        return _beside(cli, real) or real
+    beside = _beside(cli, real)
+    if beside is not None:
+        return beside
+    shim = _SHIM.search(head.decode("utf-8", "replace")) if head.startswith(b"#!") else None
+    return _beside(cli, Path(os.path.realpath(path.parent / shim[1]))) if shim is not None else None
+
+
+def _beside(cli: CliName, real: Path) -> Path | None:
+    """The program of npm's package for this platform, where `real` is part of the package that leads to it."""
+    package = next((above for above in real.parents if _is_package(above, _PACKAGES[cli])), None)
+    if package is None:
+        return None
+    scope, name = _PACKAGES[cli].split("/")
+    roots = (package / "node_modules" / scope, package.parent)
+    machine = {"x86_64": "x64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
+    for root in roots:
+        for pattern in _NATIVE[cli]:
+            for program in sorted(root.glob(f"{name}-linux-{machine}/{pattern}")):
+                if _head(program).startswith(_MAGIC):
+                    return program
+    return None
+
+
+def _is_package(folder: Path, name: str) -> bool:
+    return str(folder).endswith(f"/node_modules/{name}")
+
+
+def _bundled() -> Path | None:
+    """The program that comes with the SDK for Python; the SDK is not imported."""
+    spec = find_spec("claude_agent_sdk")
+    if spec is None or spec.origin is None:
+        return None
+    return native_of("claude", Path(spec.origin).parent / "_bundled" / "claude")
+
+
+def _head(path: Path) -> bytes:
+    if not stat.S_ISREG(path.stat().st_mode):
+        return b""
+    with path.open("rb") as file:
+        return file.read(_SHIM_BYTES)
+
+
+def lies_in(path: Path, folder: Path) -> bool:
+    """Whether a path is below a folder, links in either of them followed."""
+    ways = (path, Path(os.path.realpath(path)))
+    return any(way.is_relative_to(folder) or way.is_relative_to(os.path.realpath(folder)) for way in ways)
+
+
+def is_trusted(program: Path) -> bool:
+    """Whether a program may be started on the host: nobody but this user and root can have made it what it is."""
+    status = program.stat()
+    return status.st_uid in (0, os.geteuid()) and not status.st_mode & stat.S_IWOTH
+
+
+async def version_of(program: Path) -> str:
+    """What a program on this host says of its version.
+
+    Raises:
+        ConfigurationError: It says none, or cannot be started.
+    """
+    key = _key(program)
+    known = _known()
+    if key in known:
+        return known[key]
+    version = read_version(await _asked(program))
+    if version is None:
+        raise ConfigurationError(f"{str(program)!r} says no version; see whether `{program} --version` works")
+    _remember({**known, key: version})
+    return version
+
+
+def read_version(text: str) -> str | None:
+    """The version in what `--version` prints."""
+    found = _VERSION.search(text)
+    return found[1] if found is not None else None
+
+
+def check_version(cli: AgentCli, version: str, *, path: str, force: bool) -> None:
+    """See that a version is one that this release was tried with.
+
+    Raises:
+        ConfigurationError: It is not, and `force` is False.
+    """
+    oldest, newest = cli.tested
+    if force or _parts(oldest) <= _parts(version) <= _parts(newest):
+        return
+    known = oldest if oldest == newest else f"{oldest} to {newest}"
+    raise ConfigurationError(
+        f"{cli.title} {version} ({path!r}) was not tried with this release of ringfence, which knows {known}; "
+        f"use --force to try it, or install a known one: {cli.install}"
+    )
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+async def _asked(program: Path) -> str:
+    env = {"PATH": "/usr/bin:/bin", **dict.fromkeys(("HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME"), _NOWHERE)}
+    try:
+        done = await run_process(
+            [program, "--version"], env=env, timeout_s=_VERSION_TIMEOUT_S, output_limit_bytes=_OUTPUT_BYTES
+        )
+    except InfrastructureFault as exc:
+        raise ConfigurationError(f"{str(program)!r} cannot be started: {exc}") from exc
+    return done.stdout.decode("utf-8", "replace") if done.ok else ""
+
+
+def _key(program: Path) -> str:
+    status = program.stat()
+    return f"{status.st_dev}:{status.st_ino}:{status.st_mtime_ns}:{status.st_size}"
+
+
+def _file() -> Path:
+    return state_dir() / "client-versions.json"
+
+
+def _known() -> dict[str, str]:
+    try:
+        read: Any = json.loads(_file().read_bytes())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(read, dict):
+        return {}
+    return {
+        key: value for key, value in read.items() if isinstance(value, str) and read_version(value) == value
+    }
+
+
+def _remember(versions: dict[str, str]) -> None:
+    """For the next time; where it cannot be written it is asked again."""
+    newest = dict(list(versions.items())[-_REMEMBERED:])
+    with suppress(OSError, InfrastructureFault):
+        make_private_dir(state_dir())
+        replace_file(_file(), json.dumps(newest).encode())

@@ -1,0 +1,237 @@
+"""How `claude` is started. Seen with 2.1.197, which npm gives to Node 20, 2.1.329 and 2.1.330.
+
+Unattended it trusts whatever the workspace brings: its hooks, its MCP servers, its helper for keys, and even a base
+URL that replaces the one in the environment. So only its own (empty) settings count unless others are granted, and
+the workspace's CLAUDE.md, which is text for the model, is read as that of an added directory.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ringfence.egress.gateway.provider import DUMMIES
+from ringfence.errors import UsageError
+from ringfence.runtime.agent_cli.base import AgentCli, Launch, Output, Place
+from ringfence.runtime.base import Task
+from ringfence.runtime.claude.arguments import (
+    SKIP_PERMISSIONS,
+    TaskArguments,
+    check_interactive_arguments,
+    check_options,
+    is_program_command,
+)
+from ringfence.runtime.claude.exit_status import ClaudeReport
+from ringfence.runtime.claude.transcript import ClaudeTranslator
+from ringfence.runtime.options import Options
+
+_QUIET = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL": "1",
+    "DISABLE_AUTOUPDATER": "1",
+}
+_UNATTENDED = {
+    # A server left in the background holds the program for ten minutes after the task; refusals are retried ten times.
+    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+    "CLAUDE_CODE_MAX_RETRIES": "4",
+    "CLAUDE_CODE_FORWARD_SUBAGENT_TEXT": "1",
+    # A prompt may hold what others wrote: of a file named there, such as `@file`, the text would come before the prompt,
+    # in words of the program's own.
+    "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
+}
+_PERMISSION_FLAGS = frozenset({
+    "--permission-mode", SKIP_PERMISSIONS, "--allow-dangerously-skip-permissions", "--restricted",
+})  # fmt: skip
+_DUMMY = DUMMIES["anthropic", "api_key"][1]
+_KEY_CHARS = 20
+"""It recognises a key by so much of its end."""
+_MEMORY_OF_ADDED = {"CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD": "1"}
+
+_OWN_FOLDERS = ("agents", "commands", "skills", "output-styles", "rules")
+_OWN_SETTINGS = frozenset({
+    "alwaysThinkingEnabled", "attribution", "autoCompactEnabled", "cleanupPeriodDays", "editorMode", "effortLevel",
+    "includeCoAuthoredBy", "language", "model", "outputStyle", "permissions", "spinnerTipsEnabled", "theme", "verbose",
+})  # fmt: skip
+"""A closed list. Credentials, history, sessions, hooks, servers and variables are not on it."""
+_MAX_OWN_FILES = 300
+_MAX_OWN_FILE_BYTES = 256 * 1024
+_MAX_OWN_BYTES = 4 * 1024**2
+
+
+class ClaudeCli(AgentCli):
+    """The `claude` command line program."""
+
+    name = "claude"
+    title = "Claude Code"
+    tested = ("2.1.197", "2.1.330")
+    install = "npm install -g @anthropic-ai/claude-code@2.1.329"
+    max_task_bytes: int | None = 10 * 1024**2
+    """It takes no more on its stdin, as 2.1.197 and 2.1.329 were seen to."""
+    knows_mcp_servers = True
+    """Whether the task's options name all MCP servers."""
+
+    def check(self, prompt: str, options: Options) -> None:
+        """Check that it can be started on a task.
+
+        Raises:
+            UsageError: An argument is reserved, the schema or task is too long, or claude has no such tool.
+        """
+        size = len(prompt.encode("utf-8", "replace"))
+        if self.max_task_bytes is not None and size > self.max_task_bytes:
+            raise UsageError(
+                f"the task has {size} bytes, and claude takes at most {self.max_task_bytes}; put what is long "
+                "into a file of the workspace, and name that"
+            )
+        check_options(options, knows_mcp_servers=self.knows_mcp_servers)
+
+    def launch(self, task: Task, place: Place) -> Launch:
+        """Return how to start it on a task.
+
+        Raises:
+            UsageError: As `check`.
+        """
+        self.check(task.prompt, task.options)
+        mode = task.options.permission_mode or self.default_permission_mode(task.options, place)
+        arguments = TaskArguments(task, f"{self.state_dir(place)}/ringfence", mode)
+        return Launch(
+            argv=(
+                *(place.program, "-p", "--output-format", "stream-json", "--verbose"),
+                *arguments.argv,
+                *task.options.cli_args,
+                *self.input_arguments(),
+            ),
+            env={**self.environment(place), **_UNATTENDED, **arguments.env},
+            files=arguments.files,
+            stdin=self.input(task),
+        )
+
+    def default_permission_mode(self, options: Options, place: Place) -> str | None:
+        """Return the permission mode where the options choose none; None: claude's own."""
+        if not place.is_fence:
+            return None
+        return "deny" if options.tools_allowed else "bypass"
+
+    def input_arguments(self) -> tuple[str, ...]:
+        """Return the arguments for how it is given its task, beside stdin."""
+        return ()
+
+    def input(self, task: Task) -> bytes:
+        """Return what is sent to its stdin."""
+        return task.prompt.encode("utf-8", "replace")
+
+    def check_interactive(self, args: Sequence[str]) -> None:
+        """Check a person's own arguments.
+
+        Raises:
+            UsageError: An argument would lead out of the fence, or cannot work inside.
+        """
+        check_interactive_arguments(args)
+
+    def interactive(self, place: Place, args: Sequence[str]) -> Launch:
+        """Return how to start it on a person's terminal; the person has answered its first questions by coming here.
+
+        Raises:
+            UsageError: As `check_interactive`.
+        """
+        self.check_interactive(args)
+        flags = {word.partition("=")[0] for word in args}
+        ours = [] if is_program_command(args) else _interactive_arguments(flags, place)
+        return Launch(
+            argv=(place.program, *ours, *args),
+            env={**self.environment(place), **_MEMORY_OF_ADDED},
+            files={f"{self.state_dir(place)}/.claude.json": _first_answers(place)},
+        )
+
+    def output(self) -> Output:
+        """Return a reader of its output."""
+        return Output(ClaudeTranslator("claude:stdout", is_output=True), ClaudeReport())
+
+    def state_dir(self, place: Place) -> str:
+        """Return its `CLAUDE_CONFIG_DIR`."""
+        return f"{place.home}/.claude"
+
+    def session_files(self) -> tuple[str, ...]:
+        """Return the patterns of sessions, with their sub-agents and long results."""
+        return ("projects/*/*.jsonl", "projects/*/*/subagents/*", "projects/*/*/tool-results/*")
+
+    def environment(self, place: Place) -> dict[str, str]:
+        """Return the variables that it needs however it is started. The gate provides a dummy key."""
+        found = {
+            **_QUIET,
+            "CLAUDE_CONFIG_DIR": self.state_dir(place),
+            "ANTHROPIC_BASE_URL": place.base_url,
+        }
+        if place.socket is not None:
+            # The socket counts even where a file of the workspace names another base URL.
+            found["ANTHROPIC_UNIX_SOCKET"] = place.socket
+        if place.is_fence:
+            found["IS_SANDBOX"] = "1"
+        return found
+
+
+def _interactive_arguments(given: Collection[str], place: Place) -> list[str]:
+    """Return the arguments before a person's own, except where these decide themselves.
+
+    With `=`, as some take any number of values, and a prompt that follows would be one.
+    """
+    sources = [] if "--setting-sources" in given else ["--setting-sources=user", "--add-dir=."]
+    is_bypassed = place.is_fence and not _PERMISSION_FLAGS & set(given)
+    # Its own way to decide asks a service of its maker, and refuses where that is not there.
+    return [*sources, *([SKIP_PERMISSIONS] if is_bypassed else [])]
+
+
+def _first_answers(place: Place) -> bytes:
+    """Return its memory of earlier starts: no welcome, no question about the dummy key or what the fence is for."""
+    project: Mapping[str, object] = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
+    known: dict[str, object] = {
+        "hasCompletedOnboarding": True,
+        "customApiKeyResponses": {"approved": [_DUMMY[-_KEY_CHARS:]], "rejected": []},
+        "projects": {place.workspace: project} if place.is_fence else {},
+    }
+    return json.dumps({**known, "bypassPermissionsModeAccepted": place.is_fence}).encode()
+
+
+def own_files(home: Path) -> dict[str, bytes]:
+    """Return copies of a person's own claude files that may be shown inside: how to work, never who the person is.
+
+    Files that are too large are left out.
+
+    Args:
+        home: The person's own directory of the CLI, on the host.
+
+    Returns:
+        The files by their paths below that directory.
+    """
+    found: dict[str, bytes] = {}
+    room = _MAX_OWN_BYTES
+    for path in _own_candidates(home):
+        try:
+            data = path.read_bytes() if path.stat().st_size <= _MAX_OWN_FILE_BYTES else b""
+        except OSError:
+            continue
+        if path.name == "settings.json" and path.parent == home:
+            data = _harmless_settings(data)
+        room -= len(data)
+        if data and room >= 0 and len(found) < _MAX_OWN_FILES:
+            found[str(path.relative_to(home))] = data
+    return found
+
+
+def _own_candidates(home: Path) -> Iterator[Path]:
+    yield home / "CLAUDE.md"
+    yield home / "settings.json"
+    for folder in _OWN_FOLDERS:
+        for path in sorted((home / folder).rglob("*")):
+            if path.is_file() and not any(part.startswith(".") for part in path.relative_to(home).parts):
+                yield path
+
+
+def _harmless_settings(data: bytes) -> bytes:
+    """Return only the settings that are a matter of taste, and those for what may be done without a question."""
+    try:
+        read: Any = json.loads(data)
+    except ValueError:
+        return b""
+    if not isinstance(read, dict):
+        return b""
+    return json.dumps({key: value for key, value in read.items() if key in _OWN_SETTINGS}).encode()

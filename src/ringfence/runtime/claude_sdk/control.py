@@ -1,0 +1,413 @@
+"""The control protocol between `claude` inside and the SDK on the host.
+
+A message from inside is hostile: it is checked and made anew before the SDK reads it, since a field of another type than
+the SDK expects ends its reading, and nothing bounds how much it does at once. Each request of the CLI, and each answer
+to one, is recorded before it has an effect. The SDK answers in tasks of its own, which it cancels at will; so recording
+and sending happen here, in one task that belongs to the run.
+"""
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import field
+from typing import Any, Literal, Protocol
+
+import anyio
+import msgspec
+
+from ringfence.events import Event, HookAnswered, PermissionDecided, ToolCalled, ToolReturned
+from ringfence.frozen import frozen
+from ringfence.runtime.base import Emit
+from ringfence.runtime.surrogates import is_text, scrubbed
+from ringfence.runtime.transcript.record import JSONObject
+from ringfence.runtime.transcript.translator import dict_of, list_of, plain, short, text_of
+
+CALL_ID = "claudecode/toolUseId"
+"""The key under which the CLI tells an MCP server which of the model's calls it forwards."""
+MAX_OPEN_REQUESTS = 64
+"""Requests of the CLI that are being answered; a further one is refused."""
+
+_CONTROL = frozenset({"control_request", "control_response", "control_cancel_request"})
+_REQUESTS = ("can_use_tool", "hook_callback", "mcp_message")
+"""What the CLI may request from the host."""
+_TOOL_CALL = "tools/call"
+_MAX_ID_CHARS = 200
+_BUFFER = 256
+_BUSY = f"the host is answering {MAX_OPEN_REQUESTS} requests already"
+_CANCELLED = "cancelled: the client did not wait for the answer"
+_ENDED = "the client has ended"
+_MALFORMED = f"the host answers {', '.join(_REQUESTS)}, each in its shape"
+_PERMISSION_TEXTS = (
+    "tool_use_id",
+    "agent_id",
+    "blocked_path",
+    "decision_reason",
+    "title",
+    "display_name",
+    "description",
+)
+
+
+def is_control(value: Mapping[str, Any]) -> bool:
+    """Return whether a line is a control message, and not part of the conversation."""
+    kind = value.get("type")
+    return isinstance(kind, str) and kind in _CONTROL
+
+
+def checked_message(value: JSONObject) -> JSONObject | None:
+    """Return the control message in a line, with only the fields that the SDK reads; None if it is malformed."""
+    kind = value.get("type")
+    if kind == "control_cancel_request":
+        request_id = _id(value.get("request_id"))
+        return {"type": kind, "request_id": request_id} if request_id else None
+    if kind == "control_response":
+        return _checked_response(dict_of(value.get("response")))
+    if kind == "control_request":
+        request_id = _id(value.get("request_id"))
+        request = _checked_request(dict_of(value.get("request")))
+        made: JSONObject = {"type": kind, "request_id": request_id, "request": request}
+        return made if request_id and request else None
+    return None
+
+
+def error_response(request_id: str, reason: str) -> JSONObject:
+    """Return the answer to a request that is not carried out."""
+    return {
+        "type": "control_response",
+        "response": {"subtype": "error", "request_id": request_id, "error": reason},
+    }
+
+
+def request_id_of(value: JSONObject) -> str:
+    """Return the id of a malformed request, or "" if it has none that can be answered."""
+    return _id(value.get("request_id")) if value.get("type") == "control_request" else ""
+
+
+def _checked_response(response: JSONObject) -> JSONObject | None:
+    request_id = _id(response.get("request_id"))
+    if not request_id:
+        return None
+    if response.get("subtype") == "error":
+        return error_response(request_id, short(response.get("error")) or "no reason given")
+    made = {
+        "request_id": request_id,
+        "subtype": "success",
+        "response": dict_of(response.get("response")),
+    }
+    return {"type": "control_response", "response": made}
+
+
+def _checked_request(request: JSONObject) -> JSONObject | None:
+    match request.get("subtype"):
+        case "can_use_tool":
+            return _checked_permission(request)
+        case "hook_callback":
+            made = {"callback_id": _id(request.get("callback_id")), "input": dict_of(request.get("input"))}
+            return {"subtype": "hook_callback", **made, "tool_use_id": _text(request.get("tool_use_id"))}
+        case "mcp_message":
+            server, message = _id(request.get("server_name")), dict_of(request.get("message"))
+            is_valid = bool(server and isinstance(message.get("method"), str))
+            is_valid = is_valid and isinstance(message.get("id"), str | int | None)
+            return {"subtype": "mcp_message", "server_name": server, "message": message} if is_valid else None
+        case _:
+            return None
+
+
+def _checked_permission(request: JSONObject) -> JSONObject | None:
+    tool = _id(request.get("tool_name"))
+    if not tool or not isinstance(request.get("input"), dict):
+        return None
+    suggestions = list_of(request.get("permission_suggestions"))
+    return {
+        "subtype": "can_use_tool",
+        "tool_name": tool,
+        "input": request["input"],
+        "permission_suggestions": [each for each in suggestions if isinstance(each, dict)],
+        **{name: _text(request.get(name)) for name in _PERMISSION_TEXTS},
+    }
+
+
+def _id(value: Any) -> str:
+    text = text_of(value)
+    return text if len(text) <= _MAX_ID_CHARS else ""
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+@frozen
+class HostRequest:
+    """A request of the CLI that the host is answering."""
+
+    kind: Literal["permission", "hook", "tool", "other"]
+    name: str
+    """The tool, or the event that a hook is for."""
+    call_id: str
+    arguments: JSONObject
+    tool: str = ""
+    """The tool that a hook is about."""
+    began: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def from_message(cls, message: JSONObject, hook_events: Mapping[str, str], number: int) -> "HostRequest":
+        """Return the request in a checked message.
+
+        Args:
+            message: As `checked_message` returns it.
+            hook_events: The event of each hook, by its callback's id.
+            number: The number of the request in this run, for calls without an id.
+        """
+        request = message["request"]
+        if request["subtype"] == "can_use_tool":
+            call_id = short(request["tool_use_id"])
+            return cls("permission", request["tool_name"], call_id, dict_of(request["input"]))
+        if request["subtype"] == "hook_callback":
+            event = hook_events.get(request["callback_id"], "unknown")
+            about = short(request["input"].get("tool_name"))
+            return cls("hook", event, short(request["tool_use_id"]), {}, about)
+        inner = request["message"]
+        if inner["method"] != _TOOL_CALL:
+            return cls("other", inner["method"], "", {})
+        params = dict_of(inner.get("params"))
+        call_id = short(dict_of(params.get("_meta")).get(CALL_ID)) or f"host-{number}"
+        name = f"mcp__{request['server_name']}__{short(params.get('name'))}"
+        return cls("tool", name, call_id, dict_of(params.get("arguments")))
+
+    @property
+    def called(self) -> Event | None:
+        """The event to record before the host acts."""
+        if self.kind != "tool":
+            return None
+        return ToolCalled(call_id=self.call_id, tool=self.name, arguments=self.arguments)
+
+    def answered(self, response: JSONObject) -> Event | None:
+        """Return the event to record before the answer is sent.
+
+        Args:
+            response: The `response` of the control message that is the answer.
+        """
+        failure = short(response.get("error")) if response.get("subtype") == "error" else None
+        answer = dict_of(response.get("response"))
+        if self.kind == "permission":
+            return self._decided(answer, failure)
+        if self.kind == "tool":
+            return self._returned(dict_of(answer.get("mcp_response")), failure)
+        if self.kind == "hook":
+            return HookAnswered(
+                hook=self.name,
+                call_id=self.call_id,
+                tool=self.tool,
+                is_error=failure is not None,
+                answer=answer if failure is None else failure,
+                duration_ms=self._duration_ms,
+            )
+        return None
+
+    def cancelled(self) -> Event | None:
+        """Return the event to record where there will be no answer."""
+        return self.answered({"subtype": "error", "error": _CANCELLED})
+
+    def _decided(self, answer: JSONObject, failure: str | None) -> Event:
+        allowed = failure is None and answer.get("behavior") == "allow"
+        changed = answer.get("updatedInput") if allowed else None
+        return PermissionDecided(
+            call_id=self.call_id,
+            tool=self.name,
+            allowed=allowed,
+            reason="" if allowed else failure or str(answer.get("message", "")),
+            arguments=self.arguments,
+            changed_arguments=changed if isinstance(changed, dict) and changed != self.arguments else None,
+        )
+
+    def _returned(self, response: JSONObject, failure: str | None) -> Event:
+        result = dict_of(response.get("result"))
+        if failure is None and "error" in response:
+            error = response["error"]
+            failure = short(dict_of(error).get("message")) or json.dumps(error)
+        return ToolReturned(
+            call_id=self.call_id,
+            tool=self.name,
+            is_error=failure is not None or bool(result.get("isError")),
+            content=plain(result.get("content")) if failure is None else failure,
+            duration_ms=self._duration_ms,
+        )
+
+    @property
+    def _duration_ms(self) -> float:
+        return round((time.monotonic() - self.began) * 1000, 3)
+
+
+class Stdin(Protocol):
+    """The CLI's input."""
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes."""
+
+    async def aclose(self) -> None:
+        """Close it."""
+
+
+@frozen
+class _Outgoing:
+    message: JSONObject
+    is_answer: bool = False
+    """Whether it answers a request that was admitted, and is recorded before it is sent."""
+
+
+class Exchange:
+    """The control messages of one run.
+
+    Args:
+        emit: Records an event.
+        on_change: Called when a request is admitted, and when one is over.
+    """
+
+    def __init__(self, emit: Emit, on_change: Callable[[], None] = lambda: None) -> None:
+        self._emit = emit
+        self._on_change = on_change
+        self._open: dict[str, HostRequest] = {}
+        self._own: set[str] = set()
+        """Requests of the SDK's that are not answered yet."""
+        self._hook_events: dict[str, str] = {}
+        self._number = 0
+        self.is_over = False
+        """Whether the CLI's output has ended."""
+        self._inward, self._outbox = anyio.create_memory_object_stream[_Outgoing | None](_BUFFER)
+        self._upward, self._inbox = anyio.create_memory_object_stream[JSONObject](_BUFFER)
+
+    # --- from the CLI to the SDK
+
+    async def take(self, value: JSONObject) -> None:
+        """Take a control message from inside, which may hold anything."""
+        message = checked_message(value)
+        if message is None or not is_text(message):
+            await self._refuse(request_id_of(value), _MALFORMED)
+        elif await self._admit(message):
+            await self._upward.send(message)
+
+    async def messages(self) -> AsyncIterator[JSONObject]:
+        """Yield what the SDK is to read, until the CLI's output has ended."""
+        async for message in self._inbox:
+            yield message
+
+    async def finish(self) -> None:
+        """End the CLI's open requests and the SDK's: the CLI's output has ended."""
+        self.is_over = True
+        for request in self._open.values():
+            await self._record(request.cancelled())
+        self._open.clear()
+        for request_id in tuple(self._own):
+            await self._upward.send(error_response(request_id, _ENDED))
+        self._upward.close()
+
+    async def _admit(self, message: JSONObject) -> bool:
+        """Return whether the SDK is to read a message."""
+        if message["type"] == "control_response":
+            request_id = message["response"]["request_id"]
+            is_expected = request_id in self._own
+            self._own.discard(request_id)
+            return is_expected
+        request_id = message["request_id"]
+        if message["type"] == "control_cancel_request":
+            request = self._close_request(request_id)
+            await self._record(request.cancelled() if request else None)
+            return request is not None
+        if len(self._open) >= MAX_OPEN_REQUESTS or request_id in self._open:
+            await self._refuse(request_id, _BUSY)
+            return False
+        self._number += 1
+        request = self._open[request_id] = HostRequest.from_message(message, self._hook_events, self._number)
+        self._on_change()
+        await self._record(request.called)
+        return True
+
+    async def _refuse(self, request_id: str, reason: str) -> None:
+        if request_id and is_text(request_id):
+            await self._send(_Outgoing(error_response(request_id, reason)))
+
+    def _close_request(self, request_id: str) -> HostRequest | None:
+        request = self._open.pop(request_id, None)
+        self._on_change()
+        return request
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the CLI waits for an answer."""
+        return bool(self._open)
+
+    # --- from the SDK to the CLI
+
+    async def write(self, message: JSONObject) -> None:
+        """Take a message of the SDK's. An answer that the CLI no longer waits for is dropped.
+
+        Raises:
+            ConnectionError: A request, to a CLI that has ended.
+        """
+        if message.get("type") == "control_request":
+            if self.is_over:
+                raise ConnectionError(_ENDED)
+            self._own.add(message["request_id"])
+            self._learn_hooks(dict_of(message.get("request")))
+        await self._send(_Outgoing(message, is_answer=message.get("type") == "control_response"))
+
+    def _learn_hooks(self, request: JSONObject) -> None:
+        """Note which callback is for which event: the SDK numbers them in its first request."""
+        for event, matchers in dict_of(request.get("hooks")).items():
+            for matcher in matchers:
+                self._hook_events |= dict.fromkeys(matcher["hookCallbackIds"], event)
+
+    async def interrupt(self) -> None:
+        """Tell the CLI to stop, and that no more input follows."""
+        interrupt = {
+            "type": "control_request",
+            "request_id": "interrupt",
+            "request": {"subtype": "interrupt"},
+        }
+        await self._send(_Outgoing(interrupt))
+        await self.end_input()
+
+    async def end_input(self) -> None:
+        """Tell the CLI that no more input follows."""
+        await self._send(None)
+
+    async def _send(self, outgoing: _Outgoing | None) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._inward.send(outgoing)
+
+    async def serve(self, stdin: Stdin) -> None:
+        """Record and send what is written, in order, until the input is ended."""
+        with self._outbox:
+            async for outgoing in self._outbox:
+                if outgoing is None:
+                    break
+                message = outgoing.message
+                if not outgoing.is_answer or await self._record_answer(dict_of(message.get("response"))):
+                    await stdin.send(_line(message))
+        await stdin.aclose()
+
+    async def _record_answer(self, response: JSONObject) -> bool:
+        """Record an answer, unless the CLI no longer waits for it."""
+        request = self._close_request(response["request_id"])
+        await self._record(request.answered(response) if request else None)
+        return request is not None
+
+    def close(self) -> None:
+        """Close all streams."""
+        for stream in (self._inward, self._outbox, self._upward, self._inbox):
+            stream.close()
+
+    async def _record(self, event: Event | None) -> None:
+        if event is not None:
+            await self._emit(event if is_text(event) else _scrubbed(event))
+
+
+def _line(message: JSONObject) -> bytes:
+    """Return a line that any reader accepts: NaN and halves of surrogate pairs come from a function, not the SDK."""
+    return msgspec.json.encode(message if is_text(message) else scrubbed(message)) + b"\n"
+
+
+def _scrubbed(event: Event) -> Event:
+    """Return an event without halves of surrogate pairs, which a user's function may return."""
+    return msgspec.convert(scrubbed(msgspec.to_builtins(event)), type(event))

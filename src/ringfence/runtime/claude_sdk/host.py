@@ -1,0 +1,303 @@
+"""The SDK's side of a run, on the host: its options, the server for the user's functions, and the CLI's process.
+
+Imported only after `check_sdk`, since it imports the SDK.
+"""
+
+import json
+import math
+import signal
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import anyio
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, Transport
+from mcp.server import Server
+from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent
+from mcp_types import Tool as McpTool
+
+from ringfence import __version__
+from ringfence.errors import InfrastructureFault, SandboxDied, UsageError
+from ringfence.events import Event, ToolCalled, ToolReturned
+from ringfence.runtime.agent_cli.base import Launch, Output
+from ringfence.runtime.agent_cli.process import Bounds, CliProcess
+from ringfence.runtime.base import Emit
+from ringfence.runtime.claude_sdk.control import CALL_ID, Exchange, is_control
+from ringfence.runtime.transcript.record import JSONObject, Line, Record, parse
+from ringfence.runtime.transcript.translator import dict_of, short
+from ringfence.sandbox import Sandbox, SandboxProcess
+from ringfence.tool.base import Tool, ToolCall, ToolResult
+from ringfence.tool.toolset import Toolset
+
+SERVER = "host"
+"""Of the user's functions: the client names them `mcp__host__NAME`."""
+
+_HONOURED = frozenset(
+    {"hooks", "can_use_tool", "mcp_servers", "agents", "forward_subagent_text", "verbatim_prompts"}
+)
+_ELSEWHERE = {
+    "system_prompt": "system_prompt or system_append of the task's options",
+    "allowed_tools": "tools_allowed of the task's options",
+    "disallowed_tools": "tools_denied of the task's options",
+    "permission_mode": "permission_mode of the task's options",
+    "setting_sources": "settings_sources of the task's options",
+    "plugins": "plugins of the task's options",
+    "output_format": "output_schema of the task's options",
+    "cli_path": "cli_path of the task's options",
+    "model": "the task's model",
+    "max_turns": "the run's limits",
+    "max_budget_usd": "the run's limits",
+    "resume": "the task's session",
+    "session_id": "the task's session",
+    "fork_session": "the task's session",
+    "continue_conversation": "the task's session",
+    "env": "the sandbox's `env`",
+    "cwd": "the sandbox's workspace",
+    "add_dirs": "the sandbox's mounts",
+    "sandbox": "the sandbox's spec",
+}
+_INTERRUPT_S = 2.0
+_MARKERS = (b"control_", b"session_state_changed", b"result")
+"""One of them is in each line that is looked at here; most lines have none, and are parsed once only."""
+
+
+def check_options(given: Any) -> None:
+    """See that all that `given` asks for is honoured.
+
+    Raises:
+        UsageError: Something is not, or is no such options.
+    """
+    if not isinstance(given, ClaudeAgentOptions):
+        raise UsageError(f"the SDK's options are a ClaudeAgentOptions, not {given!r}")
+    usual = ClaudeAgentOptions()
+    for each in fields(given):
+        if each.name not in _HONOURED and getattr(given, each.name) != getattr(usual, each.name):
+            instead = _ELSEWHERE.get(each.name)
+            raise UsageError(
+                f"the option {each.name!r} of the SDK has no effect in a sandbox; "
+                + (f"use {instead}" if instead else "leave it out")
+            )
+    servers = given.mcp_servers if isinstance(given.mcp_servers, dict) else {"": given.mcp_servers}
+    for name, server in servers.items():
+        if not isinstance(server, dict) or server.get("type") != "sdk":
+            raise UsageError(
+                f"the MCP server {name!r} does not run in this process; give it as mcp_servers of the task's options, "
+                "which are started inside"
+            )
+
+
+def options_for(given: Any | None, tools: Sequence[Tool], sandbox: Sandbox) -> Any:
+    """Options for the SDK's client: the user's, with a server for the user's functions.
+
+    Raises:
+        UsageError: A server of the user's has the name that ours has.
+        ConfigurationError: A function cannot be a tool.
+    """
+    given = ClaudeAgentOptions() if given is None else given
+    if not tools:
+        return given
+    if SERVER in given.mcp_servers:
+        raise UsageError(f"the MCP server {SERVER!r} is that of tools.python; name yours otherwise")
+    ours = {"type": "sdk", "name": SERVER, "instance": server_of(tools, SERVER, sandbox)}
+    return replace(given, mcp_servers={**given.mcp_servers, SERVER: ours})
+
+
+def server_of(tools: Sequence[Tool], name: str, sandbox: Sandbox) -> "Server[Any]":
+    """An MCP server in the host's process for the user's functions; a call that fails is a result, not an error.
+
+    Args:
+        tools: They run here, outside of the fence.
+        name: Of the server.
+        sandbox: What the tools are given as their context.
+
+    Raises:
+        ConfigurationError: Two tools have one name, or a schema is not a JSON Schema.
+    """
+    toolset = Toolset(tools)
+    listed = ListToolsResult(
+        tools=[
+            McpTool(name=spec.name, description=spec.description, input_schema=spec.input_schema)
+            for spec in toolset.specs
+        ]
+    )
+
+    async def list_tools(_context: object, _params: object) -> ListToolsResult:
+        return listed
+
+    async def call_tool(_context: object, params: CallToolRequestParams) -> CallToolResult:
+        call_id = short(dict_of(params.meta).get(CALL_ID))
+        result = await _call(toolset, ToolCall(call_id, params.name, params.arguments or {}), sandbox)
+        return CallToolResult(content=[TextContent(text=result.content)], is_error=result.is_error)
+
+    return Server(name, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def _call(toolset: Toolset, call: ToolCall, sandbox: Sandbox) -> ToolResult:
+    try:
+        return await toolset.act(call, sandbox)
+    except SandboxDied as exc:  # the run ends by it elsewhere
+        return ToolResult(f"the sandbox died: {exc}", is_error=True)
+
+
+class ExchangeTransport(Transport):
+    """What the SDK reads from and writes to. Its process is in the sandbox, and is not the transport's to start or end.
+
+    Args:
+        exchange: Of the run.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    async def connect(self) -> None:
+        """Nothing: the process is there."""
+
+    async def write(self, data: str) -> None:
+        """Pass on a message, which the SDK gives as a line of JSON."""
+        await self._exchange.write(json.loads(data))
+
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        """The client's control messages."""
+        async for message in self._exchange.messages():
+            yield message
+
+    async def close(self) -> None:
+        """Nothing: whoever started the process ends it."""
+
+    def is_ready(self) -> bool:
+        """Always."""
+        return True
+
+    async def end_input(self) -> None:
+        """Tell the client that nothing more comes."""
+        await self._exchange.end_input()
+
+
+class SdkProcess(CliProcess):
+    """One process, whose prompt and questions go through the SDK. Use once.
+
+    Args:
+        output: Reads what is not a control message.
+        launch: How it is started.
+        bounds: What it may use.
+        emit: Records an event.
+        prompt: The task.
+        options: The SDK's.
+        servers: MCP servers in this process: what their tools did is told here, not by the client.
+    """
+
+    def __init__(
+        self,
+        output: Output,
+        launch: Launch,
+        bounds: Bounds,
+        emit: Emit,
+        *,
+        prompt: str,
+        options: Any,
+        servers: Iterable[str],
+    ) -> None:
+        super().__init__(output, launch, bounds, emit)
+        self._prompt = prompt
+        self._exchange = Exchange(self._record_own, self._reset_silence)
+        self._sdk = ClaudeSDKClient(options, ExchangeTransport(self._exchange))
+        self._recorded_here = tuple(f"mcp__{name}__" for name in servers)
+        self._has_result = False
+        self._state: object = None
+        self._is_done = anyio.Event()
+
+    async def run(self, sandbox: Sandbox) -> None:
+        """Start it and follow it to its end; see `CliProcess.run`.
+
+        Raises:
+            InfrastructureFault: Also: it does not answer the SDK.
+        """
+        try:
+            await super().run(sandbox)
+        finally:
+            self._exchange.close()
+
+    async def _feed(self, process: SandboxProcess) -> None:
+        """The SDK's side of the conversation, for as long as there is one."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._exchange.serve, process.stdin)
+            try:
+                await self._converse()
+                await anyio.sleep_forever()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._sdk.disconnect()
+                tasks.cancel_scope.cancel()
+
+    async def _converse(self) -> None:
+        try:
+            await self._sdk.connect()
+            await self._sdk.query(self._prompt)
+        except Exception as exc:
+            if self._exchange.is_over:
+                return  # it has ended, and by what is judged by its output
+            raise InfrastructureFault(f"claude did not answer the SDK's greeting: {exc}") from exc
+        await self._is_done.wait()
+        await self._exchange.end_input()
+
+    async def _read(self, process: SandboxProcess) -> None:
+        try:
+            await super()._read(process)
+        finally:
+            await self._exchange.finish()
+
+    async def _take(self, line: Line) -> None:
+        values = (
+            [item.value for item in parse(line) if isinstance(item, Record)] if _may_be_control(line) else []
+        )
+        if values and is_control(values[0]):
+            await self._exchange.take(values[0])
+        elif not values or not self._is_state(values[0]):
+            await super()._take(line)
+            self._note(values)
+
+    def _is_state(self, value: JSONObject) -> bool:
+        """Whether it only says that it is at work, or is not."""
+        if value.get("type") != "system" or value.get("subtype") != "session_state_changed":
+            return False
+        self._state = value.get("state")
+        self._check_done()
+        return True
+
+    def _note(self, values: list[JSONObject]) -> None:
+        if any(value.get("type") == "result" for value in values):
+            self._has_result = True
+            self._check_done()
+
+    def _check_done(self) -> None:
+        if self._has_result and self._state in (None, "idle"):
+            self._is_done.set()
+
+    async def _record(self, events: list[Event]) -> None:
+        await super()._record([event for event in events if not self._is_recorded_here(event)])
+
+    def _is_recorded_here(self, event: Event) -> bool:
+        return isinstance(event, ToolCalled | ToolReturned) and event.tool.startswith(self._recorded_here)
+
+    async def _record_own(self, event: Event) -> None:
+        """What the host did: it counts as what the client says does."""
+        await super()._record([event])
+
+    def _reset_silence(self) -> None:
+        """A client that waits for the host is not silent."""
+        if self._exchange.is_busy:
+            self._silence.deadline = math.inf
+        else:
+            super()._reset_silence()
+
+    async def _terminate(self, process: SandboxProcess) -> None:
+        await self._must_end.wait()
+        self._signals.append(signal.SIGINT)  # that is what the interruption stands for, by another way
+        with anyio.move_on_after(_INTERRUPT_S):
+            await self._exchange.interrupt()
+            await anyio.sleep_forever()
+        await super()._terminate(process)
+
+
+def _may_be_control(line: Line) -> bool:
+    return line.data is not None and any(word in line.data for word in _MARKERS)

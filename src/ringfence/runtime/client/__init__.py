@@ -1,1 +1,0 @@
-"""What the agents' own command line programs do, read from outside."""

@@ -1,0 +1,252 @@
+"""How `codex` is started, and the configuration that it finds inside. Seen with 0.169.0.
+
+Its own sandbox cannot be made within another, and where it cannot, every command fails while the run counts as done:
+inside a fence it is switched off. It reads no base URL from the environment, and takes no socket: its configuration
+names the gateway as a provider. What the workspace's `.codex` says does not count; its AGENTS.md is read.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from ringfence.errors import UsageError
+from ringfence.runtime.agent_cli.base import AgentCli, Launch, Output, Place
+from ringfence.runtime.base import Task
+from ringfence.runtime.codex.exit_status import CodexReport
+from ringfence.runtime.codex.transcript import OutputTranslator
+from ringfence.runtime.options import Options
+from ringfence.tool.mcp_server import McpServer
+
+_PROVIDER = "gate"
+_BYPASS = "--dangerously-bypass-approvals-and-sandbox"
+_NO_DAEMON = "--no-daemon"
+_RULES = b"""\
+prefix_rule(pattern = [["rm", "/bin/rm", "/usr/bin/rm", "sudo"]], decision = "allow")
+prefix_rule(
+    pattern = [["bash", "/bin/bash", "/usr/bin/bash", "sh", "/bin/sh", "/usr/bin/sh", "zsh", "/bin/zsh"], ["-c", "-lc"]],
+    decision = "allow",
+)
+"""
+"""The second is for scripts that codex cannot take apart."""
+
+_RESERVED = {
+    "--json": "it is there already",
+    "--model": "use --model of ringfence",
+    "-m": "use --model of ringfence",
+    "--ephemeral": "the session is kept for its continuation",
+    "--output-schema": "use the option output_schema",
+    "--cd": "use --workspace of ringfence",
+    "-C": "use --workspace of ringfence",
+    "--last": "use `ringfence run --continue`",
+}
+_OUTSIDE = {
+    "--trust": "what the workspace configures would count then",
+    "--dangerously-bypass-hook-trust": "what the workspace configures would count then",
+    "--oss": "no local server of models is in the fence",
+    "--worktree": "what is made there would end with the sandbox; use --mode clone of ringfence",
+    "--remote": "it runs elsewhere, outside of the fence",
+    "--ignore-user-config": "the configuration names the way to the model",
+}
+_INNER_SANDBOX = {
+    "--sandbox": "its own sandbox cannot be made in the fence, and every command would fail",
+    "-s": "its own sandbox cannot be made in the fence, and every command would fail",
+    "--approve-for-me": "its own sandbox cannot be made in the fence, and every command would fail",
+}
+_COMMANDS_OUTSIDE = {
+    "login": "credentials stay outside; run it outside of the fence, or set OPENAI_API_KEY",
+    "logout": "there are no credentials inside",
+    "update": "the program is shown inside read-only; run it outside of the fence",
+    "cloud": "it runs elsewhere, outside of the fence",
+    "remote-control": "it is steered from outside of the fence",
+    "exec-server": "it is steered from outside of the fence",
+    "sandbox": "its own sandbox cannot be made in the fence",
+}
+_COMMANDS_INSIDE = frozenset({
+    "agents", "app-server", "apply", "archive", "a", "completion", "debug", "delete", "doctor", "features", "help",
+    "mcp", "mcp-server", "migrate-rollouts", "migrate-nfs-db", "plugin", "queue", "unarchive",
+})  # fmt: skip
+_MAX_TASK_CHARS = 1024**2
+"""Of a task (codex 0.169.0: `input_too_large`)."""
+
+
+class CodexCli(AgentCli):
+    """The `codex` command line program."""
+
+    name = "codex"
+    title = "Codex"
+    tested = ("0.169.0", "0.169.0")
+    install = "npm install -g @openai/codex@0.169.0"
+
+    def check(self, prompt: str, options: Options) -> None:
+        """Check that it can be started on a task.
+
+        Raises:
+            UsageError: An argument is reserved, or the task is too long.
+        """
+        if len(prompt) > _MAX_TASK_CHARS:
+            raise UsageError(
+                f"the task has {len(prompt)} characters, and codex takes at most {_MAX_TASK_CHARS}; put what is long "
+                "into a file of the workspace, and name that"
+            )
+        _check_arguments(options.cli_args, {**_RESERVED, **_OUTSIDE, **_INNER_SANDBOX})
+
+    def launch(self, task: Task, place: Place) -> Launch:
+        """Return how to start it on a task. It chooses the ids of its sessions itself.
+
+        Raises:
+            UsageError: As `check`.
+        """
+        self.check(task.prompt, task.options)
+        options, session, folder = task.options, task.session, self.state_dir(place)
+        argv = [place.program, "exec"]
+        if session is not None and session.resumed_id is not None:
+            argv += ["fork" if session.is_forked else "resume"]
+        argv += ["--json", "--skip-git-repo-check", *_bypass(place), "--model", task.model]
+        files = self._files(place, options)
+        if options.system_prompt is not None:
+            files[f"{folder}/instructions.md"] = options.system_prompt.encode("utf-8", "replace")
+        if options.output_schema is not None:
+            path = f"{folder}/schema.json"
+            files[path] = json.dumps(options.output_schema).encode()
+            argv += ["--output-schema", path]
+        argv += options.cli_args
+        if session is not None and session.resumed_id is not None:
+            argv.append(session.resumed_id)
+        return Launch(
+            argv=(*argv, "-"),
+            env=self.environment(place),
+            files=files,
+            stdin=task.prompt.encode("utf-8", "replace"),
+        )
+
+    def check_interactive(self, args: Sequence[str], *, is_fence: bool = True) -> None:
+        """Check a person's own arguments.
+
+        Raises:
+            UsageError: An argument would lead out of the fence, or cannot work inside.
+        """
+        first = args[0] if args else ""
+        if first in _COMMANDS_OUTSIDE:
+            raise UsageError(f"`codex {first}` does not work inside: {_COMMANDS_OUTSIDE[first]}")
+        _check_arguments(args, {**_OUTSIDE, **(_INNER_SANDBOX if is_fence else {})})
+
+    def interactive(self, place: Place, args: Sequence[str]) -> Launch:
+        """Return how to start it on a person's terminal.
+
+        Raises:
+            UsageError: As `check_interactive`.
+        """
+        self.check_interactive(args, is_fence=place.is_fence)
+        ours = [] if _BYPASS in args else _bypass(place)
+        # Its work in the background would end with the sandbox, and could not be suspended.
+        ours += [] if _NO_DAEMON in args else [_NO_DAEMON]
+        is_command = bool(args) and args[0] in _COMMANDS_INSIDE
+        return Launch(
+            argv=(place.program, *([] if is_command else ours), *args),
+            env=self.environment(place),
+            files=self._files(place, None),
+        )
+
+    def output(self) -> Output:
+        """Return a reader of its output."""
+        return Output(OutputTranslator("codex:stdout"), CodexReport())
+
+    def state_dir(self, place: Place) -> str:
+        """Return its `CODEX_HOME`. It must not be below `/tmp`: it makes no helpers there."""
+        return f"{place.home}/.codex"
+
+    def session_files(self) -> tuple[str, ...]:
+        """Return the pattern of rollouts; its databases are not needed."""
+        return ("sessions/*/*/*/rollout-*.jsonl",)
+
+    def environment(self, place: Place) -> dict[str, str]:
+        """Return the variables that it needs however it is started. The gate provides a dummy key."""
+        return {"CODEX_HOME": self.state_dir(place)}
+
+    def _files(self, place: Place, options: Options | None) -> dict[str, bytes]:
+        """Return its configuration, and rules by which it runs commands that it rejects by itself.
+
+        0.169.0 rejects all commands with `rm -f`. Where there is no fence, it goes on rejecting them.
+        """
+        folder = self.state_dir(place)
+        files = {f"{folder}/config.toml": configuration(place, options, folder)}
+        return {**files, f"{folder}/rules/ringfence.rules": _RULES} if place.is_fence else files
+
+
+def _bypass(place: Place) -> list[str]:
+    return [_BYPASS] if place.is_fence else []
+
+
+def _check_arguments(args: Sequence[str], refused: Mapping[str, str]) -> None:
+    for before, word in zip(("", *args), args, strict=False):
+        if word == "--" and not before.startswith("-"):  # after a flag it may be the flag's value
+            return
+        is_long = word.startswith("--")
+        name = word.partition("=")[0] if is_long else word[:2] if word.startswith("-") else word
+        if name in refused:
+            raise UsageError(f"the argument {name!r} of codex is refused: {refused[name]}; leave it out")
+
+
+def configuration(place: Place, options: Options | None, state_dir: str) -> bytes:
+    """The gateway as the provider, nothing told to anybody else, and what the options ask for.
+
+    Args:
+        place: Where it works.
+        options: None for a person's terminal.
+        state_dir: Its directory inside.
+    """
+    lines = list(_top(options, state_dir))
+    lines += [
+        f"[model_providers.{_PROVIDER}]",
+        'name = "the model gateway"',
+        f"base_url = {_text(f'{place.base_url}/v1')}",
+        'env_key = "OPENAI_API_KEY"',
+        'wire_api = "responses"',
+        "request_max_retries = 2",
+        "stream_max_retries = 2",
+        "[analytics]",
+        "enabled = false",
+        "[features]",
+        "plugins = false",
+        "apps = false",
+        "hooks = false",  # else a person is asked about those of the workspace
+        "[shell_environment_policy]",
+        "ignore_default_excludes = false",
+    ]
+    if options is None:
+        # A person is not asked whether to trust the folder: what its `.codex` starts is in the fence, too. A folder
+        # that is marked as not trusted has its AGENTS.md passed over.
+        lines += [f"[projects.{_text(place.workspace)}]", 'trust_level = "trusted"']
+    for server in options.mcp_servers if options is not None else ():
+        lines += _server(server)
+    return "\n".join([*lines, ""]).encode("utf-8", "replace")
+
+
+def _top(options: Options | None, state_dir: str) -> Iterator[str]:
+    yield f"model_provider = {_text(_PROVIDER)}"
+    yield "check_for_update_on_startup = false"
+    if options is None:
+        return
+    if options.system_prompt is not None:
+        yield f"model_instructions_file = {_text(f'{state_dir}/instructions.md')}"
+    if options.system_append is not None:
+        yield f"developer_instructions = {_text(options.system_append)}"
+
+
+def _server(server: McpServer) -> Iterator[str]:
+    yield f"[mcp_servers.{_text(server.name)}]"
+    yield f"command = {_text(server.command[0])}"
+    yield f"args = [{', '.join(map(_text, server.command[1:]))}]"
+    if server.cwd is not None:
+        yield f"cwd = {_text(server.cwd)}"
+    # Otherwise it goes on without a server that did not start, or has not yet, and says nothing of it.
+    yield "required = true"
+    yield f"startup_timeout_sec = {float(server.start_timeout_s)}"
+    yield f"tool_timeout_sec = {float(server.call_timeout_s)}"
+    if server.env:
+        yield f"[mcp_servers.{_text(server.name)}.env]"
+        yield from (f"{_text(name)} = {_text(value)}" for name, value in server.env.items())
+
+
+def _text(text: str) -> str:
+    """As TOML has it: JSON's way, but for what JSON writes in two halves and for DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,62 @@
+"""The agent CLI of `double.py`."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ringfence.runtime import Task
+from ringfence.runtime.agent_cli.base import AgentCli, Launch, Output, Place
+from ringfence.runtime.claude.cli import ClaudeCli
+from ringfence.runtime.options import Options
+
+SOURCE = Path(__file__).with_name("double.py").read_text()
+
+
+def asked(*steps: Sequence[Any]) -> str:
+    """A prompt of steps."""
+    return json.dumps(steps)
+
+
+class FakeCli(AgentCli):
+    """Starts `double.py`."""
+
+    name = "claude"
+    title = "the fake client"
+    tested = ("1", "1")
+    install = "it is here"
+
+    def __init__(self, **files: bytes) -> None:
+        self.files = files
+
+    def check(self, prompt: str, options: Options) -> None:
+        """All is well."""
+
+    def check_interactive(self, args: Sequence[str]) -> None:
+        """All is well."""
+
+    def launch(self, task: Task, place: Place) -> Launch:
+        """The prompt by stdin."""
+        files = {f"{place.home}/{name}": data for name, data in self.files.items()}
+        return Launch(
+            argv=(place.program, "-I", "-c", SOURCE),
+            env={"FAKE": "1"},
+            files=files,
+            stdin=task.prompt.encode(),
+        )
+
+    def interactive(self, place: Place, args: Sequence[str]) -> Launch:
+        """As it is."""
+        return Launch(argv=(place.program, *args))
+
+    def output(self) -> Output:
+        """What reads it: it prints what claude does."""
+        return ClaudeCli().output()
+
+    def state_dir(self, place: Place) -> str:
+        """It has none."""
+        return f"{place.home}/.fake"
+
+    def session_files(self) -> tuple[str, ...]:
+        """None."""
+        return ()
