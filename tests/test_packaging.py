@@ -63,6 +63,14 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: zipfile.ZipFile):
 
 
 @pytest.mark.slow
+def test_the_wheel_holds_the_pages_that_help_prints(wheel: zipfile.ZipFile):
+    """`ringfence help TOPIC` works without a checkout."""
+    pages = (ROOT / "docs").glob("*/*.md")
+    wanted = {f"ringfence/docs/{page.relative_to(ROOT / 'docs')}" for page in pages if page.parent.name != "adr"}
+    assert wanted - set(wheel.namelist()) == set()
+
+
+@pytest.mark.slow
 def test_the_wheel_says_that_it_is_typed_and_licensed(wheel: zipfile.ZipFile):
     """Type checkers look for `py.typed`, lawyers for the licence."""
     names = wheel.namelist()

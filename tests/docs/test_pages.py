@@ -237,6 +237,12 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
+def test_the_readme_needs_no_other_file():
+    """A package index shows it alone: a relative link or picture would lead nowhere."""
+    targets = LINK.findall((ROOT / "README.md").read_text())
+    assert [target for target in targets if not target.startswith("https://")] == []
+
+
 def test_every_page_is_reached():
     """A page that no other page links to is found by nobody."""
     linked = {
