@@ -66,7 +66,9 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: zipfile.ZipFile):
 def test_the_wheel_holds_the_pages_that_help_prints(wheel: zipfile.ZipFile):
     """`ringfence help TOPIC` works without a checkout."""
     pages = (ROOT / "docs").glob("*/*.md")
-    wanted = {f"ringfence/docs/{page.relative_to(ROOT / 'docs')}" for page in pages if page.parent.name != "adr"}
+    wanted = {
+        f"ringfence/docs/{page.relative_to(ROOT / 'docs')}" for page in pages if page.parent.name != "adr"
+    }
     assert wanted - set(wheel.namelist()) == set()
 
 
