@@ -1,8 +1,11 @@
-"""The sandboxes of a run: each is opened for one purpose, with the run's id, and recorded."""
+"""The sandboxes of a run: each is opened for one purpose, with the run's id, and recorded.
+
+The gate is imported where something is granted: most commands have no way out.
+"""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
@@ -11,8 +14,6 @@ import anyio
 
 from ringfence.config.egress import Egress
 from ringfence.config.paths import state_dir
-from ringfence.egress.environment import environment_for
-from ringfence.egress.gate import opened_gate
 from ringfence.errors import SandboxDied
 from ringfence.events import SandboxCreated, SandboxDestroyed
 from ringfence.frozen import frozen
@@ -94,16 +95,9 @@ class Sandboxes:
                 await self._record(sandbox, spec, purpose, placement, started_in_s=time.monotonic() - began)
                 if purpose in _INJECTABLE:
                     await inject(self.request.injected, sandbox, self.recorder.emit)
-                gateway = self._gateway if purpose not in _WITHOUT_SECRETS else None
-                async with opened_gate(
-                    sandbox,
-                    spec,
-                    self.recorder.emit,
-                    gateway=gateway,
-                    with_proxy=purpose in _WITH_PROXY,
-                    injector=injector,
-                ) as gate:
-                    self.gates[sandbox.id] = gate
+                async with self._opened_gate(sandbox, spec, purpose, injector) as gate:
+                    if gate is not None:
+                        self.gates[sandbox.id] = gate
                     if wait_for_check is not None:
                         await wait_for_check()
                     async for result in sandbox.set_up(spec.setup):
@@ -119,6 +113,22 @@ class Sandboxes:
             if is_recorded:
                 with anyio.move_on_after(_RECORD_S, shield=True):
                     await self.recorder.emit(SandboxDestroyed(sandbox_id=sandbox_id, reason=reason))
+
+    def _opened_gate(
+        self, sandbox: Sandbox, spec: SandboxSpec, purpose: _Use, injector: "Injector | None"
+    ) -> "AbstractAsyncContextManager[Gate | None]":
+        if not _has_gate(spec, purpose):
+            return nullcontext()
+        from ringfence.egress.gate import opened_gate
+
+        return opened_gate(
+            sandbox,
+            spec,
+            self.recorder.emit,
+            gateway=self._gateway if purpose not in _WITHOUT_SECRETS else None,
+            with_proxy=purpose in _WITH_PROXY,
+            injector=injector,
+        )
 
     async def _injector(self) -> "Injector | None":
         spec = self.request.spec
@@ -182,6 +192,12 @@ class Sandboxes:
         )
 
 
+def _has_gate(spec: SandboxSpec, purpose: _Use) -> bool:
+    """Whether anything outside can be reached from a sandbox, now or later."""
+    is_granted = spec.forward or spec.engine_access or spec.egress.allow or spec.egress.swap
+    return bool(is_granted) or purpose in _WITH_PROXY
+
+
 def _spec_for(spec: SandboxSpec, purpose: _Use) -> SandboxSpec:
     """The user's spec for `purpose`: an export has no way out, a check can only read from the engine."""
     if purpose == "export":
@@ -198,7 +214,11 @@ def _spec_for(spec: SandboxSpec, purpose: _Use) -> SandboxSpec:
     env = {**_CACHES_OF_CHECKS, **spec.env} if purpose == "verify" else spec.env
     if purpose == "verify":
         env["PYTEST_ADDOPTS"] = f"-o cache_dir={_CACHES}/pytest {env.get('PYTEST_ADDOPTS', '')}".strip()
-    changes: dict[str, object] = {"env": environment_for(spec, env, with_proxy=purpose in _WITH_PROXY)}
+    if _has_gate(spec, purpose):
+        from ringfence.egress.environment import environment_for
+
+        env = environment_for(spec, env, with_proxy=purpose in _WITH_PROXY)
+    changes: dict[str, object] = {"env": env}
     if purpose == "verify" and spec.engine_access is not None:
         changes["engine_access"] = spec.engine_access.model_copy(update={"allow": ()})
     return spec.model_copy(update=changes)
