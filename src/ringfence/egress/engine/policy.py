@@ -14,7 +14,7 @@ from ringfence.config.engine_access import EngineAccess
 from ringfence.egress.engine.client import get_json
 from ringfence.egress.engine.messages import exec_body, is_visible, narrow_filters, start_body
 from ringfence.egress.engine.routes import Call, Rejected
-from ringfence.egress.reading import Asked
+from ringfence.egress.http.rules import Request
 from ringfence.frozen import frozen
 
 _COMMANDS = 1000
@@ -69,7 +69,7 @@ class CallPolicy:
         while len(self._commands) > _COMMANDS:
             self._commands.popitem(last=False)
 
-    async def decide(self, call: Call, request: Asked) -> Forwarded:
+    async def decide(self, call: Call, request: Request) -> Forwarded:
         """What is sent to the engine.
 
         Raises:
@@ -96,7 +96,7 @@ class CallPolicy:
         body = exec_body(request.body, may_choose_user="exec_user" in allowed)
         return Forwarded(call, call.target(identity), body, identity)
 
-    def _decide_command(self, call: Call, request: Asked) -> Forwarded:
+    def _decide_command(self, call: Call, request: Request) -> Forwarded:
         container = self._commands.get(call.reference)
         if container is None:
             raise Rejected(404, f"no command {call.reference[:80]!r} was created from inside")

@@ -9,15 +9,15 @@ import anyio
 from anyio.abc import ByteStream
 
 from ringfence.config.engine_access import EngineAccess
-from ringfence.egress.conversation import Conversation
 from ringfence.egress.engine.client import EngineError, EngineResponse, send_request
 from ringfence.egress.engine.messages import command_of, short_info, visible_only, without_secrets
 from ringfence.egress.engine.policy import CallPolicy, Forwarded
 from ringfence.egress.engine.routes import Rejected, find_call
 from ringfence.egress.forwarding import Emit
+from ringfence.egress.http.rules import BadRequest, Request
+from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.pace import Pace
 from ringfence.egress.pump import Exchange, exchange
-from ringfence.egress.reading import Asked, Unreadable
 from ringfence.errors import SandboxDied
 from ringfence.events import EngineAnswered, EngineCalled
 
@@ -56,17 +56,17 @@ class EngineProxy:
     async def serve(self, inside: ByteStream) -> None:
         """Serve the one request of a connection."""
         await self._pace.wait()
-        conversation = Conversation(inside)
+        connection = HttpConnection(inside)
         try:
-            request = await conversation.request()
-        except Unreadable as exc:
+            request = await connection.read_request()
+        except BadRequest as exc:
             await self._log_call("", "", reason=str(exc))
-            await conversation.refuse(exc.status, str(exc))
+            await _reject(connection, exc.status, str(exc))
             return
         if request is not None:
-            await self._serve_request(conversation, request)
+            await self._serve_request(connection, request)
 
-    async def _serve_request(self, conversation: Conversation, request: Asked) -> None:
+    async def _serve_request(self, connection: HttpConnection, request: Request) -> None:
         action = ""
         try:
             call = find_call(request.method, request.target)
@@ -77,26 +77,26 @@ class EngineProxy:
             reason = str(exc) if isinstance(exc, Rejected) else f"the engine {exc}"
             action = action or (exc.action if isinstance(exc, Rejected) else "")
             await self._log_call(request.method, request.target, action=action, reason=reason)
-            await conversation.refuse(status, reason)
+            await _reject(connection, status, reason)
             return
         number = await self._log_call(request.method, request.target, action=action, forwarded=forwarded)
-        await self._forward(conversation, forwarded, number)
+        await self._forward(connection, forwarded, number)
 
     # --- forwarding
 
-    async def _forward(self, conversation: Conversation, forwarded: Forwarded, number: int) -> None:
+    async def _forward(self, connection: HttpConnection, forwarded: Forwarded, number: int) -> None:
         began = time.monotonic()
         status, ended_by = 0, "cancelled"
         call = forwarded.call
         try:
             limit_s = _STREAM_S if call.route.streams else _RESPONSE_S + call.delay_s
             with anyio.move_on_after(limit_s) as clock:
-                status, ended_by = await self._exchange(conversation, forwarded)
+                status, ended_by = await self._exchange(connection, forwarded)
             if clock.cancelled_caught:
                 ended_by = "limit"
         except EngineError as exc:
             ended_by = "engine"
-            await conversation.refuse(502, f"the engine {exc}")
+            await _reject(connection, 502, f"the engine {exc}")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, SandboxDied):
             ended_by = "inside"
             raise
@@ -107,7 +107,7 @@ class EngineProxy:
                         sandbox_id=self._sandbox_id,
                         call=number,
                         status=status,
-                        answer_bytes=conversation.sent_bytes,
+                        answer_bytes=connection.sent_bytes,
                         ended_by=ended_by,
                         duration_ms=round((time.monotonic() - began) * 1000, 3),
                     )
@@ -115,7 +115,7 @@ class EngineProxy:
         if ended_by not in ("closed", "engine"):
             raise anyio.BrokenResourceError
 
-    async def _exchange(self, conversation: Conversation, forwarded: Forwarded) -> tuple[int, str]:
+    async def _exchange(self, connection: HttpConnection, forwarded: Forwarded) -> tuple[int, str]:
         """Send the request and forward the response; its status, and what ended it."""
         route = forwarded.call.route
         is_attached = route.action == "exec_start" and not forwarded.is_detached
@@ -128,16 +128,16 @@ class EngineProxy:
             timeout_s=_RESPONSE_S + forwarded.call.delay_s,
         ) as response:
             if is_attached and response.status == _SWITCHED:
-                return response.status, await self._attach(conversation, response)
+                return response.status, await self._attach(connection, response)
             if response.status < _OK:
                 raise EngineError(f"responded with {response.status}")
             if route.action in _FILTERED and response.status in (_OK, _CREATED):
-                await self._send_filtered(conversation, forwarded, response)
+                await self._send_filtered(connection, forwarded, response)
                 return response.status, "closed"
-            return response.status, await self._stream(conversation, forwarded, response)
+            return response.status, await self._stream(connection, forwarded, response)
 
     async def _send_filtered(
-        self, conversation: Conversation, forwarded: Forwarded, response: EngineResponse
+        self, connection: HttpConnection, forwarded: Forwarded, response: EngineResponse
     ) -> None:
         """Forward what may be seen of a JSON response."""
         value: Any = await response.json()
@@ -152,32 +152,33 @@ class EngineProxy:
             value = short_info(value)
         else:
             self._policy.remember_command(str(value.get("Id")), forwarded.container or "")
-        await conversation.answer_json(response.status, value, _headers_of(response, _HEADERS[1:]))
+        await connection.respond_json(response.status, value, _headers_of(response, _HEADERS[1:]))
 
     async def _stream(
-        self, conversation: Conversation, forwarded: Forwarded, response: EngineResponse
+        self, connection: HttpConnection, forwarded: Forwarded, response: EngineResponse
     ) -> str:
         """Forward a response as it arrives, up to the limit; return what ended it."""
-        await conversation.begin(response.status, _headers_of(response, _HEADERS))
+        await connection.start_response(response.status, _headers_of(response, _HEADERS).items())
         if forwarded.call.route.method != "HEAD" and response.status != _NO_CONTENT:
             async for piece in response.body():
-                if conversation.sent_bytes + len(piece) > _STREAM_BYTES:
+                if connection.sent_bytes + len(piece) > _STREAM_BYTES:
                     return "limit"
-                await conversation.send(piece)
-        await conversation.end()
+                await connection.send(piece)
+        await connection.end()
         return "closed"
 
-    async def _attach(self, conversation: Conversation, response: EngineResponse) -> str:
+    async def _attach(self, connection: HttpConnection, response: EngineResponse) -> str:
         """Connect a command and the process that started it; return what ended it."""
-        early = await conversation.switch(response.headers.get("content-type", _RAW))
+        content_type = response.headers.get("content-type", _RAW)
+        early = await connection.switch_protocol("tcp", [("Content-Type", content_type)])
         waiting = bytes(response.http.trailing_data[0])
         passed = Exchange(limit_bytes=_STREAM_BYTES)
         if early:
             await response.stream.send(early)
         if waiting:
-            await conversation.inside.send(waiting)
-        await exchange(conversation.inside, response.stream, passed, ends_with_target=True)
-        conversation.sent_bytes += passed.received_bytes
+            await connection.stream.send(waiting)
+        await exchange(connection.stream, response.stream, passed, ends_with_target=True)
+        connection.sent_bytes += passed.received_bytes
         return passed.ended_by.replace("target", "engine")
 
     async def _log_call(
@@ -212,3 +213,9 @@ class EngineProxy:
 
 def _headers_of(response: EngineResponse, names: Sequence[str]) -> dict[str, str]:
     return {name: response.headers[name] for name in names if name in response.headers}
+
+
+async def _reject(connection: HttpConnection, status: int, reason: str) -> None:
+    """Respond with an error in the form that clients of engines show, unless a response was begun."""
+    if not connection.has_responded:
+        await connection.respond_json(status, {"message": f"ringfence: {reason}"})
