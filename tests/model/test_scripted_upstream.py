@@ -11,7 +11,7 @@ import pytest
 
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provider import ModelProvider
-from ringfence.egress.reading import Asked
+from ringfence.egress.http.rules import Request
 from ringfence.events import Event
 from ringfence.model.scripted.upstream import ScriptedUpstream
 from ringfence.secret import Credential, Provider
@@ -49,9 +49,9 @@ async def ask(gateway: Gateway, path: str = MESSAGES, **changes: Any) -> tuple[i
     """Status and body of an answer."""
     body = json.dumps({**BODIES[path], **changes}).encode()
     headers = (("anthropic-version", "2023-06-01"),) if path == MESSAGES else ()
-    answer = await gateway.answer(Asked("POST", path, body, wants_upgrade=False, headers=headers))
+    answer = await gateway.handle(Request("POST", path, headers, body))
     try:
-        return answer.status, b"".join([piece async for piece in answer.pieces()]).decode()
+        return answer.status, b"".join([piece async for piece in answer.body()]).decode()
     finally:
         await answer.aclose()
 

@@ -156,9 +156,9 @@ async def opened_gate(
                 sandbox.listen(engine_proxy.serve, unix=SOCKET_INSIDE, limit=_MOST_CALLS)
             )
         if gateway is not None and grants.egress.wants_model:
-            from ringfence.egress.gateway.serving import opened_door
+            from ringfence.egress.gateway.server import serving_gateway
 
-            await stack.enter_async_context(opened_door(gateway, sandbox, emit))
+            await stack.enter_async_context(serving_gateway(gateway, sandbox, emit))
         yield Gate(sandbox.id, emit, proxy)
 
 

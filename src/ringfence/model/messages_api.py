@@ -14,10 +14,10 @@ from typing import Any
 
 import anyio
 
-from ringfence.egress.gateway.answer import Answer
 from ringfence.egress.gateway.gateway import Gateway
+from ringfence.egress.gateway.response import Response
 from ringfence.egress.http.client import UpstreamError
-from ringfence.egress.reading import Asked
+from ringfence.egress.http.rules import Request
 from ringfence.errors import (
     AuthenticationFailed,
     InfrastructureFault,
@@ -93,16 +93,16 @@ class MessagesModel(Model):
                 await answer.aclose()
         raise BrokenStream(f"the reply took longer than {self._retries.reply_s:g} s")
 
-    async def _send(self, body: bytes) -> Answer:
+    async def _send(self, body: bytes) -> Response:
         """Send the request; wait for the head of the answer.
 
         Raises:
             ApiError: The status is an error.
             BrokenStream: The head did not come in time.
         """
-        request = Asked("POST", "/v1/messages", body, wants_upgrade=False, headers=_HEADERS)
+        request = Request("POST", "/v1/messages", _HEADERS, body)
         with anyio.move_on_after(self._retries.first_byte_s):
-            answer = await self._gateway.answer(request)
+            answer = await self._gateway.handle(request)
             if answer.status < 300:
                 return answer
             try:
@@ -111,7 +111,7 @@ class MessagesModel(Model):
                 await answer.aclose()
         raise BrokenStream(f"nothing came for {self._retries.first_byte_s:g} s")
 
-    async def _read(self, answer: Answer, emit: Emit) -> ModelReply:
+    async def _read(self, answer: Response, emit: Emit) -> ModelReply:
         assembly = ReplyAssembly()
         async with aclosing(self._events(answer)) as events:
             async for name, data in events:
@@ -123,10 +123,10 @@ class MessagesModel(Model):
                     break
         return assembly.finish()
 
-    async def _events(self, answer: Answer) -> AsyncGenerator[tuple[str, str], None]:
+    async def _events(self, answer: Response) -> AsyncGenerator[tuple[str, str], None]:
         reader = EventReader()
         limit_s = self._retries.first_byte_s
-        async with aclosing(answer.pieces()) as pieces:
+        async with aclosing(answer.body()) as pieces:
             while True:
                 with anyio.move_on_after(limit_s) as scope:
                     piece = await anext(pieces, None)
@@ -165,10 +165,10 @@ class MessagesModel(Model):
         )
 
 
-async def _read_error(answer: Answer) -> ApiError:
+async def _read_error(answer: Response) -> ApiError:
     """The error that an answer states, in the API's form or another."""
     raw = bytearray()
-    async with aclosing(answer.pieces()) as pieces:
+    async with aclosing(answer.body()) as pieces:
         async for piece in pieces:
             raw += piece
             if len(raw) > _ERROR_BODY_BYTES:

@@ -13,7 +13,7 @@ from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provider import BASE_URL_VARIABLES, ModelProvider, base_url_of
 from ringfence.egress.gateway.upstream import check_base_url
 from ringfence.egress.http.client import UpstreamError, origin_of
-from ringfence.egress.reading import Asked
+from ringfence.egress.http.rules import Request
 from ringfence.errors import AuthenticationFailed
 from ringfence.events import Event
 from ringfence.frozen import frozen
@@ -104,10 +104,10 @@ async def _ask(
 ) -> Probe:
     headers = (("anthropic-version", _VERSION),) if credential.provider == "anthropic" else ()
     content = json.dumps(body).encode() if body is not None else b""
-    answer = await gateway.answer(Asked(method, path, content, wants_upgrade=False, headers=headers))
+    answer = await gateway.handle(Request(method, path, headers, content))
     raw = bytearray()
     try:
-        async for piece in answer.pieces():
+        async for piece in answer.body():
             raw += piece[:_ANSWER_BYTES]
             if len(raw) >= _ANSWER_BYTES:
                 break

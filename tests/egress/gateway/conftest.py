@@ -17,8 +17,8 @@ from anyio.streams.tls import TLSStream
 
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provider import ModelProvider
-from ringfence.egress.gateway.serving import Door
-from ringfence.egress.reading import Asked
+from ringfence.egress.gateway.server import GatewayServer
+from ringfence.egress.http.rules import Request
 from ringfence.events import Event, ModelAsked, ModelExchanged
 from ringfence.secret import Credential, Provider
 
@@ -192,12 +192,12 @@ def record() -> Record:
     return Record()
 
 
-def request(body: dict[str, Any] | None = None, *, path: str = "/v1/messages", **headers: str) -> Asked:
+def request(body: dict[str, Any] | None = None, *, path: str = "/v1/messages", **headers: str) -> Request:
     """A request of a client inside."""
     said = {"anthropic-version": "2023-06-01", "x-api-key": "dummy"} if "messages" in path else {}
     said |= {name.replace("_", "-"): value for name, value in headers.items()}
     whole = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}], **(body or {})}
-    return Asked("POST", path, json.dumps(whole).encode(), wants_upgrade=False, headers=tuple(said.items()))
+    return Request("POST", path, tuple(said.items()), json.dumps(whole).encode())
 
 
 OpenGateway = Callable[..., AbstractAsyncContextManager[Gateway]]
@@ -227,11 +227,11 @@ def gateway_at(record: Record) -> OpenGateway:
     return open_one
 
 
-async def whole(gateway: Gateway, asked: Asked, *, sandbox_id: str = "s") -> tuple[int, bytes]:
+async def whole(gateway: Gateway, asked: Request, *, sandbox_id: str = "s") -> tuple[int, bytes]:
     """The status and the body of an answer."""
-    got = await gateway.answer(asked, sandbox_id=sandbox_id)
+    got = await gateway.handle(asked, sandbox_id=sandbox_id)
     try:
-        return got.status, b"".join([piece async for piece in got.pieces()])
+        return got.status, b"".join([piece async for piece in got.body()])
     finally:
         await got.aclose()
 
@@ -274,7 +274,7 @@ class Wire:
 
 
 @asynccontextmanager
-async def wired(gateway: Gateway, door: Door | None = None) -> AsyncIterator[Wire]:
+async def wired(gateway: Gateway, door: GatewayServer | None = None) -> AsyncIterator[Wire]:
     """A connection to the gateway, as from inside; through a door that others use, too, if one is given."""
     one, other = socket.socketpair()
     client, near = await SocketStream.from_socket(one), await SocketStream.from_socket(other)
@@ -282,7 +282,7 @@ async def wired(gateway: Gateway, door: Door | None = None) -> AsyncIterator[Wir
     async def serve() -> None:
         async with near:
             try:
-                await (door or Door(gateway, "s")).serve(near)
+                await (door or GatewayServer(gateway, "s")).serve(near)
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
 
@@ -292,7 +292,7 @@ async def wired(gateway: Gateway, door: Door | None = None) -> AsyncIterator[Wir
         tasks.cancel_scope.cancel()
 
 
-def raw(asked: Asked) -> bytes:
+def raw(asked: Request) -> bytes:
     """A request as bytes."""
     head = "".join(f"{name}: {value}\r\n" for name, value in asked.headers)
     first = f"{asked.method} {asked.target} HTTP/1.1\r\nHost: x\r\n{head}Content-Length: {len(asked.body)}\r\n\r\n"

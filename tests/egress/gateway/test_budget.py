@@ -21,9 +21,9 @@ def test_an_answer_may_have_what_is_left():
 def test_what_was_used_counts_together():
     """A second answer has less room."""
     budget = Budget(tokens=100)
-    budget.begin("m").update(Usage(input_tokens=10, output_tokens=20))
+    budget.reserve("m").update(Usage(input_tokens=10, output_tokens=20))
     assert budget.left("m") == 70
-    budget.begin("m").update(Usage(input_tokens=10, output_tokens=60))
+    budget.reserve("m").update(Usage(input_tokens=10, output_tokens=60))
     with pytest.raises(LimitReached, match="tokens"):
         budget.left("m")
 
@@ -31,7 +31,7 @@ def test_what_was_used_counts_together():
 def test_an_update_replaces_what_was_counted_before():
     """An estimate is corrected by what the API tells."""
     budget = Budget(tokens=100)
-    charge = budget.begin("m")
+    charge = budget.reserve("m")
     charge.update(Usage(output_tokens=90))
     charge.update(Usage(output_tokens=10))
     assert budget.left("m") == 90
@@ -39,7 +39,7 @@ def test_an_update_replaces_what_was_counted_before():
 
 def test_a_prompt_alone_ends_no_answer():
     """It is paid for already."""
-    charge = Budget(tokens=100).begin("m")
+    charge = Budget(tokens=100).reserve("m")
     charge.update(Usage(input_tokens=500))
     assert charge.reached() is None
     charge.update(Usage(input_tokens=500, output_tokens=101))
@@ -48,7 +48,7 @@ def test_a_prompt_alone_ends_no_answer():
 
 def test_fees_and_dear_caches_count_against_the_limit_on_cost():
     """What the prompt alone costs ends no answer, for an hour or not; searches do."""
-    charge = Budget(cost_usd=0.015, pricing=PRICES).begin("m")
+    charge = Budget(cost_usd=0.015, pricing=PRICES).reserve("m")
     prompt = Usage(cache_creation_input_tokens=10_000, cache_creation_1h_input_tokens=10_000)
     charge.update(prompt)
     assert charge.reached() is None
@@ -63,7 +63,7 @@ def test_fees_and_dear_caches_count_against_the_limit_on_cost():
 def test_answers_at_once_share_what_is_left():
     """None of them can have it all."""
     budget = Budget(tokens=100)
-    one, other = budget.begin("m"), budget.begin("m")
+    one, other = budget.reserve("m"), budget.reserve("m")
     one.update(Usage(output_tokens=60))
     other.update(Usage(output_tokens=60))
     assert one.reached() is not None

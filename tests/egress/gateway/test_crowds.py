@@ -20,10 +20,11 @@ from tests.egress.gateway.conftest import (
     wired,
 )
 
-from ringfence.egress.gateway import serving as serving_inside
-from ringfence.egress.gateway.budget import Budget, Taken
-from ringfence.egress.gateway.serving import Door
-from ringfence.egress.reading import Asked, RequestReader
+from ringfence.egress.gateway import server as serving_inside
+from ringfence.egress.gateway.budget import Budget, Reserved
+from ringfence.egress.gateway.server import GatewayServer
+from ringfence.egress.http.rules import Request
+from ringfence.egress.http.server import HttpConnection
 from ringfence.events import Usage
 from ringfence.model.prices import Price, PriceList
 
@@ -86,15 +87,15 @@ async def test_who_waits_for_room_goes_when_his_client_goes(gateway_at: OpenGate
 def test_what_is_held_is_free_at_the_end_and_as_it_is_used():
     """Nothing is counted twice."""
     budget = Budget(tokens=100)
-    charge = budget.begin("m", Usage(output_tokens=60))
-    with pytest.raises(Taken):
+    charge = budget.reserve("m", Usage(output_tokens=60))
+    with pytest.raises(Reserved):
         budget.check_free("m", Usage(output_tokens=50))
     charge.update(Usage(output_tokens=30))
     budget.check_free("m", Usage(output_tokens=40))
     charge.end()
     charge.end()
     budget.check_free("m", Usage(output_tokens=70))
-    budget.begin("m", Usage(output_tokens=60))
+    budget.reserve("m", Usage(output_tokens=60))
     budget.check_free("m", Usage(output_tokens=10))
 
 
@@ -128,7 +129,7 @@ async def test_an_answer_that_nobody_waited_for_is_counted_and_recorded(
 async def test_a_body_of_very_many_parts_is_refused_unread(gateway_at: OpenGateway, unit: str):
     """In memory each part takes many times what it takes on the wire, and reading them holds everybody up."""
     body = f'{{"model":"m","max_tokens":1,"messages":[{unit * 1_100_000}0]}}'.encode()
-    asked = Asked("POST", "/v1/messages", body, False, (("anthropic-version", "1"),))
+    asked = Request("POST", "/v1/messages", (("anthropic-version", "1"),), body)
     async with serving(answer(MESSAGE)) as api, gateway_at(api.url) as gateway:
         status, told = await whole(gateway, asked)
     assert status == 413
@@ -150,7 +151,7 @@ async def test_bodies_at_once_have_one_bound(gateway_at: OpenGateway, monkeypatc
     monkeypatch.setattr(serving_inside, "_ALL_BODIES_BYTES", 100_000)
     large = raw(request({"messages": [{"role": "user", "content": "x" * 60_000}]}))
     async with serving(answer(MESSAGE)) as api, gateway_at(api.url) as gateway:
-        door = Door(gateway, "s")
+        door = GatewayServer(gateway, "s")
         async with (
             wired(gateway, door) as first,
             wired(gateway, door) as second,
@@ -162,7 +163,7 @@ async def test_bodies_at_once_have_one_bound(gateway_at: OpenGateway, monkeypatc
             assert (await first.ask(large[-1:]))[0] == 200
             await anyio.wait_all_tasks_blocked()
             assert (status, (await third.ask(large))[0]) == (503, 200)
-    assert b"ask again" in told
+    assert b"try again" in told
     assert len(api.seen) == 2
 
 
@@ -199,7 +200,7 @@ async def test_a_connection_that_waits_holds_no_request(gateway_at: OpenGateway)
         assert (status, "connection" in headers) == (200, False)
         await anyio.wait_all_tasks_blocked()
         gc.collect()
-        assert not [each for each in gc.get_objects() if type(each) is Asked and each.body]
+        assert not [each for each in gc.get_objects() if type(each) is Request and each.body]
 
 
 @pytest.fixture
@@ -221,7 +222,7 @@ async def test_who_hangs_up_leaves_nothing(gateway_at: OpenGateway, *, is_whole:
         begun.set()
         await anyio.sleep_forever()
 
-    class Watched(Door):
+    class Watched(GatewayServer):
         async def serve(self, inside: ByteStream) -> None:
             try:
                 await super().serve(inside)
@@ -237,4 +238,4 @@ async def test_who_hangs_up_leaves_nothing(gateway_at: OpenGateway, *, is_whole:
             await client.stream.aclose()
             await over.wait()
         await anyio.wait_all_tasks_blocked()
-        assert not [each for each in gc.get_objects() if type(each) in (Asked, RequestReader)]
+        assert not [each for each in gc.get_objects() if type(each) in (Request, HttpConnection)]

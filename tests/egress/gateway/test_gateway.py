@@ -33,7 +33,7 @@ from ringfence.egress.gateway.budget import Budget
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.egress.gateway.provider import DUMMIES
-from ringfence.egress.reading import Asked
+from ringfence.egress.http.rules import Request
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, LimitReached, PolicyRefused
 from ringfence.events import Usage
 from ringfence.model.prices import Price, PriceList
@@ -102,8 +102,8 @@ async def test_an_echoed_key_stays_outside(gateway_at: OpenGateway, record: Reco
     """Neither who asked nor the record gets it, in a body or in a header."""
     respond = answer({"error": {"message": echo}}, 401, {"request-id": KEY})
     async with serving(respond) as api, gateway_at(api.url) as gateway:
-        got = await gateway.answer(request(), sandbox_id="s")
-        body = b"".join([piece async for piece in got.pieces()]).decode()
+        got = await gateway.handle(request(), sandbox_id="s")
+        body = b"".join([piece async for piece in got.body()]).decode()
     assert got.status == 401
     assert got.headers["request-id"] == "[redacted]"
     for place in (body, repr(record.events)):
@@ -166,8 +166,8 @@ async def test_an_answer_passes_with_its_limits_and_without_the_rest(gateway_at:
         "x-internal": "y",
     }  # fmt: skip
     async with serving(answer(MESSAGE, 429, headers)) as api, gateway_at(api.url) as gateway:
-        got = await gateway.answer(request())
-        body = b"".join([piece async for piece in got.pieces()])
+        got = await gateway.handle(request())
+        body = b"".join([piece async for piece in got.body()])
     assert json.loads(body) == MESSAGE
     assert got.status == 429
     assert (got.headers["anthropic-ratelimit-requests-remaining"], got.headers["retry-after"]) == ("7", "3")
@@ -184,9 +184,9 @@ async def test_a_stream_is_passed_on_as_it_comes(gateway_at: OpenGateway):
         await wire.send(end())
 
     async with serving(respond) as api, gateway_at(api.url) as gateway:
-        got = await gateway.answer(request({"stream": True}))
+        got = await gateway.handle(request({"stream": True}))
         pieces = []
-        async for piece in got.pieces():
+        async for piece in got.body():
             pieces.append(piece)
             first_is_there.set()
     assert pieces == [begin(), end()]
@@ -195,7 +195,7 @@ async def test_a_stream_is_passed_on_as_it_comes(gateway_at: OpenGateway):
 async def test_what_is_asked_is_written_anew(gateway_at: OpenGateway):
     """The body, too: what is said twice is said once."""
     body = b'{"model": "x", "model": "m", "max_tokens": 5, "messages": [], "mcp_servers": [1]}'
-    asked = Asked("POST", "/v1/messages", body, False, (("anthropic-version", "1"),))
+    asked = Request("POST", "/v1/messages", (("anthropic-version", "1"),), body)
     async with serving(answer(MESSAGE)) as api, gateway_at(api.url) as gateway:
         await whole(gateway, asked)
     assert api.seen[0].body == {"model": "m", "max_tokens": 5, "messages": []}
@@ -218,7 +218,7 @@ BAD_BODIES = {
 @pytest.mark.parametrize("name", BAD_BODIES)
 async def test_a_bad_body_is_told_and_not_passed_on(gateway_at: OpenGateway, name: str):
     """In the API's own shape."""
-    asked = Asked("POST", "/v1/messages", BAD_BODIES[name], False, (("anthropic-version", "1"),))
+    asked = Request("POST", "/v1/messages", (("anthropic-version", "1"),), BAD_BODIES[name])
     async with serving(answer(MESSAGE)) as api, gateway_at(api.url) as gateway:
         status, body = await whole(gateway, asked)
     assert status == 400
@@ -273,7 +273,7 @@ async def test_a_request_is_in_the_record_before_its_answer_is_told(gateway_at: 
     async with serving(answer(MESSAGE)) as api, gateway_at(api.url) as gateway:
         gateway._emit = full
         with pytest.raises(InfrastructureFault, match="no space"):
-            await gateway.answer(request())
+            await gateway.handle(request())
         assert len(record.events) == 0
 
 
@@ -298,8 +298,8 @@ async def test_an_answer_that_nobody_reads_is_let_go_and_counted(gateway_at: Ope
             closed.set()
 
     async with serving(respond) as api, gateway_at(api.url) as gateway:
-        got = await gateway.answer(request({"stream": True}))
-        pieces = got.pieces()
+        got = await gateway.handle(request({"stream": True}))
+        pieces = got.body()
         await anext(pieces)
         await pieces.aclose()
         await got.aclose()
@@ -340,8 +340,8 @@ async def test_beyond_the_budget_nothing_is_asked(gateway_at: OpenGateway, path:
     async with serving(answer(MESSAGE)) as api, gateway_at(api.url, budget=Budget(tokens=tokens)) as gateway:
         assert (await whole(gateway, request(path=path)))[0] == 200
         assert gateway.stopped is None
-        got = await gateway.answer(request(path=path))
-        error = json.loads(got.whole or b"")["error"]
+        got = await gateway.handle(request(path=path))
+        error = json.loads(got.content or b"")["error"]
         assert isinstance(gateway.stopped, LimitReached)
     assert (got.status, error["type"]) == (status, kind)
     assert "--max-tokens" in error["message"]
@@ -364,9 +364,9 @@ async def test_the_turn_after_the_last_is_refused(inside: InsideGateway, record:
     _, status, kind = OVER[path]
     async with serving(answer(MESSAGE)) as api, inside(api.url, 1) as gateway:
         assert (await whole(gateway, request(path=path)))[0] == 200
-        got = await gateway.answer(request(path=path), sandbox_id="s")
+        got = await gateway.handle(request(path=path), sandbox_id="s")
         assert str(gateway.stopped).startswith("limit 'turns' reached: 1 of 1")
-    assert (got.status, json.loads(got.whole or b"")["error"]["type"]) == (status, kind)
+    assert (got.status, json.loads(got.content or b"")["error"]["type"]) == (status, kind)
     assert len(api.seen) == 1
     assert [exchanged.turn for exchanged in record.exchanged] == [1]
 
@@ -387,12 +387,12 @@ async def test_what_is_no_answer_is_no_turn(inside: InsideGateway, respond: Resp
 async def test_an_answer_that_is_given_up_inside_is_a_turn(inside: InsideGateway):
     """Else a program that reads all but the end of its answers would have as many as it likes."""
     async with serving(stream(begin(), text("x" * 100_000), end())) as api, inside(api.url, 1) as gateway:
-        got = await gateway.answer(request({"stream": True}), sandbox_id="s")
-        async with aclosing(got.pieces()) as pieces:
+        got = await gateway.handle(request({"stream": True}), sandbox_id="s")
+        async with aclosing(got.body()) as pieces:
             await anext(pieces)
         await got.aclose()
         assert gateway.turns == 1
-        assert (await gateway.answer(request(), sandbox_id="s")).status == 403
+        assert (await gateway.handle(request(), sandbox_id="s")).status == 403
 
 
 async def test_no_more_turns_are_begun_than_are_left(inside: InsideGateway):
@@ -418,8 +418,8 @@ async def test_turns_are_the_agents(gateway_at: OpenGateway, agent_is_inside: bo
         gateway_at(api.url, budget=Budget(), agent_is_inside=agent_is_inside) as gateway,
     ):
         for sandbox_id in ("", "", "", "s"):
-            await gateway.answer(request(), sandbox_id=sandbox_id)
-            await gateway.answer(counting, sandbox_id=sandbox_id)
+            await gateway.handle(request(), sandbox_id=sandbox_id)
+            await gateway.handle(counting, sandbox_id=sandbox_id)
         assert gateway.turns == (1 if agent_is_inside else 3)
 
 
@@ -468,7 +468,7 @@ async def test_a_prompt_that_costs_more_than_is_left_is_not_sent(gateway_at: Ope
     """What it takes is known before, and is paid for however short the answer is; smaller ones go on."""
     budget = Budget(cost_usd=0.01, pricing=PriceList({"m": Price(input=1, output=10)}))
     async with serving(answer(MESSAGE)) as api, gateway_at(api.url, budget=budget) as gateway:
-        got = await gateway.answer(request(COSTLY[path], path=path))
+        got = await gateway.handle(request(COSTLY[path], path=path))
         assert isinstance(gateway.stopped, LimitReached)
         assert gateway.stopped.limit == "cost_usd"
     assert got.status in (403, 429)
@@ -539,12 +539,12 @@ async def test_an_api_that_is_down_is_nobodys_fault(gateway_at: OpenGateway, rec
     async with serving(answer(MESSAGE)) as api:
         url = api.url
     async with gateway_at(url) as gateway:
-        got = await gateway.answer(request())
+        got = await gateway.handle(request())
         assert gateway.faults == 1
         assert isinstance(gateway.fault, InfrastructureFault)
         assert gateway.stopped is None
     assert got.status == 502
-    assert "cannot be reached: Connection refused" in json.loads(got.whole or b"")["error"]["message"]
+    assert "cannot be reached: Connection refused" in json.loads(got.content or b"")["error"]["message"]
     assert "x-should-retry" not in got.headers
     assert record.asked[0].allowed
     assert record.exchanged[0].fault
@@ -584,7 +584,7 @@ async def test_a_stream_that_breaks_off_is_broken_off(gateway_at: OpenGateway, r
         await wire.send(head + b"%x\r\n%s\r\n" % (len(begin()), begin()))
 
     async with serving(respond) as api, gateway_at(api.url) as gateway:
-        got = await gateway.answer(request({"stream": True}))
+        got = await gateway.handle(request({"stream": True}))
         with pytest.raises(Exception, match="broke off"):
-            b"".join([piece async for piece in got.pieces()])
+            b"".join([piece async for piece in got.body()])
     assert record.exchanged[0].ended_by == "upstream"

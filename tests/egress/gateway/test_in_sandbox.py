@@ -224,7 +224,7 @@ async def test_what_goes_on_without_a_budget_is_stopped(
     gateway_at: OpenGateway, record: Record, monkeypatch: pytest.MonkeyPatch
 ):
     """After a time in which clients can tell of it."""
-    monkeypatch.setattr("ringfence.egress.gateway.serving._GRACE_S", 0.01)
+    monkeypatch.setattr("ringfence.egress.gateway.server._GRACE_S", 0.01)
     async with scripted("hello") as server, gateway_at(server.base_url) as gateway:
 
         async def work() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ringfence.egress.gateway.policy import ModelPolicy, betas, check_pointers, clean
+from ringfence.egress.gateway.rejection import Rejected
 from ringfence.egress.gateway.routes import Api
-from ringfence.egress.gateway.shapes import Denied
 
 NOTHING = ModelPolicy()
 OWN = {"name": "bash", "input_schema": {"type": "object"}}
@@ -105,7 +105,7 @@ def test_unknown_fields_are_taken_out():
 )
 def test_what_the_provider_would_keep_is_refused(field: dict[str, Any]):
     """Without it the request would mean something else."""
-    with pytest.raises(Denied, match="not granted"):
+    with pytest.raises(Rejected, match="not granted"):
         clean("responses", {"model": "m", **field}, NOTHING)
 
 
@@ -151,7 +151,7 @@ POINTING: list[tuple[Api, dict[str, Any]]] = [
 def test_content_that_the_provider_would_fetch_is_refused(api: Api, body: dict[str, Any]):
     """An address is a way out: it can carry what was read inside."""
     encoded = json.dumps(body, separators=(",", ":")).encode()
-    with pytest.raises(Denied, match="base64"):
+    with pytest.raises(Rejected, match="base64"):
         check_pointers(api, encoded, body, NOTHING)
     check_pointers(api, encoded, body, ModelPolicy(grants=frozenset({"urls", "files"})))
 
@@ -195,7 +195,7 @@ def test_only_allowed_models_may_be_asked(models: tuple[str, ...], name: Any, is
     if is_allowed:
         assert policy.check_model(name) == name
     else:
-        with pytest.raises(Denied):
+        with pytest.raises(Rejected):
             policy.check_model(name)
 
 

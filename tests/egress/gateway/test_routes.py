@@ -4,8 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.egress.gateway.routes import Refusal, Route, find_route
+from ringfence.egress.gateway.rejection import Rejected
+from ringfence.egress.gateway.routes import Route, find_route
+from ringfence.egress.http.rules import Request
 
+VERSION = (("anthropic-version", "1"),)
 KNOWN = {
     ("POST", "/v1/messages"): "/v1/messages",
     ("POST", "/v1/messages?beta=true"): "/v1/messages?beta=true",
@@ -20,9 +23,7 @@ KNOWN = {
 @pytest.mark.parametrize(("asked", "path"), KNOWN.items(), ids=lambda each: str(each))
 def test_a_call_of_the_table_is_passed_on(asked: tuple[str, str], path: str):
     """Its path is below the provider's base URL."""
-    route = find_route(*asked, is_anthropic=False)
-    assert isinstance(route, Route)
-    assert route.path == path
+    assert find_route(Request(*asked)).path == path
 
 
 @pytest.mark.parametrize(
@@ -50,20 +51,21 @@ def test_a_call_of_the_table_is_passed_on(asked: tuple[str, str], path: str):
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "HEAD", "OPTIONS"])
 def test_every_other_call_is_refused(method: str, target: str):
     """However it is spelled."""
-    assert isinstance(find_route(method, target, is_anthropic=True), Refusal)
+    with pytest.raises(Rejected):
+        find_route(Request(method, target, VERSION))
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_any_text_is_refused_or_is_a_path_of_the_table(method: str, rest: str):
     """Nothing that somebody inside made up gets into the path that is asked."""
-    route = find_route(method, f"/v1/{rest}", is_anthropic=True)
-    if isinstance(route, Route):
-        assert route.path.partition("?")[0].startswith(
-            ("/v1/me", "/v1/models", "/models", "/responses", "/chat")
-        )
+    try:
+        route: Route = find_route(Request(method, f"/v1/{rest}", VERSION))
+    except Rejected:
+        return
+    assert route.path.partition("?")[0].startswith(("/v1/me", "/v1/models", "/models", "/responses", "/chat"))
 
 
 def test_the_models_of_both_are_told_apart_by_the_version():
     """Only Anthropic's clients say one."""
-    routes = [find_route("GET", "/v1/models", is_anthropic=each) for each in (True, False)]
+    routes = [find_route(Request("GET", "/v1/models", version)) for version in (VERSION, ())]
     assert [route.provider for route in routes] == ["anthropic", "openai"]

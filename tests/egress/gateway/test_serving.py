@@ -23,7 +23,7 @@ from tests.egress.gateway.conftest import (
     wired,
 )
 
-from ringfence.egress.gateway import serving as door
+from ringfence.egress.gateway import server as door
 
 
 async def test_a_connection_serves_one_request_after_the_other(gateway_at: OpenGateway):
@@ -101,13 +101,13 @@ async def test_a_request_that_comes_drop_by_drop_is_cut(
     gateway_at: OpenGateway, monkeypatch: pytest.MonkeyPatch
 ):
     """However many drops there are."""
-    monkeypatch.setattr("ringfence.egress.conversation._REQUEST_S", 0.05)
+    monkeypatch.setattr("ringfence.egress.http.server.REQUEST_TIMEOUT_S", 0.05)
     async with serving(answer(MESSAGE)) as api, gateway_at(api.url) as gateway, wired(gateway) as wire:
         await wire.stream.send(HEAD)
         status, _, body = await wire.answer()
         assert await wire.is_closed()
     assert status == 408
-    assert b"not whole within" in body
+    assert b"not complete within" in body
     assert api.seen == []
 
 
@@ -137,7 +137,7 @@ async def test_a_reader_that_stops_reading_is_cut(
         near = await SocketStream.from_socket(other)
         async with serving(endless) as api, gateway_at(api.url) as gateway, near:
             with pytest.raises(anyio.BrokenResourceError):
-                await door.Door(gateway, "s").serve(near)
+                await door.GatewayServer(gateway, "s").serve(near)
         exchanged = await record.has_exchanged()
     assert exchanged[0].ended_by == "inside"
 

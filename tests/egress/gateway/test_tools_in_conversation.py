@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ringfence.egress.gateway.policy import ModelPolicy, check_pointers, clean
-from ringfence.egress.gateway.shapes import Denied
+from ringfence.egress.gateway.rejection import Rejected
 
 SEARCH = {"type": "web_search"}
 OWN = {"type": "function", "name": "read", "parameters": {}}
@@ -69,14 +69,14 @@ def addition(tool: dict[str, Any]) -> dict[str, Any]:
 def test_a_tool_added_in_the_middle_is_refused(tool: dict[str, Any]):
     """Without it the message would mean something else."""
     body = addition(tool)
-    with pytest.raises(Denied, match="in a message is not granted"):
+    with pytest.raises(Rejected, match="in a message is not granted"):
         check_pointers("messages", json.dumps(body, separators=(",", ":")).encode(), body, NOTHING)
 
 
 def test_a_list_of_tools_in_a_message_is_seen_too():
     """Whatever the block is called."""
     body = {"model": "m", "messages": [{"role": "user", "content": [{"type": "any", "tools": [SEARCH]}]}]}
-    with pytest.raises(Denied, match="in a message is not granted"):
+    with pytest.raises(Rejected, match="in a message is not granted"):
         check_pointers("messages", json.dumps(body, separators=(",", ":")).encode(), body, NOTHING)
 
 

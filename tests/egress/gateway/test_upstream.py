@@ -20,10 +20,10 @@ def authority() -> trustme.CA:
 async def test_an_api_that_nobody_vouches_for_gets_no_key(gateway_at: OpenGateway, authority: trustme.CA):
     """And no client asks again in vain."""
     async with serving(answer(MESSAGE), authority) as api, gateway_at(api.url) as gateway:
-        got = await gateway.answer(request())
+        got = await gateway.handle(request())
     assert got.status == 502
-    assert b"is not trusted" in (got.whole or b"")
-    assert b"SSL_CERT_FILE" in (got.whole or b"")
+    assert b"is not trusted" in (got.content or b"")
+    assert b"SSL_CERT_FILE" in (got.content or b"")
     assert got.headers["x-should-retry"] == "false"
     assert api.seen == []
 
@@ -52,9 +52,9 @@ async def test_a_certificate_of_another_name_is_none(
         serving(answer(MESSAGE), authority, host="127.0.0.2") as api,
         gateway_at(api.url) as gateway,
     ):
-        got = await gateway.answer(request())
+        got = await gateway.handle(request())
     assert got.status == 502
-    assert b"is not trusted" in (got.whole or b"")
+    assert b"is not trusted" in (got.content or b"")
     assert api.seen == []
 
 

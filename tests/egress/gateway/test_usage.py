@@ -9,13 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.egress.gateway.conftest import begin, end, event, text
 
-from ringfence.egress.gateway.routes import Api
 from ringfence.egress.gateway.usage import Counter
 from ringfence.events import Usage
 
-STREAMS: dict[str, tuple[Api, list[dict[str, Any]], Usage]] = {
+STREAMS: dict[str, tuple[list[dict[str, Any]], Usage]] = {
     "responses": (
-        "responses",
         [
             {"type": "response.created", "response": {"model": "gpt", "usage": None}},
             {"type": "response.output_text.delta", "delta": "hello"},
@@ -34,7 +32,6 @@ STREAMS: dict[str, tuple[Api, list[dict[str, Any]], Usage]] = {
         Usage(input_tokens=10, cache_read_input_tokens=60, cache_creation_input_tokens=30, output_tokens=7),
     ),
     "chat": (
-        "chat",
         [
             {"model": "gpt", "choices": [{"delta": {"content": "hello"}}], "usage": None},
             {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 3}},
@@ -47,12 +44,12 @@ STREAMS: dict[str, tuple[Api, list[dict[str, Any]], Usage]] = {
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_stream_of_openai_is_counted_by_its_last_words(name: str):
     """Tokens read from the cache or written to it are part of the input, and are not counted twice."""
-    api, events, usage = STREAMS[name]
-    counter = Counter(api, 400)
+    events, usage = STREAMS[name]
+    counter = Counter(400)
     counter.take_stream(
         b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in events) + b"data: [DONE]\n\n"
     )
-    assert counter.is_told
+    assert counter.is_final
     assert counter.usage == usage
     assert counter.model == "gpt"
 
@@ -61,20 +58,20 @@ def test_a_stream_of_openai_is_counted_by_its_last_words(name: str):
 def test_a_stream_is_counted_alike_wherever_it_is_cut(places: list[int]):
     """Pieces of the network have nothing to do with events."""
     data = begin(30) + text("one ") + text("two") + end(9)
-    counter = Counter("messages", 0)
+    counter = Counter(0)
     last = 0
     for place in [*sorted(places), len(data)]:
         counter.take_stream(data[last:place])
         last = max(last, place)
     assert counter.usage == Usage(input_tokens=30, output_tokens=9)
-    assert counter.is_told
+    assert counter.is_final
 
 
 def test_a_stream_that_breaks_off_is_estimated():
     """The prompt was told, the answer is counted by its characters."""
-    counter = Counter("messages", 0)
+    counter = Counter(0)
     counter.take_stream(begin(30) + text("x" * 400))
-    assert not counter.is_told
+    assert not counter.is_final
     assert counter.usage == Usage(input_tokens=30, output_tokens=100)
 
 
@@ -86,7 +83,7 @@ def test_a_whole_answer_is_counted():
         "cache_creation_input_tokens": 3,
         "cache_read_input_tokens": 4,
     }
-    counter = Counter("messages", 0)
+    counter = Counter(0)
     counter.take_json(json.dumps({"model": "m", "usage": usage}).encode())
     assert counter.usage == Usage(**usage)
 
@@ -104,7 +101,7 @@ EXECUTED = {"type": "server_tool_use", "id": "s", "name": "code_execution", "inp
 @pytest.mark.parametrize("is_stream", [True, False], ids=["stream", "whole"])
 def test_what_costs_besides_tokens_is_counted(is_stream: bool):
     """Caches that last an hour, searches, and a container that executed code."""
-    counter = Counter("messages", 0)
+    counter = Counter(0)
     if is_stream:
         counter.take_stream(
             event("message_start", message={"model": "m", "content": [], "usage": PAID})
@@ -114,7 +111,7 @@ def test_what_costs_besides_tokens_is_counted(is_stream: bool):
         )
     else:
         counter.take_json(json.dumps({"model": "m", "content": [EXECUTED], "usage": PAID}).encode())
-    assert counter.is_told
+    assert counter.is_final
     assert counter.usage == Usage(
         input_tokens=1,
         output_tokens=2,
@@ -128,20 +125,18 @@ def test_what_costs_besides_tokens_is_counted(is_stream: bool):
 @given(st.binary(max_size=300))
 def test_any_bytes_can_be_counted(data: bytes):
     """What the API says is not believed to be sound."""
-    for api in ("messages", "responses", "chat"):
-        counter = Counter(api, 10)
-        counter.take_stream(b"data: " + data + b"\n\n")
-        counter.take_json(data)
-        assert counter.usage.total >= 0
+    counter = Counter(10)
+    counter.take_stream(b"data: " + data + b"\n\n")
+    counter.take_json(data)
+    assert counter.usage.total >= 0
 
 
 @pytest.mark.parametrize("number", [b"1000000000001", b"9" * 30, b"9" * 400, b"1e308", b"-" + b"9" * 400])
-@pytest.mark.parametrize("api", ["messages", "responses", "chat"])
-def test_what_no_answer_can_have_taken_is_not_believed(api: Api, number: bytes):
+def test_what_no_answer_can_have_taken_is_not_believed(number: bytes):
     """A count goes into the record and into a price, whatever the API says."""
     words = b'"input_tokens":%s,"prompt_tokens":%s,"input_tokens_details":{"cached_tokens":%s}'
     usage = b'{"usage":{' + words.replace(b"%s", number) + b"}}"
-    counter = Counter(api, 10)
+    counter = Counter(10)
     counter.take_stream(b'data: {"message":' + usage + b"}\n\ndata: " + usage + b"\n\n")
     counter.take_json(usage)
     assert 0 <= counter.usage.total < 10**4
@@ -152,7 +147,7 @@ def test_what_no_answer_can_have_taken_is_not_believed(api: Api, number: bytes):
 def test_a_long_line_in_many_pieces_is_read_once():
     """Each piece costs what it is long, not what the line has become."""
     data = event("content_block_delta", index=0, delta={"type": "text_delta", "text": "x" * 4_000_000})
-    counter = Counter("messages", 10)
+    counter = Counter(10)
     counter.take_stream(begin())
     for at in range(0, len(data), 8):
         counter.take_stream(data[at : at + 8])

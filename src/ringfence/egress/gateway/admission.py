@@ -1,4 +1,4 @@
-"""From what came to what is asked: read, checked, cleaned, bounded, and written anew."""
+"""Turns a request from inside into the one that is forwarded: read, checked, cleaned, bounded and written anew."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,29 +7,29 @@ import msgspec
 
 from ringfence.egress.gateway.budget import Budget, UnknownPrice
 from ringfence.egress.gateway.policy import ModelPolicy, check_pointers, clean
-from ringfence.egress.gateway.routes import Api, Refusal, Route, find_route
-from ringfence.egress.gateway.shapes import FORBIDDEN, NOT_FOUND, Denied, OverBudget
-from ringfence.egress.reading import Asked
+from ringfence.egress.gateway.rejection import FORBIDDEN, OverBudget, Rejected
+from ringfence.egress.gateway.routes import Api, Route
+from ringfence.egress.http.rules import Request
 from ringfence.errors import LimitReached
 from ringfence.events import Usage
 from ringfence.frozen import frozen
-from ringfence.secret import Provider
 
 _BOUND: Mapping[Api, tuple[str, ...]] = {
     "messages": ("max_tokens",),
     "responses": ("max_output_tokens",),
     "chat": ("max_completion_tokens", "max_tokens"),
 }
-"""Fields that bound an answer; the first is set where none is said."""
+"""Fields that bound a response; the first is set where the request has none."""
 
-_UNSAID = 64_000
-"""Tokens that an answer may have, where the client sets no bound and there is a limit."""
+_DEFAULT_TOKENS = 64_000
+"""Bound of a response under a limit, where the client sets none."""
 
 _CHARS_PER_TOKEN = 4
-_MOST_OF_DATA = 5_000
-"""Tokens of a picture; a document in base64 is counted as one, since its bytes say nothing of its pages."""
+_DATA_TOKENS = 5_000
+"""Tokens of a picture; a document in base64 counts as one, since its bytes say nothing of its pages."""
+
 _MOST_PARTS = 1_000_000
-"""Of a body's lists and mappings; each takes some hundred bytes of memory once it is read."""
+"""Of a body's lists and mappings; each takes some hundred bytes of memory once it is parsed."""
 
 _LEAST: Mapping[Api, int] = {"messages": 1, "responses": 16, "chat": 1}
 _LEAST_THINKING = 1024
@@ -38,7 +38,7 @@ _MOST_CHOICES = 16
 
 @frozen
 class Admitted:
-    """A request as it is passed on."""
+    """A request as it is forwarded."""
 
     route: Route
     body: bytes
@@ -46,76 +46,49 @@ class Admitted:
     stripped: tuple[str, ...] = ()
     max_tokens: int | None = None
     most: Usage | None = None
-    """What is held for it, where there is a limit."""
+    """What is reserved for it under a limit."""
     is_bounded_by_budget: bool = False
-    """Whether its answer may have fewer tokens than the request asks for, as no more are left."""
+    """Whether the budget allows its response fewer tokens than the request does."""
     is_turn: bool = False
-    """Whether its answer counts as a turn."""
-
-
-def find_asked(asked: Asked) -> Route:
-    """The call that a request is.
-
-    Raises:
-        Denied: It is none.
-    """
-    if asked.wants_upgrade:
-        raise Denied(426, "the model gateway speaks HTTP/1.1 only; use plain requests")
-    route = find_route(asked.method, asked.target, is_anthropic=is_anthropic(asked))
-    if isinstance(route, Refusal):
-        raise Denied(NOT_FOUND, route.reason)
-    return route
-
-
-def is_anthropic(asked: Asked) -> bool:
-    """Whether a request is in the words of Anthropic's API, as far as can be said without a route."""
-    return bool(asked.header("anthropic-version")) or asked.target.startswith("/v1/messages")
+    """Whether its response counts as a turn."""
 
 
 def admit(
-    asked: Asked, route: Route, policy: ModelPolicy, budget: Budget, *, is_turn: bool = False
+    request: Request, route: Route, policy: ModelPolicy, budget: Budget, *, is_turn: bool = False
 ) -> Admitted:
-    """What is asked of the API for a request.
+    """Check a request against policy and budget, and build the one that is forwarded.
 
     Args:
-        asked: As it came.
-        route: The call that it is.
-        policy: What may be asked.
+        request: As it came.
+        route: The call that it makes.
+        policy: What may be requested.
         budget: What may be used.
-        is_turn: Whether its answer counts as a turn.
+        is_turn: Whether its response counts as a turn.
 
     Raises:
-        Denied: Nothing is.
-        Taken: Nothing yet: what is left is held for others.
+        Rejected: It is not forwarded.
+        Reserved: It is not forwarded yet, as what is left is reserved for others.
     """
-    if asked.method == "GET":
+    if request.method == "GET":
         return Admitted(route, b"")
-    if asked.header("content-encoding") not in ("", "identity"):
-        raise Denied(
+    if request.header("content-encoding") not in ("", "identity"):
+        raise Rejected(
             415, "the model gateway reads no compressed bodies; switch compression off in the client"
         )
-    body = _read(asked.body)
+    body = _read(request.body)
     model = policy.check_model(body.get("model"))
     stripped = clean(route.api, body, policy)
-    max_tokens, most, wanted = None, None, None
+    max_tokens, most, is_bounded_by_budget = None, None, False
     if route.is_paid:
-        if is_turn:
-            _check_turn(route.provider, budget)
+        had_thinking = "thinking" in body
         wanted = _wanted_tokens(route, body)
-        left = _left(route.provider, budget, model)
-        prompt = len(asked.body) // _CHARS_PER_TOKEN
-        if budget.is_bounded:
-            _check_prompt(route.provider, budget, model, _prompt_tokens(body))
-        has_thinking = "thinking" in body
-        max_tokens, choices = _bound(route, body, budget, left)
-        stripped = (*stripped, "thinking") if has_thinking and "thinking" not in body else stripped
-        if budget.is_bounded and max_tokens is not None:
-            most = Usage(input_tokens=prompt, output_tokens=max_tokens * choices)
-            budget.check_free(model, most)
-        if not isinstance(body.get("stream", False), bool | None):
-            raise Denied(400, "`stream` is neither true nor false")  # some servers would take 1 for true
-        if body.get("stream") is True and route.api == "chat":
-            body["stream_options"] = {"include_usage": True}
+        try:
+            max_tokens, most = _apply_budget(route, body, model, len(request.body), budget, is_turn=is_turn)
+        except LimitReached as exc:
+            raise OverBudget(route.provider, exc) from exc
+        is_bounded_by_budget = max_tokens is not None and max_tokens < (wanted or _DEFAULT_TOKENS)
+        stripped = (*stripped, "thinking") if had_thinking and "thinking" not in body else stripped
+        _check_stream(route, body)
     encoded = _write(body)
     check_pointers(route.api, encoded, body, policy)
     return Admitted(
@@ -125,27 +98,27 @@ def admit(
         stripped,
         max_tokens,
         most,
-        is_bounded_by_budget=max_tokens is not None and max_tokens < (wanted or _UNSAID),
+        is_bounded_by_budget=is_bounded_by_budget,
         is_turn=is_turn and route.is_paid,
     )
 
 
-def _check_turn(provider: Provider, budget: Budget) -> None:
-    try:
-        budget.check_turn()
-    except LimitReached as exc:
-        raise OverBudget(provider, exc) from exc
+def _check_stream(route: Route, body: dict[str, Any]) -> None:
+    if not isinstance(body.get("stream", False), bool | None):
+        raise Rejected(400, "`stream` is neither true nor false")  # some servers would take 1 for true
+    if body.get("stream") is True and route.api == "chat":
+        body["stream_options"] = {"include_usage": True}
 
 
 def _read(raw: bytes) -> dict[str, Any]:
     if len(raw) > _MOST_PARTS and sum(raw.count(mark) for mark in b"[{,") > _MOST_PARTS:
-        raise Denied(413, f"the body has more than {_MOST_PARTS} parts")
+        raise Rejected(413, f"the body has more than {_MOST_PARTS} parts")
     try:
         body = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
-        raise Denied(400, f"the body is no JSON: {str(exc)[:200]}") from exc
+        raise Rejected(400, f"the body is no JSON: {str(exc)[:200]}") from exc
     if not isinstance(body, dict):
-        raise Denied(400, "the body is no JSON object")
+        raise Rejected(400, "the body is no JSON object")
     return body
 
 
@@ -153,63 +126,70 @@ def _write(body: dict[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(body)
     except (ValueError, RecursionError) as exc:
-        raise Denied(400, f"the body cannot be written as JSON: {str(exc)[:200]}") from exc
+        raise Rejected(400, f"the body cannot be written as JSON: {str(exc)[:200]}") from exc
 
 
-def _left(provider: Provider, budget: Budget, model: str) -> int | None:
-    try:
-        return budget.left(model)
-    except LimitReached as exc:
-        raise OverBudget(provider, exc) from exc
-    except UnknownPrice:
-        raise Denied(
-            FORBIDDEN, f"the price of {model!r} is not known, so the limit on cost could not be kept"
-        ) from None
+def _apply_budget(
+    route: Route, body: dict[str, Any], model: str, request_bytes: int, budget: Budget, *, is_turn: bool
+) -> tuple[int | None, Usage | None]:
+    """Bound a response, in its request's body, to what the budget leaves.
 
-
-def _check_prompt(provider: Provider, budget: Budget, model: str, prompt: int) -> None:
-    """See that the prompt by itself does not pass what is left: it is paid for however short the answer is.
+    Returns:
+        How many tokens each choice of the response may have, and what is to be reserved for it; None: no limit.
 
     Raises:
-        OverBudget: It does.
+        LimitReached: Too little is left; a prompt is paid for however short the response is.
+        Reserved: It is reserved for other responses.
     """
+    if is_turn:
+        budget.check_turn()
     try:
-        budget.check_prompt(model, Usage(input_tokens=prompt))
-    except LimitReached as exc:
-        raise OverBudget(provider, exc) from exc
+        left = budget.left(model)
+    except UnknownPrice:
+        raise Rejected(
+            FORBIDDEN, f"the price of {model!r} is not known, so the limit on cost could not be kept"
+        ) from None
+    if budget.is_bounded:
+        budget.check_prompt(model, Usage(input_tokens=_prompt_tokens(body)))
+    max_tokens, choices = _bound(route, body, budget, left)
+    if not budget.is_bounded or max_tokens is None:
+        return max_tokens, None
+    most = Usage(input_tokens=request_bytes // _CHARS_PER_TOKEN, output_tokens=max_tokens * choices)
+    budget.check_free(model, most)
+    return max_tokens, most
 
 
 def _prompt_tokens(body: dict[str, Any]) -> int:
-    """About how many tokens a prompt has, by its texts; what is in base64 counts no more than a picture."""
+    """An estimate of a prompt's tokens by its texts; data in base64 counts no more than a picture."""
     tokens, waiting = 0, list[Any]([body])
     while waiting:
         value = waiting.pop()
         if isinstance(value, str):
-            most = _MOST_OF_DATA if value.startswith("data:") else len(value)
+            most = _DATA_TOKENS if value.startswith("data:") else len(value)
             tokens += min(len(value) // _CHARS_PER_TOKEN, most)
         elif isinstance(value, list):
             waiting += value
         elif isinstance(value, dict):
             is_data = value.get("type") == "base64" and isinstance(value.get("data"), str)
-            tokens += min(len(value["data"]) // _CHARS_PER_TOKEN, _MOST_OF_DATA) if is_data else 0
+            tokens += min(len(value["data"]) // _CHARS_PER_TOKEN, _DATA_TOKENS) if is_data else 0
             waiting += [each for key, each in value.items() if not (is_data and key == "data")]
     return tokens
 
 
 def _bound(route: Route, body: dict[str, Any], budget: Budget, left: int | None) -> tuple[int | None, int]:
-    """Let the answer have no more tokens than are left; how many each choice of it may have, and how many there are."""
+    """Set the bound of the response to what is left; return the bound of each choice, and the number of choices."""
     api = route.api
     choices = body.get("n", 1) if api == "chat" else 1
     if not isinstance(choices, int) or not 1 <= choices <= _MOST_CHOICES:
-        raise Denied(400, f"`n` is no number from 1 to {_MOST_CHOICES}")
+        raise Rejected(400, f"`n` is no number from 1 to {_MOST_CHOICES}")
     names = _bounding_fields(route, body)
     wanted = _wanted_tokens(route, body)
     if left is None:
         return wanted, choices
     most = left // choices
     if most < _LEAST[api]:
-        raise OverBudget(route.provider, budget.used_up())
-    bound = min(_UNSAID if wanted is None else wanted, most)
+        raise budget.used_up()
+    bound = min(_DEFAULT_TOKENS if wanted is None else wanted, most)
     for name in names:
         body[name] = bound
     _bound_thinking(body, bound)
@@ -221,11 +201,11 @@ def _bounding_fields(route: Route, body: dict[str, Any]) -> list[str]:
 
 
 def _wanted_tokens(route: Route, body: dict[str, Any]) -> int | None:
-    """How many tokens the client lets the answer have; None: it does not say."""
+    """How many tokens the client allows the response; None: it sets no bound."""
     name = _bounding_fields(route, body)[0]
     wanted = body.get(name)
     if wanted is not None and (not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 1):
-        raise Denied(400, f"`{name}` is no number of tokens")
+        raise Rejected(400, f"`{name}` is no number of tokens")
     return wanted
 
 

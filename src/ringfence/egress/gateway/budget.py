@@ -1,4 +1,4 @@
-"""What a run may use of models, counted while answers still come: whoever asks, and however many at once."""
+"""Limits on what a run may use of models, enforced while responses still arrive, for any number of them at once."""
 
 from typing import Protocol
 
@@ -9,38 +9,38 @@ from ringfence.events import Usage
 
 
 class Pricing(Protocol):
-    """What tokens cost."""
+    """The prices of models."""
 
     def cost(self, model: str, usage: Usage) -> float | None:
-        """USD for one answer; None if the price is not known."""
+        """USD for one response; None if the price is not known."""
 
     def output_price(self, model: str) -> float | None:
-        """USD for one token of an answer, where it is dearest; None if the price is not known."""
+        """USD for one token of a response at the highest rate; None if the price is not known."""
 
 
 class UnknownPrice(Exception):
-    """A bound on cost, and a model whose cost is not known."""
+    """There is a limit on cost, and the price of the model is not known."""
 
 
-class Taken(Exception):
-    """What is left is held for answers that still come; once one of them is over there may be enough."""
+class Reserved(Exception):
+    """What is left is reserved for responses that still arrive; when one of them ends there may be enough."""
 
 
 class Budget:
-    """Counts, and refuses what would go beyond.
+    """Counts usage, and refuses what would exceed the limits.
 
-    A request is admitted while there is room, and what its answer may have at most is held for it until that is over:
-    however many are asked at once, together they have no more than is left. Its prompt is only estimated before it is
-    sent: one that by itself costs more than is left is refused, and the last one may go over by what its prompt takes,
-    and by fees for what the provider does meanwhile; the tokens of its answer never do.
+    The most that a response may use is reserved for it until it ends, so that any number of requests at once uses no
+    more than is left. A prompt is only estimated before it is sent: one that alone costs more than is left is refused;
+    the last one may exceed the limit by its prompt, and by fees for what the provider does meanwhile, but never by the
+    tokens of its response.
 
-    A turn is a request that an API answered; while others are being answered, no more are admitted than turns are left.
+    A turn is a request that an API answered. Requests in progress hold one each.
 
     Args:
-        tokens: Of all requests together, cached ones included; None is no limit.
-        cost_usd: By `pricing`; None is no limit.
-        pricing: What tokens cost; None: nothing is known of that.
-        turns: Requests that may be answered; None is no limit.
+        tokens: Of all requests together, cached ones included; None: no limit.
+        cost_usd: By `pricing`; None: no limit.
+        pricing: The prices; None: none is known.
+        turns: Requests that may be answered; None: no limit.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Budget:
     ) -> None:
         self.turns = turns
         self.used_turns = 0
-        """So far."""
+        """Turns so far."""
         self.tokens = tokens
         self.cost_usd = cost_usd
         self._pricing = pricing
@@ -67,7 +67,7 @@ class Budget:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there is a limit at all."""
+        """Whether there is a limit on tokens or cost."""
         return self.tokens is not None or self.cost_usd is not None
 
     def cost(self, model: str, usage: Usage) -> float | None:
@@ -75,14 +75,14 @@ class Budget:
         return self._pricing.cost(model, usage) if self._pricing is not None else None
 
     def charged_as(self, asked: str, replied: str) -> str:
-        """Which of two names of a model has its price: the one in the reply, where it is known."""
+        """The name of the model whose price counts: the one in the response, if its price is known."""
         return replied if replied and self._has_price(replied) else asked
 
     def check_charged(self, asked: str, replied: str) -> None:
-        """See that a reply can be priced.
+        """Check that a response has a price.
 
         Raises:
-            UnknownPrice: There is a limit on cost, and another model answered than was asked, without a known price.
+            UnknownPrice: There is a limit on cost, and another model than requested answered, whose price is unknown.
         """
         if self.cost_usd is not None and replied not in ("", asked) and not self._has_price(replied):
             raise UnknownPrice
@@ -91,10 +91,10 @@ class Budget:
         return self._pricing is not None and self._pricing.output_price(model) is not None
 
     def check(self) -> None:
-        """See that there is room for a request.
+        """Check that anything is left.
 
         Raises:
-            LimitReached: There is none.
+            LimitReached: Nothing is.
         """
         if self.tokens is not None and self._used_tokens >= self.tokens:
             raise LimitReached("tokens", allowed=self.tokens, used=self._used_tokens)
@@ -102,11 +102,11 @@ class Budget:
             raise LimitReached("cost_usd", allowed=self.cost_usd, used=self._used_usd)
 
     def left(self, model: str) -> int | None:
-        """How many tokens an answer of `model` may have; None is no limit.
+        """How many tokens a response of `model` may have; None: no limit.
 
         Raises:
             LimitReached: None at all.
-            UnknownPrice: It cannot be said.
+            UnknownPrice: The price is needed, and not known.
         """
         self.check()
         left = None if self.tokens is None else self.tokens - self._used_tokens
@@ -121,68 +121,68 @@ class Budget:
         return affordable if left is None or affordable is None else min(left, affordable)
 
     def check_prompt(self, model: str, prompt: Usage) -> None:
-        """See that a prompt by itself costs no more than is left; `prompt` is an estimate from before it is sent.
+        """Check that a prompt alone costs no more than is left; `prompt` is an estimate made before it is sent.
 
         Raises:
-            LimitReached: It does; `used` is what it would come to.
+            LimitReached: It costs more; `used` is the sum it would reach.
         """
         usd = self.cost(model, prompt) or 0.0
         if self.cost_usd is not None and self._used_usd + usd > self.cost_usd:
             raise LimitReached("cost_usd", allowed=self.cost_usd, used=self._used_usd + usd, is_next=True)
 
     def used_up(self) -> LimitReached:
-        """The error for a rest that is too small to be of use."""
+        """The error for a remainder that is too small to use."""
         if self.tokens is not None:
             return LimitReached("tokens", allowed=self.tokens, used=self._used_tokens)
         return LimitReached("cost_usd", allowed=self.cost_usd or 0.0, used=self._used_usd)
 
     def check_free(self, model: str, most: Usage) -> None:
-        """See that `most` is left beside what is held for others.
+        """Check that `most` is left beside what is reserved for others.
 
         Raises:
-            Taken: It is not.
+            Reserved: It is not.
         """
         if self._holders == 0:
             return
         if self.tokens is not None and self._used_tokens + self._held_tokens + most.total > self.tokens:
-            raise Taken
+            raise Reserved
         usd = self.cost(model, most) or 0.0
         if self.cost_usd is not None and self._used_usd + self._held_usd + usd > self.cost_usd:
-            raise Taken
+            raise Reserved
 
     def check_turn(self) -> None:
-        """See that a further turn is left.
+        """Check that a further turn is left.
 
         Raises:
             LimitReached: None is.
-            Taken: As many as are left are being answered.
+            Reserved: All that are left are in progress.
         """
         if self.turns is None or self.used_turns + self._held_turns < self.turns:
             return
         if self.used_turns >= self.turns:
             raise LimitReached("turns", allowed=self.turns, used=self.used_turns)
-        raise Taken
+        raise Reserved
 
     async def wait_freed(self) -> None:
-        """Wait until something that was held is free."""
+        """Wait until a reservation is released."""
         await self._freed.wait()
 
-    def begin(self, model: str, most: Usage | None = None, *, is_turn: bool = False) -> "Charge":
-        """Count an answer of `model` from now on, and hold `most`, and a turn if it may be one, until its end."""
-        return Charge(self, model, most or Usage(), is_turn=is_turn)
+    def reserve(self, model: str, most: Usage | None = None, *, is_turn: bool = False) -> "Reservation":
+        """Reserve `most` for a response of `model`, and a turn if it may be one, and count its usage from now on."""
+        return Reservation(self, model, most or Usage(), is_turn=is_turn)
 
     def hold_turn(self) -> None:
-        """Hold a turn for an answer that may be one."""
+        """Reserve a turn."""
         self._held_turns += 1
 
     def end_turn(self, *, is_counted: bool) -> int:
-        """Hold a turn no more; which one it was, from 1, if it was answered, else 0."""
+        """Release a turn; return its number, from 1, if it counts, else 0."""
         self._held_turns -= 1
         self.used_turns += is_counted
         return self.used_turns if is_counted else 0
 
     def hold(self, tokens: int, usd: float, holders: int) -> None:
-        """Change what is held, and by how many."""
+        """Change what is reserved, and the number of reservations."""
         self._held_tokens += tokens
         self._held_usd += usd
         self._holders += holders
@@ -191,12 +191,12 @@ class Budget:
             self._freed = anyio.Event()
 
     def add(self, tokens: int, usd: float) -> None:
-        """Count; less than nothing takes back what was counted too much."""
+        """Count usage; a negative value corrects an earlier one."""
         self._used_tokens += tokens
         self._used_usd += usd
 
     def reached(self, *, without_tokens: int, without_usd: float) -> LimitReached | None:
-        """The limit that is passed, a part of what was counted left out; None if none is."""
+        """The limit that is exceeded without a given part of the usage; None if none is."""
         if self.tokens is not None and self._used_tokens - without_tokens > self.tokens:
             return LimitReached("tokens", allowed=self.tokens, used=self._used_tokens)
         if self.cost_usd is not None and self._used_usd - without_usd > self.cost_usd:
@@ -204,8 +204,8 @@ class Budget:
         return None
 
 
-class Charge:
-    """One answer's part of what was used."""
+class Reservation:
+    """One response's share of the budget: reserved first, then counted as it arrives."""
 
     def __init__(self, budget: Budget, model: str, most: Usage, *, is_turn: bool) -> None:
         self._budget = budget
@@ -218,13 +218,13 @@ class Charge:
         self._is_over = False
         self._may_be_turn = is_turn
         self.turn = 0
-        """Which turn it was, once it is over; 0: none."""
+        """The number of the turn, once it has ended; 0: it was none."""
         budget.hold(*self._held, 1)
         if is_turn:
             budget.hold_turn()
 
     def update(self, usage: Usage, model: str = "") -> None:
-        """Say what the answer has taken so far, and which model it names."""
+        """Count what the response has used so far, by the model that it names."""
         charged = self._budget.charged_as(self._asked, model)
         if (usage, charged) == (self._usage, self._model):
             return
@@ -236,10 +236,10 @@ class Charge:
             self._hold(max(0, self._most[0] - self._tokens), max(0.0, self._most[1] - usd))
 
     def end(self, *, is_answered: bool = False) -> None:
-        """Hold nothing for it any more; what was counted stays.
+        """Release what is reserved; what was counted stays. May be called more than once.
 
         Args:
-            is_answered: Whether it is a turn, if it may be one.
+            is_answered: Whether it counts as a turn, if it may be one.
         """
         if self._is_over:
             return
@@ -254,11 +254,11 @@ class Charge:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there is a limit that it may pass."""
+        """Whether there is a limit that it may exceed."""
         return self._budget.is_bounded
 
     def reached(self) -> LimitReached | None:
-        """The limit that the answer has passed, by what it says and not by its prompt."""
+        """The limit that the response has exceeded, by its own tokens and not by its prompt."""
         if self._budget.tokens is None and self._budget.cost_usd is None:
             return None
         prompt = Usage(

@@ -1,4 +1,4 @@
-"""The model gateway of one run: what is asked through it has no key, leaves with one, is counted and in the record."""
+"""The model gateway of one run: a request arrives without a key, leaves with one, is counted and recorded."""
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -7,44 +7,37 @@ from contextlib import asynccontextmanager
 import anyio
 
 from ringfence.egress.forwarding import Emit
-from ringfence.egress.gateway.admission import Admitted, admit, find_asked, is_anthropic
-from ringfence.egress.gateway.answer import Answer, Kept, Passage, Rooms, StreamedBody
-from ringfence.egress.gateway.budget import Budget, Charge, Taken, UnknownPrice
-from ringfence.egress.gateway.headers import answering, asking
+from ringfence.egress.gateway.admission import Admitted, admit
+from ringfence.egress.gateway.budget import Budget, Reservation, Reserved, UnknownPrice
+from ringfence.egress.gateway.exchange import Exchange, KeptBody, Rooms, rejection_event
+from ringfence.egress.gateway.headers import request_headers, response_headers
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.egress.gateway.provider import ModelProvider, Redactors
-from ringfence.egress.gateway.shapes import (
-    BAD_GATEWAY,
-    FORBIDDEN,
-    UNAVAILABLE,
-    Denied,
-    OverBudget,
-)
-from ringfence.egress.gateway.telling import exchanged, passed_on, refused
+from ringfence.egress.gateway.rejection import BAD_GATEWAY, FORBIDDEN, UNAVAILABLE, OverBudget, Rejected
+from ringfence.egress.gateway.response import RECORD_TIMEOUT_S, Response, StreamedBody
+from ringfence.egress.gateway.routes import find_route, likely_provider
 from ringfence.egress.gateway.upstream import HttpUpstream, Upstream, UpstreamRequest, UpstreamResponse
-from ringfence.egress.gateway.usage import Counter
 from ringfence.egress.gateway.verdict import MAX_TOKENS, Verdict
 from ringfence.egress.http.client import UpstreamError
-from ringfence.egress.reading import Asked
+from ringfence.egress.http.rules import Request
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, PolicyRefused, RingfenceError
 from ringfence.events import Event
 from ringfence.secret import Credential, CredentialKind, Provider, Redactor
 
-_MOST_FAULTS = 50
-"""In a row; then the API counts as gone for this run."""
+_FAULTS_IN_A_ROW = 50
+"""After so many the API counts as gone for this run."""
 
-_MOST_BYTES = 64 * 1024 * 1024
-_TELL_S = 5.0
+_RESPONSE_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 class Gateway:
-    """Asks models' APIs for one run.
+    """Calls models' APIs for one run.
 
     Args:
-        providers: The APIs that can be asked.
-        policy: What may be asked of them.
-        budget: What may be used; None is no limit.
-        agent_is_inside: Whether the agent that is counted in turns asks from inside, as against our own loop.
+        providers: The APIs that may be called.
+        policy: What may be requested of them.
+        budget: What may be used; None: no limit.
+        agent_is_inside: Whether the agent whose turns count sends its requests from inside, as agent CLIs do.
     """
 
     def __init__(
@@ -67,19 +60,19 @@ class Gateway:
         self._count = 0
         self._faults_in_a_row = 0
         self._when_stopped = anyio.Event()
-        self._turn = anyio.Lock(fast_acquire=True)
+        self._admission = anyio.Lock(fast_acquire=True)
         self.faults = 0
-        """How often an API could not be asked, or broke off."""
+        """How often an API could not be called, or broke off."""
         self.fault: InfrastructureFault | None = None
-        """The last of them, while no answer has come since."""
+        """The last of them, as long as no response has followed."""
         self.stopped: RingfenceError | None = None
-        """Why the run is to end: a limit was reached, the credential is not to be had, the API is gone."""
+        """Why the run must end: a limit was reached, the credential is not valid, the API is gone."""
         self.last: Verdict | None = None
-        """What was said of the agent's last request for an answer."""
+        """The outcome of the agent's last request for a response."""
 
     @property
     def kinds(self) -> Mapping[Provider, CredentialKind]:
-        """The APIs that can be asked, and which kind of credential each takes."""
+        """The APIs that may be called, and the kind of credential of each."""
         return {name: each.kind for name, each in self._providers.items()}
 
     @property
@@ -93,13 +86,13 @@ class Gateway:
 
     @asynccontextmanager
     async def opened(self, emit: Emit) -> AsyncIterator[None]:
-        """Be there until the context is left; may be entered by several at once.
+        """Keep the gateway open while the context lasts; several may be entered at once.
 
         Args:
-            emit: Records an event; returns when it is written. The first one counts.
+            emit: Writes an event to the record; returns when it is written. The first one counts.
 
         Raises:
-            UsageError: A base URL is none.
+            UsageError: A base URL is not one.
         """
         if self._users == 0:
             self._open(emit)
@@ -126,229 +119,216 @@ class Gateway:
                 await upstream.aclose()
 
     async def prepare(self) -> None:
-        """Get the upstreams ready for a first request that is likely to come."""
+        """Prepare the upstreams for a first request that is likely to come."""
         for upstream in self._upstreams.values():
             await upstream.open()
 
     async def wait_stopped(self) -> RingfenceError:
-        """Wait until the run is to end; why."""
+        """Wait until the run must end, and return the reason."""
         await self._when_stopped.wait()
         assert self.stopped is not None
         return self.stopped
 
     def stop(self, reason: RingfenceError) -> None:
-        """Say that the run is to end; the first reason counts."""
+        """Declare that the run must end; the first reason counts."""
         if self.stopped is None:
             self.stopped = reason
             self._when_stopped.set()
 
-    # --- one exchange
+    # --- one exchange: admit, send, receive, finish
 
-    async def answer(self, asked: Asked, *, sandbox_id: str = "") -> Answer:
-        """Answer one request, whatever it is.
+    async def handle(self, request: Request, *, sandbox_id: str = "") -> Response:
+        """Answer a request, whatever it is.
 
         Args:
-            asked: As it came.
-            sandbox_id: Whose it is; empty for the agent's own loop, whose conversation is in the record by itself.
+            request: As it came.
+            sandbox_id: Whose it is; empty for the agent's own loop, which records its conversation itself.
 
         Raises:
             anyio.ClosedResourceError: The gateway is not open.
-            InfrastructureFault: It could not be written down.
+            InfrastructureFault: The record could not be written.
         """
         if self._emit is None:
             raise anyio.ClosedResourceError
         self._count += 1
         number = self._count
-        is_agent = bool(sandbox_id) == self._agent_is_inside
         try:
-            admitted, charge, credential = await self._admitted(asked, is_agent=is_agent)
-        except Denied as denied:
-            await self._tell(refused(number, asked, sandbox_id, str(denied)))
-            return Answer.refusal("anthropic" if is_anthropic(asked) else "openai", denied)
+            admitted, reservation, credential = await self._admit(request, sandbox_id)
+        except Rejected as rejected:
+            await self._record(rejection_event(number, request, sandbox_id, str(rejected)))
+            return Response.rejection(likely_provider(request), rejected)
         redactor = self._redactors.of(credential)
-        passage = Passage(
-            number,
-            sandbox_id,
-            admitted,
-            counter=Counter(admitted.route.api, len(admitted.body)),
-            charge=charge,
-            kept=Kept(self._rooms.kept, wanted=bool(sandbox_id)),
-        )
+        kept = KeptBody(self._rooms.kept, is_wanted=bool(sandbox_id))
+        exchange = Exchange(number, sandbox_id, admitted, reservation, kept)
         try:
-            came = await self._ask(asked, passage, credential, redactor)
-            return await self._passed_on(came, passage, redactor)
+            await self._record(exchange.request_event(request, redactor, self._rooms.recorded))
+            received = await self._send(request, admitted, credential)
+            return await self._receive(received, exchange, redactor)
         except anyio.get_cancelled_exc_class():
-            # Nobody waits for it any more; the API may have written it all the same.
-            with anyio.move_on_after(_TELL_S, shield=True):
-                await self._finish(passage)
+            # The client is gone; the API may have written a response all the same.
+            with anyio.move_on_after(RECORD_TIMEOUT_S, shield=True):
+                await self._finish(exchange)
             raise
         except UpstreamError as exc:
-            passage.ended_by, passage.fault = "upstream", redactor.redact(str(exc))
-            await self._finish(passage)
-            return Answer.refusal(
-                admitted.route.provider, Denied(BAD_GATEWAY, passage.fault, is_final=exc.is_final)
-            )
+            exchange.ended_by, exchange.fault = "upstream", redactor.redact(str(exc))
+            await self._finish(exchange)
+            failure = Rejected(BAD_GATEWAY, exchange.fault, is_final=exc.is_final)
+            return Response.rejection(admitted.route.provider, failure)
         except BaseException:
-            charge.end()
+            reservation.end()
             raise
 
-    async def _admitted(self, asked: Asked, *, is_agent: bool) -> tuple[Admitted, Charge, Credential]:
-        """What is asked; where what is left is held for other answers, when one of them is over."""
-        async with self._turn:
+    async def _admit(self, request: Request, sandbox_id: str) -> tuple[Admitted, Reservation, Credential]:
+        """Admit a request; while what is left is reserved, wait for other responses to end."""
+        is_agent = bool(sandbox_id) == self._agent_is_inside
+        async with self._admission:
             while True:
                 try:
-                    admitted = self._admit(asked, is_agent=is_agent)
+                    admitted = self._check(request, is_agent=is_agent)
                     break
-                except Taken:
+                except Reserved:
                     await self._budget.wait_freed()
-            charge = self._budget.begin(admitted.model, admitted.most, is_turn=admitted.is_turn)
+            reservation = self._budget.reserve(admitted.model, admitted.most, is_turn=admitted.is_turn)
         try:
-            return admitted, charge, await self._credential(admitted)
+            return admitted, reservation, await self._credential(admitted.route.provider)
         except BaseException:
-            charge.end()
+            reservation.end()
             raise
 
-    def _admit(self, asked: Asked, *, is_agent: bool) -> Admitted:
-        route = find_asked(asked)
+    def _check(self, request: Request, *, is_agent: bool) -> Admitted:
+        route = find_route(request)
         if route.provider not in self._providers:
-            raise Denied(
-                FORBIDDEN, f"there is no credential for the API of {route.provider!r} on the host's side"
-            )
+            raise Rejected(FORBIDDEN, f"the host has no credential for the API of {route.provider!r}")
         if isinstance(self.stopped, InfrastructureFault):
-            raise Denied(UNAVAILABLE, str(self.stopped))
+            raise Rejected(UNAVAILABLE, str(self.stopped))
         if isinstance(self.stopped, PolicyRefused):
-            raise Denied(FORBIDDEN, str(self.stopped))
+            raise Rejected(FORBIDDEN, str(self.stopped))
         try:
-            return admit(asked, route, self._policy, self._budget, is_turn=is_agent)
+            return admit(request, route, self._policy, self._budget, is_turn=is_agent)
         except OverBudget as over:
             self.stop(over.limit)
             raise
-        except Denied as denied:
+        except Rejected as rejected:
             if is_agent and route.is_paid:
-                self.last = Verdict(denied.status, message=str(denied), is_rejected_by_gateway=True)
+                self.last = Verdict(rejected.status, message=str(rejected), is_rejected_by_gateway=True)
             raise
 
-    async def _credential(self, admitted: Admitted) -> Credential:
+    async def _credential(self, provider: Provider) -> Credential:
         try:
-            return await self._providers[admitted.route.provider].current_credential()
+            return await self._providers[provider].current_credential()
         except AuthenticationFailed as exc:
             self.stop(exc)
-            raise Denied(FORBIDDEN, str(exc)) from exc
+            raise Rejected(FORBIDDEN, str(exc)) from exc
         except InfrastructureFault as exc:
-            raise Denied(UNAVAILABLE, str(exc), is_final=False) from exc
+            raise Rejected(UNAVAILABLE, str(exc), is_final=False) from exc
 
-    async def _ask(
-        self, asked: Asked, passage: Passage, credential: Credential, redactor: Redactor
-    ) -> UpstreamResponse:
-        """Write the request down, and send it."""
-        route = passage.admitted.route
-        await self._tell(passed_on(passage, asked, redactor, self._rooms.recorded))
-        headers = asking(asked.headers, credential, self._policy)
+    async def _send(self, request: Request, admitted: Admitted, credential: Credential) -> UpstreamResponse:
+        route = admitted.route
+        headers = request_headers(request.headers, credential, self._policy)
         return await self._upstreams[route.provider].send(
-            UpstreamRequest(asked.method, route.path, headers, passage.admitted.body)
+            UpstreamRequest(request.method, route.path, headers, admitted.body)
         )
 
-    async def _passed_on(self, came: UpstreamResponse, passage: Passage, redactor: Redactor) -> Answer:
-        passage.status = came.status
-        passage.first_byte_s = time.monotonic() - passage.began
-        headers = answering(came.headers, redactor)
-        passage.content_type = headers.get("content-type", "")
-        if passage.content_type.startswith("text/event-stream"):
-            return Answer(
-                came.status,
-                headers,
-                StreamedBody(came, passage, redactor, finish=self._finish, stop=self.stop),
-            )
-        return Answer(came.status, headers, await self._whole(came, passage, redactor))
+    async def _receive(self, received: UpstreamResponse, exchange: Exchange, redactor: Redactor) -> Response:
+        exchange.status = received.status
+        exchange.first_byte_s = time.monotonic() - exchange.began
+        headers = response_headers(received.headers, redactor)
+        exchange.content_type = headers.get("content-type", "")
+        body: bytes | StreamedBody
+        if exchange.content_type.startswith("text/event-stream"):
+            body = StreamedBody(received, exchange, redactor, finish=self._finish, stop=self.stop)
+        else:
+            body = await self._read_whole(received, exchange, redactor)
+        return Response(received.status, headers, body)
 
-    async def _whole(self, came: UpstreamResponse, passage: Passage, redactor: Redactor) -> bytes:
+    async def _read_whole(self, received: UpstreamResponse, exchange: Exchange, redactor: Redactor) -> bytes:
         body = bytearray()
         try:
-            async for piece in came.body():
-                if len(body) + len(piece) > _MOST_BYTES:
-                    raise UpstreamError(f"the answer is larger than {_MOST_BYTES} bytes", is_final=True)
+            async for piece in received.body():
+                if len(body) + len(piece) > _RESPONSE_LIMIT_BYTES:
+                    raise UpstreamError(
+                        f"the response is larger than {_RESPONSE_LIMIT_BYTES} bytes", is_final=True
+                    )
                 if not self._rooms.whole.take(len(piece)):
-                    raise UpstreamError("too many large answers come at once")
+                    raise UpstreamError("too many large responses arrive at once")
                 body += piece
         finally:
             self._rooms.whole.give_back(len(body))
-            await came.aclose()
-        if passage.admitted.route.is_paid:
-            passage.counter.verdict.take_body(bytes(body))
-            if came.status < 400:
-                passage.counter.take_json(bytes(body))
+            await received.aclose()
+        if exchange.admitted.route.is_paid:
+            exchange.counter.verdict.take_body(bytes(body))
+            if received.status < 400:
+                exchange.counter.take_json(bytes(body))
         redacted = redactor.redact(bytes(body))
-        passage.kept.add(redacted)
-        passage.ended_by = "closed"
-        await self._finish(passage)
+        exchange.kept.add(redacted)
+        exchange.ended_by = "closed"
+        await self._finish(exchange)
         return redacted
 
-    # --- telling
-
-    async def _tell(self, event: Event) -> None:
+    async def _record(self, event: Event) -> None:
         if self._emit is None:
             raise anyio.ClosedResourceError
         await self._emit(event)
 
-    async def _finish(self, passage: Passage) -> None:
-        verdict = passage.counter.verdict.verdict(passage.status, passage.fault)
-        is_answered = _is_answered(passage, verdict)
-        is_unseen = passage.ended_by == "inside" and not passage.counter.is_begun
-        if is_unseen and passage.admitted.route.is_paid and passage.status < 400:
-            passage.counter.assume(time.monotonic() - passage.began, passage.admitted.max_tokens)
-        usage = passage.counter.usage
-        passage.charge.update(usage, passage.counter.model)
-        passage.charge.end(is_answered=is_answered)
-        if passage.admitted.is_turn:
+    async def _finish(self, exchange: Exchange) -> None:
+        """Count an exchange that has ended, and record it."""
+        admitted, counter = exchange.admitted, exchange.counter
+        verdict = counter.verdict.verdict(exchange.status, exchange.fault)
+        is_answered = _is_answered(exchange, verdict)
+        is_unseen = exchange.ended_by == "inside" and not counter.is_begun
+        if is_unseen and admitted.route.is_paid and exchange.status < 400:
+            counter.assume(time.monotonic() - exchange.began, admitted.max_tokens)
+        exchange.reservation.update(counter.usage, counter.model)
+        exchange.reservation.end(is_answered=is_answered)
+        if admitted.is_turn:
             self.last = verdict
-        if passage.admitted.is_bounded_by_budget and verdict.stop_reason == MAX_TOKENS:
+        if admitted.is_bounded_by_budget and verdict.stop_reason == MAX_TOKENS:
             self.stop(self._budget.used_up())
-        self._note_fault(passage)
-        self._check_price(passage)
-        model = self._budget.charged_as(passage.admitted.model, passage.counter.model)
-        cost = self._budget.cost(model, usage) if model else None
-        event = exchanged(passage, cost, self._rooms.recorded)
-        passage.kept.release()
+        self._note_fault(exchange)
+        self._check_price(admitted.model, counter.model)
+        model = self._budget.charged_as(admitted.model, counter.model)
+        cost_usd = self._budget.cost(model, counter.usage) if model else None
+        event = exchange.response_event(cost_usd, self._rooms.recorded)
+        exchange.kept.release()
         if self._emit is not None:
             await self._emit(event)
 
-    def _check_price(self, passage: Passage) -> None:
-        """End the run where another model answered than was asked, and a limit on cost cannot be kept for it."""
-        asked, replied = passage.admitted.model, passage.counter.model
+    def _check_price(self, requested: str, responded: str) -> None:
+        """End the run if another model than requested responded, and a limit on cost cannot be kept for it."""
         try:
-            self._budget.check_charged(asked, replied)
+            self._budget.check_charged(requested, responded)
         except UnknownPrice:
             self.stop(
                 PolicyRefused(
-                    f"the provider answered with the model {replied!r} in place of {asked!r}, and its price is not "
-                    "known, so the limit on cost cannot be kept; give the price under `prices:` in "
+                    f"the provider answered with the model {responded!r} in place of {requested!r}, and its price is "
+                    "not known, so the limit on cost cannot be kept; give the price under `prices:` in "
                     "~/.config/ringfence/ringfence.yaml, or limit tokens instead",
                     rule="cost_limit_needs_price",
                 )
             )
 
-    def _note_fault(self, passage: Passage) -> None:
-        """Count what is nobody's fault inside."""
-        if passage.status == 0 and passage.ended_by == "inside":
-            return  # nobody waited to learn whether it is one
-        if not passage.fault and passage.status < 500:
+    def _note_fault(self, exchange: Exchange) -> None:
+        """Count faults of the API, which are no faults of the agent."""
+        if exchange.status == 0 and exchange.ended_by == "inside":
+            return  # the client left before it was known
+        if not exchange.fault and exchange.status < 500:
             self._faults_in_a_row, self.fault = 0, None
             return
         self.faults += 1
         self._faults_in_a_row += 1
-        why = passage.fault or f"the model's API answers with {passage.status}"
+        why = exchange.fault or f"the model's API answers with {exchange.status}"
         self.fault = InfrastructureFault(f"{why}; try again later")
-        if self._faults_in_a_row >= _MOST_FAULTS:
+        if self._faults_in_a_row >= _FAULTS_IN_A_ROW:
             self.stop(
-                InfrastructureFault(f"{_MOST_FAULTS} requests to the model in a row came to nothing ({why})")
+                InfrastructureFault(f"{_FAULTS_IN_A_ROW} requests to the model in a row failed ({why})")
             )
 
 
-def _is_answered(passage: Passage, verdict: Verdict) -> bool:
-    """Whether a request was answered: wholly, or as far as the program inside wanted to read it.
+def _is_answered(exchange: Exchange, verdict: Verdict) -> bool:
+    """Whether a request was answered: wholly, or as far as the client wanted to read.
 
-    An answer that broke off on the way, or is an error, is asked for again, and is none.
+    A client repeats a request whose response is an error or broke off on the way.
     """
     if verdict.is_failure:
         return False
-    return verdict.is_complete or (passage.counter.is_begun and passage.ended_by in ("inside", "limit"))
+    return verdict.is_complete or (exchange.counter.is_begun and exchange.ended_by in ("inside", "limit"))

@@ -1,20 +1,23 @@
-"""What of a request to a model goes round the sandbox's policy, and what is done about it. Pure.
+"""What a request to a model may ask the provider to do. Pure.
 
 A provider's own tools run on the provider's side: they search the web, fetch pages, run code and call other servers
-with what the agent tells them, where no gate sees it. What the agent can do without is taken out of the request (a
-client offers such tools by itself, and works without them); what changes the meaning if it is taken out is refused.
+with what the agent tells them, where no gate sees it. What the agent can do without is removed from the request (a
+client offers such tools by itself, and works without them); a request whose meaning would change is rejected.
 """
 
 import re
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import Any
 
+from ringfence.config.egress import ProviderTool
+from ringfence.egress.gateway.rejection import FORBIDDEN, Rejected
 from ringfence.egress.gateway.routes import Api, provider_of
-from ringfence.egress.gateway.shapes import FORBIDDEN, Denied
-from ringfence.egress.gateway.tools import Grant, check_tools_within, clean_tools
 from ringfence.frozen import frozen
 from ringfence.secret import Provider
+
+Grant = ProviderTool
 
 
 def _words(text: str) -> frozenset[str]:
@@ -45,7 +48,7 @@ _FIELDS: Mapping[Api, frozenset[str]] = {
         "prompt_cache_key prompt_cache_retention n"
     ),
 }
-"""Fields that are passed on. Others, also ones that do not exist yet, are taken out."""
+"""Fields that are forwarded. Others, including ones that do not exist yet, are removed."""
 
 _GRANTED_FIELDS: Mapping[tuple[Api, str], Grant] = {
     ("messages", "mcp_servers"): "mcp",
@@ -54,12 +57,12 @@ _GRANTED_FIELDS: Mapping[tuple[Api, str], Grant] = {
     ("chat", "web_search_options"): "web_search",
 }
 _KEPT_THERE = {
-    "background": "would go on when nobody looks",
+    "background": "would continue unobserved",
     "previous_response_id": "is about a conversation that the provider keeps",
     "conversation": "is about a conversation that the provider keeps",
     "prompt": "is about a prompt that the provider keeps",
 }
-"""Fields of `responses` that are refused: without them the request would mean something else."""
+"""Fields of `responses` that are rejected: without them the request would mean something else."""
 
 _BETAS: tuple[tuple[str, Grant], ...] = (
     ("code-execution-", "code_execution"),
@@ -71,11 +74,35 @@ _BETAS: tuple[tuple[str, Grant], ...] = (
 )
 _SEARCHES_BY_ITSELF = re.compile(r"search-(preview|api)|deep-research")
 _TOOLS = b'"tools":'
+_TOOL_KINDS: Mapping[str, tuple[tuple[str, Grant | None], ...]] = {
+    "anthropic": (
+        # The client carries these out, inside; the provider searches among the request's own tools.
+        *(
+            (name, None)
+            for name in ("custom", "bash", "text_editor", "computer", "memory", "tool_search_tool")
+        ),
+        ("web_search", "web_search"),
+        ("web_fetch", "web_fetch"),
+        ("code_execution", "code_execution"),
+        ("mcp_toolset", "mcp"),
+    ),
+    "openai": (
+        *((name, None) for name in ("function", "custom", "local_shell", "apply_patch", "tool_search")),
+        ("web_search", "web_search"),
+        ("file_search", "file_search"),
+        ("code_interpreter", "code_execution"),
+        ("mcp", "mcp"),
+        ("image_generation", "image_generation"),
+        ("computer", "computer"),
+    ),
+}
+"""Kinds of tools by the first words of their `type`, and the grant they need. An unknown kind is removed."""
+
 _POINTERS: Mapping[Provider, re.Pattern[bytes]] = {
     "anthropic": re.compile(rb'"(?:source"|container_upload"|tools?":)'),
     "openai": re.compile(rb'_url":|"(?:file_id"|item_reference"|tools?":)'),
 }
-"""What a body must be looked at for; in one search, as each takes a while."""
+"""Bytes that make a close look at a body necessary; one search for all, as each takes time."""
 
 _CONTENT = ("messages", "system", "input", "instructions", "prediction")
 """Fields of a body that hold content."""
@@ -83,7 +110,7 @@ _CONTENT = ("messages", "system", "input", "instructions", "prediction")
 _ARGUMENTS = dict.fromkeys(("tool_use", "server_tool_use", "mcp_tool_use"), "input") | dict.fromkeys(
     ("local_shell_call", "shell_call"), "action"
 )
-"""Of calls of tools, by their type."""
+"""Fields that hold the arguments of tool calls, by the type of the call."""
 
 _SOURCES_WITHIN = ("base64", "text", "content")
 _MOST_VALUES = 2_000_000
@@ -91,72 +118,72 @@ _MOST_VALUES = 2_000_000
 
 @frozen
 class ModelPolicy:
-    """What may be asked of models' APIs."""
+    """What may be requested from models' APIs."""
 
     models: tuple[str, ...] = ()
-    """Names that may be asked for; one that ends in `*` stands for all that begin so. Empty: any."""
+    """Names of models that may be used; `*` at the end stands for any rest. Empty: any model."""
     grants: frozenset[Grant] = frozenset()
 
     def allows(self, model: str) -> bool:
-        """Whether a model of this name may be asked."""
+        """Whether a model of this name may be used."""
         return not self.models or any(_matches(pattern, model) for pattern in self.models)
 
     def check_model(self, model: object) -> str:
-        """The name of a request's model, seen to be allowed.
+        """The name of a request's model, once it is known to be allowed.
 
         Raises:
-            Denied: It is not, or none.
+            Rejected: It is not allowed, or missing.
         """
         if not isinstance(model, str) or not model or len(model) > 200:
-            raise Denied(400, "the request names no model")
+            raise Rejected(400, "the request names no model")
         if not self.allows(model):
-            raise Denied(
+            raise Rejected(
                 FORBIDDEN, f"the model {model!r} is not allowed here; allowed: {', '.join(self.models)}"
             )
         if "web_search" not in self.grants and _SEARCHES_BY_ITSELF.search(model):
-            raise Denied(
+            raise Rejected(
                 FORBIDDEN, f"the model {model!r} searches the web by itself, which is not granted here"
             )
         return model
 
 
 def clean(api: Api, body: dict[str, Any], policy: ModelPolicy) -> tuple[str, ...]:
-    """Take out of a body, in place, what is not granted; say what that was.
+    """Remove what is not granted from a body, in place; return the names of what was removed.
 
     Raises:
-        Denied: It holds what cannot be left out.
+        Rejected: It contains something that is not granted and cannot be left out.
     """
-    stripped = [*_clean_fields(api, body, policy), *clean_tools(api, body, policy.grants)]
+    stripped = [*_clean_fields(api, body, policy), *_clean_tools(api, body, policy.grants)]
     if api == "responses":
         body["store"] = False
     return tuple(stripped)
 
 
 def check_pointers(api: Api, encoded: bytes, body: dict[str, Any], policy: ModelPolicy) -> None:
-    """See that no content is fetched by the provider, from an address or from its files, nor offers its tools.
+    """Check that no content makes the provider fetch an address or one of its files, or offers its tools.
 
     Args:
-        api: Whose words the body uses.
-        encoded: The body as it will be sent: quicker to look at than `body`.
+        api: The API whose fields the body has.
+        encoded: The body as it will be sent, which is quicker to search than `body`.
         body: The same.
         policy: What is granted.
 
     Raises:
-        Denied: Some is.
+        Rejected: Some content does.
     """
     found = [match[0] for match in islice(_POINTERS[provider_of(api)].finditer(encoded), 2)]
     if not found or (found == [_TOOLS] and "tools" in body):
         return
     for number, block in enumerate(_objects(body)):
-        check_tools_within(api, block, policy.grants)
+        _check_tools_within(api, block, policy.grants)
         grant = _needed(block)
         if grant is not None and grant not in policy.grants:
-            raise Denied(
+            raise Rejected(
                 FORBIDDEN,
                 f"content by {_POINTED[grant]} is not granted here; send the content itself, as base64",
             )
         if number > _MOST_VALUES:
-            raise Denied(413, "the request has too many parts")
+            raise Rejected(413, "the request has too many parts")
 
 
 def betas(value: str, policy: ModelPolicy) -> str:
@@ -184,7 +211,7 @@ def _clean_fields(api: Api, body: dict[str, Any], policy: ModelPolicy) -> Iterat
     if api == "responses":
         for name, why in _KEPT_THERE.items():
             if body.get(name):
-                raise Denied(FORBIDDEN, f"{name!r} {why}, which is not granted here")
+                raise Rejected(FORBIDDEN, f"{name!r} {why}, which is not granted here")
     for name in [name for name in body if name not in _FIELDS[api]]:
         grant = _GRANTED_FIELDS.get((api, name))
         if grant is None or grant not in policy.grants:
@@ -193,7 +220,7 @@ def _clean_fields(api: Api, body: dict[str, Any], policy: ModelPolicy) -> Iterat
 
 
 def _objects(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """All objects in the content of a request; arguments of tools are none of it."""
+    """All objects in the content of a request, except in the arguments of tool calls."""
     left: list[Any] = [body.get(name) for name in _CONTENT]
     while left:
         value = left.pop()
@@ -206,7 +233,7 @@ def _objects(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _needed(block: dict[str, Any]) -> Grant | None:
-    """What a block of content asks of the provider."""
+    """The grant that a block of content needs."""
     source = block.get("source")
     if isinstance(source, dict) and source.get("type") not in _SOURCES_WITHIN:
         return "files" if source.get("type") == "file" else "urls"
@@ -219,6 +246,95 @@ def _needed(block: dict[str, Any]) -> Grant | None:
 
 
 def _leads_out(value: object) -> bool:
-    """Whether the provider would fetch what is named so."""
+    """Whether the provider would fetch this address."""
     address = value.get("url") if isinstance(value, dict) else value
     return isinstance(address, str) and bool(address) and not address.startswith("data:")
+
+
+# --- tools
+
+
+def _check_tools_within(api: Api, block: dict[str, Any], grants: AbstractSet[Grant]) -> None:
+    """Check tools that are offered in the middle of a conversation, such as Anthropic's `tool_addition`.
+
+    Raises:
+        Rejected: One is not granted.
+    """
+    tools = block.get("tools")
+    offered = [block.get("tool"), *(tools if isinstance(tools, list) else [])]
+    for tool in offered:
+        if (
+            isinstance(tool, dict)
+            and tool.get("type") != "tool_reference"
+            and not _is_kept(api, tool, grants)
+        ):
+            raise Rejected(FORBIDDEN, f"tool {str(tool.get('type'))[:50]!r} in a message is not granted here")
+
+
+def _clean_tools(api: Api, body: dict[str, Any], grants: AbstractSet[Grant]) -> Iterator[str]:
+    """Remove the tools that are not granted from a body, in place; yield their names."""
+    yield from _clean_offered(api, body, grants)
+    items = body.get("input") if api == "responses" else None
+    if not isinstance(items, list):
+        return
+    # codex offers the tools of some models by an item of the conversation.
+    for item in [each for each in items if isinstance(each, dict) and isinstance(each.get("tools"), list)]:
+        item["tools"], removed = _split(api, item["tools"], grants)
+        yield from map(_name_of, removed)
+    body["input"] = [item for item in items if not _offers_nothing(item)]
+
+
+def _offers_nothing(item: object) -> bool:
+    return isinstance(item, dict) and item.get("type") == "additional_tools" and not item.get("tools")
+
+
+def _name_of(tool: object) -> str:
+    return f"tool {str(tool.get('type') if isinstance(tool, dict) else tool)[:50]}"
+
+
+def _clean_offered(api: Api, body: dict[str, Any], grants: AbstractSet[Grant]) -> Iterator[str]:
+    tools = body.get("tools")
+    if tools is None:
+        return
+    if not isinstance(tools, list):
+        raise Rejected(400, "`tools` is not a list")
+    kept, removed = _split(api, tools, grants)
+    if not removed:
+        return
+    body["tools"] = kept
+    names = {str(tool.get("name") or tool.get("type")) if isinstance(tool, dict) else "" for tool in removed}
+    choice = body.get("tool_choice")
+    if not kept or (isinstance(choice, dict) and str(choice.get("name") or choice.get("type")) in names):
+        body.pop("tool_choice", None)
+    if not kept:
+        del body["tools"]
+    yield from map(_name_of, removed)
+
+
+def _split(api: Api, tools: list[Any], grants: AbstractSet[Grant]) -> tuple[list[Any], list[Any]]:
+    """The tools that stay, and those that are removed."""
+    kept = [tool for tool in tools if _is_kept(api, tool, grants)]
+    return kept, [tool for tool in tools if not _is_kept(api, tool, grants)]
+
+
+def _is_kept(api: Api, tool: object, grants: AbstractSet[Grant]) -> bool:
+    if not isinstance(tool, dict):
+        return False
+    provider = provider_of(api)
+    kind = tool.get("type")
+    if kind is None:
+        return provider == "anthropic" and "input_schema" in tool
+    if kind == "namespace" and isinstance(tool.get("tools"), list):
+        return all(_is_kept(api, one, grants) for one in tool["tools"])
+    if kind == "shell":
+        return _is_local(tool)
+    for start, grant in _TOOL_KINDS[provider]:
+        if isinstance(kind, str) and kind.startswith(start) and kind[len(start) :][:1] in ("", "_", "-"):
+            return grant is None or grant in grants
+    return False
+
+
+def _is_local(tool: dict[str, Any]) -> bool:
+    """Whether the client carries a `shell` out; otherwise it runs in a container of the provider."""
+    environment = tool.get("environment")
+    return isinstance(environment, dict) and environment.get("type") == "local"

@@ -1,17 +1,19 @@
-"""Which calls of the models' APIs there are for those inside. Pure; what is not in the table is refused."""
+"""The calls of the models' APIs that the gateway forwards. Pure; what is not in the table is rejected."""
 
 import re
 from collections.abc import Mapping
 from typing import Literal
 from urllib.parse import parse_qsl, urlencode
 
+from ringfence.egress.gateway.rejection import NOT_FOUND, Rejected
+from ringfence.egress.http.rules import Request
 from ringfence.frozen import frozen
 from ringfence.secret import Provider
 
 Api = Literal["messages", "count_tokens", "anthropic_models", "responses", "chat", "openai_models"]
 """`messages`: Anthropic's Messages API; `responses` and `chat`: OpenAI's two."""
 
-_ASKED: Mapping[tuple[str, str], Api] = {
+_CALLS: Mapping[tuple[str, str], Api] = {
     ("POST", "/v1/messages"): "messages",
     ("POST", "/v1/messages/count_tokens"): "count_tokens",
     ("POST", "/v1/responses"): "responses",
@@ -24,17 +26,17 @@ _QUERY: Mapping[str, re.Pattern[str]] = {
     "after_id": re.compile(r"[A-Za-z0-9._:@-]{1,128}", re.ASCII),
     "before_id": re.compile(r"[A-Za-z0-9._:@-]{1,128}", re.ASCII),
 }
-_LONGEST_TARGET = 1024
-_SHOWN = 120
+_TARGET_CHARS = 1024
+_SHOWN_CHARS = 120
 
 
 @frozen
 class Route:
-    """A request that is one of the table's."""
+    """A call of the table."""
 
     api: Api
     path: str
-    """Below the provider's base URL, with the query, built anew."""
+    """Below the provider's base URL; its query is written anew."""
 
     @property
     def provider(self) -> Provider:
@@ -43,16 +45,8 @@ class Route:
 
     @property
     def is_paid(self) -> bool:
-        """Whether its answer takes tokens."""
+        """Whether its response costs tokens."""
         return self.api in ("messages", "responses", "chat")
-
-
-@frozen
-class Refusal:
-    """A request that is not passed on, and why."""
-
-    provider: Provider
-    reason: str
 
 
 def provider_of(api: Api) -> Provider:
@@ -60,25 +54,30 @@ def provider_of(api: Api) -> Provider:
     return "anthropic" if api in ("messages", "count_tokens", "anthropic_models") else "openai"
 
 
-def find_route(method: str, target: str, *, is_anthropic: bool) -> Route | Refusal:
-    """The call that a request is.
+def likely_provider(request: Request) -> Provider:
+    """Whose API a client speaks, as far as a request shows without a route."""
+    is_anthropic = request.header("anthropic-version") or request.target.startswith("/v1/messages")
+    return "anthropic" if is_anthropic else "openai"
 
-    Args:
-        method: As it came.
-        target: As it came.
-        is_anthropic: Whether the client says which version of Anthropic's API it speaks: both have `/v1/models`.
+
+def find_route(request: Request) -> Route:
+    """The call that a request makes.
+
+    Raises:
+        Rejected: It is not in the table.
     """
-    path, mark, query = target.partition("?")
-    whose: Provider = "anthropic" if is_anthropic else "openai"
-    shown = f"{method[:20]} {path[:_SHOWN]}"
-    api = _ASKED.get((method, path))
-    if api is None and method == "GET" and _MODELS.fullmatch(path):
-        api = "anthropic_models" if is_anthropic else "openai_models"
-    if api is None or len(target) > _LONGEST_TARGET:
-        return Refusal(whose, f"{shown} is none of the calls that the model gateway passes on")
+    if request.wants_upgrade:
+        raise Rejected(426, "the model gateway speaks HTTP/1.1 only; use plain requests")
+    path, mark, query = request.target.partition("?")
+    shown = f"{request.method[:20]} {path[:_SHOWN_CHARS]}"
+    api = _CALLS.get((request.method, path))
+    if api is None and request.method == "GET" and _MODELS.fullmatch(path):
+        api = "anthropic_models" if likely_provider(request) == "anthropic" else "openai_models"
+    if api is None or len(request.target) > _TARGET_CHARS:
+        raise Rejected(NOT_FOUND, f"{shown} is not a call that the model gateway forwards")
     pairs = _read_query(query) if mark and query else []
     if pairs is None:
-        return Refusal(provider_of(api), f"the query of {shown} is not one that the model gateway passes on")
+        raise Rejected(NOT_FOUND, f"the query of {shown} is not one that the model gateway forwards")
     below = path if provider_of(api) == "anthropic" else path.removeprefix("/v1")
     return Route(api, f"{below}?{urlencode(pairs)}" if pairs else below)
 

@@ -1,22 +1,21 @@
-"""Tokens of an answer, counted from its JSON or, as it passes, from its server-sent events."""
+"""Counts the tokens of a response, from its JSON or from its server-sent events as they pass."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 
-from ringfence.egress.gateway.routes import Api
 from ringfence.egress.gateway.verdict import VerdictReader
 from ringfence.events import Usage
 
 _CHARS_PER_TOKEN = 4
 _TOKENS_PER_S = 100
-"""That a model writes, where nobody sees it."""
+"""Assumed rate of a model whose output was not received."""
 
 _LONGEST_LINE = 8 * 1024 * 1024
 
 _Count = Annotated[int, msgspec.Meta(ge=-(10**12), le=10**12)]
-"""What says more is not believed: such numbers cannot be written down, nor can prices be made of them."""
+"""A larger number is not accepted: it could neither be written to the record nor priced."""
 
 
 class _Details(msgspec.Struct):
@@ -35,7 +34,7 @@ class _Served(msgspec.Struct):
 
 
 class _Counts(msgspec.Struct):
-    """The three APIs' own words for the same."""
+    """The fields of the three APIs for the same counts."""
 
     input_tokens: _Count | None = None
     output_tokens: _Count | None = None
@@ -110,55 +109,53 @@ _whole = msgspec.json.Decoder(_Whole)
 
 
 class Counter:
-    """Counts one answer. What was not told is estimated, at four characters for a token.
+    """Counts one response. Where the API reports no count, it is estimated at four characters a token.
 
     Args:
-        api: Whose words it uses.
         request_bytes: Length of the request, for an estimate of the prompt.
     """
 
-    def __init__(self, api: Api, request_bytes: int) -> None:
+    def __init__(self, request_bytes: int) -> None:
         self.model = ""
-        """As the answer names it."""
-        self.is_told = False
-        """Whether the API has told the answer's own count."""
-        self._api = api
+        """The model that the response names."""
+        self.is_final = False
+        """Whether the API has reported the count of the whole response."""
         self._request_bytes = request_bytes
-        self._told = Usage()
-        self._is_prompt_told = False
+        self._reported = Usage()
+        self._has_prompt_count = False
         self._chars = 0
         self._line = bytearray()
         self.is_begun = False
-        """Whether anything of an answer was seen."""
+        """Whether any of the response has arrived."""
         self.verdict = VerdictReader()
-        """What the answer says of itself."""
+        """Reads the outcome of the response."""
 
     @property
     def usage(self) -> Usage:
         """So far."""
-        if self.is_told or not self.is_begun:
-            return self._told
+        if self.is_final or not self.is_begun:
+            return self._reported
         prompt = (
-            self._told
-            if self._is_prompt_told
+            self._reported
+            if self._has_prompt_count
             else Usage(input_tokens=max(1, self._request_bytes // _CHARS_PER_TOKEN))
         )
         output = max(prompt.output_tokens, -(-self._chars // _CHARS_PER_TOKEN))
         return msgspec.structs.replace(prompt, output_tokens=output)
 
     def assume(self, seconds: float, most: int | None) -> None:
-        """Count an answer that was let go before any of it was seen: the API read the prompt, and wrote meanwhile.
+        """Count a response that was abandoned before any of it arrived: the API read the prompt, and wrote meanwhile.
 
         Args:
-            seconds: Since it was asked.
-            most: Tokens that the answer may have; None: not known.
+            seconds: Since the request was sent.
+            most: Tokens that the response may have; None: not known.
         """
         self.is_begun = True
         written = int(seconds * _TOKENS_PER_S)
         self._chars += _CHARS_PER_TOKEN * (written if most is None else min(written, most))
 
     def take_json(self, body: bytes) -> None:
-        """Count a whole answer."""
+        """Count a whole response."""
         self.is_begun = True
         try:
             whole = _whole.decode(body)
@@ -215,12 +212,12 @@ class Counter:
             self._take_counts(whole.usage, is_last=is_last)
 
     def _take_blocks(self, blocks: Sequence[_Block]) -> None:
-        """One container executes all the code of an answer; the API does not count it."""
+        """One container executes all the code of a response; the API does not count it."""
         if any(block.is_executed_code for block in blocks):
-            self._told = msgspec.structs.replace(self._told, code_execution_containers=1)
+            self._reported = msgspec.structs.replace(self._reported, code_execution_containers=1)
 
     def _take_counts(self, counts: _Counts, *, is_last: bool) -> None:
-        """Counts of a stream's end stand for the whole; what they leave out was said before."""
+        """Take counts; those at the end of a stream are of the whole response, and omit what was reported before."""
         details = counts.input_tokens_details or counts.prompt_tokens_details
         cached = max(0, (details.cached_tokens if details else None) or 0)
         written = max(0, (details.cache_write_tokens if details else None) or 0)
@@ -229,7 +226,7 @@ class Counter:
         changes: dict[str, Any] = {}
         if prompt is not None:
             changes["input_tokens"] = max(0, prompt - cached - written)
-            self._is_prompt_told = True
+            self._has_prompt_count = True
         if output is not None:
             changes["output_tokens"] = max(0, output)
         if counts.cache_creation_input_tokens is not None or written:
@@ -242,5 +239,5 @@ class Counter:
             )
         if counts.server_tool_use is not None and counts.server_tool_use.web_search_requests is not None:
             changes["web_search_requests"] = max(0, counts.server_tool_use.web_search_requests)
-        self._told = msgspec.structs.replace(self._told, **changes)
-        self.is_told = self.is_told or (is_last and output is not None)
+        self._reported = msgspec.structs.replace(self._reported, **changes)
+        self.is_final = self.is_final or (is_last and output is not None)

@@ -12,7 +12,7 @@ MAX_TOKENS, REFUSAL, WINDOW_FULL = "max_tokens", "refusal", "model_context_windo
 
 _MESSAGE_CHARS = 500
 _MARKS = (b"stop_reason", b"finish_reason", b'"error"', b'"response"', b"message_stop")
-"""One of them is in each event that is looked at; all others are parts of an answer."""
+"""Each event that is parsed contains one of these; all others are parts of the content."""
 
 _STOP_REASONS: Mapping[str, str] = {
     "max_output_tokens": MAX_TOKENS,

@@ -1,8 +1,7 @@
-"""Errors as the APIs themselves shape them, so that clients show them and do what is right next."""
+"""Requests that the gateway rejects, and errors in the shape of the APIs', so that clients show and handle them."""
 
 import json
 
-from ringfence.egress.gateway.routes import Api, provider_of
 from ringfence.errors import LimitReached
 from ringfence.secret import Provider
 
@@ -22,16 +21,16 @@ _TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-_OVER = "insufficient_quota"
+_QUOTA_CODE = "insufficient_quota"
 
 
-class Denied(Exception):
-    """A request that is answered by us; the text says why.
+class Rejected(Exception):
+    """A request that the gateway answers itself; the text is the reason, in one line.
 
     Args:
-        status: Of the answer.
-        reason: One line.
-        is_final: Whether asking again is of no use.
+        status: The HTTP status of the response.
+        reason: Why.
+        is_final: Whether a retry is useless.
     """
 
     def __init__(self, status: int, reason: str, *, is_final: bool = True) -> None:
@@ -40,35 +39,34 @@ class Denied(Exception):
         self.is_final = is_final
 
 
-class OverBudget(Denied):
-    """The run has used what it may."""
+class OverBudget(Rejected):
+    """The run has reached a limit."""
 
     def __init__(self, provider: Provider, limit: LimitReached) -> None:
-        # Measured: the claude CLI gives up at once on 403, codex on 429; each asks again on most others.
+        # Measured: the claude CLI gives up at once on 403, codex on 429; each retries most others.
         super().__init__(FORBIDDEN if provider == "anthropic" else QUOTA, str(limit))
         self.limit = limit
 
 
 def error_value(provider: Provider, status: int, reason: str, *, is_quota: bool = False) -> dict[str, object]:
-    """An error, as JSON has it."""
+    """The JSON value of an error."""
     kind = _TYPES.get(status, "api_error")
     text = f"ringfence: {reason}"
     if provider == "anthropic":
         return {"type": "error", "error": {"type": kind, "message": text}}
-    code = _OVER if is_quota else None
+    code = _QUOTA_CODE if is_quota else None
     return {"error": {"message": text, "type": code or kind, "param": None, "code": code}}
 
 
 def error_body(provider: Provider, status: int, reason: str, *, is_quota: bool = False) -> bytes:
-    """The JSON of an error."""
+    """The body of an error response."""
     return json.dumps(error_value(provider, status, reason, is_quota=is_quota)).encode()
 
 
-def error_event(api: Api, reason: str) -> bytes:
-    """What ends a stream in the middle, in the stream's own form."""
-    provider = provider_of(api)
-    if api == "responses":
-        error = {"code": _OVER, "message": f"ringfence: {reason}"}
+def limit_event(provider: Provider, reason: str, *, is_responses_api: bool) -> bytes:
+    """The event that ends a stream at a limit, in the form of the stream's API."""
+    if is_responses_api:
+        error = {"code": _QUOTA_CODE, "message": f"ringfence: {reason}"}
         failed = {"type": "response.failed", "response": {"status": "failed", "error": error}}
         return b"event: response.failed\ndata: " + json.dumps(failed).encode() + b"\n\n"
     body = error_body(provider, FORBIDDEN if provider == "anthropic" else QUOTA, reason, is_quota=True)

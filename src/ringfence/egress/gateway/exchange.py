@@ -1,0 +1,154 @@
+"""One request and its response: what is counted, what is kept, and the events that record both."""
+
+import time
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Literal
+
+from ringfence.egress.gateway.admission import Admitted
+from ringfence.egress.gateway.budget import Reservation
+from ringfence.egress.gateway.usage import Counter
+from ringfence.egress.http.rules import Request
+from ringfence.egress.room import Room
+from ringfence.events import ModelAsked, ModelExchanged
+from ringfence.secret import Redactor
+
+EndedBy = Literal["closed", "inside", "upstream", "limit"]
+
+KEPT_BYTES = 16 * 1024 * 1024
+"""Of one response that is kept for the record."""
+
+_SHOWN_CHARS = 500
+
+
+@dataclass
+class Rooms:
+    """The room for bodies that all exchanges of a gateway share."""
+
+    kept: Room = field(default_factory=lambda: Room(48 * 1024 * 1024))
+    """For the record, while they arrive."""
+    whole: Room = field(default_factory=lambda: Room(256 * 1024 * 1024))
+    """For responses that are read as a whole."""
+    recorded: Room = field(default_factory=lambda: Room(1024 * 1024 * 1024))
+    """In the record, of requests and responses; of further ones it has the hash, so that no loop fills the disk."""
+
+
+class KeptBody:
+    """The body of a response, kept for the record as far as there is room, and its hash."""
+
+    def __init__(self, room: Room, *, is_wanted: bool) -> None:
+        self.bytes = 0
+        self._room = room
+        self._hash = sha256()
+        self._pieces: list[bytes] | None = [] if is_wanted else None
+        self._taken = 0
+
+    def add(self, piece: bytes) -> None:
+        """Add the next piece."""
+        self.bytes += len(piece)
+        self._hash.update(piece)
+        if self._pieces is None:
+            return
+        if self.bytes > KEPT_BYTES or not self._room.take(len(piece)):
+            self.release()
+            return
+        self._pieces.append(piece)
+        self._taken += len(piece)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the body; empty if there is none."""
+        return self._hash.hexdigest() if self.bytes else ""
+
+    @property
+    def text(self) -> str | None:
+        """The body; None if it was too large, or is not wanted."""
+        return None if self._pieces is None else b"".join(self._pieces).decode("utf-8", "replace")
+
+    def release(self) -> None:
+        """Forget the body."""
+        self._pieces = None
+        self._room.give_back(self._taken)
+        self._taken = 0
+
+
+@dataclass
+class Exchange:
+    """A request that is forwarded, from its admission to the end of its response.
+
+    Args:
+        number: In this run.
+        sandbox_id: Whose it is; empty for the agent's own loop.
+        admitted: What is forwarded.
+        reservation: What it may use.
+        kept: The response's body.
+    """
+
+    number: int
+    sandbox_id: str
+    admitted: Admitted
+    reservation: Reservation
+    kept: KeptBody
+    began: float = field(default_factory=time.monotonic)
+    status: int = 0
+    first_byte_s: float = 0.0
+    content_type: str = ""
+    fault: str = ""
+    """Why the API could not be called, or broke off."""
+    ended_by: EndedBy = "inside"
+
+    def __post_init__(self) -> None:
+        self.counter = Counter(len(self.admitted.body))
+
+    def request_event(self, request: Request, redactor: Redactor, room: Room) -> ModelAsked:
+        """The event of the request; with its body, if there is room in the record."""
+        body = redactor.redact(self.admitted.body)
+        is_kept = body and self.sandbox_id and room.take(len(body))
+        return ModelAsked(
+            sandbox_id=self.sandbox_id,
+            exchange=self.number,
+            method=request.method[:20],
+            path=request.target[:_SHOWN_CHARS],
+            model=self.admitted.model,
+            allowed=True,
+            reason="",
+            stripped=list(self.admitted.stripped),
+            max_tokens=self.admitted.max_tokens,
+            request_digest=sha256(body).hexdigest() if body else "",
+            request=body.decode("utf-8", "replace") if is_kept else None,
+        )
+
+    def response_event(self, cost_usd: float | None, room: Room) -> ModelExchanged:
+        """The event of the response; with its body, if there is room in the record."""
+        kept, counter = self.kept, self.counter
+        return ModelExchanged(
+            sandbox_id=self.sandbox_id,
+            exchange=self.number,
+            status=self.status,
+            ended_by=self.ended_by,
+            model=counter.model or self.admitted.model,
+            usage=counter.usage,
+            is_estimated=counter.is_begun and not counter.is_final,
+            cost_usd=cost_usd,
+            first_byte_ms=round(self.first_byte_s * 1000, 3),
+            duration_ms=round((time.monotonic() - self.began) * 1000, 3),
+            answer_bytes=kept.bytes,
+            answer_digest=kept.digest,
+            content_type=self.content_type,
+            answer=kept.text if kept.bytes and room.take(kept.bytes) else None,
+            fault=self.fault,
+            turn=self.reservation.turn,
+        )
+
+
+def rejection_event(number: int, request: Request, sandbox_id: str, reason: str) -> ModelAsked:
+    """The event of a request that is not forwarded."""
+    return ModelAsked(
+        sandbox_id=sandbox_id,
+        exchange=number,
+        method=request.method[:20],
+        path=request.target[:_SHOWN_CHARS],
+        model="",
+        allowed=False,
+        reason=reason[:_SHOWN_CHARS],
+    )
