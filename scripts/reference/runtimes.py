@@ -3,13 +3,12 @@
 from typing import get_args
 
 from reference.markdown import attribute_docs, code, table
-from ringfence.cli.option_settings import SETTINGS
 from ringfence.config.fields import all_fields
 from ringfence.job.outcome import outcome_of, outcome_of_agent
 from ringfence.job.resolution import DEFAULT_MODELS
 from ringfence.runtime.agent_cli.base import AgentCli
 from ringfence.runtime.agent_cli.exit_status import Ended, Ending, error_of
-from ringfence.runtime.options import SETTING_OF, SUPPORT, RuntimeName
+from ringfence.runtime.options import SUPPORT, OptionSupport, RuntimeName
 from ringfence.runtime.registry import agent_cli_of, agent_cli_runtimes
 
 _HEAD = """\
@@ -50,7 +49,7 @@ def page() -> str:
             _OPTIONS,
             table(
                 ("option", "setting", "flag", *names),
-                [_option(option, able) for option, able in SUPPORT.items()],
+                [_option(option, support) for option, support in SUPPORT.items()],
             ),
             _ENDS,
             table(("how", "state", "reason and next step"), [_end(ending) for ending in Ending]),
@@ -75,11 +74,9 @@ def _runtime(name: str) -> tuple[str, ...]:
     return code(name), _WHAT[name], tried, code(model)
 
 
-def _option(option: str, able: frozenset[RuntimeName]) -> tuple[str, ...]:
-    setting = SETTING_OF.get(option, "")
-    flags = [f"--{name.replace('_', '-')}" for name, option in SETTINGS.items() if option.key == setting]
-    has = tuple("yes" if name in able else "" for name in get_args(RuntimeName))
-    return code(option), code(setting), code(next(iter(flags), "")), *has
+def _option(option: str, support: OptionSupport) -> tuple[str, ...]:
+    has = tuple("yes" if name in support.runtimes else "" for name in get_args(RuntimeName))
+    return code(option), code(support.setting), code(support.flag), *has
 
 
 def _end(ending: Ending) -> tuple[str, str, str]:

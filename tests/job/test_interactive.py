@@ -9,7 +9,7 @@ import pytest
 
 from ringfence.events import Event, SessionKept
 from ringfence.job.agent_cli import KeptSessions
-from ringfence.runtime.session import SessionHome, held_session
+from ringfence.runtime.session import SessionStore, lock_session
 from ringfence.sandbox import Sandbox, SandboxSpec
 
 CLIENT_DIR = "/home/agent/.claude"
@@ -29,9 +29,9 @@ print(count, peak_kib() // 1024)
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[SessionHome]:
+def home(tmp_path: Path) -> Iterator[SessionStore]:
     """Where sessions are kept."""
-    with held_session("s1", by="r1", state=tmp_path) as held:
+    with lock_session("s1", by="r1", state=tmp_path) as held:
         yield held
 
 
@@ -47,7 +47,7 @@ def test_large_records_are_not_held_together(tmp_path: Path):
     assert peak_mib < 250
 
 
-async def test_what_is_not_read_in_time_is_told(home: SessionHome):
+async def test_what_is_not_read_in_time_is_told(home: SessionStore):
     """The record says that it has not all; a session that takes long cannot hide another."""
     told: list[Event] = []
 

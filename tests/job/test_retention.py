@@ -7,7 +7,7 @@ import pytest
 
 from ringfence.job.retention import abandoned_sessions
 from ringfence.job.store import JobStore
-from ringfence.runtime.session import held_session
+from ringfence.runtime.session import lock_session
 
 
 def test_a_session_goes_when_no_run_of_it_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -16,7 +16,7 @@ def test_a_session_goes_when_no_run_of_it_is_left(tmp_path: Path, monkeypatch: p
     store = JobStore()
     for run, session in (("r1", "s1"), ("r2", "s1"), ("r3", "s2")):
         store.create(run, session_id=session, workspace="/w")
-        with held_session(session, by=run, state=tmp_path):
+        with lock_session(session, by=run, state=tmp_path):
             pass
     store.remove("r1")
     store.remove("r3")

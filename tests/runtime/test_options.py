@@ -12,8 +12,6 @@ from ringfence.job.agent import requested_features
 from ringfence.job.request import AgentRequest
 from ringfence.runtime import Limits
 from ringfence.runtime.options import (
-    FLAG_OF,
-    SETTING_OF,
     SUPPORT,
     Options,
     RuntimeName,
@@ -46,14 +44,14 @@ GIVEN: dict[str, Any] = {
 @pytest.mark.parametrize(("option", "runtime"), CELLS, ids="-".join)
 def test_a_runtime_honours_an_option_or_refuses_it(option: str, runtime: str) -> None:
     """An option without an effect would be believed to have one; the refusal names who can."""
-    if runtime in SUPPORT[option]:
+    if runtime in SUPPORT[option].runtimes:
         check_options(runtime, [option])
         return
     with pytest.raises(UsageError) as caught:
         check_options(runtime, [option])
     told = str(caught.value)
     assert f"the runtime {runtime!r} has no {option}" in told
-    assert all(able in told for able in SUPPORT[option])
+    assert all(able in told for able in SUPPORT[option].runtimes)
 
 
 def test_every_option_is_in_the_table() -> None:
@@ -65,8 +63,7 @@ def test_every_option_is_in_the_table() -> None:
 
 def test_every_setting_of_an_option_is_one() -> None:
     """What a refusal names can be looked up."""
-    assert set(SETTING_OF) <= set(SUPPORT)
-    assert set(SETTING_OF.values()) <= set(all_fields())
+    assert {support.setting for support in SUPPORT.values() if support.setting} <= set(all_fields())
 
 
 def test_a_refusal_names_what_was_typed() -> None:
@@ -78,7 +75,10 @@ def test_a_refusal_names_what_was_typed() -> None:
 def test_every_flag_of_an_option_is_one() -> None:
     """That of its setting; none is left out."""
     flags = {option.key: f"--{name.replace('_', '-')}" for name, option in SETTINGS.items()}
-    assert {option: flags[key] for option, key in SETTING_OF.items() if key in flags} == FLAG_OF
+    known = {
+        option: flags[support.setting] for option, support in SUPPORT.items() if support.setting in flags
+    }
+    assert known == {option: support.flag for option, support in SUPPORT.items() if support.flag}
 
 
 @pytest.mark.parametrize("option", GIVEN)

@@ -5,8 +5,7 @@ import pytest
 from ringfence.errors import UsageError
 from ringfence.events import Usage
 from ringfence.runtime import Task
-from ringfence.runtime.base import Runtime, RuntimeResult
-from ringfence.runtime.function import FunctionRuntime
+from ringfence.runtime.base import FunctionRuntime, Runtime, RuntimeResult
 from ringfence.runtime.prompts import system_prompt
 from ringfence.runtime.registry import runtime_class, runtime_names
 from ringfence.tool import toolset_names

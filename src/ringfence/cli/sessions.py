@@ -9,7 +9,7 @@ import msgspec
 
 from ringfence.errors import RingfenceError
 from ringfence.journal import list_runs, runs_dir
-from ringfence.runtime.transcript.discovery import FoundSession, encode_workspace, list_sessions, survey
+from ringfence.runtime.transcript.discovery import FoundSession, list_sessions, survey
 
 _LOOKED_AT = 2000
 """Of so many the beginning is read to find those on a workspace."""
@@ -54,7 +54,7 @@ def listed_sessions(number: int, *, client: str | None, workspace: Path | None) 
         found += _own(number, wanted)
     if client != "ringfence":
         there = [one for one in list_sessions() if client in (None, one.client)]
-        looked_at = [one for one in there if wanted is None or _may_be_on(one, wanted)][:_LOOKED_AT]
+        looked_at = [one for one in there if wanted is None or one.may_be_in(wanted)][:_LOOKED_AT]
         kept = 0
         for one in looked_at:
             listed = _looked_at(one)
@@ -64,11 +64,6 @@ def listed_sessions(number: int, *, client: str | None, workspace: Path | None) 
             if kept == number:
                 break
     return sorted(found, key=lambda each: each.modified_at, reverse=True)[:number]
-
-
-def _may_be_on(one: FoundSession, workspace: str) -> bool:
-    """Whether a session may be one on a workspace, by where it is."""
-    return one.client != "claude" or one.path.parent.name == encode_workspace(workspace)
 
 
 def _looked_at(one: FoundSession) -> ListedSession:

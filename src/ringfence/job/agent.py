@@ -13,8 +13,7 @@ from ringfence.job.outcome import Outcome, outcome_of_agent
 from ringfence.job.request import AgentRequest, RunRequest, Work
 from ringfence.model.price_table import Price
 from ringfence.model.registry import check_name, known_model, missing_credential, needs_credential
-from ringfence.runtime.base import Emit, Runtime, Task
-from ringfence.runtime.function import AgentFunction, FunctionRuntime
+from ringfence.runtime.base import AgentFunction, Emit, FunctionRuntime, Runtime, Task
 from ringfence.runtime.options import Options, check_options, given_options
 from ringfence.runtime.prompts import system_prompt as prompt_of
 from ringfence.runtime.registry import agent_cli_of, runtime_class

@@ -22,7 +22,7 @@ from ringfence.job.terminal import run_on_terminal
 from ringfence.runtime.agent_cli.base import AgentCli, Program
 from ringfence.runtime.agent_cli.program import checked_inside
 from ringfence.runtime.agent_cli.runtime import place_in
-from ringfence.runtime.session import SessionHome, SessionKeeper, held_session, sessions_dir
+from ringfence.runtime.session import SessionStore, SessionSync, lock_session, sessions_dir
 from ringfence.runtime.transcript.session import read_events, unread
 from ringfence.runtime.transcript.translator import CliName
 from ringfence.sandbox import Sandbox
@@ -52,7 +52,7 @@ class TerminalAgent:
     program: Program
     args: tuple[str, ...]
     """The user's own arguments for it."""
-    home: SessionHome
+    home: SessionStore
     """Where its sessions on this workspace are kept."""
     on_start: Callable[[Sandbox, str], None]
     """Called when it is about to start, with its version."""
@@ -91,7 +91,7 @@ async def run_agent_cli(
             emit,
             env=launch.env,
             suspends=True,
-            on_output=kept.keeper.touch,
+            on_output=kept.keeper.notify,
             name=client.title,
         )
     has_ended = (
@@ -101,7 +101,7 @@ async def run_agent_cli(
 
 
 @contextmanager
-def locked_sessions(client: AgentCli, workspace: Path, state: Path) -> Iterator[SessionHome]:
+def locked_sessions(client: AgentCli, workspace: Path, state: Path) -> Iterator[SessionStore]:
     """Lock all sessions of an agent CLI on a workspace, as the user has them on terminals.
 
     If another terminal has them, lock those of a second terminal, and so on: each writes its own.
@@ -116,7 +116,7 @@ def locked_sessions(client: AgentCli, workspace: Path, state: Path) -> Iterator[
         for number in range(_PLACES):
             name = f"{_TERMINAL}{client.name}-{digest}-{number}"
             with suppress(UsageError):
-                home = held.enter_context(held_session(name, by=f"process {os.getpid()}", state=state))
+                home = held.enter_context(lock_session(name, by=f"process {os.getpid()}", state=state))
                 break
         if home is None:
             raise UsageError(
@@ -129,7 +129,7 @@ def terminal_session(reference: str, state: Path) -> tuple[CliName, str] | None:
     """The session on a terminal whose id is, or begins with, `reference`: which agent CLI has it, and its id."""
     homes = sorted(sessions_dir(state).glob(f"{_TERMINAL}*")) if reference else []
     for home in homes:
-        for name in filter(_is_session, SessionHome(home).files()):
+        for name in filter(_is_session, SessionStore(home).files()):
             # codex puts the time before it
             session = Path(name).stem[-_SESSION_CHARS:]
             if session.startswith(reference):
@@ -150,14 +150,14 @@ class KeptSessions:
 
     def __init__(
         self,
-        home: SessionHome,
+        home: SessionStore,
         sandbox: Sandbox,
         folder: str,
         patterns: Sequence[str],
         *,
         read_s: float = _READ_SESSIONS_S,
     ) -> None:
-        self.keeper = SessionKeeper(home, sandbox, folder, patterns)
+        self.keeper = SessionSync(home, sandbox, folder, patterns)
         self._home = home
         self._read_s = read_s
 
@@ -167,7 +167,7 @@ class KeptSessions:
         before = await anyio.to_thread.run_sync(self._home.files)
         await self._restore(before)
         try:
-            async with self.keeper.following():
+            async with self.keeper.running():
                 yield
         finally:
             with anyio.move_on_after(self._read_s + _END_S, shield=True):

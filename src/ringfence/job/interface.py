@@ -24,8 +24,7 @@ from ringfence.job.request import RunRequest
 from ringfence.job.resolution import agent_run, command_request, with_credentials
 from ringfence.job.run import JobRun
 from ringfence.job.sandbox_spec import with_fallback
-from ringfence.runtime.base import Runtime, Task
-from ringfence.runtime.function import AgentFunction
+from ringfence.runtime.base import AgentFunction, Runtime, Task
 from ringfence.runtime.limits import Limits
 from ringfence.sandbox import SandboxSpec
 from ringfence.tool.base import Tool

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ringfence.runtime.agent_cli.base import Program
     from ringfence.runtime.limits import Limits
     from ringfence.runtime.options import Options
-    from ringfence.runtime.session import CarriedSession
+    from ringfence.runtime.session import RunSession
     from ringfence.sandbox.pool.pool import PoolSize
     from ringfence.secret import KnownSecret, Lease
     from ringfence.tool.base import Tool
@@ -65,7 +65,7 @@ class AgentRequest:
     options: "Options" = field(default_factory=_options)
     program: "Program | None" = None
     """The agent CLI, for runtimes that have one."""
-    session: "CarriedSession | None" = None
+    session: "RunSession | None" = None
     """The session of an agent CLI, locked for this run; None: nothing is kept of it."""
     prices: "Mapping[str, Price]" = field(default_factory=dict)
     functions: "Sequence[Tool]" = ()

@@ -125,7 +125,7 @@ def _answering_by(schema: dict[str, Any] | None, agent: AgentRequest) -> AgentRe
     """The same agent, held to a schema if its runtime can do that."""
     from ringfence.runtime.options import SUPPORT
 
-    if schema is None or agent.runtime not in SUPPORT["output_schema"]:
+    if schema is None or agent.runtime not in SUPPORT["output_schema"].runtimes:
         return agent
     return replace(agent, options=agent.options.model_copy(update={"output_schema": schema}))
 
@@ -211,12 +211,12 @@ def agent_request(prompt: str, effective: "Effective", earlier: "ResumedRun") ->
 
 def _without_cli_settings(options: "Options", effective: "Effective") -> "Options":
     """The options without those that files give to agent CLIs, as this run has none; command-line options stay."""
-    from ringfence.runtime.options import SETTING_OF, Options
+    from ringfence.runtime.options import SUPPORT, Options
 
     idle = [
         name
-        for name, key in SETTING_OF.items()
-        if key.startswith("client.") and effective.origins[key].kind != "flag"
+        for name, option in SUPPORT.items()
+        if option.setting.startswith("client.") and effective.origins[option.setting].kind != "flag"
     ]
     return options.model_copy(update={name: Options.model_fields[name].default for name in idle})
 

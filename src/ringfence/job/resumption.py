@@ -14,7 +14,7 @@ from ringfence.journal import creation_of, fitting, is_alive, read, resolve, run
 
 if TYPE_CHECKING:
     from ringfence.job.request import AgentRequest
-    from ringfence.runtime.session import CarriedSession
+    from ringfence.runtime.session import RunSession
 
 _LOOK_BACK = 200
 _MOST_RUNS = 100
@@ -166,11 +166,11 @@ def _newest_of(session: str) -> tuple[Path, JobCreated] | None:
 
 def _is_kept(created: JobCreated) -> bool:
     """Whether something of its session can be resumed; that of the runtime `api` is in the record."""
-    from ringfence.runtime.session.home import SessionHome, sessions_dir
+    from ringfence.runtime.session.store import SessionStore, sessions_dir
 
     if created.runtime == "api":
         return True
-    home = SessionHome(sessions_dir(state_dir()) / created.session_id)
+    home = SessionStore(sessions_dir(state_dir()) / created.session_id)
     return home.record() is not None and bool(home.files())
 
 
@@ -207,7 +207,7 @@ def conversation_of(path: Path) -> tuple[dict[str, Any], ...]:
 @contextmanager
 def locked_session(
     earlier: ResumedRun, agent: "AgentRequest", configuration: Mapping[str, Any], workspace: Path
-) -> "Iterator[CarriedSession | None]":
+) -> "Iterator[RunSession | None]":
     """Lock the session of an agent CLI; other runtimes have theirs in the record.
 
     Args:
@@ -222,7 +222,7 @@ def locked_session(
     """
     from uuid import uuid4
 
-    from ringfence.runtime.session import SessionPlan, carried
+    from ringfence.runtime.session import SessionPlan, open_session
 
     changes: list[str] = []
     if earlier.created is not None:
@@ -241,7 +241,7 @@ def locked_session(
         run=earlier.run_id or "",
         differences=tuple(changes),
     )
-    with carried(plan) as session:
+    with open_session(plan) as session:
         yield session
 
 

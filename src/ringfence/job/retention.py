@@ -17,7 +17,7 @@ from ringfence.flock import try_lock
 from ringfence.job.store import JobStore
 from ringfence.journal import is_alive, list_runs, runs_dir
 from ringfence.removal import remove_tree
-from ringfence.runtime.session.home import is_held, sessions_dir
+from ringfence.runtime.session.store import is_locked, sessions_dir
 from ringfence.sandbox.workspace.record import load_record, open_store
 from ringfence.sandbox.workspace.run import SANDBOX_PREFIX
 
@@ -120,7 +120,7 @@ def abandoned_sessions(store: JobStore) -> list[Path]:
     oldest_kept = time.time() - _YOUNG_S
     wanted = store.session_ids()
     there = [path for path in sorted(sessions_dir(state_dir()).glob("*")) if path.name not in wanted]
-    return [path for path in there if path.stat().st_mtime < oldest_kept and not is_held(path)]
+    return [path for path in there if path.stat().st_mtime < oldest_kept and not is_locked(path)]
 
 
 async def remove_all(paths: list[Path]) -> None:

@@ -1,4 +1,4 @@
-"""The contract of a runtime: who thinks. A runtime does not know which fence it is in."""
+"""The contract of a runtime, which runs an agent on a task. A runtime does not know which sandbox it is in."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -14,8 +14,20 @@ Emit = Callable[[Event], Awaitable[None]]
 
 
 @frozen
+class Session:
+    """The session that an agent CLI is to keep, and the one that it resumes. The ids are the CLI's own."""
+
+    new_id: str
+    """A UUID for a session that is begun or forked; a CLI that chooses its own ids reports them (`RuntimeResult`)."""
+    resumed_id: str | None = None
+    """The session to resume; its files are inside already."""
+    is_forked: bool = False
+    """Whether that session stays as it is, and a new one continues from it."""
+
+
+@frozen
 class Task:
-    """What an agent is asked to do."""
+    """An agent's task."""
 
     prompt: str
     model: str
@@ -24,29 +36,17 @@ class Task:
     conversation: tuple[dict[str, Any], ...] = ()
     """Earlier messages, for `run --continue`."""
     options: Options = field(default_factory=Options)
-    """How to work. What a runtime cannot honour is refused by `check_options` before it starts."""
-    session: "Session | None" = None
-    """The client's own session, for runtimes that are programs with a memory of their own."""
-
-
-@frozen
-class Session:
-    """Which session of its own a client is to keep, and which one it goes on with. The ids are the client's."""
-
-    new_id: str
-    """A UUID for a session that is begun or forked; a client that makes its own ids tells them (`RuntimeResult`)."""
-    resumed_id: str | None = None
-    """The session that is gone on with; its files are inside already."""
-    is_forked: bool = False
-    """Whether that one stays as it is, and what follows is another."""
+    """How to work. `check_options` refuses what a runtime does not support, before it starts."""
+    session: Session | None = None
+    """The agent CLI's own session, for runtimes that run one."""
 
 
 @frozen
 class RuntimeResult:
-    """How the agent's own part ended. Says nothing about whether the work is right."""
+    """How the agent's own part ended. Does not say whether the work is right."""
 
     ended_by: str
-    """`done`, `refused` (the model declined), `context` (window full), `max_tokens` (reply cut); of clients also
+    """`done`, `refused` (the model declined), `context` (window full), `max_tokens` (reply cut); of agent CLIs also
     `denied` (done, but not permitted all that it wanted), `limit` (one of its own), `no_structured_output`, `unasked`
     (it asked no model)."""
     final_text: str
@@ -56,9 +56,9 @@ class RuntimeResult:
     cost_usd: float | None
     """None where the price of the model is unknown."""
     session_id: str | None = None
-    """The client's own session, for runtimes that have one."""
+    """The agent CLI's own session, for runtimes that run one."""
     structured_output: Any = None
-    """What the agent gave by the output schema of the task's options; None if none was asked for."""
+    """The agent's answer by the output schema of the task's options; None without a schema."""
     denied: tuple[str, ...] = ()
     """Tools that it wanted to use and was not permitted to."""
     reason: str = ""
@@ -69,14 +69,42 @@ class Runtime(ABC):
     """Runs one task to its end."""
 
     has_own_words: ClassVar[bool] = True
-    """Whether what it answers is to be recorded, as its replies are not in the record as they came."""
+    """Whether to record its final answer, because its replies are not recorded as they came."""
 
     @abstractmethod
     async def run(self, task: Task, sandbox: Sandbox, emit: Emit) -> RuntimeResult:
         """Work on `task` in `sandbox`. Cancellable at every await.
 
         Raises:
-            LimitReached: A bound on turns, tool calls, tokens or cost.
+            LimitReached: A limit on turns, tool calls, tokens or cost.
             AuthenticationFailed, InfrastructureFault, UsageError: From the model.
             SandboxDied: The sandbox is gone.
         """
+
+
+AgentFunction = Callable[[Task, Sandbox, Emit], Awaitable[RuntimeResult | str]]
+
+
+class FunctionRuntime(Runtime):
+    """Runs a plain async function as an agent: for agents that are a few lines of Python, and for tests.
+
+    Args:
+        function: Returns a `RuntimeResult`, or only the final text. What it raises is passed through.
+    """
+
+    def __init__(self, function: AgentFunction) -> None:
+        self._function = function
+
+    async def run(self, task: Task, sandbox: Sandbox, emit: Emit) -> RuntimeResult:
+        """Call the function."""
+        result = await self._function(task, sandbox, emit)
+        if isinstance(result, RuntimeResult):
+            return result
+        return RuntimeResult(
+            ended_by="done",
+            final_text=result,
+            conversation=task.conversation,
+            usage=Usage(),
+            turns=0,
+            cost_usd=None,
+        )

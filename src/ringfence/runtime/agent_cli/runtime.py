@@ -17,7 +17,7 @@ from ringfence.runtime.agent_cli.exit_status import Ended, Ending, Exit, Report,
 from ringfence.runtime.agent_cli.process import Bounds, CliProcess
 from ringfence.runtime.base import Emit, Runtime, RuntimeResult, Task
 from ringfence.runtime.limits import Limits
-from ringfence.runtime.session import CarriedSession
+from ringfence.runtime.session import RunSession
 from ringfence.sandbox import Sandbox
 
 _FILE_MODE = 0o600
@@ -42,7 +42,7 @@ class CliRuntime(Runtime):
         *,
         limits: Limits | None = None,
         witness: ModelWitness | None = None,
-        session: CarriedSession | None = None,
+        session: RunSession | None = None,
     ) -> None:
         self._cli = cli
         self._program = program
@@ -61,10 +61,10 @@ class CliRuntime(Runtime):
         if session is None:
             return (await self._work(task, place, sandbox, emit)).result(task)
         patterns = self._cli.session_files()
-        async with session.inside(sandbox, self._cli.state_dir(place), patterns, emit):
+        async with session.synchronized(sandbox, self._cli.state_dir(place), patterns, emit):
             done = await self._work(task, place, sandbox, emit)
             if done.ended.ending is Ending.NO_SESSION and session.session.resumed_id is not None:
-                await session.lost(done.ended.reason)
+                await session.restart(done.ended.reason, emit)
                 done = await self._work(replace(task, session=session.session), place, sandbox, emit)
         return done.result(task)
 
@@ -117,7 +117,7 @@ class CliRuntime(Runtime):
 
         async def emit_and_keep(event: Event) -> None:
             await emit(event)
-            await session.took(report.session_id)
+            await session.note_activity(report.session_id)
 
         return emit_and_keep
 

@@ -15,7 +15,7 @@ from ringfence.runtime.base import Emit, RuntimeResult, Task
 from ringfence.runtime.claude.cli import ClaudeCli
 from ringfence.runtime.limits import Limits
 from ringfence.runtime.options import Options
-from ringfence.runtime.session import CarriedSession
+from ringfence.runtime.session import RunSession
 from ringfence.sandbox import Sandbox
 from ringfence.tool.base import Tool
 
@@ -181,7 +181,7 @@ class ClaudeSdkRuntime(CliRuntime):
         functions: Sequence[Tool] = (),
         limits: Limits | None = None,
         witness: ModelWitness | None = None,
-        session: CarriedSession | None = None,
+        session: RunSession | None = None,
     ) -> None:
         super().__init__(ClaudeSdkCli(), program, limits=limits, witness=witness, session=session)
         self._given = options

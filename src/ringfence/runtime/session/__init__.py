@@ -1,15 +1,15 @@
-"""Sessions of clients: their files, kept outside of every sandbox, written by one run at a time."""
+"""Sessions of agent CLIs: their files, kept outside of every sandbox, written by one run at a time."""
 
-from ringfence.runtime.session.carrying import CarriedSession, SessionPlan, carried
-from ringfence.runtime.session.home import SessionHome, held_session, sessions_dir
-from ringfence.runtime.session.keeper import SessionKeeper
+from ringfence.runtime.session.store import SessionStore, is_locked, lock_session, sessions_dir
+from ringfence.runtime.session.sync import RunSession, SessionPlan, SessionSync, open_session
 
 __all__ = [
-    "CarriedSession",
-    "SessionHome",
-    "SessionKeeper",
+    "RunSession",
     "SessionPlan",
-    "carried",
-    "held_session",
+    "SessionStore",
+    "SessionSync",
+    "is_locked",
+    "lock_session",
+    "open_session",
     "sessions_dir",
 ]

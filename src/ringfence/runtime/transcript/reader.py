@@ -18,7 +18,7 @@ from ringfence.runtime.transcript.record import Damage, Item, LineSplitter, pars
 _CHUNK_BYTES = 256 * 1024
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_KEPT_BYTES = 64
+_TAIL_BYTES = 64
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISLNK, "a link"),
@@ -29,24 +29,34 @@ _KINDS = (
 )
 
 
-class SourceFile:
-    """An open transcript.
+class TranscriptReader:
+    """Reads one file from its beginning, and from where it was as the file grows.
 
     Args:
         path: The file.
         below: A directory above it; no link is followed on the way from there. Default: its parent.
 
     Raises:
-        UsageError: There is no such file, or it is none that can hold a transcript.
+        UsageError: There is no such file, or it is not a regular file.
         RecordError: It cannot be read.
     """
 
     def __init__(self, path: Path, *, below: Path | None = None) -> None:
         self.path = path
-        self._fd = _open(path, below or path.parent)
+        self._below = below or path.parent
+        self._is_removal_reported = False
+        self._fd = -1
+        self._open()
+
+    def _open(self) -> None:
+        """Begin with the first line of the file that is there now."""
+        fd = _open(self.path, self._below)
+        self.close()
+        self._fd = fd
         self.position = 0
-        """Behind the last byte that was read."""
-        self._last = b""
+        """The offset behind the last byte that was read."""
+        self._tail = b""
+        self._splitter = LineSplitter()
 
     def __enter__(self) -> Self:
         return self
@@ -54,31 +64,62 @@ class SourceFile:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    @property
+    def offset(self) -> int:
+        """The offset behind the last whole line that was read."""
+        return self._splitter.offset
+
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
-    def read(self, size: int) -> bytes:
-        """Up to `size` more bytes; none at its end.
+    def take(self, limit_bytes: int = _CHUNK_BYTES) -> list[Item] | None:
+        """Return what the next bytes hold; None if there are no more of them now.
+
+        Args:
+            limit_bytes: How many bytes to read at most.
 
         Raises:
             RecordError: The disk failed.
         """
         try:
-            chunk = os.pread(self._fd, size, self.position)
+            chunk = os.pread(self._fd, min(limit_bytes, _CHUNK_BYTES), self.position)
         except OSError as exc:
             raise RecordError(f"{str(self.path)!r} cannot be read on: {exc.strerror}; try again") from exc
+        if not chunk:
+            return None
         self.position += len(chunk)
-        self._last = (self._last + chunk[-_KEPT_BYTES:])[-_KEPT_BYTES:]
-        return chunk
+        self._tail = (self._tail + chunk[-_TAIL_BYTES:])[-_TAIL_BYTES:]
+        return [item for line in self._splitter.feed(chunk) for item in parse(line)]
 
-    def change(self) -> str | None:
-        """How the file stopped being the one that was read so far: `removed`, `replaced`, `truncated`, `rewritten`.
+    def rest(self) -> list[Item]:
+        """Return the last line, if it has no end. To be called when the file is not expected to grow."""
+        line = self._splitter.rest()
+        return [] if line is None else parse_rest(line)
 
-        A file that was only added to is unchanged: None.
+    def reopen_if_changed(self) -> Damage | None:
+        """Begin anew if the file is no longer the one that was read so far, and report that.
+
+        A file that was removed and has no successor yet stays open: another may come.
+
+        Raises:
+            UsageError, RecordError: What came in its place cannot be read.
         """
+        change = self._change()
+        if change is None or (change == "removed" and self._is_removal_reported):
+            return None
+        line, offset = self._splitter.number, self.offset
+        self._is_removal_reported = change == "removed"
+        if change == "removed":
+            return Damage(line, offset, 0, None, "the file was removed while it was read")
+        self._open()
+        reason = f"the file was {change} while it was read; it is read anew from its first line"
+        return Damage(line, offset, 0, None, reason)
+
+    def _change(self) -> str | None:
+        """Return how the file stopped being the one that was read; None if it only grew."""
         here = os.fstat(self._fd)
         try:
             there = self.path.lstat()
@@ -88,8 +129,28 @@ class SourceFile:
             return "replaced"
         if here.st_size < self.position:
             return "truncated"
-        before = os.pread(self._fd, len(self._last), self.position - len(self._last))
-        return None if before == self._last else "rewritten"
+        before = os.pread(self._fd, len(self._tail), self.position - len(self._tail))
+        return None if before == self._tail else "rewritten"
+
+
+def read_items(path: Path, *, below: Path | None = None, until_bytes: int | None = None) -> Iterator[Item]:
+    """Yield all that a file holds, in order.
+
+    Args:
+        path: The file.
+        below: As of `TranscriptReader`.
+        until_bytes: Read the file as if it ended there.
+
+    Raises:
+        UsageError, RecordError: As `TranscriptReader`.
+    """
+    with TranscriptReader(path, below=below) as reader:
+        while until_bytes is None or reader.position < until_bytes:
+            items = reader.take(_CHUNK_BYTES if until_bytes is None else until_bytes - reader.position)
+            if items is None:
+                break
+            yield from items
+        yield from reader.rest()
 
 
 def _open(path: Path, below: Path) -> int:
@@ -135,109 +196,3 @@ def _failed(path: Path, error: OSError) -> UsageError | RecordError:
         f"the transcript {str(path)!r} cannot be read: {error.strerror}; see to its permissions, "
         "or be the user whose session it is"
     )
-
-
-class TranscriptReader:
-    """Reads one file, by byte offset.
-
-    Args:
-        path: The file.
-        below: As `SourceFile`.
-
-    Raises:
-        UsageError, RecordError: As `SourceFile`.
-    """
-
-    def __init__(self, path: Path, *, below: Path | None = None) -> None:
-        self.path = path
-        self._below = below
-        self._is_removal_told = False
-        self._source = SourceFile(path, below=below)
-        self._splitter = LineSplitter()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    @property
-    def offset(self) -> int:
-        """Behind the last whole line that was read."""
-        return self._splitter.offset
-
-    @property
-    def line(self) -> int:
-        """The number of the next line."""
-        return self._splitter.number
-
-    @property
-    def position(self) -> int:
-        """Behind the last byte that was read."""
-        return self._source.position
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._source.close()
-
-    def take(self, limit_bytes: int = _CHUNK_BYTES) -> list[Item] | None:
-        """What the next bytes hold; None if there are no more of them now.
-
-        Args:
-            limit_bytes: How many at most.
-
-        Raises:
-            RecordError: The disk failed.
-        """
-        chunk = self._source.read(min(limit_bytes, _CHUNK_BYTES))
-        if not chunk:
-            return None
-        return [item for line in self._splitter.feed(chunk) for item in parse(line)]
-
-    def rest(self) -> list[Item]:
-        """The last line, if it has no end. To be called when nothing more is waited for."""
-        line = self._splitter.rest()
-        return [] if line is None else parse_rest(line)
-
-    def reopen_if_changed(self) -> Damage | None:
-        """Begin anew if the file is not the one any more that was read so far; say so.
-
-        One that was removed and has no successor yet is kept: another may come.
-
-        Raises:
-            UsageError, RecordError: What came in its place is no file that can be read.
-        """
-        change = self._source.change()
-        if change is None or (change == "removed" and self._is_removal_told):
-            return None
-        if change == "removed":
-            self._is_removal_told = True
-            return Damage(self.line, self.offset, 0, None, "the file was removed while it was read")
-        self._is_removal_told = False
-        reason = f"the file was {change} while it was read; it is read anew from its first line"
-        told = Damage(self.line, self.offset, 0, None, reason)
-        source = SourceFile(self.path, below=self._below)
-        self._source.close()
-        self._source = source
-        self._splitter = LineSplitter()
-        return told
-
-
-def read_items(path: Path, *, below: Path | None = None, until_bytes: int | None = None) -> Iterator[Item]:
-    """All that a file holds, in order.
-
-    Args:
-        path: The file.
-        below: As `SourceFile`.
-        until_bytes: Take the file as if it ended there.
-
-    Raises:
-        UsageError, RecordError: As `SourceFile`.
-    """
-    with TranscriptReader(path, below=below) as reader:
-        while until_bytes is None or reader.position < until_bytes:
-            items = reader.take(_CHUNK_BYTES if until_bytes is None else until_bytes - reader.position)
-            if items is None:
-                break
-            yield from items
-        yield from reader.rest()

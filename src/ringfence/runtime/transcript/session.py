@@ -1,4 +1,4 @@
-"""A session as events: that of its own file, and those of its sub-agents' files."""
+"""A session as events: those of its own file, and those of its sub-agents' files."""
 
 import os
 import re
@@ -19,21 +19,18 @@ from ringfence.runtime.transcript.record import Item, Record
 from ringfence.runtime.transcript.translator import CliName, Overview, Translator
 
 IMPORTED = "imported"
-"""The runtime of sessions that were not made here."""
+"""The runtime of sessions that Ringfence did not run."""
+MAX_FILES = 512
+"""Further sub-agents of one session are not read, and that is reported."""
 
 _SETTLED_S = 0.2
+"""A reply to which nothing was added for so long is taken for complete."""
 _LOOK_AGAIN_S = 0.5
-_AT_ONCE = 8
+_CHUNKS_AT_ONCE = 8
 _QUIET_S = 5.0
-_LOOK_AT_QUIET_S = 0.5
 _UNKNOWN_ITEMS = 32
 _UNKNOWN_S = 1.0
-"""So long a file may hold lines of which none says whose it is."""
-
-
-MAX_FILES = 512
-"""More sub-agents of one session are not read; that is told."""
-
+"""How many lines, and for how long, a file may hold without one that shows which CLI writes it."""
 _NAME = re.compile(r"agent-([A-Za-z0-9_-]{1,100})\.jsonl")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -47,7 +44,7 @@ class SubagentFile:
 
 
 def subagent_files(session: Path) -> list[SubagentFile]:
-    """The files of a session's sub-agents, the oldest first; at most one more than `MAX_FILES`.
+    """Return the files of a session's sub-agents, the oldest first; at most one more than `MAX_FILES`.
 
     There are none where the directory is a link or cannot be read.
     """
@@ -73,7 +70,7 @@ def subagent_files(session: Path) -> list[SubagentFile]:
 
 
 def opening(overview: Overview, session: Path, job_id: str) -> JobCreated:
-    """What was asked, as the first event of a session that was made elsewhere."""
+    """Return the first event of a session that Ringfence did not run: its task."""
     return JobCreated(
         origin=Origin(file=session.name, line=1, at=overview.started_at or None),
         job_id=job_id,
@@ -87,78 +84,75 @@ def opening(overview: Overview, session: Path, job_id: str) -> JobCreated:
     )
 
 
-def label(path: Path, session: Path) -> str:
-    """The name of a session's file, from the directory that the session is in."""
-    return str(path.relative_to(session.parent))
-
-
 def read_events(session: Path) -> Iterator[Event]:
-    """The events of a session in the order of its file, then those of each sub-agent's.
+    """Yield the events of a session in the order of its file, then those of each sub-agent's.
 
     Raises:
-        RecordError, UsageError: The session's file is no transcript, or cannot be read.
+        RecordError, UsageError: The session's file is not a transcript, or cannot be read.
     """
-    client = identify(session)
-    yield from file_events(session, session, client, None)
-    for one in subagent_files(session)[:MAX_FILES]:
-        yield from _subagent_events(one.path, session, client, one.agent)
-    if len(subagent_files(session)) > MAX_FILES:
+    cli = identify(session)
+    yield from file_events(session, session, cli, None)
+    files = subagent_files(session)
+    for one in files[:MAX_FILES]:
+        try:
+            yield from file_events(one.path, session, cli, one.agent)
+        except RingfenceError as exc:  # a file that is missing or is not a file does not hide the others
+            yield unread(one.path, session, str(exc), one.agent)
+    if len(files) > MAX_FILES:
         yield unread(session, session, f"there are more than {MAX_FILES} sub-agents; the others are not read")
 
 
-def file_events(path: Path, session: Path, client: CliName, agent: str | None) -> Iterator[Event]:
-    """The events of one file of a session.
+def file_events(path: Path, session: Path, cli: CliName, agent: str | None) -> Iterator[Event]:
+    """Yield the events of one file of a session.
 
     Args:
         path: The file.
         session: The session's own file.
-        client: Who wrote it.
-        agent: The sub-agent whose it is.
+        cli: The agent CLI that wrote it.
+        agent: The sub-agent that the file belongs to.
 
     Raises:
         RecordError, UsageError: It cannot be read.
     """
-    told = open_translator(client, label(path, session), agent)
+    translator = open_translator(cli, _label(path, session), agent)
     for item in read_items(path, below=session.parent):
-        yield from told.translate(item)
-    yield from told.flush()
-
-
-def _subagent_events(path: Path, session: Path, client: CliName, agent: str) -> Iterator[Event]:
-    try:
-        yield from file_events(path, session, client, agent)
-    except RingfenceError as exc:  # one that is not there or no file does not hide the others
-        yield unread(path, session, str(exc), agent)
+        yield from translator.translate(item)
+    yield from translator.end()
 
 
 def unread(path: Path, session: Path, reason: str, agent: str | None = None) -> Event:
-    """What is told of a session's file that cannot be read."""
-    origin = Origin(file=label(path, session), line=1, agent=agent)
+    """Return the event that reports a file of a session that cannot be read."""
+    origin = Origin(file=_label(path, session), line=1, agent=agent)
     return TranscriptDamaged(origin=origin, reason=reason, offset=0, size_bytes=0)
+
+
+def _label(path: Path, session: Path) -> str:
+    """Return the name of a session's file, relative to the session's directory."""
+    return str(path.relative_to(session.parent))
 
 
 async def follow_events(
     session: Path, *, from_end: bool = False, idle_s: float | None = None, poll_s: float = 0.05
 ) -> AsyncGenerator[Event, None]:
-    """The events of a session and its sub-agents, then those that are added, until cancelled.
+    """Yield the events of a session and its sub-agents, then those that are added, until cancelled.
 
     Args:
-        session: The session's file; it may be empty still.
-        from_end: Leave out what is in it already.
+        session: The session's file; it may be empty at first.
+        from_end: Skip what is in it already.
         idle_s: End when nothing was added for so long.
         poll_s: How often to look for more.
 
     Raises:
-        RecordError, UsageError: It is no transcript, or what came in its place is no file.
+        RecordError, UsageError: It is not a transcript, or what came in its place is not a file.
     """
-    followed = await anyio.to_thread.run_sync(_Followed, session, from_end)
+    followed = await anyio.to_thread.run_sync(_FollowedSession, session, from_end)
     last = time.monotonic()
     try:
         while True:
-            events, is_read = await anyio.to_thread.run_sync(followed.poll)
+            events, has_read = await anyio.to_thread.run_sync(followed.poll)
             for event in events:
                 yield event
-            if is_read:
+            if has_read:
                 last = time.monotonic()
             elif idle_s is not None and time.monotonic() - last >= idle_s:
                 break
@@ -171,81 +165,82 @@ async def follow_events(
 
 
 class _FollowedFile:
-    """One file that grows. Whose it is shows with its first record."""
+    """One file that grows. Its first known record shows which CLI writes it."""
 
     def __init__(self, path: Path, session: Path, agent: str | None, *, from_end: bool) -> None:
         self._path, self._session, self._agent = path, session, agent
-        self.reader = TranscriptReader(path, below=session.parent)
+        self._reader = TranscriptReader(path, below=session.parent)
         self._translator: Translator | None = None
-        self._waiting: list[Item] = []
-        self._quiet_since = self._looked_at = time.monotonic()
+        self._unidentified: list[Item] = []
+        self._read_at = self._polled_at = time.monotonic()
         if from_end:
-            self._pass_over()
+            while (items := self._reader.take()) is not None:
+                self._translate(items)
+            self._flush()
 
     def poll(self) -> tuple[list[Event], bool]:
-        """What was added, and whether anything was."""
+        """Return the events that were added, and whether anything was read."""
         now = time.monotonic()
-        is_quiet = self._agent is not None and now - self._quiet_since > _QUIET_S
-        if is_quiet and now - self._looked_at < _LOOK_AT_QUIET_S:
+        is_quiet = self._agent is not None and now - self._read_at > _QUIET_S
+        if is_quiet and now - self._polled_at < _LOOK_AGAIN_S:
             return [], False  # there may be hundreds of sub-agents that have ended
-        self._looked_at = now
+        self._polled_at = now
         items: list[Item] = []
-        is_read = False
-        for _ in range(_AT_ONCE):
-            taken = self.reader.take()
+        has_read = False
+        for _ in range(_CHUNKS_AT_ONCE):
+            taken = self._reader.take()
             if taken is None:
                 break
             items += taken
-            is_read = True
-        if is_read:
-            self._quiet_since = time.monotonic()
-        else:
-            told = self.reader.reopen_if_changed()
-            items += [told] if told is not None else []
-        events = self._events(items)
-        quiet_s = now - self._quiet_since
-        if self._translator is not None and quiet_s >= _SETTLED_S:
-            events += self._translator.flush()
-        if self._waiting and quiet_s >= _UNKNOWN_S:
-            raise unknown(self._path, self._waiting[0])
-        return events, is_read
+            has_read = True
+        if has_read:
+            self._read_at = time.monotonic()
+        elif (change := self._reader.reopen_if_changed()) is not None:
+            items.append(change)
+        events = self._translate(items)
+        if now - self._read_at >= _SETTLED_S:
+            events += self._flush()
+        if self._unidentified and now - self._read_at >= _UNKNOWN_S:
+            raise unknown(self._path, self._unidentified[0])
+        return events, has_read
 
     def end(self) -> list[Event]:
-        """What is left when nothing more is waited for."""
-        events = self._events(self.reader.rest())
-        if self._waiting:
-            raise unknown(self._path, self._waiting[0])
-        return [*events, *(self._translator.flush() if self._translator is not None else [])]
+        """Return the events that are left when the file is not expected to grow."""
+        events = self._translate(self._reader.rest())
+        if self._unidentified:
+            raise unknown(self._path, self._unidentified[0])
+        return [*events, *self._flush()]
 
-    def _pass_over(self) -> None:
-        while (items := self.reader.take()) is not None:
-            self._events(items)
-        if self._translator is not None:
-            self._translator.flush()
+    def close(self) -> None:
+        """Close the file."""
+        self._reader.close()
 
-    def _events(self, items: list[Item]) -> list[Event]:
+    def _flush(self) -> list[Event]:
+        return self._translator.flush() if self._translator is not None else []
+
+    def _translate(self, items: list[Item]) -> list[Event]:
         if self._translator is None:
-            self._waiting += items
-            items = self._known()
+            items = self._identify(items)
         if self._translator is None:
             return []
         return [event for item in items for event in self._translator.translate(item)]
 
-    def _known(self) -> list[Item]:
-        """What waited, once it is known whose it is."""
-        clients = (cli_of(item.value) for item in self._waiting if isinstance(item, Record))
-        client = next((client for client in clients if client is not None), None)
-        if client is None:
-            if len(self._waiting) >= _UNKNOWN_ITEMS:
-                raise unknown(self._path, self._waiting[0])
+    def _identify(self, items: list[Item]) -> list[Item]:
+        """Return all items so far once one of them shows which CLI writes the file."""
+        self._unidentified += items
+        clis = (cli_of(item.value) for item in self._unidentified if isinstance(item, Record))
+        cli = next((cli for cli in clis if cli is not None), None)
+        if cli is None:
+            if len(self._unidentified) >= _UNKNOWN_ITEMS:
+                raise unknown(self._path, self._unidentified[0])
             return []
-        self._translator = open_translator(client, label(self._path, self._session), self._agent)
-        known, self._waiting = self._waiting, []
-        return known
+        self._translator = open_translator(cli, _label(self._path, self._session), self._agent)
+        identified, self._unidentified = self._unidentified, []
+        return identified
 
 
-class _Followed:
-    """A session's file and those of its sub-agents, as they come."""
+class _FollowedSession:
+    """A session's file and those of its sub-agents, as they appear."""
 
     def __init__(self, session: Path, from_end: bool) -> None:
         self._session = session
@@ -256,31 +251,31 @@ class _Followed:
             self._look(from_end=True)
 
     def poll(self) -> tuple[list[Event], bool]:
-        """What was added to any of them, and whether anything was."""
+        """Return the events that were added to any file, and whether anything was read."""
         events = self._look() if time.monotonic() - self._looked_at >= _LOOK_AGAIN_S else []
-        is_any_read = False
+        has_read_any = False
         for path, file in list(self._files.items()):
             try:
-                added, is_read = file.poll()
+                added, has_read = file.poll()
             except RingfenceError as exc:
                 if path == self._session:
                     raise
-                added, is_read = [self._drop(path, f"{exc}; it is not followed any more")], False
+                added, has_read = [self._drop(path, f"{exc}; it is not followed any more")], False
             events += added
-            is_any_read = is_any_read or is_read
-        return events, is_any_read
+            has_read_any = has_read_any or has_read
+        return events, has_read_any
 
     def end(self) -> list[Event]:
-        """What is left of all of them."""
+        """Return the events that are left in all files."""
         return [event for file in self._files.values() for event in file.end()]
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for file in self._files.values():
-            file.reader.close()
+            file.close()
 
     def _look(self, *, from_end: bool = False) -> list[Event]:
-        """Take up the files of new sub-agents."""
+        """Open the files of new sub-agents."""
         self._looked_at = time.monotonic()
         events: list[Event] = []
         for one in subagent_files(self._session):
@@ -296,6 +291,6 @@ class _Followed:
         return events
 
     def _drop(self, path: Path, reason: str) -> Event:
-        self._files.pop(path).reader.close()
+        self._files.pop(path).close()
         self._refused.add(path)
         return unread(path, self._session, reason)

@@ -1,7 +1,8 @@
-"""Where a client's session lies between its sandboxes: `sessions/<id>/` in the state directory.
+"""Where the sessions of agent CLIs lie between runs: `sessions/<id>/` in the state directory.
 
-`session.json` says whose it is; `files/` holds what the client wrote below its own directory, under the same names;
-`lock` is held by the run that writes. What is in the files came from inside, and is never run or believed here.
+`session.json` names the CLI and its own id of the session; `files/` holds what the CLI wrote below its own directory,
+under the same names; `lock` is held by the run that writes. The files came from inside: nothing here runs or trusts
+them.
 """
 
 import fcntl
@@ -17,10 +18,11 @@ import msgspec
 
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, RecordError, UsageError
+from ringfence.filesystem import replace_file
 
 MAX_FILES = 1000
 MAX_BYTES = 512 * 1024**2
-"""Of a session's files together."""
+"""The limit on all files of a session together."""
 MAX_DEPTH = 8
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}", re.ASCII)
@@ -29,22 +31,22 @@ _NAME_BYTES = 255
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose a session is."""
+    """The CLI that a session belongs to."""
 
     schema_version: int = 1
     client: str
     client_session_id: str
-    """As the client names it."""
+    """The CLI's own id of the session."""
     workspace: str
 
 
 def sessions_dir(state: Path) -> Path:
-    """Where the sessions of a state directory are."""
+    """Return the directory of all sessions in a state directory."""
     return state / "sessions"
 
 
-class SessionHome:
-    """The directory of one session. Held by one run at a time; see `held_session`."""
+class SessionStore:
+    """The directory of one session. One run at a time writes to it; see `lock_session`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -52,11 +54,11 @@ class SessionHome:
 
     @property
     def files_dir(self) -> Path:
-        """Where the client's files are."""
+        """The directory of the CLI's files."""
         return self.path / "files"
 
     def record(self) -> SessionRecord | None:
-        """Whose it is; None for one that has not begun.
+        """Return the session's record; None for a session that has not begun.
 
         Raises:
             RecordError: It cannot be read.
@@ -72,11 +74,17 @@ class SessionHome:
             ) from exc
 
     def save(self, record: SessionRecord) -> None:
-        """Write down whose it is, at once and lasting."""
-        _replace(self.path / "session.json", msgspec.json.format(msgspec.json.encode(record)))
+        """Write the session's record, atomically and durably.
+
+        Raises:
+            InfrastructureFault: It cannot be written.
+        """
+        path = self.path / "session.json"
+        with _writing(path):
+            replace_file(path, msgspec.json.format(msgspec.json.encode(record)))
 
     def files(self) -> dict[str, int]:
-        """The client's files and their sizes, by their paths below the client's own directory."""
+        """Return the sizes of the CLI's files, by their paths below the CLI's own directory."""
         found = {}
         for path in sorted(self.files_dir.rglob("*")):
             if path.is_file() and not path.is_symlink():
@@ -84,49 +92,52 @@ class SessionHome:
         return found
 
     def place(self, name: str) -> Path:
-        """Where a file is."""
+        """Return the path of a file."""
         return self.files_dir / checked_name(name)
 
     def tail(self, name: str, size: int) -> bytes:
-        """A file's last bytes, at most `size`."""
+        """Return the last bytes of a file, at most `size`."""
         with self.place(name).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - size))
             return file.read()
 
-    def open_for(self, name: str | None) -> BinaryIO:
-        """A file to add to; None: the incoming one, empty.
-
-        Raises:
-            InfrastructureFault: It cannot be opened.
-        """
-        path = self.incoming if name is None else self.place(name)
-        with _writing(path):
-            return path.open("wb" if name is None else "ab")
-
-    @property
-    def incoming(self) -> Path:
-        """Where a file that is brought whole is written first."""
-        return self.path / "incoming"
-
-    def take_incoming(self, name: str) -> None:
-        """Put what was brought in the place of a file, at once."""
-        with _writing(self.place(name)):
-            self.incoming.replace(self.place(name))
-
-    def drop_incoming(self) -> None:
-        """Throw away what was brought and not put anywhere."""
-        self.incoming.unlink(missing_ok=True)
-
     def size(self, name: str) -> int:
-        """How many bytes a file has."""
+        """Return the size of a file."""
         return self.place(name).stat().st_size
 
-    def make_room(self, inside: Mapping[str, int], most_bytes: int) -> dict[str, int]:
-        """Let go of files that the client has no more, the oldest first, until what it has now fits beside them.
+    @contextmanager
+    def appending(self, name: str) -> Iterator[BinaryIO]:
+        """Open a file to append to it.
+
+        Raises:
+            InfrastructureFault: It cannot be written.
+        """
+        path = self.place(name)
+        with _writing(path), path.open("ab") as file:
+            yield file
+
+    @contextmanager
+    def replacing(self, name: str) -> Iterator[BinaryIO]:
+        """Open a new file, which takes the place of another when the context is left without an error.
+
+        Raises:
+            InfrastructureFault: It cannot be written.
+        """
+        incoming = self.path / "incoming"
+        try:
+            with _writing(self.place(name)):
+                with incoming.open("wb") as file:
+                    yield file
+                incoming.replace(self.place(name))
+        finally:
+            incoming.unlink(missing_ok=True)
+
+    def make_room(self, inside: Mapping[str, int], max_bytes: int) -> dict[str, int]:
+        """Remove files that the CLI no longer has, the oldest first, until those that it has fit beside them.
 
         Args:
-            inside: What the client has, with the sizes.
-            most_bytes: Of all files together.
+            inside: The sizes of the files that the CLI has.
+            max_bytes: The limit on all files together.
 
         Returns:
             What is left, as of `files`.
@@ -136,21 +147,21 @@ class SessionHome:
         whole = {**kept, **inside}
         total = sum(whole.values())
         for number, name in enumerate(gone):
-            if total <= most_bytes and len(whole) - number <= MAX_FILES:
+            if total <= max_bytes and len(whole) - number <= MAX_FILES:
                 break
-            self._let_go(self.place(name))
+            self._remove(self.place(name))
             total -= kept.pop(name)
         return kept
 
-    def _let_go(self, path: Path) -> None:
+    def _remove(self, path: Path) -> None:
         with _writing(path):
             path.unlink()
-        with suppress(OSError):  # something else is in it
+        with suppress(OSError):  # not empty
             while (path := path.parent) != self.files_dir:
                 path.rmdir()
 
-    def copy_from(self, other: "SessionHome") -> None:
-        """Take over the files of another session.
+    def copy_from(self, other: "SessionStore") -> None:
+        """Copy the files of another session.
 
         Raises:
             InfrastructureFault: They could not be copied.
@@ -160,16 +171,16 @@ class SessionHome:
 
 
 @contextmanager
-def held_session(session_id: str, *, by: str, state: Path) -> Iterator[SessionHome]:
-    """Hold a session, which need not be there yet, as its one writer.
+def lock_session(session_id: str, *, by: str, state: Path) -> Iterator[SessionStore]:
+    """Lock a session, which need not exist yet, as its one writer.
 
     Args:
-        session_id: Ours.
-        by: Who holds it, which others are told.
+        session_id: Ringfence's id of it.
+        by: The holder of the lock, for the errors of others.
         state: The state directory.
 
     Raises:
-        UsageError: It is no id, or another run holds the session.
+        UsageError: The id is malformed, or another run holds the session.
         InfrastructureFault: The lock cannot be made.
     """
     if not _ID.fullmatch(session_id):
@@ -180,38 +191,41 @@ def held_session(session_id: str, *, by: str, state: Path) -> Iterator[SessionHo
     except OSError as exc:
         raise InfrastructureFault(f"could not open {str(path / 'lock')!r}: {exc.strerror}") from exc
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _try_lock(lock):
             holder = os.pread(lock, _HOLDER_BYTES, 0).decode("utf-8", "replace")
             raise UsageError(
                 f"session {session_id!r} is in use by {holder}; wait for its end, or add --fork for a session of"
                 " its own"
-            ) from None
+            )
         os.ftruncate(lock, 0)
         os.pwrite(lock, by.encode(), 0)
-        yield SessionHome(path)
+        yield SessionStore(path)
     finally:
         os.close(lock)
 
 
-def is_held(path: Path) -> bool:
-    """Whether a run holds the session in `path` just now."""
+def is_locked(path: Path) -> bool:
+    """Return whether a run holds the session in `path` at this moment."""
     try:
         lock = os.open(path / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not _try_lock(lock)
     finally:
         os.close(lock)
-    return False
+
+
+def _try_lock(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def checked_name(name: str) -> PurePosixPath:
-    """A relative path that leads nowhere else.
+    """Return a relative path that leads nowhere else.
 
     Raises:
         ValueError: It could.
@@ -221,16 +235,6 @@ def checked_name(name: str) -> PurePosixPath:
     if not plain or "\0" in name or len(parts) > MAX_DEPTH:
         raise ValueError(f"{name!r} is no plain relative path")
     return PurePosixPath(name)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    with _writing(path):
-        temporary = path.with_name(".new")
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import pytest
 from ringfence.errors import UsageError
 from ringfence.events import Event, SessionKept, SessionLost, SessionResumed
 from ringfence.runtime.base import Session
-from ringfence.runtime.session import SessionPlan, carried
+from ringfence.runtime.session import SessionPlan, open_session
 from ringfence.sandbox import Sandbox, SandboxSpec
 
 CLIENT_DIR = "/home/agent/.claude"
@@ -32,16 +32,16 @@ class Runs:
     ) -> bytes:
         """Let a client add a line to its session; what the file then holds inside."""
         plan = SessionPlan(session, "claude", "/w", self.state, resumes, "r0", ("model: was 'a', is 'b'",))
-        with carried(plan) as session_of_run:
+        with open_session(plan) as session_of_run:
             self.told.append(session_of_run.session)
             async with (
                 Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox,
-                session_of_run.inside(sandbox, CLIENT_DIR, PATTERNS, self.emit),
+                session_of_run.synchronized(sandbox, CLIENT_DIR, PATTERNS, self.emit),
             ):
                 if is_lost:
-                    await session_of_run.lost("No conversation found")
+                    await session_of_run.restart("No conversation found", self.emit)
                     self.told.append(session_of_run.session)
-                await session_of_run.took("c1")
+                await session_of_run.note_activity("c1")
                 done = await sandbox.run(
                     ["sh", "-c", f"mkdir -p {CLIENT_DIR}/projects/w; echo {line} >>{FILE}"]
                 )

@@ -9,26 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import RecordError, UsageError
-from ringfence.runtime.session.home import MAX_DEPTH, SessionRecord, checked_name, held_session
+from ringfence.runtime.session.store import MAX_DEPTH, SessionRecord, checked_name, lock_session
 
 RECORD = SessionRecord(client="claude", client_session_id="c1", workspace="/w")
 
 
 def test_a_record_is_read_as_it_was_saved(tmp_path: Path):
     """Also by the next run."""
-    with held_session("s1", by="r1", state=tmp_path) as home:
+    with lock_session("s1", by="r1", state=tmp_path) as home:
         assert home.record() is None
         home.save(RECORD)
-    with held_session("s1", by="r2", state=tmp_path) as home:
+    with lock_session("s1", by="r2", state=tmp_path) as home:
         assert home.record() == RECORD
 
 
 def test_a_session_has_one_writer(tmp_path: Path):
     """A second run is refused, and told who has it."""
     with (
-        held_session("s1", by="process 4711", state=tmp_path),
+        lock_session("s1", by="process 4711", state=tmp_path),
         pytest.raises(UsageError, match="in use by process 4711"),
-        held_session("s1", by="r2", state=tmp_path),
+        lock_session("s1", by="r2", state=tmp_path),
     ):
         pass
 
@@ -37,25 +37,25 @@ def test_a_killed_writer_lets_go(tmp_path: Path):
     """The hold ends with its process, however that ends."""
     held = (
         "import os, signal, sys\nfrom pathlib import Path\n"
-        "from ringfence.runtime.session.home import held_session\n"
-        "with held_session('s1', by='r1', state=Path(sys.argv[1])):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from ringfence.runtime.session.store import lock_session\n"
+        "with lock_session('s1', by='r1', state=Path(sys.argv[1])):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, "-c", held, str(tmp_path)], check=False)
     assert done.returncode == -9
-    with held_session("s1", by="r2", state=tmp_path) as home:
+    with lock_session("s1", by="r2", state=tmp_path) as home:
         assert home.record() is None
 
 
 @pytest.mark.parametrize("wrong", ["", ".", "..", "a/b", "-x", "a" * 101, "ä", "a\n"])
 def test_only_ids_name_sessions(tmp_path: Path, wrong: str):
     """Nothing that could lead out of the directory."""
-    with pytest.raises(UsageError, match="no session id"), held_session(wrong, by="r", state=tmp_path):
+    with pytest.raises(UsageError, match="no session id"), lock_session(wrong, by="r", state=tmp_path):
         pass
 
 
 def test_a_damaged_record_is_told(tmp_path: Path):
     """With its place and what to do."""
-    with held_session("s1", by="r1", state=tmp_path) as home:
+    with lock_session("s1", by="r1", state=tmp_path) as home:
         (home.path / "session.json").write_text("{")
         with pytest.raises(RecordError, match=r"session\.json.*leave out --resume"):
             home.record()
@@ -63,12 +63,12 @@ def test_a_damaged_record_is_told(tmp_path: Path):
 
 def test_a_fork_has_files_of_its_own(tmp_path: Path):
     """What is written to it later is not in the one it comes from."""
-    with held_session("s1", by="r1", state=tmp_path) as first:
-        with first.open_for("projects/w/x.jsonl") as file:
+    with lock_session("s1", by="r1", state=tmp_path) as first:
+        with first.appending("projects/w/x.jsonl") as file:
             file.write(b"one\n")
-        with held_session("s2", by="r1", state=tmp_path) as second:
+        with lock_session("s2", by="r1", state=tmp_path) as second:
             second.copy_from(first)
-            with second.open_for("projects/w/x.jsonl") as file:
+            with second.appending("projects/w/x.jsonl") as file:
                 file.write(b"two\n")
             assert second.place("projects/w/x.jsonl").read_bytes() == b"one\ntwo\n"
         assert first.place("projects/w/x.jsonl").read_bytes() == b"one\n"

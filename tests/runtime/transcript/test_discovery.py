@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import UsageError
-from ringfence.runtime.transcript.discovery import encode_workspace, find_session, list_sessions
+from ringfence.runtime.transcript.discovery import FoundSession, find_session, list_sessions
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,9 @@ from ringfence.runtime.transcript.discovery import encode_workspace, find_sessio
 )
 def test_directories_are_named_as_claude_does(workspace: str, name: str) -> None:
     """Names that claude 2.1.329 gave."""
-    assert encode_workspace(workspace) == name
+    found = FoundSession("claude", "s", Path(f"/projects/{name}/s.jsonl"), 0.0, 0)
+    assert found.may_be_in(workspace)
+    assert not found.may_be_in(f"{workspace[:3]}other")
 
 
 @pytest.fixture

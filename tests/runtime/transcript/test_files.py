@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import RecordError, UsageError
-from ringfence.runtime.transcript.reader import SourceFile
+from ringfence.runtime.transcript.reader import TranscriptReader
 
 
 def _fifo(path: Path) -> None:
@@ -36,13 +36,13 @@ def test_only_a_regular_file_is_opened(make: object, kind: str, tmp_path: Path) 
     assert callable(make)
     make(path)
     with pytest.raises(UsageError, match=kind):
-        SourceFile(path)
+        TranscriptReader(path)
 
 
 def test_a_device_is_not_even_opened() -> None:
     """Opening some devices does something."""
     with pytest.raises(UsageError, match="a device"):
-        SourceFile(Path("/dev/null"))
+        TranscriptReader(Path("/dev/null"))
 
 
 def test_no_link_is_followed_below_a_directory(tmp_path: Path) -> None:
@@ -51,13 +51,13 @@ def test_no_link_is_followed_below_a_directory(tmp_path: Path) -> None:
     (tmp_path / "elsewhere" / "s.jsonl").write_text("{}\n")
     (tmp_path / "folder").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UsageError, match="no transcript"):
-        SourceFile(tmp_path / "folder" / "s.jsonl", below=tmp_path)
+        TranscriptReader(tmp_path / "folder" / "s.jsonl", below=tmp_path)
 
 
 def test_an_absent_file_is_said_with_the_next_step(tmp_path: Path) -> None:
     """The error names the path and how to find one."""
     with pytest.raises(UsageError, match=r"nothing\.jsonl.*session ls"):
-        SourceFile(tmp_path / "nothing.jsonl")
+        TranscriptReader(tmp_path / "nothing.jsonl")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
@@ -66,7 +66,7 @@ def test_an_unreadable_file_is_said(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.touch(0)
     with pytest.raises(RecordError, match="permissions"):
-        SourceFile(path)
+        TranscriptReader(path)
 
 
 def _append(path: Path) -> None:
@@ -97,7 +97,8 @@ def test_a_change_under_the_reader_is_seen(act: object, expected: str | None, tm
     path = tmp_path / "s.jsonl"
     path.write_text("one\ntwo\n")
     assert callable(act)
-    with SourceFile(path) as source:
-        source.read(100)
+    with TranscriptReader(path) as reader:
+        reader.take()
         act(path)
-        assert source.change() == expected
+        damage = reader.reopen_if_changed()
+    assert (damage and damage.reason.split(" while ")[0]) == (expected and f"the file was {expected}")
