@@ -1,4 +1,4 @@
-"""How many events `audit verify` checks in a second, on a journal like those of real runs.
+"""How many events `runs verify` checks in a second, on a journal like those of real runs.
 
     python -m benchmarks.audit_verify [EVENTS]
 
@@ -45,7 +45,7 @@ def measure(count: int = 100_000) -> list[Row]:
     rate = found.events / verify_s
     beside = f"one SHA-256 over the file: {found.events / hash_s:,.0f} events/s"
     kept = found.ok and rate >= _PROMISED
-    return [Row("`audit verify`", f"≥ {_PROMISED:,} events/s", f"{rate:,.0f} events/s", beside, kept)]
+    return [Row("`runs verify`", f"≥ {_PROMISED:,} events/s", f"{rate:,.0f} events/s", beside, kept)]
 
 
 def _write(directory: Path, run_id: str, *, count: int) -> float:

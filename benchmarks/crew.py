@@ -56,7 +56,7 @@ class _Crew:
             self._environment["HOME"] = str(home)
             for path in (home, *home.rglob("*")):
                 os.chown(path, user, user)
-        self.run("trust", "--yes")
+        self.run("config", "trust", "--yes")
         self.client = FleetClient(socket_path(self.state))
 
     def run(self, *words: str) -> str:

@@ -7,7 +7,7 @@ import typer
 import typer.main
 
 from reference.markdown import cell, code, table
-from ringfence.cli.main import app
+from ringfence.cli.app import app
 
 # Typer brings a click of its own and does not promise its types; these stand for them.
 Command = Any

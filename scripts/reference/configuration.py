@@ -30,7 +30,7 @@ Each value comes from the strongest place that says it:
 in which every key is explained, `ringfence config schema` prints the JSON Schema for editors. A key that is
 not known is an error, with file, line and column.
 
-**A project's file can only tighten** until you have run `ringfence trust` on its present content: whoever
+**A project's file can only tighten** until you have run `ringfence config trust` on its present content: whoever
 wrote the repository wrote the file. The column *without trust* says what counts as tighter for each key.
 
 Sizes are bytes or text such as `512m`, `2g`; durations are seconds or text such as `90s`, `10m`, `1h`.

@@ -29,7 +29,7 @@ _OTHERS = (
     ("XDG_CACHE_HOME", "Below it, in `ringfence/clones`: what agents of a crew clone. Default `~/.cache`."),
     (
         "RINGFENCE_FLEET_DATABASE",
-        "The database of the crew that `ringfence worker` joins, `postgresql://...`.",
+        "The database of the crew that `ringfence fleet worker` joins, `postgresql://...`.",
     ),
     ("XDG_STATE_HOME", "Parent of the state directory: runs, keys, checkpoints. Default `~/.local/state`."),
     ("XDG_CONFIG_HOME", "Parent of the directory of your own `ringfence.yaml`. Default `~/.config`."),

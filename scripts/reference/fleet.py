@@ -38,7 +38,7 @@ up to 40 small letters, digits, `-` and `_`. Paths are relative to the file that
 
 What stands at the top of a file in a section of a run's configuration (`sandbox`, `run`, `limits`, `egress`, `tools`,
 ...) holds for all its agents; what an agent says in that section is stronger, key by key. A fleet works unattended, so
-`ringfence trust` has to be said for each of its files.
+`ringfence config trust` has to be said for each of its files.
 """
 _COLUMNS = ("key", "type", "default", "meaning")
 _INCLUDE = """\

@@ -29,8 +29,8 @@ What `ringfence.yaml` can say of test-first loops, their commands, states, exit 
 [have a list of stories done](../how-to/loop.md); how stories are written: [stories](stories.md).
 
 The other sections of the file, such as `sandbox`, `run`, `limits` and `egress`, are those of
-[runs](configuration.md), and hold for every role. A loop works unattended, so `ringfence trust` has to be said for a
-project's file that has `loop:`.
+[runs](configuration.md), and hold for every role. A loop works unattended, so a project's file that has
+`loop:` has to be trusted with `ringfence config trust`.
 """
 _ROLES = "Roles are {names}. Each key under `loop.roles` is optional.\n"
 _ANSWERS = """\
@@ -51,7 +51,7 @@ _SPEAKERS: tuple[tuple[str, Role], ...] = (
 _FILES = """\
 ## Files
 
-In the state directory, `loops/ID/`; only its owner can read it. `ringfence loop clean` leaves them, with `--all` it
+In the state directory, `loops/ID/`; only its owner can read it. `ringfence loop rm` leaves them, with `--all` it
 does not.
 
 | file | what it is |

@@ -14,7 +14,7 @@ from ringfence.sandbox.workspace.run_as import Actor
 _HEAD = """\
 # Policy
 
-What the fence shows, refuses and protects, from the tables that the code itself uses. `ringfence policy`
+What the fence shows, refuses and protects, from the tables that the code itself uses. `ringfence config policy show`
 prints what holds for one workspace on one machine.
 """
 _PROTECTED = """\

@@ -1,4 +1,4 @@
-"""`ringfence audit` from the command line."""
+"""`ringfence runs` from the command line."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from ringfence.cli.audit import audit_app
+from ringfence.cli.app import app
 from ringfence.errors import RecordError, UsageError
 from ringfence.events import Event, JobCreated, JobEnded, MessageSent, ToolCalled, ToolReturned
 from ringfence.journal import Journal, new_run_id, run_dir
@@ -16,7 +16,7 @@ _EVIL = "\x1b[2J\u202e[red]ok\rno"
 
 
 def _run(*arguments: str) -> Result:
-    return CliRunner().invoke(audit_app, arguments)
+    return CliRunner().invoke(app, ["runs", *arguments])
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def _make(*, seal: bool) -> Path:
         ["ls", "--json"],
         ["show", "RUN"],
         ["show", "RUN", "--json"],
-        ["follow", "RUN"],
-        ["follow", "RUN", "--json"],
+        ["logs", "-f", "RUN"],
+        ["logs", "-f", "RUN", "--json"],
         ["export", "RUN"],
         ["verify", "RUN"],
     ],
@@ -74,7 +74,7 @@ def test_no_text_of_an_agent_acts_on_the_terminal(arguments: list[str], run: Pat
 
 def test_the_transcript_tells_what_happened(run: Path) -> None:
     """`show` prints the command, its reason, its result and the end, in order, markup untouched."""
-    output = _run("show", run.name).output
+    output = _run("logs", run.name).output
     escaped = r"\x1b[2J\u202e[red]ok\x0dno"
     parts = [f"# {escaped}", f"$ {escaped}", "failed after 1.50 s", escaped, f"failed: {escaped}", "sealed"]
     places = [output.index(part) for part in parts]
@@ -84,7 +84,7 @@ def test_the_transcript_tells_what_happened(run: Path) -> None:
 
 def test_json_lines_hold_the_events(run: Path) -> None:
     """`show --json` prints one object for each event, as in the journal."""
-    lines = [json.loads(line) for line in _run("show", run.name, "--json").output.splitlines()]
+    lines = [json.loads(line) for line in _run("logs", run.name, "--json").output.splitlines()]
     assert [line["event"] for line in lines][:2] == ["journal.opened", "job.created"]
     assert lines[2]["data"]["content"] == _EVIL
 
@@ -160,19 +160,19 @@ def test_verify_asks_what_to_verify(arguments: list[str]) -> None:
     assert isinstance(_run("verify", *arguments).exception, UsageError)
 
 
-@pytest.mark.parametrize("command", ["show", "export", "follow", "verify"])
+@pytest.mark.parametrize("command", ["show", "logs", "export", "verify"])
 def test_an_unknown_run_is_refused(command: str) -> None:
     """A run that is not there is an error that says where to look."""
     error = _run(command, "2026").exception
     assert isinstance(error, UsageError)
-    assert "ringfence audit ls" in str(error)
+    assert "ringfence runs ls" in str(error)
 
 
 def test_a_damaged_run_is_not_shown_as_if_whole(run: Path) -> None:
     """`show` stops with an error at a line that does not parse."""
     path = run / "journal.jsonl"
     path.write_bytes(path.read_bytes().replace(b'{"seq":3', b'{"seq":x'))
-    assert isinstance(_run("show", run.name).exception, RecordError)
+    assert isinstance(_run("logs", run.name).exception, RecordError)
 
 
 def test_export_writes_a_file(run: Path, tmp_path: Path) -> None:

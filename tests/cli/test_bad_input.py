@@ -158,10 +158,10 @@ def test_a_script_that_is_not_there(ringfence: Cli, workspace: Path):
     )
 
 
-@pytest.mark.parametrize("command", [["diff"], ["undo"], ["apply"], ["audit", "show", "last"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["diff"], ["undo"], ["apply"], ["runs", "logs", "last"]], ids=" ".join)
 def test_a_run_that_is_not_there(ringfence: Cli, command: list[str]):
     """The way to the list is named."""
-    assert _is_told(ringfence(*command), 2, "audit ls")
+    assert _is_told(ringfence(*command), 2, "runs ls")
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root writes everywhere")
@@ -202,7 +202,7 @@ def test_an_age_of_nothing(ringfence: Cli, age: str):
 def test_a_file_that_cannot_be_written(ringfence: Cli, workspace: Path, script: Cli, says: Cli):
     """The disk is not blamed for a directory that is not there."""
     ringfence("run", "x", "-C", workspace, "--model", script(says()))
-    ended = ringfence("audit", "export", "last", "-o", "/nope/x.json")
+    ended = ringfence("runs", "export", "last", "-o", "/nope/x.json")
     assert _is_told(ended, 75, "/nope/x.json", "check the path")
     assert "free some space" not in ended.err
 
@@ -233,4 +233,4 @@ def test_a_client_that_cannot_be_started_so_is_refused_before_anything(
 ):
     """Nothing is made for it, and whether it is installed is no matter."""
     assert _is_told(ringfence("run", "go", "-C", workspace, *options), 2, *words)
-    assert ringfence("audit", "ls").out == ""
+    assert ringfence("runs", "ls").out == ""

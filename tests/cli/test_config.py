@@ -1,16 +1,13 @@
-"""`ringfence config`, `ringfence trust`, `ringfence init`."""
+"""`ringfence config`, `ringfence config trust`, `ringfence init`."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
-from ringfence.cli.config import config_app, init, trust
+from ringfence.cli.app import app
 from ringfence.config.model import SandboxSettings
 from ringfence.errors import ConfigurationError, RingfenceError, UsageError
 from ringfence.sandbox.spec import SandboxSpec
@@ -27,23 +24,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _call(*arguments: str, answer: str = "") -> Result:
-    app = typer.Typer(rich_markup_mode=None)
-    app.add_typer(config_app)
-    app.command()(trust)
-    app.command()(init)
     result = CliRunner().invoke(app, arguments, input=answer)
     if isinstance(result.exception, RingfenceError):
         raise result.exception
     return result
-
-
-def test_importing_it_is_light() -> None:
-    """`ringfence --help` imports this module; models and parsers come with their use."""
-    code = (
-        "import sys, ringfence.cli.config; print({'pydantic', 'ruamel.yaml', 'msgspec'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
 
 
 def test_show_prints_what_holds_and_why(project: Path) -> None:
@@ -110,7 +94,7 @@ def test_schema_is_json_schema() -> None:
 def test_trust_shows_digest_and_loosenings_and_asks(project: Path) -> None:
     """Nobody trusts what they were not shown."""
     (project / "ringfence.yaml").write_text("limits:\n  turns: 99\nsecrets: {orders: 'env:ORDERS'}\n")
-    result = _call("trust", answer="y\n")
+    result = _call("config", "trust", answer="y\n")
     assert "sha256  " in result.stdout
     smaller = "(without this file: 60; an untrusted file may only set a smaller value)"
     assert f"loosens 2:10 limits.turns = 99 {smaller}\n" in result.stdout
@@ -122,9 +106,9 @@ def test_trust_shows_digest_and_loosenings_and_asks(project: Path) -> None:
 def test_trust_that_is_not_confirmed_is_not_given(project: Path) -> None:
     """No, and no answer at all, leave everything as it is."""
     (project / "ringfence.yaml").write_text("limits: {turns: 99}\n")
-    refused = _call("trust", answer="n\n")
+    refused = _call("config", "trust", answer="n\n")
     assert (refused.exit_code, "not trusted" in refused.output) == (1, True)
-    assert _call("trust").exit_code != 0
+    assert _call("config", "trust").exit_code != 0
     with pytest.raises(ConfigurationError, match="only tighten"):
         _call("config", "show")
 
@@ -133,15 +117,15 @@ def test_trust_lists_and_revokes(project: Path) -> None:
     """The user can see and take back what was trusted."""
     file = project / "ringfence.yaml"
     file.write_text("limits: {turns: 99}\n")
-    _call("trust", "--yes", str(project))
-    assert _call("trust", "--list").stdout.startswith("holds ")
+    _call("config", "trust", "--yes", str(project))
+    assert _call("config", "trust", "--list").stdout.startswith("holds ")
     file.write_text("limits: {turns: 98}\n")
-    (entry,) = json.loads(_call("trust", "--list", "--json").stdout)["trusted"]
+    (entry,) = json.loads(_call("config", "trust", "--list", "--json").stdout)["trusted"]
     assert (entry["file"], entry["holds"]) == (str(file), False)
-    _call("trust", "--revoke", str(file))
-    assert json.loads(_call("trust", "--list", "--json").stdout)["trusted"] == []
+    _call("config", "trust", "--revoke", str(file))
+    assert json.loads(_call("config", "trust", "--list", "--json").stdout)["trusted"] == []
     with pytest.raises(UsageError, match="is not trusted"):
-        _call("trust", "--revoke", str(file))
+        _call("config", "trust", "--revoke", str(file))
 
 
 @pytest.mark.parametrize(
@@ -150,20 +134,20 @@ def test_trust_lists_and_revokes(project: Path) -> None:
 def test_trust_refuses_what_makes_no_sense(project: Path, arguments: list[str]) -> None:
     """Options that contradict each other, and files that are not there."""
     with pytest.raises(UsageError):
-        _call("trust", *arguments)
+        _call("config", "trust", *arguments)
 
 
 def test_a_wrong_file_cannot_be_trusted(project: Path) -> None:
     """What cannot be understood cannot be shown."""
     (project / "ringfence.yaml").write_text("sandbox: {memroy: 1g}\n")
     with pytest.raises(ConfigurationError, match="memroy"):
-        _call("trust", "--yes")
+        _call("config", "trust", "--yes")
 
 
 def test_trust_escapes_what_the_file_says(project: Path) -> None:
     """The question cannot be painted over by what it is about."""
     (project / "ringfence.yaml").write_text('run: {verify: "true \\e[1A\\e[2K\\u202e"}\n')
-    shown = _call("trust", "--yes").stdout
+    shown = _call("config", "trust", "--yes").stdout
     assert "\x1b" not in shown
     assert "\u202e" not in shown
 

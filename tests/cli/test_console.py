@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from ringfence.cli.console import print_line
+from ringfence.cli.render.console import print_line
 
 _LINE = "succeeded: the check passed: " + "word " * 10
 

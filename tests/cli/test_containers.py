@@ -79,7 +79,7 @@ def test_no_fallback_unless_asked(execute: Cli, workspace: Path, monkeypatch: py
 def test_fallback_in_a_file_is_spelled(ringfence: Cli, execute: Cli, workspace: Path):
     """A file that falls back to the host says that it is unsafe."""
     (workspace / "ringfence.yaml").write_text("sandbox: {fallback: host}\n")
-    ringfence("trust", workspace)
+    ringfence("config", "trust", workspace)
     ended = execute("--", "true")
     assert ended.code == 78
     assert "unsafe: [host_backend]" in ended.err

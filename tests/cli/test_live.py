@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from ringfence.cli.live import LiveView
+from ringfence.cli.render.live import LiveView
 from ringfence.events import (
     AgentAnswered,
     EgressClosed,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.cli.log import Log
+from ringfence.cli.fleet.log import Log
 from ringfence.fleet.config.model import LogFormat
 from ringfence.secret.redact import register_secrets
 

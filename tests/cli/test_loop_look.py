@@ -118,7 +118,7 @@ def test_what_needs_the_clones_is_not_offered_without_them(
     assert "loop retry" not in shown
     assert "loop resume" not in shown
     retried = ringfence("loop", "retry", "two", "--loop", "abcdef")
-    assert (retried.code, "as after `ringfence loop clean`" in retried.err) == (1, True)
+    assert (retried.code, "as after `ringfence loop rm`" in retried.err) == (1, True)
     assert json.loads(ringfence("loop", "status", "--json").out)["next"] == told
 
 
@@ -132,7 +132,7 @@ def test_a_loop_whose_process_died_says_how_it_is_gone_on_with(ringfence: Run):
     ended = ringfence("loop", "status", "abcdef")
     assert "loop 20260101-000000-abcdef  interrupted" in ended.out
     assert "next: ringfence loop resume abcdef" in ended.out
-    assert "interrupted" in ringfence("loop", "list").out
+    assert "interrupted" in ringfence("loop", "ls").out
 
 
 def test_watching_a_loop_that_nobody_works_on_ends(ringfence: Run):
@@ -142,7 +142,7 @@ def test_watching_a_loop_that_nobody_works_on_ends(ringfence: Run):
         (await Filling(state_dir(), story("one")).begin()).close()
 
     anyio.run(begin)
-    ended = ringfence("loop", "watch")
+    ended = ringfence("loop", "logs", "--follow")
     assert ended.code == 75
     assert "was interrupted; `ringfence loop resume abcdef`" in ended.err
 
@@ -150,7 +150,7 @@ def test_watching_a_loop_that_nobody_works_on_ends(ringfence: Run):
 def test_watching_a_loop_that_has_ended_tells_it_all(ringfence: Run):
     """Each event once, then the end; the exit code is the loop's."""
     _fill(story("one"), story("two"))
-    ended = ringfence("loop", "watch")
+    ended = ringfence("loop", "logs", "--follow")
     assert (ended.code, ended.out.count("checks green")) == (3, 3)
     assert (
         "loop 20260101-000000-abcdef  incomplete: 1 passed, 1 skipped\n  branch: ringfence/loop-" in ended.out
@@ -160,7 +160,7 @@ def test_watching_a_loop_that_has_ended_tells_it_all(ringfence: Run):
 def test_events_as_json_have_names_numbers_and_a_version(ringfence: Run):
     """One object a line; the last one is the end."""
     _fill(story("one"), story("two"))
-    lines = [json.loads(line) for line in ringfence("loop", "watch", "--json").out.splitlines()]
+    lines = [json.loads(line) for line in ringfence("loop", "logs", "--follow", "--json").out.splitlines()]
     assert {line["schema_version"] for line in lines} == {1}
     assert [line["event"] for line in lines] == [
         "checks.completed", "checks.completed", "story.retried", "checks.completed", "story.retried", "loop.summary",
@@ -169,7 +169,7 @@ def test_events_as_json_have_names_numbers_and_a_version(ringfence: Run):
     assert (lines[-1]["state"], lines[-1]["exit_code"]) == ("incomplete", 3)
 
 
-@pytest.mark.parametrize("command", slow_after(1, ["list", "status", "show"]))
+@pytest.mark.parametrize("command", slow_after(1, ["ls", "status", "show"]))
 def test_what_reads_has_json_with_a_version(ringfence: Run, command: str):
     """For programs, and for the terminal that shows it: plain ASCII."""
     _fill(story(_EVIL), story("two"), title=_EVIL)
@@ -178,7 +178,7 @@ def test_what_reads_has_json_with_a_version(ringfence: Run, command: str):
     assert {letter for letter in ended.out if not 32 <= ord(letter) < 127} == {"\n"}
 
 
-@pytest.mark.parametrize("command", slow_after(1, ["list", "status", "show", "watch"]))
+@pytest.mark.parametrize("command", slow_after(1, ["ls", "status", "show", "logs"]))
 def test_hostile_texts_reach_no_terminal(ringfence: Run, command: str):
     """What an agent or a story's file says is spelled out."""
     _fill(story(_EVIL, title=_EVIL, criteria=(_EVIL,)), story("two"), title=_EVIL)
@@ -192,7 +192,7 @@ def test_a_database_that_cannot_be_read_hides_no_other_loop(ringfence: Run):
     broken = state_dir() / "loops" / "20270101-000000-000000"
     broken.mkdir()
     (broken / "loop.db").write_bytes(b"no database" * 1000)
-    ended = ringfence("loop", "list")
+    ended = ringfence("loop", "ls")
     assert (ended.code, "20260101-000000-abcdef" in ended.out) == (0, True)
     assert "20270101-000000-000000" in ended.err
 
@@ -225,9 +225,9 @@ def test_a_patch_of_a_loop_without_a_repository_is_the_one_that_was_kept(start: 
             (["diff", "none"], 2, "has no story 'none'; it has one, two"),
             (["diff", "--rejected", "1"], 2, "--rejected 1 needs the STORY"),
             (["diff", "two", "--rejected", "9"], 2, "no attempt 9 of story 'two'"),
-            (["diff", "one"], 1, "as after `ringfence loop clean`; what passed is on the loop's branch"),
+            (["diff", "one"], 1, "as after `ringfence loop rm`; what passed is on the loop's branch"),
             (["status", "zzz"], 2, "no loop named 'zzz'"),
-            (["clean", ""], 2, "no loop named ''"),
+            (["rm", ""], 2, "no loop named ''"),
         ],
     ),
     ids=["skipped", "unknown", "whose", "which", "removed", "no-loop", "nothing"],

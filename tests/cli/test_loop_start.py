@@ -27,7 +27,7 @@ def test_an_untrusted_file_says_nothing_of_loops(project: Project):
     file = _says(project, {"loop": {"attempts": 2}})
     done = project.start()
     file.unlink()
-    assert (done.returncode, "ringfence trust" in done.stderr) == (_REFUSED, True), done
+    assert (done.returncode, "ringfence config trust" in done.stderr) == (_REFUSED, True), done
 
 
 @pytest.mark.parametrize(

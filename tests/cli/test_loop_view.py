@@ -7,7 +7,7 @@ import anyio
 import pytest
 from tests.loop.report.filling import BEGUN_MS, Filling, story
 
-from ringfence.cli.loop_view import LoopView, event_line
+from ringfence.cli.loop.view import LoopView, event_line
 from ringfence.config.paths import state_dir
 from ringfence.loop.state import LoopState
 from ringfence.loop.store.rows import EventRow
@@ -149,7 +149,7 @@ def test_every_kind_of_event_of_a_loop_has_words():
     """None is told by its bare name."""
     from typing import get_args
 
-    from ringfence.cli.loop_view import TOLD
+    from ringfence.cli.loop.view import TOLD
     from ringfence.events import AnyEvent
 
     kinds = {

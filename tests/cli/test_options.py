@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from ringfence.cli.main import app
+from ringfence.cli.app import app
 from ringfence.cli.option_settings import SETTINGS
 from ringfence.config.fields import all_fields
 from ringfence.sandbox.registry import backend_names
@@ -18,8 +18,8 @@ _COMMAND: Any = typer.main.get_command(app)
 def _declared(command: Any) -> Iterator[tuple[str, list[str]]]:
     """The parameters of a command and of those below it, with what is typed for them."""
     yield from ((parameter.name, parameter.opts) for parameter in command.params)
-    for below in getattr(command, "commands", {}).values():
-        yield from _declared(below)
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        yield from _declared(command.get_command(None, name))
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -38,5 +38,5 @@ def test_an_option_sets_a_key_that_is_there(key: str):
 
 def test_the_help_of_sandbox_names_all_that_it_takes():
     """What cannot be found there is not used."""
-    option = next(each for each in _COMMAND.commands["run"].params if each.name == "sandbox")
+    option = next(each for each in _COMMAND.get_command(None, "run").params if each.name == "sandbox")
     assert {"auto", *backend_names()} <= set(re.findall(r"\w+", option.help))

@@ -1,6 +1,6 @@
 """A policy as a person reads it."""
 
-from ringfence.cli.plain import policy_lines
+from ringfence.cli.render.policy import policy_lines
 
 _DOCUMENT = {
     "network": "none",

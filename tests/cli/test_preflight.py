@@ -36,7 +36,7 @@ def test_a_fleet_with_a_limit_that_cannot_be_enforced_is_refused(
 ):
     """Before any job is accepted, with the place, the limit and why; the exit code is that of a refusal."""
     file = write_fleet(workspace, BARE)
-    ringfence("trust", file, "--yes")
+    ringfence("config", "trust", file, "--yes")
     ended = ringfence("fleet", *command.split())
     assert ended.code == 4, ended
     assert "agents.one: limit memory=1024 MiB cannot be enforced here" in ended.err
@@ -57,7 +57,7 @@ def test_the_line_that_the_refusal_names_allows_the_fleet(ringfence: Cli, worksp
 def test_a_projects_file_cannot_accept_weaker_limits(ringfence: Cli, workspace: Path):
     """Only the user can, in a file of his own or on the command line."""
     (workspace / "ringfence.yaml").write_text("sandbox: {memory: 1g, soft_limits: true}\n")
-    ended = ringfence("policy", "show")
+    ended = ringfence("config", "config", "policy", "show")
     assert ended.code != 0
     assert "sandbox.soft_limits" in ended.err
 
@@ -84,9 +84,9 @@ def as_user(place: Path, start: Cli) -> Cli:
 def test_a_committed_limit_is_shown_and_refused_wherever_it_cannot_be_enforced(
     as_user: Cli, workspace: Path, memory: str
 ):
-    """`policy show` still prints the policy; it and `doctor` name the limit and what would allow it."""
+    """`config policy show` still prints the policy; it and `doctor` name the limit and what would allow it."""
     (workspace / "ringfence.yaml").write_text(f"sandbox: {{memory: {memory}}}\n")
-    code, out, err = as_user("policy", "show")
+    code, out, err = as_user("config", "config", "policy", "show")
     if "control group" not in err:
         pytest.skip("the kernel enforces limits for every user here")
     assert code == 4
@@ -97,7 +97,7 @@ def test_a_committed_limit_is_shown_and_refused_wherever_it_cannot_be_enforced(
 
 def test_a_default_that_cannot_be_enforced_refuses_nothing(as_user: Cli, workspace: Path):
     """It is shown as weaker than the kernel's."""
-    code, out, err = as_user("policy", "show", "--json")
+    code, out, err = as_user("config", "config", "policy", "show", "--json")
     assert code == 0, err
     assert json.loads(out)["refused"] is None
 
@@ -120,7 +120,7 @@ def test_a_program_that_is_missing_is_found_by_validate_and_ends_a_run_alike(
     for provider in ("ANTHROPIC", "OPENAI"):
         monkeypatch.setenv(f"{provider}_API_KEY", f"sk-{provider.lower()}-0123456789abcdef0123")
     file = write_fleet(workspace, f"{{prompt: x, run: {{runtime: {runtime}}}}}")
-    ringfence("trust", file, "--yes")
+    ringfence("config", "trust", file, "--yes")
     (doubt, *_) = json.loads(ringfence("fleet", "validate", "--json").out)["doubts"]
     assert str(file) in doubt
     assert MISSING[runtime] in doubt
@@ -147,7 +147,7 @@ def test_validate_runs_and_calls_nothing_that_an_untrusted_file_names(
         )
         file = write_fleet(workspace, f"{agent}\n  two: {container}")
         assert (_asks_program(ringfence), called.is_set()) == (False, False)
-        ringfence("trust", file, "--yes")
+        ringfence("config", "trust", file, "--yes")
         assert (_asks_program(ringfence), called.is_set()) == (True, True)
 
 

@@ -49,7 +49,7 @@ def test_ls_tells_names_sources_and_ends(
             }
         }
     )
-    ended = ringfence("secret", "ls", "--json")
+    ended = ringfence("config", "secrets", "ls", "--json")
     rows = {row["name"]: row for row in json.loads(ended.out)["secrets"]}
     assert {name: row["source"] for name, row in rows.items()} == {
         "github": "env:GITHUB_TOKEN",
@@ -60,7 +60,7 @@ def test_ls_tells_names_sources_and_ends(
     assert rows["CODEX_AUTH"]["expires_at"].endswith("+00:00")
     assert "not set" in rows["gone"]["problem"]
     assert rows["github"]["said_by"].endswith(":1:24")
-    shown = ringfence("secret", "ls").out
+    shown = ringfence("config", "secrets", "ls").out
     assert all(name in shown for name in rows)
     assert (SECRET in ended.out + shown, touched.exists()) == (False, False)
 
@@ -80,7 +80,7 @@ def test_test_says_whether_a_secret_can_be_had(
 ):
     """By its exit code, and in a line without the secret."""
     configure({"secrets": {"deploy": reference}})
-    ended = ringfence("secret", "test", "deploy")
+    ended = ringfence("config", "secrets", "test", "deploy")
     assert (ended.code, said in ended.out + ended.err) == (code, True)
     assert SECRET not in ended.out + ended.err
     assert list((state_dir() / "leases").iterdir()) == []
@@ -89,7 +89,7 @@ def test_test_says_whether_a_secret_can_be_had(
 def test_test_of_a_name_that_is_not_known_lists_those_that_are(ringfence: Cli, configure: Cli):
     """A wrong name is wrong usage."""
     configure({"secrets": {"deploy": "env:X"}})
-    ended = ringfence("secret", "test", "depoly")
+    ended = ringfence("config", "secrets", "test", "depoly")
     assert (ended.code, "known: deploy" in ended.err) == (2, True)
 
 
@@ -98,7 +98,7 @@ def test_a_file_that_others_can_read_is_told(ringfence: Cli, configure: Cli, tmp
     (tmp_path / "key").write_text(SECRET)
     (tmp_path / "key").chmod(0o644)
     configure({"secrets": {"deploy": f"file:{tmp_path / 'key'}"}})
-    ended = ringfence("secret", "test", "deploy")
+    ended = ringfence("config", "secrets", "test", "deploy")
     assert (ended.code, "WARNING: others than you can read" in ended.err) == (0, True)
 
 
@@ -135,15 +135,15 @@ def test_a_lease_is_listed_with_its_run_and_revoked_at_its_end(
     ringfence: Cli, held: "subprocess.Popen[bytes]", events: Cli, tmp_path: Path
 ):
     """Its end is in the record before the record is closed."""
-    (lease,) = json.loads(ringfence("secret", "ls", "--json").out)["leases"]
+    (lease,) = json.loads(ringfence("config", "secrets", "ls", "--json").out)["leases"]
     (run,) = [job.id for job in JobStore().unfinished()]
     assert (lease["name"], lease["source"], lease["run"]) == ("ANTHROPIC_API_KEY", "cmd:echo", run)
     assert lease["expires_at"] > lease["granted_at"]
-    assert run in ringfence("secret", "ls").out
+    assert run in ringfence("config", "secrets", "ls").out
     held.send_signal(signal.SIGINT)
     held.communicate(timeout=60)
     assert (tmp_path / "revoked").read_text() == f"{SECRET} {lease['id']}\n"
-    assert json.loads(ringfence("secret", "ls", "--json").out)["leases"] == []
+    assert json.loads(ringfence("config", "secrets", "ls", "--json").out)["leases"] == []
     told = [event["event"] for event in events()]
     assert told.index("secret.leased") < told.index("sandbox.created") < told.index("secret.revoked")
     assert told[-3:] == ["job.ended", "files.recorded", "journal.sealed"]
@@ -154,10 +154,10 @@ def test_what_a_killed_run_was_lent_is_revoked_when_somebody_looks(
     ringfence: Cli, held: "subprocess.Popen[bytes]", tmp_path: Path
 ):
     """It cannot give back its lease itself, and the value went with it."""
-    (lease,) = json.loads(ringfence("secret", "ls", "--json").out)["leases"]
+    (lease,) = json.loads(ringfence("config", "secrets", "ls", "--json").out)["leases"]
     held.kill()
     held.communicate()
-    assert json.loads(ringfence("secret", "ls", "--json").out)["leases"] == []
+    assert json.loads(ringfence("config", "secrets", "ls", "--json").out)["leases"] == []
     assert (tmp_path / "revoked").read_text() == f" {lease['id']}\n"
 
 
@@ -289,7 +289,7 @@ def test_a_standing_sandbox_is_lent_the_models_credential_while_it_stands(
     configure({"secrets": {"ANTHROPIC_API_KEY": {"cmd": ["echo", SECRET], "revoke": revoke}}})
     made = ringfence("sandbox", "create", "box", "-C", workspace, "--allow", "model")
     assert made.code == 0, made.err
-    (lease,) = json.loads(ringfence("secret", "ls", "--json").out)["leases"]
+    (lease,) = json.loads(ringfence("config", "secrets", "ls", "--json").out)["leases"]
     assert (lease["name"], bool(lease["run"]), (tmp_path / "revoked").exists()) == (
         "ANTHROPIC_API_KEY",
         True,

@@ -161,13 +161,13 @@ def test_a_session_that_version_0_1_imported_is_shown_and_verified(
     imported: str, ringfence: Callable[..., Any]
 ) -> None:
     """The commands for records read it, and say what it proves; no run continues it."""
-    assert ringfence("audit", "verify", imported).out.startswith("sealed")
-    shown = ringfence("audit", "show", imported).out
+    assert ringfence("runs", "verify", imported).out.startswith("sealed")
+    shown = ringfence("runs", "logs", imported).out
     assert "imported from the claude CLI 2.1.329" in shown
     assert "what follows proves what these files held, not that it happened" in shown
     assert "imported: imported from the claude CLI" in shown
     assert ringfence("session", "show", imported).code == 0
-    assert json.loads(ringfence("audit", "export", imported).out)["message_count"] == 1
+    assert json.loads(ringfence("runs", "export", imported).out)["message_count"] == 1
     assert ringfence("run", "more", "--resume", imported, "--model", "scripted:x").code == 2
 
 
@@ -201,7 +201,7 @@ def test_bad_input_gets_one_line(
     ended = ringfence("session", "show", name)
     assert (ended.code, ended.out, ended.err.count("\n")) == (code, "", 1)
     assert reason in ended.err
-    assert json.loads(ringfence("audit", "ls", "--json").out) == []
+    assert json.loads(ringfence("runs", "ls", "--json").out) == []
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_wrong_option_is_said(arguments: list[str], reason: str, ringfence: Ca
 
 def test_a_run_of_ours_is_not_followed_here(imported: str, ringfence: Callable[..., Any]) -> None:
     """It has a command of its own."""
-    assert f"ringfence audit follow {imported}" in ringfence("session", "follow", imported).err
+    assert f"ringfence runs logs --follow {imported}" in ringfence("session", "follow", imported).err
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import signal
 import anyio
 import pytest
 
-from ringfence.cli.standing import run_to_the_end
+from ringfence.cli.sandbox.standing import run_to_the_end
 from ringfence.errors import InfrastructureFault
 
 

@@ -160,7 +160,7 @@ def test_the_next_command_closes_a_killed_run(killed: str, ringfence: Cli, works
     """It is marked, sealed and listed, and nothing of it is left in the control groups."""
     name = run_dirs()[0].name
     ended = ringfence("exec", "-C", workspace, "--", "true")
-    listed = ringfence("audit", "ls").out
+    listed = ringfence("runs", "ls").out
     assert (f"run {name} was interrupted" in ended.err, f"{name}  interrupted" in listed) == (True, True)
     closed = events(name)
     sandbox = next(event["data"]["sandbox_id"] for event in closed if event["event"] == "sandbox.created")

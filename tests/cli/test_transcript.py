@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from ringfence.cli.transcript import print_record
+from ringfence.cli.render.transcript import print_record
 from ringfence.events import Event, JobCreated, JobEnded, SessionResumed, ToolCalled, ToolReturned
 from ringfence.journal import Record
 

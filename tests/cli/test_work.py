@@ -200,7 +200,7 @@ def test_last_is_nothing_where_nothing_was_run(
     run("touch made")
     monkeypatch.chdir(tmp_path)
     ended = ringfence(command, "last")
-    assert (ended.code, "ringfence audit ls" in ended.err) == (2, True)
+    assert (ended.code, "ringfence runs ls" in ended.err) == (2, True)
 
 
 @pytest.mark.parametrize("mode", ["clone", "bind"])
@@ -261,7 +261,7 @@ def test_gc_removes_runs_and_clones(run: Cli, ringfence: Cli):
     """Also where an agent took the rights to its directories away."""
     run("mkdir -p a/b && touch a/b/c && chmod 0 a/b a", "--mode", "clone")
     assert ringfence("gc", "--older-than", "1ms", "--keep", "0").code == 0
-    assert "no runs" in ringfence("audit", "ls").err
+    assert "no runs" in ringfence("runs", "ls").err
 
 
 def test_gc_removes_what_is_nested_without_end(run: Cli, ringfence: Cli):

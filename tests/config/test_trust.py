@@ -179,7 +179,7 @@ def test_an_untrusted_file_is_refused_with_everything_it_loosens(project: Path, 
     text = str(caught.value)
     assert text.startswith(f'{file}:4:11: sandbox.env.PATH = "/evil"')
     assert f"also {file}:6:10: limits.turns = 99" in text
-    assert text.endswith(f"then run `ringfence trust {file}`")
+    assert text.endswith(f"then run `ringfence config trust {file}`")
     assert "memory" not in text
 
 

@@ -29,7 +29,7 @@ def shop() -> Iterator[Crew]:
     crew = Crew(home, own_values)
     shutil.copytree(EXAMPLE, crew.project, dirs_exist_ok=True)
     own(crew)
-    crew.does("trust", "--yes")
+    crew.does("config", "trust", "--yes")
     crew.up()
     yield crew
     crew.down()
@@ -90,7 +90,7 @@ def test_a_signed_request_makes_a_job(shop: Crew):
 
 def test_its_schedules_fire(shop: Crew):
     """Both are planned; told to come every second, the regular one makes jobs by itself, until it is paused."""
-    listed = shop.does("schedule", "ls", "--json").json["schedules"]
+    listed = shop.does("fleet", "schedules", "ls", "--json").json["schedules"]
     assert [(each["agent"], each["name"]) for each in listed] == [
         ("reporter", "morning"),
         ("reporter", "regular"),
@@ -100,4 +100,4 @@ def test_its_schedules_fire(shop: Crew):
     shop.up()
     job = ended(shop, "regular")
     assert (job["agent"], job["trigger"], job["state"]) == ("reporter", "schedule", "succeeded")
-    shop.does("schedule", "pause", "reporter/regular")
+    shop.does("fleet", "schedules", "pause", "reporter/regular")

@@ -76,7 +76,7 @@ class Crew:
     def write(self, **configuration: Any) -> None:
         """Write the configuration, and trust it."""
         self.file.write_text(json.dumps(configuration))
-        self.does("trust", "--yes")
+        self.does("config", "trust", "--yes")
 
     def run(self, *words: str | Path, **options: Any) -> Ended:
         """A command, to its end."""

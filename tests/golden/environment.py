@@ -122,7 +122,7 @@ class RecipeEnvironment:
 
     def run_ids(self) -> list[str]:
         """The ids of all runs, the oldest first."""
-        return sorted(row["id"] for row in self.run_json("audit", "ls", "--number", "100"))
+        return sorted(row["id"] for row in self.run_json("runs", "ls", "-n", "100"))
 
     def find_program(self, client: str) -> Path:
         """The program of an agent CLI."""

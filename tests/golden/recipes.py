@@ -54,7 +54,7 @@ def run_api(env: RecipeEnvironment) -> Facts:
     )
     env.run("run", "Correct add", "--model", model, "--verify", CHECK)
     (run,) = env.run_ids()
-    env.run("audit", "export", run, "--output", env.root / "export.json")
+    env.run("runs", "export", run, "--output", env.root / "export.json")
     env.write("changes.patch", env.run("diff", run, "--raw"))
     return {"run": run}
 
@@ -234,7 +234,7 @@ def loop_ended(env: RecipeEnvironment) -> Facts:
     wrong = "touch pieces/two.py"
     model = env.write_script("script", cases=[*_story_script("one"), *_story_script("two", build=wrong)])
     env.run(*_LOOP_START, "--prd", env.root / "prd.json", "--attempts", "1", "--model", model, code=3)
-    (row,) = env.run_json("loop", "list")["loops"]
+    (row,) = env.run_json("loop", "ls")["loops"]
     env.run("loop", "export", env.root / "progress.json")
     return {"loop": row["id"]}
 
@@ -250,7 +250,7 @@ def loop_killed(env: RecipeEnvironment) -> Facts:
     model = env.write_script("script", cases=[*_story_script("one"), *_story_script("two", build=wait)])
     env.start(*_LOOP_START, "--prd", env.root / "prd.json", "--model", model)
     env.wait_until(lambda: any(env.root.glob("**/waiting")))
-    (row,) = env.run_json("loop", "list")["loops"]
+    (row,) = env.run_json("loop", "ls")["loops"]
     env.kill_all_processes()
     env.write_script("script", cases=[*_story_script("one"), *_story_script("two")])
     return {"loop": row["id"]}
@@ -347,17 +347,17 @@ def fleet(env: RecipeEnvironment) -> Facts:
         "project/slow", {"text": "I wait.", "tools": [shell("echo one >> lines.txt; sleep 600")]}
     )
     env.write("project/ringfence.yaml", json.dumps(_FLEET, indent=1))
-    env.run("trust", "--yes")
+    env.run("config", "trust", "--yes")
     env.run("fleet", "up", "--detach")
     jobs = {
         "succeeded": env.run_json("fleet", "trigger", "writer", "--wait")["id"],
         "check_red": env.run_json("fleet", "trigger", "failing", "--wait", code=3)["id"],
     }
-    env.run("agent", "disable", "disabled")
+    env.run("fleet", "agents", "disable", "disabled")
     jobs["cancelled"] = env.run_json("fleet", "trigger", "disabled")["job"]["id"]
     env.run("job", "cancel", jobs["cancelled"])
     jobs["disabled"] = env.run_json("fleet", "trigger", "disabled")["job"]["id"]
-    env.run("schedule", "pause", "writer/monthly")
+    env.run("fleet", "schedules", "pause", "writer/monthly")
     jobs["running"] = env.run_json("fleet", "trigger", "slow", "--key", "first")["job"]["id"]
     env.wait_until((env.project / "slow" / "lines.txt").exists)
     jobs["queued"] = env.run_json("fleet", "trigger", "slow")["job"]["id"]

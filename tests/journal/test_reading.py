@@ -60,7 +60,7 @@ def test_what_is_no_line_is_named(line: bytes, make_run: MakeRun) -> None:
     """A line that does not parse is an error that names it and says what to do."""
     path = make_run(seal=False) / "journal.jsonl"
     path.write_bytes(path.read_bytes() + line)
-    with pytest.raises(RecordError, match=r"line [67] of .* run `ringfence audit verify`"):
+    with pytest.raises(RecordError, match=r"line [67] of .* run `ringfence runs verify`"):
         list(read(path))
 
 

@@ -7,10 +7,10 @@ decides which of them it has (`spelling.py`). What is in no table is spelled as 
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "runs ls": ("runs ls", "audit ls"),
-    "runs show": ("runs show", "audit show"),
+    "runs show": ("runs logs", "audit show"),
     "runs verify": ("runs verify", "audit verify"),
     "runs export": ("runs export", "audit export"),
-    "runs follow": ("runs follow", "audit follow"),
+    "runs follow": ("runs logs --follow", "audit follow"),
     "trust": ("config trust", "trust"),
     "policy show": ("config policy show", "policy show"),
     "policy explain": ("config policy explain", "policy explain"),

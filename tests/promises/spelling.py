@@ -21,7 +21,7 @@ def help_of(python: str, *words: str) -> str:
 def is_command(python: str, words: list[str]) -> bool:
     """Whether each word is listed in the help of the words before it."""
     return all(
-        re.search(rf"^\W*{re.escape(word)}\b", help_of(python, *words[:place]), re.MULTILINE)
+        re.search(rf"^\W*(?:-\w, )?{re.escape(word)}\b", help_of(python, *words[:place]), re.MULTILINE)
         for place, word in enumerate(words)
     )
 

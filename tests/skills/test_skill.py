@@ -10,7 +10,7 @@ import pytest
 import typer
 import typer.main
 
-from ringfence.cli.main import app
+from ringfence.cli.app import app
 
 SKILL = Path(__file__).resolve().parent.parent.parent / "skills" / "ringfence" / "SKILL.md"
 TEXT = SKILL.read_text()

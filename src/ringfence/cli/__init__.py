@@ -22,6 +22,6 @@ def delay_collection() -> None:
 def main() -> None:
     """Entry point of the `ringfence` command."""
     delay_collection()
-    from ringfence.cli.main import run_app
+    from ringfence.cli.app import run_app
 
     run_app()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.credentials import check_credentials, credential_line, ending_credentials
+from ringfence.cli.config.credentials import check_credentials, credential_line, ending_credentials
 from ringfence.cli.options import JsonOption
 from ringfence.cli.printing import print_answer
 from ringfence.cli.settings import load_settings
@@ -45,9 +45,9 @@ def doctor(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Open sandboxes, attempt escapes, and say what to install.
+    """Check this machine: try escapes, and say what is missing.
 
-    Exit 125 if no fence can be had, or none of the image that was named.
+    Exit 125 if no sandbox can be opened, or none of the image that was named.
     """
     if auth:
         if attack or image is not None:

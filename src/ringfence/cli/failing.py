@@ -5,7 +5,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ringfence.cli.clash import in_the_way
+from ringfence.cli.sandbox.clash import in_the_way
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import ExitCode, InfrastructureFault, PolicyRefused, RingfenceError, is_full, next_step
 from ringfence.escape import visible

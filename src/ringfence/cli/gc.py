@@ -31,10 +31,10 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Close what dead processes left, and remove old runs. Their clones and their checkpoints go, too.
+    """Clean up after dead processes, and remove old runs.
 
-    A crew's jobs that have ended go by its `fleet.retention`, and their records with them. Records that are not sealed
-    always stay.
+    Removes their private copies and checkpoints, too. The jobs of a fleet are removed by its `fleet.retention`, and
+    their records with them. Records that are not sealed always stay.
     """
     import anyio
 
@@ -85,8 +85,8 @@ def _print_forgotten(done: "Forgotten", *, dry_run: bool) -> None:
     typer.echo(f"{'would forget' if dry_run else 'forgot'} {what}, {done.size_bytes} bytes{more}", err=True)
 
 
-async def _not_a_crews(paths: "list[Path]") -> "list[Path]":
-    """Those that belong to no job of a crew."""
+async def not_of_a_fleet(paths: "list[Path]") -> "list[Path]":
+    """The runs that belong to no job of a fleet."""
     from ringfence.config.paths import state_dir
 
     if not (state_dir() / "fleet").is_dir() and not os.environ.get("RINGFENCE_FLEET_DATABASE"):
@@ -153,7 +153,7 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
     early: list[Path] = []
     if is_disk_full():
         # No database can be written before there is room.
-        early = await _not_a_crews(expired_runs(seconds, keep))
+        early = await not_of_a_fleet(expired_runs(seconds, keep))
         if dry_run:
             return early, containers, named
         await make_room(early)
@@ -168,7 +168,7 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
         await _clear_holders()
         await revoke_abandoned(state_dir(), say)
         await clear_scratch_directories()
-    paths = [*early, *await _not_a_crews(expired_runs(seconds, keep))]
+    paths = [*early, *await not_of_a_fleet(expired_runs(seconds, keep))]
     if not dry_run:
         await clear_removed()
         await remove_runs(paths, store)

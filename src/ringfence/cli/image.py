@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.option_settings import setting_option
-from ringfence.cli.options import JsonOption, command_group
+from ringfence.cli.options import JsonOption
 from ringfence.cli.plural import counted
 from ringfence.cli.printing import print_answer
 from ringfence.cli.saying import note
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ringfence.sandbox.docker.image.recipe import Target
     from ringfence.sandbox.docker.image.store import StoredImage
 
-image_app = command_group("image", "Build, list, remove and show the images for containers.")
 
 _EngineOption = Annotated[str | None, setting_option("engine")]
 _PodmanOption = Annotated[
@@ -31,7 +30,6 @@ _PodmanOption = Annotated[
 _MB = 1000**2
 
 
-@image_app.command()
 def build(
     targets: Annotated[
         list[str] | None, typer.Argument(metavar="TARGET", help="base, polyglot, operator, agents.")
@@ -53,7 +51,10 @@ def build(
     podman: _PodmanOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Build images, default: base. One that is there of the same inputs is used. Prints their names."""
+    """Build images, and print their names.
+
+    The default is base. An image that exists and has the same inputs is used again.
+    """
     import anyio
 
     from ringfence.sandbox.docker.image.build import BuildOptions
@@ -71,9 +72,8 @@ def build(
     print_answer({"images": rows}, (), json=json)
 
 
-@image_app.command("ls")
-def list_(*, engine: _EngineOption = None, podman: _PodmanOption = False, json: JsonOption = False) -> None:
-    """List the images of ringfence that the engine has, the newest first."""
+def ls(*, engine: _EngineOption = None, podman: _PodmanOption = False, json: JsonOption = False) -> None:
+    """List the images of ringfence, the newest first."""
     import anyio
 
     images = anyio.run(_list, _Place(engine, podman))
@@ -87,7 +87,6 @@ def list_(*, engine: _EngineOption = None, podman: _PodmanOption = False, json: 
     print_answer({"images": rows}, lines, json=json)
 
 
-@image_app.command()
 def show(
     name: Annotated[str, typer.Argument(metavar="IMAGE", help="A target, a name or an id.")],
     *,
@@ -95,7 +94,10 @@ def show(
     podman: _PodmanOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Print what an image is made of. Also its size, and what its tools need beyond a plain sandbox."""
+    """Show what an image is made of, and its size.
+
+    Also shows what its tools need beyond a plain sandbox.
+    """
     import anyio
 
     document = anyio.run(_show, name, _Place(engine, podman))
@@ -114,7 +116,6 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
             yield f"{title}: {', '.join(value) if isinstance(value, list) else value}"
 
 
-@image_app.command()
 def rm(
     names: Annotated[list[str] | None, typer.Argument(metavar="IMAGE", help="Targets, names or ids.")] = None,
     *,
@@ -123,7 +124,10 @@ def rm(
     engine: _EngineOption = None,
     podman: _PodmanOption = False,
 ) -> None:
-    """Remove images of ringfence. One that a container uses stays, and is named."""
+    """Remove images that no container uses.
+
+    An image that a container uses stays, and is named.
+    """
     import anyio
 
     if not (names or stale or every):

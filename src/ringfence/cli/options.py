@@ -1,22 +1,31 @@
 """Options and arguments that commands take, each declared once."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
+PASS_ARGUMENTS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+"""Of a command whose arguments are another command with options of its own."""
+_Command = TypeVar("_Command", bound=Callable[..., None])
 
-def command_group(name: str, help_text: str) -> typer.Typer:
-    """A command with commands of its own; without one of them it prints its help."""
-    return typer.Typer(name=name, help=help_text, no_args_is_help=True, rich_markup_mode=None)
+
+def with_options(**options: Any) -> Callable[[_Command], _Command]:
+    """Give a command what Typer's `command` takes for it, as its class or context settings."""
+
+    def declare(command: _Command) -> _Command:
+        command.command_options = options  # type: ignore[attr-defined]  # read by the tree of commands
+        return command
+
+    return declare
 
 
 RunArgument = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run id, the beginning of one or of its last eight digits, or 'last': the newest here that changed "
-        "something.",
+        help="The id of a run, the beginning of it or of its last eight digits; `last`: the newest on this workspace.",
     ),
 ]
 WorkspaceOption = Annotated[
@@ -29,6 +38,9 @@ WorkspaceOption = Annotated[
         help="Directory to work on; default: this one.",
     ),
 ]
+AllOption = Annotated[bool, typer.Option("--all", help="With `last`: the newest run on any workspace.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Show at most so many.")]
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Continue until the end.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 LogFormatOption = Annotated[
     Literal["text", "json"] | None,

@@ -58,7 +58,7 @@ class RecordPrinter:
 
     def show(self, record: Any) -> None:
         """Print one."""
-        from ringfence.cli.transcript import print_record
+        from ringfence.cli.render.transcript import print_record
         from ringfence.journal import as_json
 
         if self._json:

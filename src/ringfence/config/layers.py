@@ -205,7 +205,7 @@ def _check_trust(
 
 def trust_command(path: Path) -> str:
     """What to type to trust `path`."""
-    return f"ringfence trust {shlex.quote(str(path))}"
+    return f"ringfence config trust {shlex.quote(str(path))}"
 
 
 def _unset_mode(workspace: Path) -> str:

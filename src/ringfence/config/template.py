@@ -19,7 +19,7 @@ _HEAD = f"""\
 # Stronger than this file: command-line options, then RINGFENCE_* variables (RINGFENCE_SANDBOX__MEMORY=1g).
 # Weaker: your own file, ~/.config/ringfence/ringfence.yaml.
 #
-# Until you run `ringfence trust` on its present content, this file can only tighten: lower limits, add
+# Until you run `ringfence config trust` on its present content, this file can only tighten: lower limits, add
 # protected paths, and the like. See what holds, and why: `ringfence config show --origin`.
 """
 

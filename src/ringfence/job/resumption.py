@@ -134,7 +134,7 @@ def _unknown(reference: str) -> UsageError:
     if found is None:
         return UsageError(
             f"there is no unattended session {reference!r}, and there is no run {reference!r}; "
-            "`ringfence audit ls` lists the runs"
+            "`ringfence runs ls` lists the runs"
         )
     program, session = found
     step = f"`ringfence {program} {'--resume' if program == 'claude' else 'resume'} {session}`"

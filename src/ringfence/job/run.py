@@ -153,7 +153,7 @@ class JobRun:
     def _move(self, state: JobState) -> None:
         if not self._store.move(self.id, self._state, state):
             raise InfrastructureFault(
-                f"run {self.id!r} was ended by another process; see `ringfence audit show {self.id[-8:]}`"
+                f"run {self.id!r} was ended by another process; see `ringfence runs logs {self.id[-8:]}`"
             )
         self._state = state
 

@@ -224,7 +224,8 @@ def _problem(check: Check, report: Report) -> str | None:
     if report.ended_by == "exit" and report.exit_code in _NOT_RUN:
         return (
             f"the check could not run in the sandbox: {_NOT_RUN[report.exit_code]}: {command}; a sandbox has the "
-            "programs of the system and your toolchains (see `ringfence policy show`), a container those of its image"
+            "programs of the system and your toolchains (see `ringfence config policy show`), a container those of "
+            "its image"
         )
     if report.ended_by == "timeout":
         return (

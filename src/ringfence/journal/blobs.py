@@ -85,7 +85,7 @@ class BlobStore:
             )
         body = b"".join(self._chunks(ref))
         if sha256(body).hexdigest() != ref.digest:
-            raise RecordError(f"body {ref.digest!r} was edited; run `ringfence audit verify`")
+            raise RecordError(f"body {ref.digest!r} was edited; run `ringfence runs verify`")
         return body
 
     def check(self, ref: BlobRef) -> None:
@@ -177,7 +177,7 @@ def _decoded(raw: bytes) -> Any:
     try:
         return msgspec.json.decode(raw)
     except (ValueError, RecursionError) as exc:
-        raise RecordError(f"an event's data does not parse: {exc}; run `ringfence audit verify`") from exc
+        raise RecordError(f"an event's data does not parse: {exc}; run `ringfence runs verify`") from exc
 
 
 def _packed(value: Any, keep: Keep) -> Any:
@@ -219,7 +219,7 @@ def _as_ref(value: Any) -> BlobRef | None:
     try:
         return msgspec.convert(value, BlobRef)
     except msgspec.ValidationError as exc:
-        raise RecordError(f"a reference to a body is malformed: {exc}; run `ringfence audit verify`") from exc
+        raise RecordError(f"a reference to a body is malformed: {exc}; run `ringfence runs verify`") from exc
 
 
 def _map_text(value: Any, change: Callable[[str], str]) -> Any:

@@ -73,7 +73,7 @@ class _Cursor:
         except OSError as exc:
             raise RecordError(
                 f"the journal {str(self.path)!r} cannot be read: {exc.strerror}; "
-                "`ringfence audit ls` lists the runs"
+                "`ringfence runs ls` lists the runs"
             ) from exc
 
     def __enter__(self) -> Self:
@@ -116,6 +116,5 @@ class _Cursor:
 
     def _fault(self, reason: str) -> RecordError:
         return RecordError(
-            f"line {self._number} of {str(self.path)!r} cannot be read: {reason}; "
-            "run `ringfence audit verify`"
+            f"line {self._number} of {str(self.path)!r} cannot be read: {reason}; run `ringfence runs verify`"
         )

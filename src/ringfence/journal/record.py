@@ -122,7 +122,7 @@ def decode_event(tag: str, data: bytes | msgspec.Raw) -> events.Event:
                 return decoder.decode(data)
         return UnknownEvent(tag=tag, fields=msgspec.json.decode(data))
     except (ValueError, RecursionError) as exc:
-        raise RecordError(f"event {tag!r} does not parse: {exc}; run `ringfence audit verify`") from exc
+        raise RecordError(f"event {tag!r} does not parse: {exc}; run `ringfence runs verify`") from exc
 
 
 def convert_event(tag: str, fields: Mapping[str, Any]) -> events.Event:

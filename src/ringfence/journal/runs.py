@@ -87,7 +87,7 @@ def run_dir(run_id: str) -> Path:
         UsageError: It is no run id.
     """
     if not _RUN_ID.fullmatch(run_id):
-        raise UsageError(f"{run_id!r} is no run id; `ringfence audit ls` lists the runs")
+        raise UsageError(f"{run_id!r} is no run id; `ringfence runs ls` lists the runs")
     return runs_dir() / run_id
 
 
@@ -107,7 +107,7 @@ def resolve(reference: str) -> Path:
     """
     found = fitting(reference)
     if not found:
-        raise UsageError(f"there is no run {reference!r}; `ringfence audit ls` lists the runs")
+        raise UsageError(f"there is no run {reference!r}; `ringfence runs ls` lists the runs")
     if len(found) > 1:
         names = ", ".join(path.name for path in found[:3])
         raise UsageError(f"{reference!r} fits {len(found)} runs ({names}, ...); give more of its id")

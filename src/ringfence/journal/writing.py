@@ -112,7 +112,7 @@ class Journal:
         """
         path = run_dir / JOURNAL_NAME
         if not path.is_file():
-            raise RecordError(f"there is no journal {str(path)!r}; `ringfence audit ls` lists the runs")
+            raise RecordError(f"there is no journal {str(path)!r}; `ringfence runs ls` lists the runs")
         lock = RunLock.acquire(run_dir)
         try:
             tail = tail_of(path)

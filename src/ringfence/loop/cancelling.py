@@ -41,15 +41,13 @@ async def cancel(place: LoopPlace, tell: Tell, *, is_named: bool) -> str:
     with closing(open_database(place.database_url)) as database:
         store = LoopStore(database, place.id)
         if place.is_worked_on and await store.ask_to_cancel():
-            return (
-                f"loop {place.id} was asked to stop; `ringfence loop watch {place.id[-6:]}` shows when it has"
-            )
+            return f"loop {place.id} was asked to stop; `ringfence loop logs --follow {place.id[-6:]}` shows when it has"
         if not await _end(place, store, tell):
             state = (await store.get()).state
             ended = f"loop {place.id} has ended already: {state.value}"
             if is_named and state is LoopState.CANCELLED:
                 return ended
-            raise UsageError(f"{ended}; nothing is cancelled, `ringfence loop list` shows all loops")
+            raise UsageError(f"{ended}; nothing is cancelled, `ringfence loop ls` shows all loops")
         next_step = f"; `ringfence loop resume {place.id[-6:]}` goes on" if place.clones.is_dir() else ""
         return f"loop {place.id} is cancelled{next_step}"
 

@@ -32,7 +32,7 @@ async def choose_loop(said: str | None, here: Path, *, is_changed: bool) -> Loop
             return place
     if is_changed:
         raise UsageError(
-            f"no loop was begun on {str(root)!r}; name another one's id, `ringfence loop list` shows them"
+            f"no loop was begun on {str(root)!r}; name another one's id, `ringfence loop ls` shows them"
         )
     return last
 

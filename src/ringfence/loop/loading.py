@@ -38,7 +38,7 @@ def load_loop(effective: Effective, flags: Sequence[Flag]) -> LoopSettings:
         if file.needs_trust and not is_trusted(document.file, document.content):
             raise PolicyRefused(
                 f"{str(document.file)!r} says how loops work, and you have not trusted it as it is now; a loop works "
-                f"unattended: read it, then run `ringfence trust`",
+                f"unattended: read it, then run `ringfence config trust`",
                 rule="trust",
             )
         layers.append(part_of(document, ("loop",)))

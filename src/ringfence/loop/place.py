@@ -78,7 +78,7 @@ class LoopPlace:
                     time.sleep(0.005)
                     continue
                 raise UsageError(
-                    f"another process works on loop {self.id}; `ringfence loop watch {self.id}` follows it, "
+                    f"another process works on loop {self.id}; `ringfence loop logs --follow {self.id}` follows it, "
                     f"`ringfence loop cancel {self.id}` stops it"
                 )
             yield
@@ -121,5 +121,5 @@ def find_loop(said: str | None, state: Path | None = None) -> LoopPlace:
     found = [place for place in places if place.id == said or (said and place.id.endswith(said))]
     if len(found) != 1:
         how = "no loop" if not found else f"{len(found)} loops"
-        raise UsageError(f"{how} named {str(said)[:60]!r}; `ringfence loop list` shows them")
+        raise UsageError(f"{how} named {str(said)[:60]!r}; `ringfence loop ls` shows them")
     return found[0]

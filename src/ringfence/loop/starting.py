@@ -132,7 +132,7 @@ async def _standing(place: LoopPlace) -> tuple[LoopRow, bool]:
             return await store.get(), any(story.base for story in await store.stories())
     except UsageError as exc:
         raise UsageError(
-            f"nothing of loop {place.id} is in its database any more; `ringfence loop clean --all {place.id}` removes "
+            f"nothing of loop {place.id} is in its database any more; `ringfence loop rm --all {place.id}` removes "
             "the rest of it"
         ) from exc
 
@@ -151,7 +151,7 @@ async def one_at_a_time(source: Path) -> AsyncIterator[None]:
         while not try_lock(lock.fileno(), fcntl.LOCK_EX, what="the lock of those who begin loops"):
             if anyio.current_time() > deadline:
                 raise UsageError(
-                    f"another process is beginning a loop on {str(root)!r}; see `ringfence loop list`"
+                    f"another process is beginning a loop on {str(root)!r}; see `ringfence loop ls`"
                 )
             await anyio.sleep(0.05)
         yield

@@ -306,7 +306,7 @@ def check_spec(spec: SandboxSpec, around: Surroundings) -> None:
 
 
 def effective_policy(spec: SandboxSpec, placement: Placement, facts: Facts) -> dict[str, Any]:
-    """The policy that a sandbox enforces, as plain data: `ringfence policy` prints it, `sandbox.created` records it."""
+    """The policy that a sandbox enforces, as plain data; `config policy show` and `sandbox.created` show it."""
     return {
         "network": spec.network if facts.is_fence else "the host's",
         "uid": placement.uid,

@@ -102,7 +102,7 @@ def test_any_request_in_a_tunnel(data: bytes) -> None:
     ["a.example:443", "a.example.:443", "[2001:db8::1]:443", "0x7f.1:443"],
 )
 def test_connect(target: str) -> None:
-    """CONNECT means what `policy explain` takes the same words for; what came behind it is kept for the tunnel."""
+    """CONNECT means what `config policy explain` takes the same words for; what follows is kept for the tunnel."""
     head = read(b"CONNECT " + target.encode() + b" HTTP/1.1\r\nHost: x\r\n\r\nearly")
     assert head is not None
     assert head.wanted == wanted_by(target)

@@ -60,7 +60,7 @@ class Machine:
 
     def workers(self) -> list[int]:
         """Pids of workers."""
-        return self._mine("worker", "--told")
+        return self._mine("fleet", "worker", "--told")
 
     def fences(self, *workers: int) -> list[int]:
         """Pids of the outermost bubblewraps of some workers, or of all."""

@@ -134,14 +134,14 @@ def test_a_stopped_machine_is_fenced(crew: Crew, postgres: Cluster):
     second = Machine(crew.home / "s2")
     environment = {**crew.environment, "RINGFENCE_FLEET_DATABASE": url}
     away = {**environment, "XDG_STATE_HOME": str(second.state), "XDG_CACHE_HOME": str(crew.home / "k2")}
-    command = [*_ELSEWHERE, *COMMAND, "worker"]
+    command = [*_ELSEWHERE, *COMMAND, "fleet", "worker"]
     with subprocess.Popen(
         command, env=away, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as other:
         try:
             job = holding.begin()
             assert send(other.pid, signal.SIGSTOP)
-            with crew.start("worker", env=environment) as here:
+            with crew.start("fleet", "worker", env=environment) as here:
                 holding.begun(2)
                 holding.let_go()
                 assert holding.ends(job, url) == ["interrupted", "unverified"]

@@ -39,8 +39,8 @@ def holding(shared: Holding) -> Iterator[Holding]:
 
 def _verified(crew: Crew, run: str) -> dict[str, Any]:
     """A record's summary, after it was verified."""
-    crew.does("audit", "verify", run)
-    return next(one for one in crew.does("audit", "ls", "--json").json if one["id"] == run)
+    crew.does("runs", "verify", run)
+    return next(one for one in crew.does("runs", "ls", "--json").json if one["id"] == run)
 
 
 def test_a_killed_workers_job_runs_on_another(holding: Holding):
@@ -70,7 +70,7 @@ def test_what_no_try_clears_away_the_next_worker_does(holding: Holding):
     crew.kill(worker)
     assert holding.ends(job) == ["cancelled"]
     (run,) = holding.runs(job)
-    crew.waits(lambda: crew.run("audit", "verify", run).code, lambda code: code == 0)
+    crew.waits(lambda: crew.run("runs", "verify", run).code, lambda code: code == 0)
     assert _verified(crew, run)["state"] == "interrupted"
 
 
@@ -122,7 +122,7 @@ def test_an_interrupted_job_goes_on_in_its_session(holding: Holding):
     holding.let_go()
     assert holding.ends(job) == ["interrupted", "unverified"]
     first, second = holding.runs(job)
-    assert first in crew.does("audit", "show", "--json", second).out
+    assert first in crew.does("runs", "logs", "--json", second).out
 
 
 @pytest.mark.docker

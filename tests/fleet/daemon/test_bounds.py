@@ -75,7 +75,7 @@ def test_a_slot_is_skipped_while_the_last_job_goes_on(works: Crew):
     first = _first_running(works, "skips")
 
     def next_at() -> Any:
-        found = works.does("schedule", "ls", "--json").json["schedules"]
+        found = works.does("fleet", "schedules", "ls", "--json").json["schedules"]
         return next(each["next_at"] for each in found if each["agent"] == "skips")
 
     seen: set[Any] = set()
@@ -110,7 +110,7 @@ def test_a_slots_job_takes_the_place_of_the_last(works: Crew):
         return works.jobs(agent="replaces", state="cancelled")
 
     works.waits(replaced, lambda found: len(found) >= 2)
-    works.does("schedule", "pause", "replaces/often")
+    works.does("fleet", "schedules", "pause", "replaces/often")
     newest, *others = works.jobs(agent="replaces")
     works.waits(lambda: works.job(newest["id"])["state"], lambda state: state == "running")
     for job, next_one in zip(others, [newest, *others], strict=False):

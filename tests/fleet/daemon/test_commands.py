@@ -104,7 +104,7 @@ def test_nothing_goes_on_from_a_job_that_never_began(works: Crew, agent: str):
 
 def test_an_agent_is_shown_with_what_makes_its_jobs(works: Crew):
     """Its triggers, each with what it waits for, beside its schedules; for people and for programs."""
-    lines = works.does("agent", "show", "timed").out.splitlines()
+    lines = works.does("fleet", "agents", "show", "timed").out.splitlines()
     assert [line.partition(":")[0] for line in lines if line.startswith("schedule ")] == [
         "schedule daily",
         "schedule often",
@@ -115,7 +115,7 @@ def test_an_agent_is_shown_with_what_makes_its_jobs(works: Crew):
         "trigger followed: a job of resting ends as failed",
         "trigger asked: a task file in /nowhere",
     ]
-    found = works.does("agent", "show", "timed", "--json").json["triggers"]
+    found = works.does("fleet", "agents", "show", "timed", "--json").json["triggers"]
     assert [each["type"] for each in found] == ["webhook", "files", "after", "directory"]
 
 
@@ -133,10 +133,10 @@ def test_who_waits_is_told_why(works: Crew):
 
 def test_logs_follow_a_job_to_its_end(works: Crew):
     """`job logs -f` begins before the job has, and ends with it; on a terminal nothing of the agent's acts."""
-    works.does("agent", "disable", "good")
+    works.does("fleet", "agents", "disable", "good")
     job = works.trigger("good")
     following = works.start("job", "logs", "--follow", job)
-    works.does("agent", "enable", "good")
+    works.does("fleet", "agents", "enable", "good")
     out, said = following.communicate(timeout=90)
     assert following.returncode == 0, said
     assert "sealed" in out.splitlines()[-1]
@@ -282,25 +282,25 @@ def test_schedules_are_listed_paused_and_resumed(works: Crew):
     """A schedule's next times are told in its zone; a paused one has none, until it is resumed."""
 
     def next_at() -> Any:
-        found = works.does("schedule", "ls", "--json").json["schedules"]
+        found = works.does("fleet", "schedules", "ls", "--json").json["schedules"]
         return {each["name"]: each["next_at"] for each in found}
 
     assert next_at()["often"] is None
-    times = works.does("schedule", "next", "timed/daily", "--count", "3", "--json").json["next"]
+    times = works.does("fleet", "schedules", "next", "timed/daily", "--limit", "3", "--json").json["next"]
     assert times[0] == next_at()["daily"]
     assert [datetime.fromisoformat(each).minute for each in times] == [30, 30, 30]
-    assert works.does("schedule", "next", "timed/daily").err == ""
-    works.does("schedule", "pause", "timed/daily")
+    assert works.does("fleet", "schedules", "next", "timed/daily").err == ""
+    works.does("fleet", "schedules", "pause", "timed/daily")
     assert next_at()["daily"] is None
-    assert "it is paused" in works.does("schedule", "next", "timed/daily").err
-    works.does("schedule", "resume", "timed/daily")
+    assert "it is paused" in works.does("fleet", "schedules", "next", "timed/daily").err
+    works.does("fleet", "schedules", "resume", "timed/daily")
     assert next_at()["daily"] == times[0]
 
 
 def test_what_the_configuration_turns_off_stays_off(works: Crew):
     """Who enables such an agent, or resumes such a schedule, is told what to change instead."""
-    agent = works.does("agent", "enable", "resting", "--json")
-    schedule = works.does("schedule", "resume", "timed/often", "--json")
+    agent = works.does("fleet", "agents", "enable", "resting", "--json")
+    schedule = works.does("fleet", "schedules", "resume", "timed/often", "--json")
     assert (agent.json["is_enabled"], schedule.json["is_paused"]) == (False, True)
     for said in (agent.err, schedule.err):
         assert "by its configuration; take `enabled: false` out of it" in said
@@ -309,10 +309,10 @@ def test_what_the_configuration_turns_off_stays_off(works: Crew):
 def test_each_command_that_acts_tells_programs(works: Crew):
     """Those that say nothing to people print with `--json` what they did."""
     for act, is_enabled in (("disable", False), ("enable", True)):
-        done = works.does("agent", act, "red", "--json").json
+        done = works.does("fleet", "agents", act, "red", "--json").json
         assert done == {"schema_version": 1, "agent": "red", "is_enabled": is_enabled}
     for act, is_paused in (("pause", True), ("resume", False)):
-        done = works.does("schedule", act, "timed/daily", "--json").json
+        done = works.does("fleet", "schedules", act, "timed/daily", "--json").json
         assert done == {"schema_version": 1, "agent": "timed", "schedule": "daily", "is_paused": is_paused}
     job = works.ends(works.trigger("good"))["id"]
     assert works.does("job", "rm", job[-8:], "--json").json == {"schema_version": 1, "id": job}
@@ -325,11 +325,11 @@ _WRONG = {
     "values of an agent": (("fleet", "show", "--agent", "god"), "did you mean 'good'?"),
     "job": (("job", "show", "nothing"), "there is no job 'nothing'"),
     "no name": (("job", "show", ""), "a name is empty"),
-    "schedule": (("schedule", "next", "timed"), "no AGENT/SCHEDULE"),
-    "unknown schedule": (("schedule", "pause", "timed/never"), "no schedule 'never'"),
-    "enable": (("agent", "enable", "nobody"), "there is no agent 'nobody'"),
-    "show": (("agent", "show", "nobody"), "there is no agent 'nobody'"),
-    "shown agent": (("agent", "show", "god"), "did you mean 'good'?"),
+    "schedule": (("fleet", "schedules", "next", "timed"), "no AGENT/SCHEDULE"),
+    "unknown schedule": (("fleet", "schedules", "pause", "timed/never"), "no schedule 'never'"),
+    "enable": (("fleet", "agents", "enable", "nobody"), "there is no agent 'nobody'"),
+    "show": (("fleet", "agents", "show", "nobody"), "there is no agent 'nobody'"),
+    "shown agent": (("fleet", "agents", "show", "god"), "did you mean 'good'?"),
 }
 
 

@@ -16,15 +16,15 @@ def test_a_fleet_of_herdctls_is_kept_as_it_is(crew: Crew):
     (crew.project / "low" / "herdctl.yaml").write_text("agents: [{path: b.yaml}]\n")
     agent = crew.project / "low" / "b.yaml"
     agent.write_text("name: b\ndefault_prompt: one\nschedules: {s: {type: cron, cron: '0 9 * * *'}}\n")
-    crew.does("trust", "--yes", "herdctl.yaml")
+    crew.does("config", "trust", "--yes", "herdctl.yaml")
     ended = crew.does("fleet", "up", "--detach", "--file", "herdctl.yaml")
     assert "of herdctl's keys 1 do not come over as they stand" in ended.err
     crew.waits(crew.is_up, bool)
-    (found,) = crew.does("schedule", "ls", "--json").json["schedules"]
+    (found,) = crew.does("fleet", "schedules", "ls", "--json").json["schedules"]
     assert (found["agent"], found["name"]) == ("low.b", "s")
     agent.write_text(agent.read_text().replace("one", "two"))
     assert crew.run("fleet", "reload").code == 4
-    crew.does("trust", "--yes", "herdctl.yaml")
+    crew.does("config", "trust", "--yes", "herdctl.yaml")
     assert crew.does("fleet", "reload", "--json").json["changes"] == [
         "agents.low.b.prompt: was 'one', is 'two'"
     ]
@@ -37,8 +37,8 @@ def test_an_included_agent_of_herdctls_does_a_job(crew: Crew):
     (crew.project / "a.yaml").write_text("name: a\ndefault_prompt: herdctl's prompt\n")
     overrides = {"run": {"runtime": "api", "model": model}, "client": {"permission_mode": None}}
     crew.file.write_text(json.dumps({"include": [{"file": "herdctl.yaml", "overrides": overrides}]}))
-    crew.does("trust", "--yes", "herdctl.yaml")
-    crew.does("trust", "--yes")
+    crew.does("config", "trust", "--yes", "herdctl.yaml")
+    crew.does("config", "trust", "--yes")
     crew.up()
     crew.waits(crew.is_up, bool)
     job = crew.ends(crew.trigger("herd.a"))

@@ -41,7 +41,7 @@ def test_jobs_are_read_without_a_daemon(crew: Crew):
     assert "bad: 0 queued, 0 running, 1 check_red" in told
     with_daemon = [crew.does("job", *words, "--json").json for words in (("ls",), ("show", bad))]
     logs = crew.does("job", "logs", good).out
-    crew.does("agent", "disable", "good")
+    crew.does("fleet", "agents", "disable", "good")
     waiting = crew.trigger("good")
     crew.does("fleet", "down")
     status = crew.does("fleet", "status")
@@ -83,7 +83,7 @@ def test_another_fleet_is_not_told_to_end_the_first(crew: Crew, options: tuple[s
     other = crew.home / "other"
     other.mkdir()
     (other / "ringfence.yaml").write_text("fleet: {name: other}\nagents: {a: {prompt: x}}\n")
-    crew.run("trust", str(other / "ringfence.yaml"), "--yes")
+    crew.run("config", "trust", str(other / "ringfence.yaml"), "--yes")
     second = crew.run("fleet", "up", *options, cwd=other)
     assert second.code == 2
     assert str(crew.file) in second.err
@@ -100,7 +100,7 @@ def test_histories_of_two_fleets_do_not_mix(crew: Crew):
     other = crew.home / "other"
     other.mkdir()
     (other / "ringfence.yaml").write_text(crew.file.read_text())
-    crew.does("trust", str(other / "ringfence.yaml"), "--yes")
+    crew.does("config", "trust", str(other / "ringfence.yaml"), "--yes")
     begun = crew.run("fleet", "up", "--detach", cwd=other)
     assert begun.code == 0, begun
     assert crew.does("job", "ls", "--json").json["jobs"] == []

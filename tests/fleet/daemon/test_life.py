@@ -49,7 +49,7 @@ def test_state_and_configuration_of_the_last_version_are_taken_over(crew: Crew):
     folder = crew.state / "fleet"
     (folder / "fleet.db").rename(folder / "crew.db")
     crew.file.write_text(crew.file.read_text().replace("fleet:", "crew:").replace('"fleet":', '"crew":'))
-    crew.does("trust", "--yes")
+    crew.does("config", "trust", "--yes")
     crew.up()
     assert crew.job(job)["state"] == "unverified"
     assert ("was renamed to 'fleet.db'" in crew.log, "`crew` is called `fleet` now" in crew.log) == (
@@ -91,13 +91,13 @@ def test_a_killed_daemon_goes_on_where_it_was(crew: Crew):
     crew.up()
     first = crew.trigger("a")
     crew.ends(first)
-    crew.does("agent", "disable", "a")
+    crew.does("fleet", "agents", "disable", "a")
     waiting = [crew.trigger("a", "--key", str(number)) for number in range(3)]
     crew.kill(crew.status()["pid"])
     assert "no daemon is running" in crew.does("fleet", "status").out
     crew.up()
     assert crew.trigger("a", "--key", "1") == waiting[1]
-    crew.does("agent", "enable", "a")
+    crew.does("fleet", "agents", "enable", "a")
     assert [crew.ends(job)["attempt"] for job in waiting] == [1, 1, 1]
     assert sorted(job["id"] for job in crew.jobs()) == sorted([first, *waiting])
 

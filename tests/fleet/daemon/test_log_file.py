@@ -15,7 +15,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from tests.fleet.crew import Crew
 
-from ringfence.cli.log import Log
+from ringfence.cli.fleet.log import Log
 from ringfence.fleet.daemon.log_file import LIMIT_BYTES, keep_short, older_file, open_log
 
 

@@ -47,13 +47,13 @@ def test_a_database_that_is_away_at_the_start_is_told(crew: Crew, tmp_path: Path
 
 
 def test_another_machine_works_for_a_crew(crew: Crew, postgres: Cluster):
-    """A crew without workers of its own has its jobs done by `ringfence worker`, which ends when it is told to."""
+    """A crew without workers of its own has its jobs done by `ringfence fleet worker`, which ends when it is told to."""
     url = postgres.make_database()
     _write(crew, url, workers=0)
     crew.up()
     job = crew.trigger("a")
     other = {**crew.environment, "RINGFENCE_FLEET_DATABASE": url}
-    with crew.start("worker", "--slots", "2", env=other) as worker:
+    with crew.start("fleet", "worker", "--slots", "2", env=other) as worker:
         assert crew.ends(job)["state"] == "unverified"
         worker.terminate()
         _, said = worker.communicate(timeout=60)
@@ -62,7 +62,7 @@ def test_another_machine_works_for_a_crew(crew: Crew, postgres: Cluster):
 
 def test_a_worker_must_know_its_database(crew: Crew):
     """Without RINGFENCE_FLEET_DATABASE a worker says what it needs."""
-    ended = crew.run("worker")
+    ended = crew.run("fleet", "worker")
     assert (ended.code, "RINGFENCE_FLEET_DATABASE is not set" in ended.err) == (2, True)
 
 
@@ -111,7 +111,7 @@ def test_a_full_disk_is_told(crew: Crew):
     environment = {**crew.environment, "RINGFENCE_STATE_DIR": str(small)}
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs", small], check=True)
     try:
-        crew.run("trust", "--yes", env=environment)
+        crew.run("config", "trust", "--yes", env=environment)
         with (small / "filler").open("wb", buffering=0) as filler:
             _fill(filler.fileno())
         ended = crew.run("fleet", "up", env=environment)
@@ -136,7 +136,7 @@ def test_a_state_directory_of_any_length_will_do(crew: Crew):
     deep = crew.home / ("d" * 100) / ("e" * 100)
     environment = {**crew.environment, "RINGFENCE_STATE_DIR": str(deep)}
     crew.write(agents={"a": {"prompt": "do it", "workspace": "."}}, fleet={"workers": 0})
-    crew.run("trust", "--yes", env=environment)
+    crew.run("config", "trust", "--yes", env=environment)
     begun = crew.run("fleet", "up", "--detach", env=environment)
     try:
         assert begun.code == 0, begun

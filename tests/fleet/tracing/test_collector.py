@@ -82,7 +82,7 @@ def test_a_job_comes_to_a_collector_as_a_trace(works: Crew, collector: Receiver)
     assert found.keys() == {"job a", *wanted}
     run = found["invoke_agent a"]
     traceparent = f"at 00-{run.trace_id.hex()}-{run.span_id.hex()}-01"
-    record = works.does("audit", "show", "--json", job["run_id"]).out
+    record = works.does("runs", "logs", "--json", job["run_id"]).out
     assert traceparent in record
 
 
@@ -95,7 +95,7 @@ def test_hooks_are_in_the_trace(works: Crew, collector: Receiver):
         (found["job hooked"].trace_id, found["job hooked"].span_id)
     }
     told = [{each.key: each.value for each in span.attributes} for span in spans]
-    runs = [works.does("audit", "show", "--json", each["ringfence.run.id"].string_value).out for each in told]
+    runs = [works.does("runs", "logs", "--json", each["ringfence.run.id"].string_value).out for each in told]
     assert [hook["command"] in run for hook, run in zip((FINE, WRONG), runs, strict=True)] == [True, True]
     assert [each.get("error.type") and each["error.type"].string_value for each in told] == [
         None,

@@ -78,9 +78,9 @@ def test_a_hook_runs_in_a_sandbox_and_is_in_the_record(works: Crew):
     job = works.run("fleet", "trigger", "looking", "--wait", "--json").json["id"]
     log = works.waits(lambda: works.log, lambda log: f"job {job}: hook after_run 1: run " in log)
     run = log.partition(f"job {job}: hook after_run 1: run ")[2].partition(":")[0]
-    records = works.does("audit", "show", "--json", run).out
+    records = works.does("runs", "logs", "--json", run).out
     assert '"purpose":"exec"' in records.replace(" ", "")
-    assert works.does("audit", "verify", run).code == 0
+    assert works.does("runs", "verify", run).code == 0
     assert "5" in log.partition(run)[2].partition("\n")[0]
 
 

@@ -94,7 +94,7 @@ def _tokens(crew: Crew, agent: str) -> list[str]:
     """The runs of two jobs one after the other, and what the second one's record says it goes on with."""
     jobs = [crew.run("fleet", "trigger", agent, "--wait", "--json").json for _ in range(2)]
     assert [job["state"] for job in jobs] == ["unverified"] * 2
-    return [str(jobs[0]["run_id"]), crew.does("audit", "show", "--json", jobs[1]["run_id"]).out]
+    return [str(jobs[0]["run_id"]), crew.does("runs", "logs", "--json", jobs[1]["run_id"]).out]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_no_agent_has_anothers_home(works: Crew):
         0,
     )
     looked = works.run("fleet", "trigger", "looking", "--wait", "--json").json
-    said = works.does("audit", "show", "--json", looked["run_id"]).out
+    said = works.does("runs", "logs", "--json", looked["run_id"]).out
     assert "nothing of others" in said
     assert "No such file" in said
 
@@ -124,7 +124,7 @@ def test_a_session_that_is_too_long_is_begun_anew(works: Crew):
     first, second = (works.run("fleet", "trigger", "full", "--wait", "--json").json for _ in range(2))
     assert (first["state"], second["state"]) == ("limit", "limit")
     assert f"job {first['id']}: its session is too long" in works.log
-    assert first["run_id"] not in works.does("audit", "show", "--json", second["run_id"]).out
+    assert first["run_id"] not in works.does("runs", "logs", "--json", second["run_id"]).out
 
 
 def test_a_session_that_is_gone_is_begun_anew(works: Crew):

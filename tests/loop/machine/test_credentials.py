@@ -98,7 +98,7 @@ def test_a_wrong_key_is_told_before_anything_is_begun(tmp_path: Path, api: Api):
     assert "refused the api_key credential" in ended.stderr
     assert api.refused not in ended.stderr
     assert api.asked == [api.refused]
-    assert json.loads(project.run("loop", "list", "--json").stdout)["loops"] == []
+    assert json.loads(project.run("loop", "ls", "--json").stdout)["loops"] == []
     assert not (project.root / "state" / "runs").exists()
 
 
@@ -127,7 +127,7 @@ def test_who_cannot_work_is_told_before_anything_is_begun(
     ended = project.run("loop", "start", *stories, "--model", f"scripted:{project.script}", *words)
     assert (ended.returncode, [each for each in said if each not in ended.stderr]) == (code, []), ended
     assert "--cli-path" not in ended.stderr
-    assert json.loads(project.run("loop", "list", "--json").stdout)["loops"] == []
+    assert json.loads(project.run("loop", "ls", "--json").stdout)["loops"] == []
     assert not (project.root / "state" / "runs").exists()
 
 

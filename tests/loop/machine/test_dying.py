@@ -66,5 +66,5 @@ def test_the_record_of_a_killed_loop_is_whole(tmp_path: Path):
     ]
     of_story = ["story.dispatched", "tests.written", "code.committed", "checks.completed", "story.passed"]
     assert told == ["loop.started", *of_story, *of_story, "loop.completed"]
-    verified = project.run("audit", "verify", record.id)
+    verified = project.run("runs", "verify", record.id)
     assert (verified.returncode, "sealed" in verified.stdout) == (0, True), verified

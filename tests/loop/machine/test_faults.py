@@ -106,7 +106,7 @@ def test_a_loop_whose_clones_are_gone_says_so(tmp_path: Path):
     project = Project.make(tmp_path, [story_of("one")], _with("judge", "PASS"))
     project.configure(limits={"faults": 1})
     assert project.start().returncode == _INFRASTRUCTURE
-    assert project.run("loop", "clean").returncode == 0
+    assert project.run("loop", "rm").returncode == 0
     done = project.run("loop", "resume")
     assert done.returncode != 0, done
     assert "Traceback" not in done.stderr

@@ -95,9 +95,9 @@ def test_cleaning_a_loop_that_was_interrupted_loses_nothing_that_passed(interrup
     project = interrupted
     obstacle = project.work / ".git" / "refs" / "heads" / "ringfence"
     obstacle.write_text("in its way\n")  # so the branch cannot be made
-    assert project.run("loop", "clean").returncode != 0
+    assert project.run("loop", "rm").returncode != 0
     obstacle.unlink()
-    done = project.run("loop", "clean")
+    done = project.run("loop", "rm")
     assert (done.returncode, "was interrupted; it is cancelled" in done.stderr) == (0, True), done
     assert project.subjects(f"main..{project.branch}") == ["The piece one: tests", "The piece one"]
     assert project.start().returncode == 0
@@ -109,4 +109,4 @@ def test_a_script_that_is_not_there_holds_no_repository(tmp_path: Path):
     project.script.unlink()
     done = project.start()
     assert (done.returncode, "cannot read the script" in done.stderr) == (_CONFIGURATION, True), done
-    assert project.run("loop", "list").stdout == ""
+    assert project.run("loop", "ls").stdout == ""

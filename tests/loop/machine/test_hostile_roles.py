@@ -90,7 +90,7 @@ def test_files_that_run_on_the_users_machine_are_told_at_the_end(ended):
     for text in (report.read_text(), report.with_suffix(".md").read_text()):
         assert ".github/workflows/a.yml" in text
         assert "and 12 more" in text
-    watched = project.run("loop", "watch").stdout
+    watched = project.run("loop", "logs", "--follow").stdout
     assert "RUNS ON YOUR MACHINE, or is protected; look before you use it: .github/workflows/a.yml" in watched
     assert "52 more, see the report" in watched
 

@@ -138,7 +138,7 @@ def test_cleaning_says_what_was_asked_for_and_is_not_done(tmp_path: Path):
     """Without the clones nothing can be handed over: the branch is there, and `git merge` is what is next."""
     project = _project(tmp_path)
     assert project.start("--merge", command=dying("over", 1)).returncode == _KILLED
-    cleaned = project.run("loop", "clean")
+    cleaned = project.run("loop", "rm")
     assert (cleaned.returncode, "--merge was asked for and is not done" in cleaned.stderr) == (0, True), (
         cleaned
     )

@@ -26,12 +26,12 @@ def test_two_loops_on_two_repositories_are_worked_at_once(tmp_path: Path):
         ]
     third = Project.make(tmp_path / "third", [story_of("one")], [])
     third.environment = first.environment
-    for command in (("cancel",), ("resume",), ("clean",), ("retry", "one")):
+    for command in (("cancel",), ("resume",), ("rm",), ("retry", "one")):
         done = third.run("loop", *command)
         assert (done.returncode, "no loop was begun on" in done.stderr) == (_USAGE, True), done
     assert json.loads(third.run("loop", "status", "--json").stdout)["state"] == "succeeded"
     (place,) = third.root.parent.glob(f"first/state/loops/{first.branch.rpartition('loop-')[2]}")
-    assert first.run("loop", "clean", place.name[-6:]).returncode == 0
+    assert first.run("loop", "rm", place.name[-6:]).returncode == 0
 
 
 def test_started_in_a_directory_of_a_shallow_clone(tmp_path: Path):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from tests.cases import examples, slow_after
 
-from ringfence.cli.transcript import print_event
+from ringfence.cli.render.transcript import print_event
 from ringfence.events import Event, TranscriptDamaged, TranscriptNoted
 from ringfence.journal import Journal, new_run_id, read, verify
 from ringfence.runtime.transcript.session import read_events

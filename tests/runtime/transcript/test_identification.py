@@ -28,7 +28,7 @@ def test_each_client_is_told_by_its_records(claude: Path, codex: Path) -> None:
         (b"[]\n", 1, "is no JSON object"),
         (b'{"name":"x"}\n', 1, "of no client that is known"),
         (b'{"type":"system","subtype":"init","session_id":"s"}\n', 1, "stream-json"),
-        (b'{"seq":0,"time":"","prev":"","event":"journal.opened","data":{}}\n', 1, "ringfence audit show"),
+        (b'{"seq":0,"time":"","prev":"","event":"journal.opened","data":{}}\n', 1, "ringfence runs logs"),
     ],
     ids=["empty", "blank", "text", "torn", "binary", "array", "object", "stream-json", "journal"],
 )

@@ -1,4 +1,4 @@
-"""Whether a request may go out, and by which rule. Pure: the gate asks it, and so does `ringfence policy explain`."""
+"""Whether a request may go out, and by which rule. Pure: used by the gate and by `config policy explain`."""
 
 from collections.abc import Iterable, Iterator
 from functools import cache

@@ -349,4 +349,6 @@ def _add_schedules(app: FastAPI, daemon: Daemon) -> None:
     async def pause(agent: str, name: str, act: Literal["pause", "resume"]) -> None:
         """Have a schedule rest, or go on from now."""
         if not await daemon.scheduling.pause(f"{agent}/{name}", is_paused=act == "pause"):
-            raise UsageError(f"agent {agent!r} has no schedule {name!r}; `ringfence schedule ls` lists them")
+            raise UsageError(
+                f"agent {agent!r} has no schedule {name!r}; `ringfence fleet schedules ls` lists them"
+            )

@@ -114,7 +114,8 @@ class Ownership:
         holder = link.execute(_HOLDER, {"key": KEY}).scalar() or "another daemon"
         return (
             f"the database {self._database.shown!r} has a daemon already: {holder}; end that one "
-            "(`ringfence fleet down` there), have this machine join it by `ringfence worker`, or give it one of its own"
+            "(`ringfence fleet down` there), have this machine join it with `ringfence fleet worker`, or give it "
+            "one of its own"
         )
 
     def _drop(self) -> None:

@@ -120,7 +120,7 @@ class Scheduling:
         """
         each = self._known.get(key)
         if each is None:
-            raise UsageError(f"there is no schedule {key!r}; `ringfence schedule ls` lists them")
+            raise UsageError(f"there is no schedule {key!r}; `ringfence fleet schedules ls` lists them")
         found: list[datetime] = []
         moment: datetime | None = datetime.now(UTC)
         while len(found) < count and moment is not None:

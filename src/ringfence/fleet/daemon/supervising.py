@@ -71,7 +71,7 @@ class Supervisor:
     async def _one(self, number: int) -> int:
         """Run one worker to its end; it is told to stop, and then made to, if we are cancelled."""
         process = await start_process(
-            [sys.executable, "-P", "-m", "ringfence", "worker", "--told"],
+            [sys.executable, "-P", "-m", "ringfence", "fleet", "worker", "--told"],
             stdin=PIPE,
             stdout=DEVNULL,
             stderr=None,

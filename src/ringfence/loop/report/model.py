@@ -200,7 +200,7 @@ class LoopReport:
     stories: tuple[StoryReport, ...]
     used: Used
     has_clones: bool = True
-    """Whether what it is gone on with is there: `loop clean` removes it."""
+    """Whether what it is gone on with is there: `loop rm` removes it."""
     is_started: bool = True
     """Whether its base let it begin: where not, a later commit may, which only another loop starts from."""
     is_merged: bool = False

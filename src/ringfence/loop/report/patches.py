@@ -76,7 +76,7 @@ async def rejected_patch(store: LoopStore, story: str, attempt: int) -> bytes:
         return await anyio.to_thread.run_sync(file.read_bytes)
     except FileNotFoundError as exc:
         raise RecordError(
-            f"{str(file)!r} is gone: `ringfence loop clean` removes rejected work with the loop's clones"
+            f"{str(file)!r} is gone: `ringfence loop rm` removes rejected work with the loop's clones"
         ) from exc
 
 

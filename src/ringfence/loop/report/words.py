@@ -53,7 +53,7 @@ def next_steps(report: LoopReport) -> list[str]:
     short = report.id[-6:]
     merge = [] if report.is_merged else [f"git merge {report.branch}"]
     if report.state == "running":
-        return [f"ringfence loop watch {short}"]
+        return [f"ringfence loop logs --follow {short}"]
     if not report.has_clones:
         return _cleaned(report, short, merge)
     if report.state == "succeeded":

@@ -95,7 +95,7 @@ class Place:
             return msgspec.json.decode(file.read_bytes(), type=Record)
         except FileNotFoundError as exc:
             raise RecordError(
-                f"there is no loop's repository in {str(self.root)!r} any more, as after `ringfence loop clean`; "
+                f"there is no loop's repository in {str(self.root)!r} any more, as after `ringfence loop rm`; "
                 "what passed is on the loop's branch, the rest takes another `ringfence loop start`"
             ) from exc
         except (OSError, msgspec.MsgspecError) as exc:

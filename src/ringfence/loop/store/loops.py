@@ -62,7 +62,7 @@ class LoopStore:
             lambda link: link.execute(sa.select(LOOPS).where(LOOPS.c.id == self.loop)).mappings().first()
         )
         if found is None:
-            raise UsageError(f"there is no loop {self.loop!r}; `ringfence loop list` shows them")
+            raise UsageError(f"there is no loop {self.loop!r}; `ringfence loop ls` shows them")
         return LoopRow(**{**found, "state": LoopState(found["state"])})
 
     async def end(self, state: LoopState, reason: str) -> bool:

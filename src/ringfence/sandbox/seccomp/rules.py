@@ -1,6 +1,6 @@
 """The system calls that a fence refuses, and why.
 
-The filter is compiled from this table, and `ringfence policy` prints it. Other calls are allowed if their number is
+The filter is compiled from this table, and `config policy show` prints it. Other calls are allowed if their number is
 assigned (see `numbers`), else they are "not implemented". A refused call fails with EPERM, unless callers need another
 error to fall back on something else; then the row names it.
 """

@@ -110,7 +110,7 @@ async def open_copy(workspace: Workspace, snapshot: str) -> AsyncIterator[Placem
 
 
 def protected_placement(workspace: Workspace, protect: Collection[str]) -> Placement:
-    """What is known of a workspace's placement before anything is made for it: for `ringfence policy`."""
+    """What is known of a workspace's placement before anything is made for it: for `ringfence config policy show`."""
     if not workspace.traits.is_fence or workspace.mode == "read_only":
         return workspace.placement
     read_only = (*READ_ONLY_PATHS, *workspace.own_environment)

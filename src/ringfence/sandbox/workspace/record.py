@@ -88,7 +88,7 @@ def load_record(run_dir: Path) -> WorkRecord:
             encoded[name] = _each_text(encoded[name], _unescaped)
         return msgspec.convert(encoded, WorkRecord)
     except FileNotFoundError as exc:
-        raise RecordError(f"run {run_dir.name!r} left no work behind; see `ringfence audit ls`") from exc
+        raise RecordError(f"run {run_dir.name!r} left no work behind; see `ringfence runs ls`") from exc
     except (OSError, ValueError) as exc:
         raise RecordError(f"the work record of run {run_dir.name!r} is damaged: {exc}") from exc
 

@@ -124,7 +124,7 @@ def test_every_file_that_was_read_is_known(read: Read, tmp_path: Path):
     )
     names = [str(document.file.relative_to(tmp_path / "herd")) for document in fleet.documents]
     assert sorted(names) == ["a.yaml", "herdctl.yaml", "low/b.yaml", "low/herdctl.yaml"]
-    assert fleet.trust_commands() == [f"ringfence trust {tmp_path / 'herd' / 'herdctl.yaml'}"]
+    assert fleet.trust_commands() == [f"ringfence config trust {tmp_path / 'herd' / 'herdctl.yaml'}"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,153 @@
+"""The `ringfence` command: its root, and how errors become one line and an exit code."""
+
+import os
+import re
+import sys
+from typing import Annotated, Any
+
+import typer
+import typer.main
+
+from ringfence import __version__
+from ringfence.cli.exit import end_by
+from ringfence.cli.tree import CommandGroup
+from ringfence.errors import ExitCode, UsageError
+from ringfence.escape import visible
+
+app = typer.Typer(
+    name="ringfence",
+    cls=CommandGroup,
+    help="Run AI coding agents in a sandbox, and keep a signed record of what they did.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+# Typer does not export the root of its command line errors, and has moved it between releases.
+_COMMAND_LINE_ERROR = typer.BadParameter.__mro__[2]
+_REASONS = {
+    "Input should be a valid integer": "write a whole number",
+    "Input should be a valid number": "write a number",
+}
+_COMPLETE = "_RINGFENCE_COMPLETE"
+"""The variable by which a shell asks for completions."""
+_SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ringfence {__version__}")
+        raise typer.Exit
+
+
+def _show_completion(shell: str | None) -> None:
+    if shell is not None:
+        _check_shell("--show-completion", shell)
+        typer.echo(
+            _completion().get_completion_script(prog_name="ringfence", complete_var=_COMPLETE, shell=shell)
+        )
+        raise typer.Exit
+
+
+def _install_completion(shell: str | None) -> None:
+    if shell is not None:
+        _check_shell("--install-completion", shell)
+        _, file = _completion().install(shell=shell, prog_name="ringfence", complete_var=_COMPLETE)
+        typer.echo(f"installed the completion for {shell} in {file}; it works in new shells", err=True)
+        raise typer.Exit
+
+
+def _completion() -> Any:
+    from importlib import import_module
+
+    return import_module("typer.completion")  # it does not declare what it exports
+
+
+def _check_shell(option: str, shell: str) -> None:
+    if shell not in _SHELLS:
+        raise UsageError(f"{option}: there is no completion for {shell!r}; choose {', '.join(_SHELLS)}")
+
+
+@app.callback()
+def _root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    show: Annotated[
+        str | None,
+        typer.Option(
+            "--show-completion",
+            metavar="SHELL",
+            callback=_show_completion,
+            is_eager=True,
+            help="Print the completion script for bash, zsh or fish.",
+        ),
+    ] = None,
+    install: Annotated[
+        str | None,
+        typer.Option(
+            "--install-completion",
+            metavar="SHELL",
+            callback=_install_completion,
+            is_eager=True,
+            help="Install the completion for bash, zsh or fish.",
+        ),
+    ] = None,
+) -> None:
+    """Run AI coding agents in a sandbox, and keep a signed record of what they did."""
+
+
+def run_app() -> None:
+    """Run the command; every error is one line on stderr and a documented exit code."""
+    end_by(_run)
+
+
+def _run() -> int:
+    if _COMPLETE in os.environ:
+        _completion().completion_init()
+    try:
+        result = typer.main.get_command(app)(standalone_mode=False, prog_name="ringfence")
+    except typer.Abort:
+        return ExitCode.CANCELLED
+    except Exception as exc:
+        if isinstance(exc, _COMMAND_LINE_ERROR):
+            return _report_misuse(exc)
+        raise
+    return result if isinstance(result, int) else ExitCode.OK
+
+
+def _report_misuse(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    message = error.format_message().rstrip(".")
+    if context is None or type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(f"{message}\n")
+    else:
+        shown = visible(_explain(message, _given_value(error)), one_line=True)
+        if "unexpected extra argument" in message and context.command_path == "ringfence run":
+            shown += "; put the task in quotes"
+        sys.stderr.write(f"ringfence: {shown}; see `{context.command_path} --help`\n")
+    return int(error.exit_code)
+
+
+def _given_value(error: Any) -> str:
+    """The value of the option that is wrong, which Typer leaves out."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    words = iter(sys.argv[1:])
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in names:
+            return repr(value if equals else next(words, ""))
+    return ""
+
+
+def _explain(message: str, given: str) -> str:
+    """An error of Typer's as the option, the value, and what would fit."""
+    found = re.fullmatch(r"Invalid value for '([^']+)': (?:Value error, )?(.*)", message, re.DOTALL)
+    if found is None:
+        return f"{message}: {given}" if given else message
+    name, reason = found.groups()
+    reason = _REASONS.get(reason.partition(",")[0], reason)
+    if choices := re.fullmatch(r"Input should be (.+)", reason):
+        reason = f"choose {choices[1]}"
+    return f"{name}: {reason}" if not given or reason.startswith(given) else f"{name}: {given}: {reason}"

@@ -1,0 +1,116 @@
+"""`ringfence checkpoint`: states of a workspace that are kept by hand, to compare with and to go back to."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from ringfence.cli.options import JsonOption, WorkspaceOption
+from ringfence.cli.plural import counted
+from ringfence.cli.render.changes import show_patch, show_stat, show_unkept, tell_restored
+from ringfence.cli.saying import say
+from ringfence.errors import UsageError
+from ringfence.escape import safe_json
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ringfence.sandbox.workspace.snapshot.named import NamedCheckpoints
+
+_Result = TypeVar("_Result")
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the checkpoint.")]
+
+
+def create(
+    name: _Name,
+    *,
+    workspace: WorkspaceOption = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Replace a checkpoint of this name.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Keep the state of the workspace under a name."""
+    kept = _with(workspace, lambda checkpoints: checkpoints.create(name, force=force))
+    skipped = {os.fsdecode(path): why for path, why in sorted(kept.found.skipped.items())}
+    for path, why in skipped.items():
+        say(f"not kept: {path!r} ({why})")
+    for note in kept.notes:
+        say(note)
+    if json:
+        document = {
+            "name": name,
+            "id": kept.id,
+            "tree": kept.tree,
+            "files": kept.files,
+            "skipped": skipped,
+        }
+        typer.echo(safe_json(document, indent=2))
+        return
+    typer.echo(f"kept {counted(kept.files, 'file')} as {name!r}", err=True)
+
+
+def ls(*, workspace: WorkspaceOption = Path(), json: JsonOption = False) -> None:
+    """List the workspace's checkpoints, the newest first."""
+    from datetime import UTC, datetime
+
+    found = _with(workspace, lambda checkpoints: checkpoints.all())
+    if json:
+        shown = [{"name": one.name, "id": one.id, "tree": one.tree, "taken_s": one.taken_s} for one in found]
+        typer.echo(safe_json(shown, indent=2))
+        return
+    for one in found:
+        when = datetime.fromtimestamp(one.taken_s, UTC).astimezone().isoformat(" ", "seconds")
+        typer.echo(f"{when}  {one.id[:12]}  {one.name}")
+
+
+def diff(
+    name: _Name,
+    other: Annotated[
+        str | None, typer.Argument(metavar="OTHER", help="Compare with this one, not with the workspace.")
+    ] = None,
+    *,
+    workspace: WorkspaceOption = Path(),
+    stat: Annotated[bool, typer.Option("--stat", help="Only the files and how many lines.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="The patch as it is, for `git apply`; not escaped.")
+    ] = False,
+) -> None:
+    """Show what changed since a checkpoint."""
+    if stat and raw:
+        raise UsageError("--stat and --raw show different things; give one of them")
+    changes, patch = _with(workspace, lambda checkpoints: checkpoints.diff(name, other, with_patch=not stat))
+    show_unkept(changes)
+    if stat:
+        show_stat(changes)
+    else:
+        show_patch(patch, raw=raw)
+
+
+def restore(name: _Name, *, workspace: WorkspaceOption = Path()) -> None:
+    """Set the workspace back to a checkpoint.
+
+    The state before is kept as the checkpoint `before-restore`.
+    """
+    from ringfence.sandbox.workspace.snapshot.named import BEFORE_RESTORE
+
+    restored = _with(workspace, lambda checkpoints: checkpoints.restore(name))
+    tell_restored("restore", "restored", restored, whose="somebody")
+    if restored.diff.files:
+        say(f"to take it back: ringfence checkpoint restore {BEFORE_RESTORE}")
+
+
+def rm(name: _Name, *, workspace: WorkspaceOption = Path()) -> None:
+    """Remove a checkpoint and what only it holds."""
+    _with(workspace, lambda checkpoints: checkpoints.remove(name))
+
+
+def _with(workspace: "Path", act: "Callable[[NamedCheckpoints], Awaitable[_Result]]") -> "_Result":
+    import anyio
+
+    from ringfence.config.paths import state_dir
+    from ringfence.sandbox.workspace.snapshot.named import open_named_checkpoints
+
+    async def run() -> "_Result":
+        return await act(await open_named_checkpoints(workspace, state_dir()))
+
+    return anyio.run(run)

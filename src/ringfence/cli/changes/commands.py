@@ -1,0 +1,163 @@
+"""`ringfence diff`, `apply`, `undo`: what a run changed, into the workspace or out of it."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ringfence.cli.options import RunArgument
+from ringfence.cli.plural import counted
+from ringfence.cli.render.changes import (
+    print_lines,
+    show_committed,
+    show_patch,
+    show_stat,
+    show_unkept,
+    tell_restored,
+)
+from ringfence.cli.render.flagged import listing, warnings
+from ringfence.cli.saying import say
+from ringfence.errors import RingfenceError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from ringfence.sandbox.workspace.record import WorkRecord
+    from ringfence.sandbox.workspace.restore import Restored
+
+_Force = Annotated[bool, typer.Option("--force", help="Also over files that were changed since.")]
+_UNDONE = "undone"
+"""A file in a run's directory: its changes were taken back, and not brought in again since."""
+
+
+def diff(
+    run: RunArgument = "last",
+    *,
+    stat: Annotated[bool, typer.Option("--stat", help="Only the files and how many lines.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="The patch as it is, for `git apply`; not escaped.")
+    ] = False,
+    flagged: Annotated[
+        bool,
+        typer.Option("--flagged", help="Only the files that run on your machine or are protected, and why."),
+    ] = False,
+) -> None:
+    """Show what a run changed in its workspace."""
+    import anyio
+
+    from ringfence.sandbox.workspace.record import diff_run, open_store, patch_run, runs_on_your_machine
+
+    if stat + raw + flagged > 1:
+        raise UsageError("--stat, --raw and --flagged show different things; give one of them")
+    record, state = _load(run, completes=True)
+    if _note(record).exists():
+        say(f"this was undone since; `ringfence apply {record.run[-8:]}` brings it in again")
+    changes = anyio.run(diff_run, record, open_store(record, state))
+    suspects = runs_on_your_machine(record, changes)
+    if flagged:
+        print_lines(listing(suspects, record))
+        return
+    for line in warnings(suspects, record.run):
+        say(line)
+    show_unkept(changes)
+    if stat:
+        show_stat(changes)
+        show_committed(record.committed)
+        return
+    show_patch(anyio.run(patch_run, record, open_store(record, state)), raw=raw)
+    if record.committed:
+        _show_commits(record, raw=raw)
+
+
+def _show_commits(record: "WorkRecord", *, raw: bool) -> None:
+    """Show what only commits change, after what the workspace's files changed."""
+    import anyio
+
+    from ringfence.sandbox.workspace.git.merge import commit_patch
+
+    refs = dict.fromkeys(file.ref for file in record.committed)
+    for ref in refs:
+        files = [file for file in record.committed if file.ref == ref]
+        say(f"{counted(len(files), 'file')} changed in commits only, in {ref}:")
+        paths = [file.path for file in files if not file.is_earlier]
+        build = partial(
+            commit_patch, record.workspace, record.base_commit, record.refs.get(ref), paths, record.actor
+        )
+        patch = None if raw else anyio.run(build)
+        if patch is not None:
+            show_patch(patch, raw=False)
+        show_committed(files if patch is None else [file for file in files if file.is_earlier])
+
+
+def apply(run: RunArgument = "last", *, force: _Force = False) -> None:
+    """Apply a run's changes to the workspace.
+
+    Applies the changes of a private copy, or changes that were undone.
+    """
+    from ringfence.sandbox.workspace.record import apply_run
+
+    record, state = _load(run)
+    restored = _act(apply_run, record, state, force=force)
+    _note(record).unlink(missing_ok=True)
+    tell_restored("apply", "applied", restored)
+
+
+def undo(run: RunArgument = "last", *, force: _Force = False) -> None:
+    """Undo a run's changes in the workspace."""
+    import anyio
+
+    from ringfence.sandbox.workspace.record import is_applied, undo_run
+
+    record, state = _load(run, in_files=True)
+    if record.mode == "clone" and not anyio.run(is_applied, record, state):
+        raise RingfenceError(
+            f"run {record.run!r} worked on a private copy, and that was not brought in: there is nothing to undo; "
+            f"`ringfence diff {record.run[-8:]}` shows it, `ringfence apply {record.run[-8:]}` brings it in"
+        )
+    restored = _act(undo_run, record, state, force=force)
+    if restored.diff.files:
+        _note(record).touch(mode=0o600)
+    tell_restored("undo", "undone", restored)
+    if restored.repositories.stuck or restored.active:
+        raise typer.Exit(1)
+
+
+def _note(record: "WorkRecord") -> "Path":
+    from ringfence.journal import run_dir
+
+    return run_dir(record.run) / _UNDONE
+
+
+def _load(run: str, *, completes: bool = False, in_files: bool = False) -> "tuple[WorkRecord, Path]":
+    """The work of a run. One whose process died has its end taken now.
+
+    On the workspace itself that may hold what others wrote since; only after a look (`diff`) is it acted on.
+    """
+    import anyio
+
+    from ringfence.cli.runs.reference import chosen_change
+    from ringfence.config.paths import state_dir
+    from ringfence.job.recovery import completed_work
+    from ringfence.journal import is_alive
+    from ringfence.sandbox.workspace.record import load_record
+
+    path = chosen_change(run, in_files=in_files)
+    record = load_record(path)
+    if record.after is None and record.mode != "clone" and not completes and not is_alive(path):
+        raise RingfenceError(
+            f"run {path.name!r} was interrupted, and its changes cannot be told from yours since; look at them "
+            f"with `ringfence diff {path.name[-8:]}`, then try again"
+        )
+    record, is_late = anyio.run(completed_work, path)
+    if is_late and record.mode != "clone":
+        say("the run was interrupted; this is all that has changed since it began")
+    return record, state_dir()
+
+
+def _act(
+    act: "Callable[..., Awaitable[Restored]]", record: "WorkRecord", state: "Path", *, force: bool
+) -> "Restored":
+    import anyio
+
+    return anyio.run(partial(act, record, state, force=force))

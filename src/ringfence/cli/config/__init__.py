@@ -1,0 +1,1 @@
+"""The commands about the configuration: values, trust, policy and secrets."""

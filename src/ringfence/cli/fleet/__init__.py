@@ -1,0 +1,1 @@
+"""The commands about the fleet: its daemon, agents, schedules, workers and jobs."""

@@ -1,0 +1,158 @@
+"""`ringfence fleet agents` and `ringfence fleet schedules`."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.cli.options import JsonOption
+from ringfence.cli.printing import print_answer
+from ringfence.cli.saying import say
+from ringfence.errors import UsageError
+from ringfence.escape import visible
+
+if TYPE_CHECKING:
+    from ringfence.fleet.client import FleetClient
+
+_Agent = Annotated[str, typer.Argument(metavar="AGENT")]
+_Schedule = Annotated[str, typer.Argument(metavar="AGENT/SCHEDULE")]
+
+
+def list_agents(*, json: JsonOption = False) -> None:
+    """List the fleet's agents."""
+    from ringfence.fleet.client import FleetClient
+
+    found = FleetClient().get("agents")
+    print_answer({"agents": found}, map(_agent_line, found), json=json)
+
+
+def _agent_line(agent: dict[str, Any]) -> str:
+    state = "enabled" if agent["is_enabled"] else "disabled"
+    return f"{agent['name']:<24} {state:<9} {agent['runtime']:<11} {agent['description'] or ''}".rstrip()
+
+
+def show_agent(agent: _Agent, *, json: JsonOption = False) -> None:
+    """Show one agent with its schedules and triggers."""
+    from ringfence.fleet.client import FleetClient
+
+    client = FleetClient()
+    agents: dict[str, dict[str, Any]] = {each["name"]: each for each in client.get("agents")}
+    found = agents.get(agent)
+    if found is None:
+        from ringfence.config.fields import nearest
+
+        guess = nearest(agent, agents)
+        hint = f"did you mean {guess!r}?" if guess else "`ringfence fleet agents ls` lists them"
+        raise UsageError(f"there is no agent {agent!r}; {hint}")
+    schedules = [each for each in client.get("schedules") if each["agent"] == agent]
+    lines = [
+        f"{key}: {str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in found.items()
+        if value not in (None, "") and key != "triggers"
+    ]
+    lines += [f"schedule {each['name']}: {each['when']}, {_next(each)}" for each in schedules]
+    lines += [f"trigger {each['name']}: {each['when']}" for each in found["triggers"]]
+    print_answer({**found, "schedules": schedules}, lines, json=json)
+
+
+def enable(agent: _Agent, *, json: JsonOption = False) -> None:
+    """Let an agent's jobs start."""
+    from ringfence.fleet.client import FleetClient
+
+    client = FleetClient()
+    client.post("agents", agent, "enable")
+    is_enabled = any(each["is_enabled"] for each in client.get("agents") if each["name"] == agent)
+    if not is_enabled:
+        _tell_configured(f"agent {agent!r} is disabled")
+    print_answer({"agent": agent, "is_enabled": is_enabled}, (), json=json)
+
+
+def disable(agent: _Agent, *, json: JsonOption = False) -> None:
+    """Hold an agent's jobs; running jobs continue."""
+    from ringfence.fleet.client import FleetClient
+
+    FleetClient().post("agents", agent, "disable")
+    print_answer({"agent": agent, "is_enabled": False}, (), json=json)
+
+
+def list_schedules(*, json: JsonOption = False) -> None:
+    """List schedules and when each fires next."""
+    from ringfence.fleet.client import FleetClient
+
+    found = FleetClient().get("schedules")
+    lines = (
+        f"{each['agent'] + '/' + each['name']:<32} {each['next_at'] or 'paused':<28} {each['when']}"
+        for each in found
+    )
+    print_answer({"schedules": found}, lines, json=json)
+
+
+def next_times(
+    schedule: _Schedule,
+    *,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 5,
+    json: JsonOption = False,
+) -> None:
+    """Print when a schedule fires next, in UTC."""
+    from ringfence.fleet.client import FleetClient
+
+    agent, name = _parts(schedule)
+    client = FleetClient()
+    found = client.get("schedules", agent, name, "next", count=limit)
+    if _is_paused(client, agent, name):
+        say("it is paused; these would be its times")
+    print_answer({"next": found}, found, json=json)
+
+
+def pause(schedule: _Schedule, *, json: JsonOption = False) -> None:
+    """Pause a schedule."""
+    from ringfence.fleet.client import FleetClient
+
+    agent, name = _parts(schedule)
+    FleetClient().post("schedules", agent, name, "pause")
+    print_answer({"agent": agent, "schedule": name, "is_paused": True}, (), json=json)
+
+
+def resume(schedule: _Schedule, *, json: JsonOption = False) -> None:
+    """Resume a schedule from now on.
+
+    Times that passed while it was paused are not made up for.
+    """
+    from ringfence.fleet.client import FleetClient
+
+    agent, name = _parts(schedule)
+    client = FleetClient()
+    client.post("schedules", agent, name, "resume")
+    is_paused = _is_paused(client, agent, name)
+    if is_paused:
+        _tell_configured(f"schedule {schedule!r} rests")
+    print_answer({"agent": agent, "schedule": name, "is_paused": is_paused}, (), json=json)
+
+
+def _is_paused(client: "FleetClient", agent: str, name: str) -> bool:
+    listed = client.get("schedules")
+    return any((each["agent"], each["name"], each["next_at"]) == (agent, name, None) for each in listed)
+
+
+def _tell_configured(stands: str) -> None:
+    advice = "take `enabled: false` out of it, then `ringfence config trust` and `ringfence fleet reload`"
+    say(f"{visible(stands, one_line=True)} by its configuration; {advice}")
+
+
+def _parts(schedule: str) -> tuple[str, str]:
+    agent, slash, name = schedule.rpartition("/")
+    if not slash or not agent or not name:
+        raise UsageError(f"{schedule!r} is no AGENT/SCHEDULE; `ringfence fleet schedules ls` lists them")
+    return agent, name
+
+
+def _next(schedule: dict[str, Any]) -> str:
+    return f"next {schedule['next_at']}" if schedule["next_at"] else "paused"
+
+
+def tell_former(client: "FleetClient", known: set[str]) -> None:
+    """Name agents that are not configured any more, of which jobs wait."""
+    waiting = [job for job in client.get("jobs", state="queued", limit=1000) if job["agent"] not in known]
+    for name, count in Counter(job["agent"] for job in waiting).items():
+        why = next(job["waits_for"] for job in waiting if job["agent"] == name)
+        typer.echo(visible(f"  {name}: {count} queued  waits: {why}", one_line=True))

@@ -1,0 +1,350 @@
+"""`ringfence fleet`: a standing crew of agents, and the daemon that keeps it."""
+
+import os
+import select
+import signal
+from contextlib import suppress
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.cli.fleet.agents import tell_former
+from ringfence.cli.fleet.herdctl import tell_notes, tell_of_notes
+from ringfence.cli.options import JsonOption, LogFormatOption
+from ringfence.cli.plural import counted
+from ringfence.cli.printing import print_answer
+from ringfence.cli.saying import say
+from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError, UsageError
+from ringfence.escape import safe_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ringfence.fleet.config.crew import Fleet
+    from ringfence.fleet.config.model import LogFormat
+    from ringfence.fleet.daemon.daemon import Daemon
+
+FileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        help="The crew's file, or a herdctl.yaml; else ringfence.yaml, found upwards.",
+    ),
+]
+_DOUBTS = 5
+"""That `fleet up` tells."""
+
+
+def up(
+    *,
+    file: FileOption = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Go on in the background.")] = False,
+    json: JsonOption = False,
+    log_format: LogFormatOption = None,
+) -> None:
+    """Start the fleet's daemon."""
+    import anyio
+
+    path = fleet_file(file)
+    if detach:
+        from ringfence.cli.fleet.detached import start_detached
+        from ringfence.config.paths import state_dir
+        from ringfence.fleet.config.loading import load_trusted
+        from ringfence.fleet.daemon.log_file import log_file
+
+        # What is wrong with it is told here, with its own exit code.
+        fleet = load_trusted(path, environ=os.environ)
+        missing = anyio.run(_checked, fleet)
+        log = log_file(state_dir())
+        form = ["--log-format", log_format] if log_format is not None else []
+        pid = start_detached(["fleet", "up", "--file", str(path), *form], log, path)
+
+        lines = [f"fleet is up, process {pid}; its log: {log}"]
+        print_answer({"pid": pid, "log": str(log)}, lines, json=json)
+        tell_of_notes(fleet.notes)
+        for doubt in _first_doubts(fleet, missing):
+            say(doubt)
+        return
+    anyio.run(_up, path, json, log_format)
+
+
+async def _up(path: Path, is_json: bool, log_format: "LogFormat | None") -> None:
+    import anyio
+
+    from ringfence.cli.fleet.log import Log
+    from ringfence.config.old_names import rename_database
+    from ringfence.config.paths import state_dir
+    from ringfence.fleet.daemon.daemon import Daemon
+    from ringfence.fleet.daemon.notify import Notifier
+    from ringfence.fleet.noted import held
+
+    log = Log(log_format or "text")
+    with held(state_dir()) as other:
+        notice = None if other else rename_database(state_dir() / "fleet")
+    daemon = Daemon(path, state_dir(), os.environ, log, notifier=Notifier(os.environ), log_format=log_format)
+    log.form = daemon.said_in
+    if notice is not None:
+        log(notice, event="database.renamed")
+    missing = await _checked(daemon.fleet)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_obey_signals, daemon)
+        await daemon.run(on_ready=lambda: _tell_ready(daemon, missing, is_json=is_json))
+        tasks.cancel_scope.cancel()
+
+
+async def _obey_signals(daemon: "Daemon") -> None:
+    import anyio
+
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async for number in signals:
+            if number != signal.SIGHUP:
+                daemon.stop()
+                continue
+            with suppress(RingfenceError):  # the log has it
+                await daemon.reload()
+
+
+async def _checked(fleet: "Fleet") -> list[str]:
+    """See that the fleet can work on this machine; returns what is missing for some agents.
+
+    Raises:
+        PolicyRefused: A limit that somebody set cannot be enforced.
+    """
+    from ringfence.fleet.preflight import check_limits, missing_programs
+
+    await check_limits(fleet)
+    return await missing_programs(fleet)
+
+
+def _tell_ready(daemon: "Daemon", missing: "Sequence[str]", *, is_json: bool) -> None:
+    agents = counted(len(daemon.fleet.agents), "agent")
+    print_answer({"pid": os.getpid(), "log": None}, (), json=is_json)
+    line = f"fleet {daemon.fleet.settings.name!r} is up: {agents}; `ringfence fleet status` shows it"
+    daemon.tell(line, event="fleet.ready", level="info", fleet=daemon.fleet.settings.name)
+    tell_of_notes(daemon.fleet.notes)
+    for doubt in _first_doubts(daemon.fleet, missing):
+        daemon.tell(doubt, event="fleet.doubted")
+
+
+def _first_doubts(fleet: "Fleet", missing: "Sequence[str]") -> "Iterator[str]":
+    """What will not work here as it stands; of a long list the beginning, and who says the rest."""
+    from ringfence.fleet.config.doubts import doubts
+
+    found = chain(missing, doubts(fleet, os.environ))
+    yield from islice(found, _DOUBTS)
+    if more := sum(1 for _ in found):
+        yield f"there is more of the kind ({more}); `ringfence fleet validate` names all"
+
+
+def down(
+    *,
+    now: Annotated[bool, typer.Option("--now", help="Do not wait for what runs.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Stop the fleet's daemon, and wait until it is gone.
+
+    Nothing new starts; running jobs may end within `fleet.drain`. A job that has not ended by then starts again at
+    the next `ringfence fleet up`; `ringfence job cancel` cancels it for good.
+    """
+    from ringfence.config.paths import state_dir
+    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.noted import has_died
+
+    client = FleetClient()
+    pid = client.post("down")["pid"]
+    with suppress(ProcessLookupError):  # it may be gone by now
+        daemon = os.pidfd_open(pid)
+        try:
+            if now:
+                with suppress(RingfenceError):
+                    client.post("down")
+            select.select([daemon], [], [])
+        finally:
+            os.close(daemon)
+    if has_died(state_dir(), pid):
+        raise InfrastructureFault(
+            f"the daemon (process {pid}) has ended before it had stopped the crew; `daemon.log` in "
+            f"{str(state_dir() / 'fleet')!r} may say why, and the next `ringfence fleet up` sees to what it left"
+        )
+    print_answer({"pid": pid}, (), json=json)
+
+
+def status(*, json: JsonOption = False) -> None:
+    """Show the state of the fleet and its agents.
+
+    Without a daemon it shows what the fleet's database holds.
+    """
+    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.history import NOT_RUNNING, open_reader
+
+    client = open_reader()
+    is_up = isinstance(client, FleetClient)
+    active = "running" if is_up else "begun"
+    answer, agents = client.get("status"), client.get("agents")
+    lines = [
+        f"fleet {answer['fleet']} ({answer['file']}), process {answer['pid']}"
+        if is_up
+        else f"fleet of {answer['file'] or 'another machine'}: {NOT_RUNNING}",
+        f"workers {len(answer['workers'])}, jobs queued {answer['queued']}, {active} {answer['active']}",
+    ]
+    if answer["unreadable"]:
+        lines.append(f"jobs that this version cannot read, left alone: {answer['unreadable']}")
+    for agent in agents:
+        why = f"  waits: {agent['waits_for']}" if is_up and agent["waits_for"] and agent["queued"] else ""
+        state = "" if agent["is_enabled"] else "  disabled"
+        ended = "".join(f", {count} {state}" for state, count in agent["outcomes"].items())
+        counts = f"{agent['queued']} queued, {agent['active']} {active}{ended}"
+        lines.append(f"  {agent['name']}: {counts}{state}{why}")
+    print_answer({**answer, "agents": agents}, lines, json=json)
+    if (
+        isinstance(client, FleetClient)
+        and not json
+        and answer["queued"] > sum(agent["queued"] for agent in agents)
+    ):
+        tell_former(client, {agent["name"] for agent in agents})
+
+
+def reload(*, json: JsonOption = False) -> None:
+    """Reload the fleet's files, and print what changed.
+
+    Running jobs continue as they began.
+    """
+    from ringfence.fleet.client import FleetClient
+
+    _print_changes(FleetClient().post("reload"), json=json)
+
+
+def diff(*, json: JsonOption = False) -> None:
+    """Show what `ringfence fleet reload` would change.
+
+    Compares the files with what the daemon uses.
+    """
+    from ringfence.fleet.client import FleetClient
+
+    _print_changes(FleetClient().get("diff"), json=json)
+
+
+def _print_changes(found: list[str], *, json: bool) -> None:
+    print_answer({"changes": found}, found or ["nothing has changed"], json=json)
+
+
+def systemd(*, file: FileOption = None) -> None:
+    """Print a systemd unit for the fleet.
+
+    Put it into ~/.config/systemd/user, as NAME.service.
+    """
+    from ringfence.fleet.daemon.unit import unit_of
+
+    typer.echo(unit_of(_loaded(file), os.environ), nl=False)
+
+
+def trigger(
+    agent: Annotated[str, typer.Argument(metavar="AGENT")],
+    *,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="The task; else the agent's.")
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", metavar="N", help="Higher goes first.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Asking twice with one gives one job.")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", "-w", help="Wait for its end; the exit code is the job's.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Start a job of an agent now."""
+    from ringfence.cli.fleet.job import wait_for
+    from ringfence.fleet.client import FleetClient
+
+    client = FleetClient()
+    body = {"prompt": prompt, "priority": priority, "key": key}
+    entered = client.post(
+        "agents", agent, "jobs", body={name: value for name, value in body.items() if value is not None}
+    )
+    if wait:
+        raise typer.Exit(wait_for(client, entered["job"]["id"], json=json))
+    print_answer(entered, [entered["job"]["id"]], json=json)
+    if not json and not entered["is_new"]:
+        say("it was there already")
+
+
+def validate(*, file: FileOption = None, json: JsonOption = False) -> None:
+    """Validate the fleet's files without starting anything.
+
+    Exit 4 if an agent has a limit that cannot be enforced on this machine.
+    """
+    import anyio
+
+    from ringfence.fleet.config.doubts import doubts
+    from ringfence.fleet.preflight import missing_programs, refused_limits
+
+    fleet = _loaded(file)
+    refused = anyio.run(refused_limits, fleet)
+    found_doubts = [*anyio.run(missing_programs, fleet), *doubts(fleet, os.environ)]
+    if json:
+        found = {"file": str(fleet.file), "fleet": fleet.settings.name, "agents": list(fleet.agents)}
+        untrusted_files = [str(each) for each in fleet.untrusted()]
+        more = {"untrusted": untrusted_files, "notes": [str(note) for note in fleet.notes]}
+        more |= {"doubts": found_doubts, "refused": refused}
+        typer.echo(safe_json({"schema_version": 1, **found, **more}, indent=2))
+    else:
+        typer.echo(f"{fleet.file}: fleet {fleet.settings.name!r}, {counted(len(fleet.agents), 'agent')}")
+        tell_notes(fleet.notes)
+        for line in (*refused, *found_doubts):
+            say(line)
+        for untrusted in fleet.untrusted():
+            say(f"{str(untrusted)!r} is not trusted as it is; `ringfence fleet up` needs that")
+    if refused:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def show(
+    *,
+    file: FileOption = None,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="AGENT", help="Only this one.")] = None,
+    origin: Annotated[bool, typer.Option("--origin", help="Say for each value where it comes from.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Print the effective configuration of each agent."""
+    from ringfence.fleet.config.differing import said
+
+    fleet = _loaded(file)
+    if agent is not None:
+        fleet.agent(agent)
+    rows = [row for row in said(fleet) if agent is None or row.key.startswith(f"agents.{agent}.")]
+    found: dict[str, Any] = {"values": {row.key: row.value for row in rows}}
+    if origin:
+        found["origins"] = {row.key: row.origin.data() for row in rows}
+    lines = (f"{row.key}: {safe_json(row.value)}" + (f"  # {row.origin}" if origin else "") for row in rows)
+    print_answer(found, lines, json=json)
+
+
+def _loaded(file: Path | None) -> "Fleet":
+    from ringfence.fleet.config.loading import load_fleet
+
+    return load_fleet(fleet_file(file), environ=os.environ)
+
+
+def fleet_file(file: Path | None) -> Path:
+    """The crew's file: the one that was named, or the project's.
+
+    Raises:
+        UsageError: There is none.
+    """
+    from ringfence.config.discovery import find_project_file
+
+    found = file.absolute() if file is not None else find_project_file(Path.cwd())
+    if found is None and Path("herdctl.yaml").exists():
+        raise UsageError(
+            "there is no ringfence.yaml here or above, but a herdctl.yaml: `--file herdctl.yaml` reads it as it is, "
+            "`ringfence fleet import herdctl.yaml` writes it as ringfence.yaml"
+        )
+    if found is None:
+        raise UsageError("there is no ringfence.yaml here or above; write one, or name a file with --file")
+    return found

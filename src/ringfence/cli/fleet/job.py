@@ -1,0 +1,276 @@
+"""`ringfence job`: the jobs of the crew."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.cli.options import FollowOption, JsonOption
+from ringfence.cli.printing import RecordPrinter, print_answer
+from ringfence.cli.render.next_command import how_to_apply
+from ringfence.cli.saying import say
+from ringfence.errors import InfrastructureFault, RecordError, UsageError
+from ringfence.escape import visible
+
+if TYPE_CHECKING:
+    from ringfence.fleet.client import FleetClient
+
+_LOOK_S = 0.2
+_PATIENT_S = 3.0
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Its id, or the end of it.")]
+
+
+def ls(
+    *,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="AGENT", help="Only this one's.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", metavar="STATE", help="Only in this state.")
+    ] = None,
+    before: Annotated[str | None, typer.Option("--before", metavar="JOB", help="Only older ones.")] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=1000, metavar="N", help="Show at most so many.")
+    ] = 20,
+    json: JsonOption = False,
+) -> None:
+    """List jobs, the newest first."""
+    from ringfence.fleet.history import open_reader
+
+    found = open_reader().get("jobs", agent=agent, state=state, before=before, limit=limit)
+    lines = (
+        f"{job['id']}  {job['state']:<14} {job['agent']:<20} {job['waits_for'] or job['reason']}"
+        for job in found
+    )
+    print_answer({"jobs": found}, lines, json=json)
+
+
+def show(job: JobArgument, *, json: JsonOption = False) -> None:
+    """Show one job."""
+    from ringfence.fleet.history import open_reader
+    from ringfence.journal import run_dir
+
+    found = open_reader().get("jobs", job)
+    if json:
+        print_answer(found, (), json=True)
+        return
+    for key, value in found.items():
+        if value not in (None, "", False, 0, 0.0):
+            typer.echo(visible(f"{key}: {'true' if value is True else value}"))
+    if found["run_id"] and found["ended_at"] is not None and run_dir(found["run_id"]).is_dir():
+        run = visible(found["run_id"][-8:], one_line=True)
+        typer.echo(f"work: `ringfence diff {run}` shows it, `ringfence diff {run} --raw` is for `git apply`")
+        _tell_copy(found)
+
+
+def logs(
+    job: JobArgument,
+    *,
+    follow: FollowOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Print the events of a job."""
+    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.history import NOT_RUNNING, open_reader
+    from ringfence.journal import read, run_dir
+
+    reader, printer = open_reader(), RecordPrinter(json=json)
+    found = reader.get("jobs", job)
+    if follow and isinstance(reader, FleetClient):
+        _follow(reader, found, printer)
+        return
+    if follow and found["ended_at"] is None:
+        say(f"nothing is followed: {NOT_RUNNING}")
+    if not found["run_id"]:
+        _tell_unbegun(found)
+    elif _has_record(found):
+        for record in read(run_dir(found["run_id"])):
+            printer.show(record)
+
+
+class _Patience:
+    """Says why a job waits, each reason once, if it has to wait for long."""
+
+    def __init__(self) -> None:
+        self._told: str | None = None
+        self._until = time.monotonic() + _PATIENT_S
+
+    def look(self, job: dict[str, Any]) -> None:
+        if job["waits_for"] not in (None, self._told) and time.monotonic() > self._until:
+            self._told = job["waits_for"]
+            say(f"job {job['id']} waits: {visible(job['waits_for'], one_line=True)}")
+
+
+def _follow(client: "FleetClient", found: dict[str, Any], printer: "RecordPrinter") -> None:
+    """Print a job to its end: where an attempt was broken off or is tried again, the next one, too."""
+    shown, is_sealed, patience = None, False, _Patience()
+    while True:
+        run_id, is_over = found["run_id"], found["ended_at"] is not None
+        if run_id not in (None, shown) and (is_over or _has_begun(run_id)):
+            if not _has_record(found):
+                return
+            if shown is not None:
+                say(f"job {found['id']}: that was not its end; attempt {found['attempt']} follows")
+            shown, is_sealed = run_id, _print_to_its_end(run_id, printer)
+        elif is_over:
+            if run_id is None:
+                _tell_unbegun(found)
+            return
+        else:
+            patience.look(found)
+            time.sleep(_LOOK_S)
+        try:
+            found = client.get("jobs", found["id"])
+        except UsageError:
+            if is_sealed:  # the daemon has gone home, with all that there was to see
+                return
+            raise
+
+
+def _has_begun(run_id: str) -> bool:
+    """Whether there is something to follow: the directory of a run is there a moment before its record is."""
+    from ringfence.journal import run_dir
+    from ringfence.journal.verification import journal_path
+
+    try:
+        return journal_path(run_dir(run_id)).stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _print_to_its_end(run_id: str, printer: "RecordPrinter") -> bool:
+    """Print a record while it grows. Returns whether it was sealed, as against broken off."""
+    import anyio
+
+    from ringfence.events import JournalSealed
+    from ringfence.journal import follow, run_dir
+
+    last = None
+
+    async def print_all() -> None:
+        nonlocal last
+        async for record in follow(run_dir(run_id)):
+            printer.show(record)
+            last = record.event
+
+    anyio.run(print_all)
+    return isinstance(last, JournalSealed)
+
+
+def _tell_unbegun(job: dict[str, Any]) -> None:
+    typer.echo(f"job {job['id']} has not begun: {job['waits_for'] or job['state']}", err=True)
+
+
+def _has_record(job: dict[str, Any]) -> bool:
+    from ringfence.journal import run_dir
+
+    if run_dir(job["run_id"]).is_dir():
+        return True
+    stands = visible(": ".join(filter(None, (job["state"], job["reason"]))), one_line=True)
+    typer.echo(
+        f"job {job['id']} has no record on this machine ({stands}); if another machine's worker did it, "
+        f"`ringfence runs logs {job['run_id']}` prints it there",
+        err=True,
+    )
+    return False
+
+
+def cancel(job: JobArgument, *, json: JsonOption = False) -> None:
+    """Cancel a job, and keep what its agent made so far."""
+    from ringfence.fleet.client import FleetClient
+
+    found = FleetClient().post("jobs", job, "cancel")
+    state = found["state"] if found["state"] == "cancelled" else "is being cancelled"
+    print_answer(found, [f"{found['id']}: {state}"], json=json)
+
+
+def retry(
+    job: JobArgument,
+    *,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="Another task.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Run a job again as a new job."""
+    _repeat(job, "retry", prompt, json=json)
+
+
+def fork(
+    job: JobArgument,
+    *,
+    prompt: Annotated[str, typer.Option("--prompt", "-p", metavar="TEXT", help="What comes next.")],
+    json: JsonOption = False,
+) -> None:
+    """Start a new job from where a job ended."""
+    _repeat(job, "fork", prompt, json=json)
+
+
+def _repeat(job: str, act: str, prompt: str | None, *, json: bool) -> None:
+    from ringfence.fleet.client import FleetClient
+
+    entered = FleetClient().post("jobs", job, act, body={} if prompt is None else {"prompt": prompt})
+    print_answer(entered, [entered["job"]["id"]], json=json)
+
+
+def rm(job: JobArgument, *, json: JsonOption = False) -> None:
+    """Remove a job that has ended; its records stay."""
+    from ringfence.fleet.client import FleetClient
+
+    client = FleetClient()
+    removed = client.get("jobs", job)["id"]
+    client.delete("jobs", removed)
+    print_answer({"id": removed}, (), json=json)
+
+
+def wait_for(client: "FleetClient", job_id: str, *, json: bool) -> int:
+    """Wait for a job's end, and print it; returns the exit code that tells it. Says why it has to wait for long."""
+    from ringfence.job.state import JobState, exit_code
+
+    patience = _Patience()
+    while True:
+        try:
+            job: dict[str, Any] = client.get("jobs", job_id)
+        except (UsageError, InfrastructureFault) as exc:
+            raise InfrastructureFault(
+                f"the daemon went away while job {job_id} was waited for ({exc}); the job is kept: "
+                f"`ringfence fleet up -d` goes on with it, then `ringfence job show {job_id}`"
+            ) from exc
+        if job["ended_at"] is not None:
+            break
+        patience.look(job)
+        time.sleep(_LOOK_S)
+    print_answer(job, [f"{job['id']}  {job['state']}  {job['reason']}"], json=json)
+    if not json:
+        _tell_copy(job)
+    recorded = _recorded_exit_code(job)
+    return exit_code(JobState(job["state"]), require_verified=False) if recorded is None else recorded
+
+
+def _recorded_exit_code(job: dict[str, Any]) -> int | None:
+    """The exit code of a job's last run, which its settings decide, too; None where its record is not here."""
+    from ringfence.events import JobEnded
+    from ringfence.journal import read, run_dir
+
+    if not job["run_id"]:
+        return None
+    try:
+        ends = [record.event for record in read(run_dir(job["run_id"])) if isinstance(record.event, JobEnded)]
+    except RecordError:
+        return None
+    return ends[-1].exit_code if ends and ends[-1].state == job["state"] else None
+
+
+def _tell_copy(job: dict[str, Any]) -> None:
+    """Where a job changed files on a private copy, say on stderr what brings them in."""
+    from ringfence.events import WorkExported
+    from ringfence.journal import read, run_dir
+
+    if not job["run_id"]:
+        return
+    path = run_dir(job["run_id"])
+    try:
+        work = [record.event for record in read(path) if isinstance(record.event, WorkExported)]
+    except RecordError:  # on another machine, or it changed nothing
+        return
+    hint = how_to_apply(work[-1] if work else None, path)
+    if hint is not None:
+        say(hint)

@@ -1,0 +1,247 @@
+"""What `ringfence loop ls`, `status`, `show`, `diff` and `export` do, once their words are read."""
+
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ringfence.cli.printing import print_answer
+from ringfence.cli.replacing import replace_file
+from ringfence.cli.saying import say
+from ringfence.errors import ConfigurationError, RecordError, RingfenceError, UsageError
+from ringfence.escape import visible
+
+if TYPE_CHECKING:
+    from ringfence.loop.place import LoopPlace
+    from ringfence.loop.report import LoopReport
+    from ringfence.loop.repository import LoopRepository
+    from ringfence.loop.store.loops import LoopStore
+    from ringfence.loop.story import Plan, StoryEnd
+
+_MOST_CHARS = 24
+"""Of a column: a longer id moves its own line only."""
+_T = TypeVar("_T")
+
+
+def list_loops(*, json: bool) -> None:
+    """Print all loops, the newest first; of one that cannot be read, why."""
+    from ringfence.loop.place import loop_places
+
+    rows = []
+    for place in loop_places():
+        try:
+            rows.append(_with(place, _listed))
+        except RingfenceError as exc:  # of another version, or damaged; the others are there all the same
+            say(f"loop {place.id}: {exc}")
+    lines = (
+        f"{row['id']}  {row['state']:<14} {str(row['passed']) + '/' + str(row['stories']):>7}  {row['source']}"
+        for row in rows
+    )
+    print_answer({"loops": rows}, lines, json=json)
+
+
+async def _listed(place: "LoopPlace", store: "LoopStore") -> dict[str, Any]:
+    from ringfence.loop.report.gathering import state_of
+
+    row, stories = await store.get(), await store.stories()
+    return {
+        "id": row.id,
+        "state": state_of(place, row),
+        "reason": row.reason,
+        "stories": len(stories),
+        "passed": sum(story.state.value == "passed" for story in stories),
+        "source": row.source,
+        "branch": row.branch,
+        "created_ms": row.created_ms,
+        "ended_ms": row.ended_ms,
+    }
+
+
+def show_status(said: str | None, *, json: bool) -> None:
+    """Print where a loop stands."""
+    import dataclasses
+
+    from ringfence.cli.render.console import open_console, print_line
+    from ringfence.loop.report.figures import used_words
+    from ringfence.loop.report.model import STAGES
+    from ringfence.loop.report.words import next_steps
+
+    report = _report(said, with_repository=False)
+    if json:
+        stories = [
+            {
+                "id": story.id,
+                "title": story.title,
+                "state": story.state,
+                "stage": story.stage,
+                "reason": story.reason,
+                "attempt": story.attempt,
+                "tests_attempt": story.tests_attempt,
+                "generation": story.generation,
+                "stages": dict(zip(STAGES, story.stages, strict=True)),
+                "used": dataclasses.asdict(story.used),
+            }
+            for story in report.stories
+        ]
+        head = {name: getattr(report, name) for name in ("id", "state", "reason", "source", "base", "branch")}
+        used = {"used": dataclasses.asdict(report.used), "stories": stories}
+        print_answer({**head, **used, "next": next_steps(report)}, (), json=True)
+        return
+    console = open_console()
+    reason = f": {report.reason}" if report.reason not in ("", report.state) else ""
+    print_line(console, f"loop {report.id}  {report.state}{reason}", "bold")
+    for line in _table(report):
+        print_line(console, line)
+    for story in report.stories:
+        if story.reason:
+            print_line(console, f"{story.id}: {story.reason}")
+    print_line(console, f"used: {used_words(report.used)}")
+    for command in next_steps(report):
+        print_line(console, f"next: {command}")
+
+
+def _table(report: "LoopReport") -> "Iterator[str]":
+    """A line for each story: how it stands, its last stage, what it has taken."""
+    from ringfence.loop.report.figures import cost, duration, tokens
+    from ringfence.loop.report.model import STAGES
+
+    rows = [("story", "state", "attempt", "stage", "time", "tokens", "cost", "title")]
+    for story in report.stories:
+        attempt = story.attempt or story.tests_attempt
+        begun = [f"{name} {how}" for name, how in zip(STAGES, story.stages, strict=True) if how]
+        used = story.used
+        rows.append(
+            (
+                visible(story.id, one_line=True),
+                story.state,
+                f"{attempt}/{story.most_attempts}" if attempt else "",
+                begun[-1] if begun else "",
+                duration(used.seconds),
+                tokens(used.tokens),
+                cost(used.cost_usd),
+                story.title,
+            )
+        )
+    widths = [min(max(len(row[column]) for row in rows), _MOST_CHARS) for column in range(7)]
+    for row in rows:
+        cells = [f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True)]
+        yield "  ".join(cells).rstrip()
+
+
+def show_report(said: str | None, *, html: Path | None, json: bool) -> None:
+    """Print a loop's report, or write it as a page.
+
+    Raises:
+        UsageError: The page cannot be written there.
+    """
+    import dataclasses
+
+    import typer
+
+    from ringfence.loop.report import markdown, page
+
+    report = _report(said)
+    if html is not None:
+        replace_file(html, page(report))
+    if json:
+        print_answer(dataclasses.asdict(report), (), json=True)
+    elif html is None:
+        typer.echo(markdown(report), nl=False)
+
+
+def print_diff(said: str | None, story: str | None, *, rejected: int | None) -> None:
+    """Print a patch on stdout, as it is.
+
+    Raises:
+        UsageError: There is no such story or attempt, or nothing of it is on the branch.
+        RecordError: The loop's repository was removed.
+    """
+    if rejected is not None and story is None:
+        raise UsageError(f"--rejected {rejected} needs the STORY whose attempt it was")
+    place = _find(said)
+
+    async def find(place: "LoopPlace", store: "LoopStore") -> bytes:
+        from ringfence.loop.report.patches import loop_patch, rejected_patch, story_patch
+
+        if story is None:
+            return await loop_patch(place, store)
+        if rejected is None:
+            return await story_patch(place, store, story)
+        return await rejected_patch(store, story, rejected)
+
+    sys.stdout.buffer.write(_with(place, find))
+    sys.stdout.buffer.flush()
+
+
+def export_plan(said: str | None, file: Path) -> None:
+    """Write a copy of the stories with their progress.
+
+    Raises:
+        UsageError: The file is the stories' own, or none that can be written.
+    """
+    from ringfence.loop.story import export
+
+    async def read(_place: "LoopPlace", store: "LoopStore") -> "tuple[Plan, dict[str, StoryEnd]]":
+        from ringfence.loop.plans import ends_of, plan_from_json
+
+        return plan_from_json((await store.get()).plan), ends_of(await store.stories())
+
+    plan, ends = _with(_find(said), read)
+    export(plan, file, ends)
+
+
+def _find(said: str | None) -> "LoopPlace":
+    import anyio
+
+    from ringfence.loop.choosing import choose_loop
+
+    async def find() -> "LoopPlace":
+        return await choose_loop(said, Path.cwd(), is_changed=False)
+
+    return anyio.run(find)
+
+
+def _report(said: str | None, *, with_repository: bool = True) -> "LoopReport":
+    async def read(place: "LoopPlace", store: "LoopStore") -> "LoopReport":
+        from ringfence.loop.report import gather
+
+        repository = open_repository(place) if with_repository else None
+        return await gather(place, store, repository, await plan_of(store))
+
+    return _with(_find(said), read)
+
+
+async def plan_of(store: "LoopStore") -> "Plan | None":
+    """A loop's stories; None if another version wrote them down."""
+    from ringfence.loop.plans import plan_from_json
+
+    try:
+        return plan_from_json((await store.get()).plan)
+    except ConfigurationError:  # of another version; the rows tell most of it
+        return None
+
+
+def open_repository(place: "LoopPlace") -> "LoopRepository | None":
+    """A loop's repository; None if it was removed."""
+    from ringfence.loop.repository import LoopRepository
+
+    try:
+        return LoopRepository.open(place.clones)
+    except RecordError:
+        return None
+
+
+def _with(place: "LoopPlace", act: "Callable[[LoopPlace, LoopStore], Awaitable[_T]]") -> _T:
+    """Do something with a loop's rows."""
+    import anyio
+
+    from ringfence.loop.store.loops import LoopStore, open_database
+
+    async def with_it() -> _T:
+        database = open_database(place.database_url)
+        try:
+            return await act(place, LoopStore(database, place.id))
+        finally:
+            database.close()
+
+    return anyio.run(with_it)

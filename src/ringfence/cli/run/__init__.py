@@ -1,0 +1,1 @@
+"""The commands that run something in a sandbox: run, exec, shell, claude and codex."""

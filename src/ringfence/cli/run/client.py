@@ -1,0 +1,282 @@
+"""`ringfence claude` and `ringfence codex`: the real programs on this terminal, in a fence."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from ringfence.cli import options
+from ringfence.cli.option_settings import takes_settings
+from ringfence.cli.options import with_options
+from ringfence.cli.saying import say
+from ringfence.cli.settings import load_settings, wait_of, warn_about
+from ringfence.errors import UsageError
+from ringfence.frozen import frozen
+
+if TYPE_CHECKING:
+    from ringfence.cli.render.egress import Refused
+    from ringfence.config import Effective
+    from ringfence.job.credentials import RunCredentials
+    from ringfence.job.model_access import ModelAccess
+    from ringfence.job.outcome import RunResult
+    from ringfence.job.request import RunRequest
+    from ringfence.runtime.agent_cli.base import AgentCli
+    from ringfence.runtime.options import Options, RuntimeName
+    from ringfence.runtime.transcript.translator import CliName
+    from ringfence.sandbox import Sandbox, SandboxSpec
+
+_HELP = """\
+Work with {title} in a sandbox on this terminal.
+
+No key is inside. Afterwards `ringfence diff` shows what changed, and `ringfence undo` takes it back.
+
+Ringfence's options come first; from the first word that is none of them, or after --, everything is {name}'s own:
+`ringfence {name} --memory 4g {example}`. Its own help: `ringfence {name} -- --help`.
+"""
+_EXAMPLES = {"claude": "--continue", "codex": "resume --last"}
+_SHARED = {"claude": {"--model", "--env"}, "codex": {"--model", "--sandbox", "--image", "--env"}}
+"""Options of ours that the client has, too."""
+_WRONG_WORDS = (1, 2)
+"""Exit codes of a client that does not take its arguments."""
+
+
+class ClientCommand(TyperCommand):
+    """A command whose own options end where the client's arguments begin."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take what is ours; the rest is left as it is."""
+        ours = _length_of_ours(self.get_params(ctx), args)
+        rest = args[ours:]
+        return super().parse_args(ctx, [*args[:ours], "--", *(rest[1:] if rest[:1] == ["--"] else rest)])
+
+
+def _length_of_ours(parameters: list[Any], args: list[str]) -> int:
+    takes_value = {
+        name: not getattr(each, "is_flag", False)
+        for each in parameters
+        if each.param_type_name == "option"
+        for name in (*each.opts, *each.secondary_opts)
+    }
+    position = 0
+    while position < len(args):
+        word = args[position]
+        name, equals, _ = word.partition("=")
+        if name in takes_value and (equals or word in takes_value):
+            position += 2 if takes_value[name] and not equals else 1
+        elif word[:2] in takes_value and not word.startswith("--"):
+            position += 1  # -C/some/where
+        else:
+            break
+    return min(position, len(args))
+
+
+def misplaced(parameters: list[Any], name: str, args: Sequence[str]) -> list[str]:
+    """Options of ours among the client's arguments, each once; those that it has itself are not meant."""
+    ours = {spelling for each in parameters if each.param_type_name == "option" for spelling in each.opts}
+    own = args[: args.index("--")] if "--" in args else args
+    words = dict.fromkeys(word.partition("=")[0] for word in own if word.startswith("--"))
+    return [word for word in words if word in ours - _SHARED[name] - {"--help"}]
+
+
+def told_of_misplaced(name: str, words: Sequence[str], exit_code: int | None) -> list[str]:
+    """What to say of such options after the client has ended: they may be why it took no argument."""
+    if not words or exit_code not in _WRONG_WORDS:
+        return []
+    are = f"{words[0]} is an option" if len(words) == 1 else f"{', '.join(words)} are options"
+    return [f"{are} of ringfence's, which come first: ringfence {name} {words[0]} ..."]
+
+
+def client_command(name: "CliName", title: str) -> Callable[..., None]:
+    """The command of a client."""
+
+    @takes_settings(
+        "sandbox", "image", "engine", "mode", "model", "memory", "cpus", "pids", "disk", "timeout",
+        "max_tokens", "max_cost_usd", "soft_limits", "setup", "forward", "allow", "env", "auth", "cli_path",
+        "settings_source", "force",
+    )  # fmt: skip
+    def command(
+        ctx: typer.Context,
+        args: Annotated[
+            list[str] | None, typer.Argument(metavar="ARGS", help="For the client, as they are.")
+        ] = None,
+        *,
+        workspace: options.WorkspaceOption = Path(),
+        wait: options.WaitOption = "0",
+        **settings: Any,
+    ) -> None:
+        effective = load_settings(workspace, **settings)
+        model = settings["model"]
+        named = [] if model is None or model.startswith("scripted:") else ["--model", model]
+        theirs = tuple(misplaced(ctx.command.params, name, args or ()))
+        _run(_Asked(name, (*named, *(args or ())), workspace, effective, wait_of(wait), theirs))
+
+    command.__doc__ = _HELP.format(title=title, name=name, example=_EXAMPLES[name])
+    return with_options(cls=ClientCommand)(command)
+
+
+@frozen
+class _Asked:
+    name: "CliName"
+    args: tuple[str, ...]
+    workspace: Path
+    effective: "Effective"
+    wait_s: float
+    misplaced: tuple[str, ...]
+    """Options of ours that came too late to be."""
+
+    @property
+    def runtime(self) -> "RuntimeName":
+        """The runtime that is made of the same client."""
+        return "claude-cli" if self.name == "claude" else "codex-cli"
+
+
+def _run(asked: _Asked) -> None:
+    if not (os.isatty(0) and os.isatty(1)):
+        raise UsageError(
+            f"ringfence {asked.name} needs a terminal; in scripts use `ringfence run --runtime {asked.name}-cli`"
+        )
+    warn_about(asked.effective)
+    import anyio
+
+    from ringfence.cli.render.console import open_console
+    from ringfence.cli.render.egress import Refused
+    from ringfence.cli.render.next_command import how_to_undo
+    from ringfence.cli.render.summary import print_summary
+
+    refused = Refused()
+    result = anyio.run(_on_terminal, asked, refused)
+    for line in refused.lines():
+        say(line)
+    print_summary(open_console(stderr=True), result)
+    for line in told_of_misplaced(asked.name, asked.misplaced, result.command_exit_code):
+        say(line)
+    hint = how_to_undo(result.work, result.run_dir)
+    if hint is not None:
+        say(hint)
+    raise typer.Exit(result.exit_code if result.command_exit_code is None else result.command_exit_code)
+
+
+async def _on_terminal(asked: _Asked, refused: "Refused") -> "RunResult":
+    from ringfence.cli.run.execution import run_to_end
+    from ringfence.config.paths import state_dir
+    from ringfence.job.agent import provider_of
+    from ringfence.job.agent_cli import TerminalAgent, locked_sessions, run_agent_cli
+    from ringfence.job.credentials import lease_credentials
+    from ringfence.model.registry import needs_credential
+    from ringfence.runtime.agent_cli.program import find_program
+    from ringfence.runtime.registry import agent_cli_of
+
+    effective = asked.effective
+    client = agent_cli_of(asked.runtime)
+    choices = _options(asked)
+    request = _request(asked)
+    program = await find_program(client, request.spec, choices)
+    # What is wrong with the arguments is said before anything is made for them.
+    client.check_interactive(asked.args)
+    provider = provider_of(asked.runtime) if needs_credential(effective.settings.run.model) else None
+    with locked_sessions(client, request.workspace, state_dir()) as home:
+        agent = TerminalAgent(
+            client,
+            program,
+            (*_sources(choices), *asked.args),
+            home,
+            partial(_tell_start, client),
+            is_forced=choices.force,
+            files=_own_files(choices),
+        )
+        async with lease_credentials(effective, request.workspace, model=provider, notify=say) as leased:
+            complete = replace(
+                request,
+                spec=request.spec.model_copy(update={"mounts": (*request.spec.mounts, *program.mounts)}),
+                leases=leased.leases,
+                injected=leased.injected,
+                model_access=_access(effective, request.spec, leased),
+                session_id=home.id,
+                work=partial(run_agent_cli, agent, 0, 1),
+            )
+            return await run_to_end(complete, view=refused.show)
+
+
+def _options(asked: _Asked) -> "Options":
+    """What of the settings of clients holds for one on a terminal; the rest is the person's to choose there.
+
+    Raises:
+        UsageError: The client has no such thing.
+    """
+    from ringfence.runtime.options import Options, check_options
+
+    settings = asked.effective.settings.client
+    if settings.settings_sources:
+        check_options(asked.runtime, ["settings_sources"])
+    return Options(cli_path=settings.path, settings_sources=settings.settings_sources, force=settings.force)
+
+
+def _sources(choices: "Options") -> list[str]:
+    """Whose settings count, for a client that is told so; the workspace's CLAUDE.md is read in any case."""
+    sources = choices.settings_sources
+    if not sources:
+        return []
+    told = ["--setting-sources", ",".join(dict.fromkeys(("user", *sources)))]
+    return told if "project" in sources else ["--add-dir", ".", *told]
+
+
+def _own_files(choices: "Options") -> dict[str, bytes]:
+    """Copies of the person's own way to work, where that was asked for."""
+    from ringfence.runtime.claude.cli import own_files
+    from ringfence.runtime.transcript.discovery import claude_home
+
+    return own_files(claude_home()) if "user" in choices.settings_sources else {}
+
+
+def _request(asked: _Asked) -> "RunRequest":
+    """The run, with the model granted. Bounds of time hold that somebody asked for."""
+    from ringfence.job.agent import with_model_granted
+    from ringfence.job.resolution import command_request, is_set
+
+    effective = asked.effective
+    request = command_request(
+        (asked.name, *asked.args), asked.workspace, effective, purpose="terminal", wait_s=asked.wait_s
+    )
+    return replace(
+        request,
+        spec=with_model_granted(request.spec),
+        runtime=asked.name,
+        wall_clock_s=effective.settings.limits.wall_clock if is_set(effective, "limits.wall_clock") else None,
+    )
+
+
+def _access(effective: "Effective", spec: "SandboxSpec", leased: "RunCredentials") -> "ModelAccess | None":
+    """What may be asked of models. The usual bound on tokens is one for tasks; a person sees what is spent."""
+    from ringfence.job.resolution import access_of, is_set
+
+    access = access_of(effective.settings, spec, leased)
+    if access is None:
+        return None
+    tokens = access.tokens if is_set(effective, "limits.tokens") else None
+    return replace(access, tokens=tokens, agent_is_inside=True)
+
+
+def _tell_start(client: "AgentCli", sandbox: "Sandbox", version: str) -> None:
+    """Where the work goes, and what may be reached: before the screen is the client's."""
+    placement, facts = sandbox.placement, sandbox.facts
+    is_copy = placement.workspace_source != placement.workspace
+    where = f"{'a private copy of ' if is_copy else ''}{sandbox.spec.workspace}"
+    where += ", read-only" if placement.workspace_read_only else ""
+    allowed = [str(rule) for rule in sandbox.spec.egress.allow]
+    reached = (
+        "the model alone, without a key"
+        if allowed == ["model"]
+        else f"{', '.join(allowed)}; no key is inside"
+    )
+    say(f"{client.title} {version} on {where}")
+    fence = f"in the fence ({facts.backend})" if facts.is_fence else "with NO fence"
+    say(f"{fence} it reaches: {reached}")
+
+
+claude = client_command("claude", "Claude Code")
+codex = client_command("codex", "Codex")

@@ -1,0 +1,97 @@
+"""`ringfence exec`: one command in a fence."""
+
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.cli import options
+from ringfence.cli.option_settings import takes_settings
+from ringfence.cli.options import PASS_ARGUMENTS, with_options
+from ringfence.cli.render.flagged import warnings
+from ringfence.cli.render.next_command import commit_lines, how_to_apply
+from ringfence.cli.saying import say
+from ringfence.cli.settings import load_settings, wait_of, warn_about
+from ringfence.errors import UsageError
+
+if TYPE_CHECKING:
+    from ringfence.config import Effective
+    from ringfence.events import Event
+    from ringfence.job.request import RunRequest
+
+
+@with_options(context_settings=PASS_ARGUMENTS)
+@takes_settings(
+    "sandbox", "image", "engine", "mode", "memory", "cpus", "pids", "disk", "timeout", "max_tokens",
+    "max_cost_usd", "soft_limits", "setup", "forward", "allow", "env", "auth",
+)  # fmt: skip
+def execute(
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="Program and arguments.")],
+    *,
+    workspace: options.WorkspaceOption = Path(),
+    wait: options.WaitOption = "0",
+    **settings: Any,
+) -> None:
+    """Run one command in a sandbox.
+
+    Its standard streams and exit code are passed through. The run is recorded.
+    """
+    import anyio
+
+    from ringfence.job.resolution import command_request
+
+    if command[0].startswith("-"):  # unknown options are let through, since the command's own may follow
+        raise UsageError(f"no such option: {command[0]}; see `ringfence exec --help`")
+    effective = load_settings(workspace, **settings)
+    warn_about(effective)
+    request = command_request(tuple(command), workspace, effective, purpose="exec", wait_s=wait_of(wait))
+    raise typer.Exit(anyio.run(_execute, request, tuple(command), effective))
+
+
+async def _execute(request: "RunRequest", command: tuple[str, ...], effective: "Effective") -> int:
+    from ringfence.job.resolution import with_credentials
+
+    async with with_credentials(request, effective, say) as complete:
+        return await _passed_through(complete, command)
+
+
+async def _passed_through(request: "RunRequest", command: tuple[str, ...]) -> int:
+    from ringfence.cli.render.egress import Refused
+    from ringfence.cli.render.unconnected import HINT, Unconnected
+    from ringfence.cli.run.execution import run_to_end
+    from ringfence.job.command import Stdio, open_null, run_command
+
+    refused, unconnected = Refused(), Unconnected()
+
+    async def view(event: "Event") -> None:
+        unconnected.note(event)
+        await refused.show(event)
+
+    with ExitStack() as files:
+        stdio = Stdio(
+            sys.stdin.buffer if sys.stdin else None,
+            sys.stdout.buffer if sys.stdout else files.enter_context(open_null()),
+            sys.stderr.buffer if sys.stderr else files.enter_context(open_null()),
+        )
+        work = partial(run_command, command, stdio)
+        result = await run_to_end(replace(request, work=work), view=view)
+    told = refused.lines()
+    if unconnected.unreached:
+        told += [f"forward {name!r} was not reached: {why}" for name, why in unconnected.unreached.items()]
+    elif unconnected.is_likely and not request.spec.egress.wants_proxy:
+        told.append(HINT)
+    if result.work is not None:
+        told += [f"note: {note}" for note in result.work.notes]
+        told += commit_lines(result.work, result.run_dir)
+        told += warnings(result.work.runs_on_your_machine, result.run_id)
+    hint = how_to_apply(result.work, result.run_dir)
+    told += [] if hint is None else [hint]
+    if result.command_exit_code is None or result.state.value not in ("succeeded", "failed"):
+        told.append(f"{result.state.value}: {result.reason}")
+    for line in told:
+        say(line)
+    return result.exit_code if result.command_exit_code is None else result.command_exit_code

@@ -1,0 +1,158 @@
+"""`ringfence run`: one task, one fence, one record."""
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.cli import options
+from ringfence.cli.option_settings import takes_settings
+from ringfence.cli.saying import say
+from ringfence.cli.settings import load_settings, wait_of, warn_about
+from ringfence.errors import UsageError
+
+if TYPE_CHECKING:
+    from ringfence.config import Effective
+    from ringfence.job.request import RunRequest
+    from ringfence.job.resumption import ResumeRequest
+
+_LIMIT_BYTES = 16 * 1024**2
+
+
+@takes_settings(
+    "sandbox", "image", "engine", "mode", "model", "runtime", "toolset", "system_prompt", "system_append",
+    "allow_tool", "deny_tool", "permission_mode", "output_schema", "idle_timeout", "cli_path", "cli_arg",
+    "plugin", "settings_source", "force", "verify", "no_verify", "require_verified", "memory", "cpus", "pids", "disk",
+    "timeout", "max_turns", "max_tool_calls", "max_tokens", "max_cost_usd", "soft_limits", "setup",
+    "forward", "allow", "env", "auth",
+)  # fmt: skip
+def run(
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="PROMPT", help="The task, in quotes; - reads stdin.")
+    ] = None,
+    *,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="Read the task from FILE.")
+    ] = None,
+    workspace: options.WorkspaceOption = Path(),
+    wait: options.WaitOption = "0",
+    continue_: Annotated[
+        bool, typer.Option("--continue", help="Go on with the last run's session in this workspace.")
+    ] = False,
+    resume: Annotated[
+        str | None,
+        typer.Option("--resume", metavar="ID", help="Go on with this run's or session's, by its id."),
+    ] = None,
+    fork: Annotated[
+        bool,
+        typer.Option("--fork", help="With either: leave that session as it is, and begin another from it."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
+    **settings: Any,
+) -> None:
+    """Run an agent on a task in a sandbox, and verify its work.
+
+    Prints events as they happen. The exit code tells how the run ended; `ringfence help exit-codes` lists them.
+    """
+    from ringfence.job.resumption import resume_request
+
+    text = _read_task(prompt, file)
+    if (verify := settings["verify"]) is not None and not verify.strip():
+        raise UsageError(
+            f"--verify {verify!r} is empty; give the command that checks the work, or leave it out"
+        )
+    if verify is not None and settings["no_verify"]:
+        raise UsageError(f"--verify {verify!r} and --no-verify contradict each other; leave one of them out")
+    go_on = resume_request(continue_=continue_, resume=resume, fork=fork)
+    effective = load_settings(workspace, **settings)
+    warn_about(effective)
+    import anyio
+
+    raise typer.Exit(anyio.run(_run, text, workspace, effective, go_on, json, wait_of(wait)))
+
+
+async def _run(
+    prompt: str,
+    workspace: Path,
+    effective: "Effective",
+    resume: "ResumeRequest | None",
+    json: bool,
+    wait_s: float,
+) -> int:
+    from ringfence.job.resolution import agent_run
+
+    async with agent_run(prompt, workspace, effective, resume=resume, notify=say) as request:
+        return await _watched(replace(request, wait_s=wait_s), json)
+
+
+async def _watched(request: "RunRequest", json: bool) -> int:
+    from ringfence.cli.run.execution import run_to_end
+
+    if not json:
+        return await _shown(request)
+    from ringfence.cli.printing import print_event
+
+    result = await run_to_end(request, view=print_event)
+    if result.is_unwatched:
+        from ringfence.cli.render.summary import say_end
+
+        say_end(result)
+    return result.exit_code
+
+
+async def _shown(request: "RunRequest") -> int:
+    import anyio
+
+    from ringfence.cli.render.console import open_console
+    from ringfence.cli.render.live import LiveView
+    from ringfence.cli.render.summary import print_summary, say_end
+    from ringfence.cli.run.execution import run_to_end
+
+    console = open_console()
+    assert request.agent is not None
+    live = LiveView(console, request.agent.limits)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(live.tick)
+        result = await run_to_end(request, view=live.show)
+        tasks.cancel_scope.cancel()
+    if result.is_unwatched:
+        say_end(result)
+    else:
+        print_summary(console, result)
+    return result.exit_code
+
+
+def _read_task(prompt: str | None, file: Path | None) -> str:
+    """The text of the task; bytes that are no UTF-8 are replaced.
+
+    Raises:
+        UsageError: It is given twice or not at all, is empty or too long, or cannot be read.
+    """
+    if (prompt is None) == (file is None):
+        raise UsageError("give the task once: as PROMPT, as - for stdin, or by --file FILE")
+    if file is not None:
+        data = _read(file)
+    elif prompt == "-":
+        data = sys.stdin.buffer.read(_LIMIT_BYTES + 1) if sys.stdin else b""
+    else:
+        data = os.fsencode(prompt or "")
+    if len(data) > _LIMIT_BYTES:
+        raise UsageError(
+            f"the task is longer than {_LIMIT_BYTES} bytes; put the material in the workspace instead"
+        )
+    text = data.decode("utf-8", "replace")
+    if not text.strip():
+        raise UsageError("the task is empty; say what the agent shall do")
+    return text
+
+
+def _read(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(_LIMIT_BYTES + 1)
+    except (OSError, ValueError) as exc:
+        reason = getattr(exc, "strerror", None) or str(exc)
+        raise UsageError(f"--file {str(file)!r} cannot be read: {reason}; name a file with the task") from exc

@@ -1,0 +1,338 @@
+"""`ringfence runs`: list, show, verify, export and remove the records of runs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.cli.options import AllOption, FollowOption, JsonOption, LimitOption, RunArgument
+from ringfence.cli.plural import counted
+from ringfence.cli.printing import RecordPrinter, print_answer
+from ringfence.cli.saying import note
+from ringfence.errors import ExitCode, RecordError, UsageError
+from ringfence.escape import safe_json, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ringfence.journal import RunSummary, Verification
+
+_WORDS = {"sealed": "sealed", "open": "open end", "truncated": "TRUNCATED", "broken": "BROKEN"}
+
+
+def ls(
+    *,
+    limit: LimitOption = 20,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="Only runs with this label; repeatable."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List runs, the newest first.
+
+    The list does not check seals; `ringfence runs verify` does.
+    """
+    from itertools import islice
+
+    import msgspec
+
+    from ringfence.journal import run_dirs, summarize
+
+    wanted = _read_labels(label or ())
+    summaries = (summarize(path) for path in run_dirs())
+    runs = list(islice((run for run in summaries if wanted.items() <= run.labels.items()), limit))
+    if json:
+        typer.echo(safe_json(msgspec.to_builtins(runs), indent=2))
+        return
+    if not runs:
+        note("no runs with these labels" if wanted else "no runs yet; `ringfence run` makes one")
+    from ringfence.cli.render.console import open_console, print_table
+
+    header = ("run", "state", "record", "time", "model", "task")
+    print_table(open_console(), header, [_run_row(run) for run in runs])
+
+
+def show(run: RunArgument = "last", *, everywhere: AllOption = False, json: JsonOption = False) -> None:
+    """Show how a run ended and what it changed and cost."""
+    import msgspec
+
+    from ringfence.cli.runs.reference import chosen_run
+    from ringfence.journal import creation_of, summarize
+
+    path = chosen_run(run, everywhere=everywhere)
+    _warn_if_damaged(path)
+    summary, created, work = summarize(path), creation_of(path), _work_of(path)
+    document = {
+        **msgspec.to_builtins(summary),
+        "workspace": created.workspace if created else None,
+        "runtime": created.runtime if created else None,
+        "changes": None if work is None else msgspec.to_builtins(work),
+        "files": sorted(each.name for each in path.iterdir()),
+    }
+    print_answer(document, _summary_lines(document, path), json=json)
+
+
+def logs(
+    run: RunArgument = "last",
+    *,
+    follow: FollowOption = False,
+    everywhere: AllOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Print the events of a run, in order.
+
+    Text of agents is shown escaped.
+    """
+    from ringfence.cli.runs.reference import chosen_run
+    from ringfence.journal import read
+
+    path = chosen_run(run, everywhere=everywhere)
+    printer = RecordPrinter(json=json)
+    if follow:
+        _follow(path, printer)
+        return
+    _warn_if_damaged(path)
+    for record in read(path):
+        printer.show(record)
+
+
+def rm(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Ids of runs, or `last`.")],
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Remove records of runs that have ended.
+
+    Their private copies and checkpoints are removed, too: what was not applied is lost. A run that has not ended is
+    refused, and so is the run of a fleet's job, which `ringfence job rm` and the fleet's retention remove.
+    """
+    import anyio
+
+    from ringfence.cli.runs.reference import chosen_run
+
+    paths = list(dict.fromkeys(chosen_run(each) for each in runs))
+    names = [path.name for path in paths]
+    if not yes:
+        for path in paths:
+            note(f"{path.name}  {_task_of(path)}".rstrip())
+        if not typer.confirm(f"Remove {counted(len(paths), 'record')}?", err=True):
+            raise typer.Exit(ExitCode.FAILED)
+    anyio.run(_remove, paths)
+    print_answer({"removed": names}, names, json=json)
+
+
+def verify(
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN|FILE", help="A run, or the path of a journal (with a '/').")
+    ] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="Verify all runs.")] = False,
+    key: Annotated[
+        list[Path] | None,
+        typer.Option("--key", metavar="FILE", help="Trust this public key (PEM) instead of this machine's."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Verify that a record is complete and unchanged.
+
+    Checks the journal and all files beside it. Exit code 0: sealed, 3: open end, 1: broken or truncated.
+    """
+    from ringfence.journal import Verification
+    from ringfence.journal import verify as verify_journal
+    from ringfence.journal.keys import read_public_key
+    from ringfence.journal.record import JOURNAL_NAME
+
+    if every == (run is not None):
+        raise UsageError("say what to verify: one RUN or FILE, or --all")
+    keys = None if key is None else [read_public_key(path) for path in key]
+    found = []
+    for path in _journals(run):
+        try:
+            found.append(verify_journal(path, public_keys=keys))
+        except RecordError as exc:  # of one run among all, that says nothing of the others
+            if not every:
+                raise
+            found.append(Verification(path / JOURNAL_NAME, "broken", path.name, 0, reason=str(exc)))
+    if json:
+        documents = [_verification_document(one) for one in found]
+        typer.echo(safe_json(documents if every else documents[0], indent=2))
+    else:
+        for one in found:
+            typer.echo(_verification_line(one))
+    if every:
+        _report_absent({one.path.parent.name for one in found})
+    raise typer.Exit(_verification_code(found))
+
+
+def export(
+    run: RunArgument = "last",
+    *,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there; default: stdout.")
+    ] = None,
+) -> None:
+    """Export a run's session as one JSON document.
+
+    It holds every message, and every tool call with its result.
+    """
+    import msgspec
+
+    from ringfence.cli.runs.reference import chosen_run
+    from ringfence.journal import export as export_session
+
+    path = chosen_run(run)
+    _warn_if_damaged(path)
+    document = export_session(path)
+    if output is None or str(output) == "-":
+        typer.echo(safe_json(msgspec.to_builtins(document), indent=2))
+        return
+    document.write(output)
+    typer.echo(f"wrote {str(output)!r}", err=True)
+
+
+def _follow(directory: Path, printer: RecordPrinter) -> None:
+    import anyio
+
+    from ringfence.journal import follow
+
+    async def print_all() -> None:
+        async for record in follow(directory):
+            printer.show(record)
+
+    anyio.run(print_all)
+
+
+async def _remove(paths: "Sequence[Path]") -> None:
+    from ringfence.cli.gc import not_of_a_fleet
+    from ringfence.cli.saying import say
+    from ringfence.job.retention import remove_runs
+    from ringfence.job.sweep import close_the_dead
+    from ringfence.journal import is_alive
+
+    store = await close_the_dead(say)
+    for path in paths:
+        if is_alive(path):
+            raise UsageError(f"run {path.name!r} is running; stop it first, then remove its record")
+    others = await not_of_a_fleet(list(paths))
+    if len(others) < len(paths):
+        theirs = next(path for path in paths if path not in others)
+        raise UsageError(
+            f"run {theirs.name!r} belongs to a job of the fleet; `ringfence job rm` removes that"
+        )
+    await remove_runs(list(paths), store)
+
+
+def _read_labels(items: "Sequence[str]") -> dict[str, str]:
+    for item in items:
+        if "=" not in item:
+            raise UsageError(f"--label {item!r} has no '='; write KEY=VALUE")
+    return dict(item.split("=", 1) for item in items)
+
+
+def _work_of(path: Path) -> Any:
+    """What a run changed, by the last event that tells it; None if none does."""
+    from ringfence.events import WorkExported
+    from ringfence.journal import read
+
+    try:
+        found = [record.event for record in read(path) if isinstance(record.event, WorkExported)]
+    except RecordError:
+        return None
+    return found[-1] if found else None
+
+
+def _task_of(path: Path) -> str:
+    from ringfence.journal import summarize
+
+    return summarize(path).prompt
+
+
+def _summary_lines(run: "Mapping[str, Any]", path: Path) -> "Iterator[str]":
+    from ringfence.cli.render.summary import work_lines
+
+    yield f"run:        {run['id']}"
+    if run["prompt"]:
+        yield f"task:       {run['prompt']}"
+    yield f"state:      {run['state']}" + (f": {run['reason']}" if run["reason"] else "")
+    for name in ("workspace", "runtime", "model"):
+        if run[name]:
+            yield f"{name + ':':<11} {run[name]}"
+    if run["started_at"]:
+        took = "" if run["duration_s"] is None else f", took {run['duration_s']:.1f} s"
+        yield f"started:    {run['started_at']}{took}"
+    if run["cost_usd"]:
+        yield f"cost:       ${run['cost_usd']:.4f}"
+    if run["labels"]:
+        yield "labels:     " + ", ".join(f"{key}={value}" for key, value in run["labels"].items())
+    work = _work_of(path)
+    if work is not None:
+        for line, _style in work_lines(work, path):
+            yield f"changes:    {line}"
+    yield f"record:     {path}, {'sealed' if run['is_sealed'] else 'not sealed'}"
+    yield f"files:      {', '.join(run['files'])}"
+    yield f"events:     ringfence runs logs {run['id'][-8:]}"
+
+
+def _run_row(run: "RunSummary") -> tuple[str, ...]:
+    duration = "" if run.duration_s is None else f"{run.duration_s:>7.1f} s"
+    what = run.prompt or run.reason
+    seal = "sealed (unchecked)" if run.is_sealed else "open"
+    return run.id, run.state, seal, duration, run.model, what
+
+
+def _warn_if_damaged(path: Path) -> None:
+    """Say so before a record is shown that is not what was written."""
+    from ringfence.journal import verify as verify_journal
+
+    found = verify_journal(path)
+    if found.status in ("broken", "truncated"):
+        where = "" if found.bad_line is None else f" at line {found.bad_line}"
+        line = f"this record is {_WORDS[found.status]}{where}: {found.reason}; do not rely on what it says"
+        typer.echo(f"ringfence: WARNING: {visible(line, one_line=True)}", err=True)
+
+
+def _journals(run: str | None) -> list[Path]:
+    from ringfence.cli.runs.reference import chosen_run
+    from ringfence.journal import run_dirs
+
+    if run is None:
+        return run_dirs()
+    return [Path(run)] if "/" in run else [chosen_run(run)]
+
+
+def _report_absent(present: set[str]) -> None:
+    """Say on stderr how many runs the index of heads knows that are not here."""
+    from ringfence.journal.heads import known_runs
+
+    absent = known_runs() - present
+    if absent:
+        typer.echo(
+            f"not here any more: {counted(len(absent), 'run')} of the index, removed by `ringfence gc` or by hand",
+            err=True,
+        )
+
+
+def _verification_line(found: "Verification") -> str:
+    parts = [_WORDS[found.status], found.run_id or str(found.path), counted(found.events, "event")]
+    if found.bad_line is not None:
+        parts.append(f"line {found.bad_line}: {found.reason}")
+    elif found.reason is not None:
+        parts.append(found.reason)
+    if found.ok:
+        parts.append(f"signed by key {found.signer} at {found.sealed_at}")
+    return visible("  ".join(parts), one_line=True)
+
+
+def _verification_document(found: "Verification") -> dict[str, Any]:
+    import dataclasses
+
+    return {**dataclasses.asdict(found), "path": str(found.path)}
+
+
+def _verification_code(found: "list[Verification]") -> ExitCode:
+    states = {one.status for one in found}
+    if states & {"broken", "truncated"}:
+        return ExitCode.FAILED
+    return ExitCode.CHECK_RED if "open" in states else ExitCode.OK

@@ -1,0 +1,1 @@
+"""The commands about standing sandboxes and the pool."""

@@ -1,0 +1,249 @@
+"""What the commands about standing sandboxes do."""
+
+import sys
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ringfence.cli.render.next_command import how_to_apply
+from ringfence.cli.saying import say
+from ringfence.errors import ExitCode, InfrastructureFault, RecordError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from ringfence.sandbox.supervisor.directory import SandboxDirectory, SupervisorState
+
+_Result = TypeVar("_Result")
+
+
+def run_to_the_end(act: "Callable[[], Awaitable[_Result]]") -> _Result:
+    """Run to the end.
+
+    Raises:
+        KeyboardInterrupt: The user stopped it, whatever it broke by then.
+    """
+    import anyio
+
+    from ringfence.cli.run.execution import on_interrupt
+
+    results: list[_Result] = []
+
+    async def guarded() -> None:
+        is_stopped = False
+
+        def stop() -> None:
+            nonlocal is_stopped
+            is_stopped = True
+            tasks.cancel_scope.cancel()
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(on_interrupt, stop)
+                results.append(await act())
+                tasks.cancel_scope.cancel()
+        except Exception:
+            if not is_stopped:
+                raise
+
+    anyio.run(guarded)
+    if not results:
+        raise KeyboardInterrupt
+    return results[0]
+
+
+async def clear_and_tell() -> frozenset[str]:
+    """Close the records of what died, and tell of standing sandboxes that are no more; returns their names."""
+    from ringfence.job.recovery import recover_runs
+    from ringfence.job.standing import remove_dead
+
+    await recover_runs(say)
+    gone = remove_dead()
+    for one in gone:
+        record = f"; its record is run {one.run_id}" if one.run_id else ""
+        say(f"the standing sandbox {one.name!r} is gone ({one.why}){record}")
+    return frozenset(one.name for one in gone)
+
+
+async def living(name: str) -> "SandboxDirectory":
+    """The directory of a standing sandbox that lives.
+
+    Raises:
+        UsageError: There is none of that name.
+    """
+    from ringfence.sandbox.supervisor.directory import standing_directory
+
+    directory = standing_directory(name)
+    if not directory.is_alive():
+        await clear_and_tell()
+        raise UsageError(f"there is no standing sandbox {name!r}; `ringfence sandbox ls` lists them")
+    return directory
+
+
+async def execute_in(
+    name: str,
+    command: tuple[str, ...],
+    env: dict[str, str],
+    limit_s: float | None,
+    *,
+    interactive: bool,
+    tty: bool,
+) -> int:
+    """Run a command in a standing sandbox, its streams passed through; its exit code, or 124 after `limit_s`.
+
+    Raises:
+        UsageError: There is no sandbox of that name.
+        SandboxDied: It went before the command's end.
+    """
+    import anyio
+
+    from ringfence.job.command import Stdio, open_null, run_command
+    from ringfence.job.state import JobState
+    from ringfence.sandbox.supervisor.client import attach
+
+    directory = await living(name)
+    with ExitStack() as files:
+        stdio = Stdio(
+            sys.stdin.buffer if sys.stdin and interactive else None,
+            sys.stdout.buffer if sys.stdout else files.enter_context(open_null()),
+            sys.stderr.buffer if sys.stderr else files.enter_context(open_null()),
+        )
+        with anyio.move_on_after(limit_s):
+            async with attach(directory, env=env) as sandbox:
+                with sandbox.refusals.watched() as refused:
+                    if tty:
+                        from ringfence.job.terminal import run_on_terminal
+
+                        outcome = await run_on_terminal(command, 0, 1, sandbox, None)
+                    else:
+                        outcome = await run_command(command, stdio, sandbox, None)
+                _tell_refused(name, refused)
+                if outcome.state is JobState.LIMIT:
+                    say(f"{outcome.reason} of `ringfence sandbox create`")
+                return int(outcome.command_exit_code or 0)
+    say(f"the time limit of {limit_s:g} s was reached; raise it with --timeout")
+    return ExitCode.TIMED_OUT
+
+
+def _tell_refused(name: str, lines: "Iterable[str]") -> None:
+    """What the gate refused while a command ran: many programs do not say why they failed."""
+    can_be_allowed = was_denied = False
+    for line in lines:
+        say(line if " cannot be reached: " in line else f"refused: {line}")
+        can_be_allowed |= "; allow it: " in line
+        was_denied |= line.partition("; ")[2].startswith("take it out of egress.deny")
+    if can_be_allowed:
+        say(f"while it stands, `ringfence sandbox allow {name} HOST` allows a host")
+    if was_denied:
+        say(f"while it stands, `ringfence sandbox allow {name} RULE` takes back the denial of the same words")
+
+
+async def change_one(name: str, action: str, rule: str) -> int:
+    """Change what a standing sandbox may reach.
+
+    Raises:
+        UsageError: There is none of that name, or it is no rule.
+        PolicyRefused: It leads where nothing may.
+    """
+    from ringfence.sandbox.supervisor.client import change_egress
+
+    await change_egress(await living(name), action=action, rule=rule)
+    if action == "allow" and rule == "open":
+        say(f"WARNING: egress to every public host for {name!r}, from now on")
+    return 0
+
+
+async def show_one_port(name: str, port: int, host_port: int) -> int:
+    """Show a port of a standing sandbox on this machine's loopback, until interrupted.
+
+    Raises:
+        UsageError: There is none of that name, or the port of this machine is taken.
+        SandboxDied: It has gone.
+    """
+    from ringfence.sandbox.supervisor.client import forward_port
+
+    async with forward_port(await living(name), port, host_port=host_port) as (chosen, wait_for_death):
+        print(f"http://127.0.0.1:{chosen}/", flush=True)  # noqa: T201 -- typer would be loaded for it
+        say(f"port {port} of {name!r} is shown there until you press Ctrl-C")
+        await wait_for_death()
+    return 0
+
+
+async def remove_one(name: str) -> None:
+    """End a standing sandbox and tell what was made in it; one that has died is cleared away.
+
+    Raises:
+        UsageError: There is none of that name.
+        InfrastructureFault: Its supervisor does not end.
+    """
+    import typer
+
+    from ringfence.sandbox.supervisor.client import end_sandbox
+    from ringfence.sandbox.supervisor.directory import standing_directory
+
+    directory = standing_directory(name)
+    if not directory.is_alive() and name in await clear_and_tell():
+        typer.echo(name)
+        return
+    directory = await living(name)
+    state = None
+    with suppress(RecordError):  # of another version: it ends all the same
+        state = directory.read_state()
+    if not await end_sandbox(directory):
+        process = "" if state is None else f" (process {state.pid})"
+        raise InfrastructureFault(
+            f"the supervisor of {name!r}{process} does not end; kill it, nothing inside survives that"
+        )
+    typer.echo(name)
+    if state is not None and state.run_id is not None:
+        _tell_work(state.run_id)
+
+
+def _tell_work(run_id: str) -> None:
+    """What was made in a sandbox that is gone, as at the end of a run."""
+    from ringfence.cli.render.summary import work_lines
+    from ringfence.events import JobEnded, WorkExported
+    from ringfence.journal import read, run_dir
+
+    for record in read(run_dir(run_id)):
+        event = record.event
+        if isinstance(event, WorkExported) and (event.files_changed or event.refs):
+            hint = how_to_apply(event, run_dir(run_id))
+            for line in (
+                *(line for line, _ in work_lines(event, run_dir(run_id))),
+                *([hint] if hint else ()),
+            ):
+                say(line)
+        elif isinstance(event, JobEnded) and event.state != "succeeded":
+            say(f"{event.state}: {event.reason}")
+
+
+def row_of(directory: "SandboxDirectory") -> dict[str, Any]:
+    """A standing sandbox at a glance."""
+    state, shown = None, "starting"
+    try:
+        state = directory.read_state()
+    except RecordError:  # of another version: it can be removed
+        shown = "unknown"
+    return {
+        "name": directory.name,
+        "backend": None if state is None else state.facts.backend,
+        "state": shown if state is None else "running",
+        **age_of(state),
+        "workspace": None if state is None else state.workspace,
+    }
+
+
+def age_of(state: "SupervisorState | None") -> dict[str, Any]:
+    """How old a supervised sandbox is, for people and for programs."""
+    from ringfence.config.units import format_duration
+
+    age_s = None if state is None else state.age_s
+    return {"age": "-" if age_s is None else format_duration(_coarse(age_s)), "age_s": age_s}
+
+
+def _coarse(seconds: float) -> float:
+    """In its largest unit, whole: nobody wants the seconds of a day."""
+    for unit in (86_400, 3600, 60):
+        if seconds >= unit:
+            return seconds // unit * unit
+    return float(int(seconds)) or 1.0
