@@ -120,14 +120,17 @@ def test_show_says_which_line_of_herdctls(ringfence: Run, herd: Path):
 def test_trust_takes_the_whole_fleet(ringfence: Run, herd: Path):
     """One command trusts every file that the fleet reads; a change of any of them ends that."""
     assert (
-        len(json.loads(ringfence("fleet", "validate", "--file", "herdctl.yaml", "--json").out)["untrusted"]) == 4
+        len(json.loads(ringfence("fleet", "validate", "--file", "herdctl.yaml", "--json").out)["untrusted"])
+        == 4
     )
     ended = ringfence("config", "trust", "herdctl.yaml", "--yes")
     assert ended.code == 0
     assert [line.split()[1] for line in ended.out.splitlines() if line.startswith("file")] == [
         str(herd / name) for name in ("herdctl.yaml", "a.yaml", "low/herdctl.yaml", "low/b.yaml")
     ]
-    assert json.loads(ringfence("fleet", "validate", "--file", "herdctl.yaml", "--json").out)["untrusted"] == []
+    assert (
+        json.loads(ringfence("fleet", "validate", "--file", "herdctl.yaml", "--json").out)["untrusted"] == []
+    )
     (herd / "low" / "b.yaml").write_text("name: b\ndescription: other\n")
     ended = ringfence("fleet", "up", "--detach", "--file", "herdctl.yaml")
     assert ended.code == 4
@@ -138,7 +141,8 @@ def test_trust_of_a_fleet_is_asked_for(ringfence: Run, herd: Path):
     """Who does not say yes trusts nothing."""
     assert ringfence("config", "trust", "herdctl.yaml").code != 0
     assert (
-        len(json.loads(ringfence("fleet", "validate", "--file", "herdctl.yaml", "--json").out)["untrusted"]) == 4
+        len(json.loads(ringfence("fleet", "validate", "--file", "herdctl.yaml", "--json").out)["untrusted"])
+        == 4
     )
 
 

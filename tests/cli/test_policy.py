@@ -20,20 +20,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 def test_show_says_what_is_granted(ringfence: Cli) -> None:
     """`config policy show` prints the effective policy with what is granted."""
-    ended = ringfence("config", "config", "policy", "show", "--allow", "packages")
+    ended = ringfence("config", "policy", "show", "--allow", "packages")
     assert (ended.code, "egress:\n  - allow packages\n" in ended.out) == (0, True)
 
 
 def test_allowed(ringfence: Cli) -> None:
     """What may be reached is told with the rule, and exit code 0."""
-    ended = ringfence("config", "config", "policy", "explain", "https://PyPI.org./x", "--allow", "packages")
+    ended = ringfence("config", "policy", "explain", "https://PyPI.org./x", "--allow", "packages")
     assert ended.code == 0
     assert ended.out.startswith("allowed: https://PyPI.org./x, by rule 'packages: pypi.org'\n")
 
 
 def test_refused(ringfence: Cli) -> None:
     """What may not be reached is told with the rule, the reason and what would allow it, and exit code 4."""
-    ended = ringfence("config", "config", "policy", "explain", "http://a.example/", "--method", "POST", "--json")
+    ended = ringfence("config", "policy", "explain", "http://a.example/", "--method", "POST", "--json")
     assert ended.code == 4
     assert json.loads(ended.out) == {
         "schema_version": 1,
@@ -51,7 +51,7 @@ def test_refused(ringfence: Cli) -> None:
 )
 def test_no_address(ringfence: Cli, url: str) -> None:
     """What is no address is wrong usage."""
-    ended = ringfence("config", "config", "policy", "explain", url)
+    ended = ringfence("config", "policy", "explain", url)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("ringfence: ")
 
@@ -62,15 +62,15 @@ def test_expectations(ringfence: Cli, place: Path) -> None:
     file.write_text(
         "- {url: 'https://pypi.org/', allowed: true}\n- {url: 'http://a.example/', allowed: false}\n"
     )
-    ended = ringfence("config", "config", "policy", "test", file, "--allow", "packages")
+    ended = ringfence("config", "policy", "test", file, "--allow", "packages")
     assert (ended.code, ended.out) == (0, "2 of 2 as expected\n")
-    ended = ringfence("config", "config", "policy", "test", file)
+    ended = ringfence("config", "policy", "test", file)
     assert ended.code == 3
     assert ended.out == (
         "differs: GET https://pypi.org/ should be allowed, is refused: pypi.org:443 is not allowed\n"
         "1 of 2 as expected\n"
     )
-    results = json.loads(ringfence("config", "config", "policy", "test", file, "--json").out)["results"]
+    results = json.loads(ringfence("config", "policy", "test", file, "--json").out)["results"]
     assert [row["as_expected"] for row in results] == [False, True]
 
 
@@ -89,13 +89,13 @@ BAD = {
 def test_bad_expectations(ringfence: Cli, place: Path, text: str) -> None:
     """A file that is no list of expectations is told with its place."""
     (place / "expected.yaml").write_text(text)
-    ended = ringfence("config", "config", "policy", "test", "expected.yaml")
+    ended = ringfence("config", "policy", "test", "expected.yaml")
     assert ended.code == 78
     assert BAD[text] in ended.err
 
 
 def test_no_file(ringfence: Cli) -> None:
     """A file that is not there is told."""
-    ended = ringfence("config", "config", "policy", "test", "absent.yaml")
+    ended = ringfence("config", "policy", "test", "absent.yaml")
     assert ended.code == 78
     assert "absent.yaml" in ended.err

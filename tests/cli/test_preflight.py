@@ -57,7 +57,7 @@ def test_the_line_that_the_refusal_names_allows_the_fleet(ringfence: Cli, worksp
 def test_a_projects_file_cannot_accept_weaker_limits(ringfence: Cli, workspace: Path):
     """Only the user can, in a file of his own or on the command line."""
     (workspace / "ringfence.yaml").write_text("sandbox: {memory: 1g, soft_limits: true}\n")
-    ended = ringfence("config", "config", "policy", "show")
+    ended = ringfence("config", "policy", "show")
     assert ended.code != 0
     assert "sandbox.soft_limits" in ended.err
 
@@ -86,7 +86,7 @@ def test_a_committed_limit_is_shown_and_refused_wherever_it_cannot_be_enforced(
 ):
     """`config policy show` still prints the policy; it and `doctor` name the limit and what would allow it."""
     (workspace / "ringfence.yaml").write_text(f"sandbox: {{memory: {memory}}}\n")
-    code, out, err = as_user("config", "config", "policy", "show")
+    code, out, err = as_user("config", "policy", "show")
     if "control group" not in err:
         pytest.skip("the kernel enforces limits for every user here")
     assert code == 4
@@ -97,7 +97,7 @@ def test_a_committed_limit_is_shown_and_refused_wherever_it_cannot_be_enforced(
 
 def test_a_default_that_cannot_be_enforced_refuses_nothing(as_user: Cli, workspace: Path):
     """It is shown as weaker than the kernel's."""
-    code, out, err = as_user("config", "config", "policy", "show", "--json")
+    code, out, err = as_user("config", "policy", "show", "--json")
     assert code == 0, err
     assert json.loads(out)["refused"] is None
 

@@ -68,8 +68,8 @@ def test_an_old_name_answers_with_the_new_one(old: str, ringfence: Cli) -> None:
 
 def test_an_old_name_keeps_the_word_after_it(ringfence: Cli) -> None:
     """The answer can be typed as it stands."""
-    err = ringfence("runs", "ls", "-n", "3").err
-    assert err == "ringfence: `ringfence runs ls` is now `ringfence runs ls`\n"
+    err = ringfence("audit", "ls", "-n", "3").err
+    assert err == "ringfence: `ringfence audit ls` is now `ringfence runs ls`\n"
 
 
 def test_a_misspelled_name_is_answered_with_near_ones(ringfence: Cli) -> None:

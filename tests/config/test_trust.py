@@ -217,7 +217,7 @@ def test_any_change_of_the_file_ends_trust(project: Path, project_file: Write) -
     file = project_file("limits: {turns: 99}\n")
     trust_content(file, file.read_bytes())
     project_file("limits: {turns: 98}\n")
-    with pytest.raises(ConfigurationError, match="ringfence trust"):
+    with pytest.raises(ConfigurationError, match="ringfence config trust"):
         load(project, environ={})
 
 

@@ -415,7 +415,7 @@ def own(product: Product) -> Iterator[Fleet]:
 def test_untrusted_files(own: Fleet) -> None:
     """A fleet whose file is not trusted is not started: exit code 4, with the file's name and what trusts it."""
     own.product("fleet up", "--detach").fails_as(
-        "refused", own.product.project / "ringfence.yaml", "ringfence trust"
+        "refused", own.product.project / "ringfence.yaml", "ringfence config trust"
     )
     assert not own.product.file("daemon socket").exists()
 

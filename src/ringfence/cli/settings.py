@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringfence.cli.option_settings import SETTINGS
-from ringfence.cli.run.fallback import fall_back
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:

@@ -47,5 +47,5 @@ def test_a_reload_that_fails_leaves_all_as_it_was(crew: Crew):
     crew.waits(lambda: crew.log, lambda log: "all stays as it was" in log)
     crew.file.write_text(json.dumps({"agents": {"a": {}, "b": {}}}))
     untrusted = crew.run("fleet", "reload")
-    assert (untrusted.code, "ringfence trust" in untrusted.err) == (4, True)
+    assert (untrusted.code, "ringfence config trust" in untrusted.err) == (4, True)
     assert (crew.status()["pid"], [agent["name"] for agent in crew.client.get("agents")]) == (pid, ["a"])

@@ -16,6 +16,6 @@ def test_steps_take_sandboxes_that_wait_and_none_is_left_after_the_last(tmp_path
     settings.parent.mkdir(parents=True)
     settings.write_text("pool: {size: 1}\n")
     ended = project.start()
-    pool = json.loads(project.run("sandbox", "sandbox", "pool", "status", "--json").stdout)
+    pool = json.loads(project.run("sandbox", "pool", "status", "--json").stdout)
     assert (ended.returncode, pool["waiting"], pool["failed"]) == (0, [], 0), ended
     assert pool["hits"] > 0

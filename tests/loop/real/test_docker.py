@@ -41,7 +41,7 @@ def start(
 
 def pool_of(project: Project) -> dict[str, Any]:
     """What waits, and how often it was there."""
-    found: dict[str, Any] = json.loads(project.run("sandbox", "sandbox", "pool", "status", "--json").stdout)
+    found: dict[str, Any] = json.loads(project.run("sandbox", "pool", "status", "--json").stdout)
     return found
 
 

@@ -41,8 +41,8 @@ def shell(
 
     from ringfence.cli.render.console import open_console
     from ringfence.cli.render.egress import Refused
-    from ringfence.cli.run.execution import run_to_end
     from ringfence.cli.render.summary import print_summary
+    from ringfence.cli.run.execution import run_to_end
     from ringfence.job.resolution import command_request, with_credentials
     from ringfence.job.terminal import run_on_terminal
 

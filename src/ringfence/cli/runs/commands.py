@@ -207,11 +207,11 @@ def _follow(directory: Path, printer: RecordPrinter) -> None:
 async def _remove(paths: "Sequence[Path]") -> None:
     from ringfence.cli.gc import not_of_a_fleet
     from ringfence.cli.saying import say
+    from ringfence.job.recovery import recover_runs
     from ringfence.job.retention import remove_runs
-    from ringfence.job.sweep import close_the_dead
     from ringfence.journal import is_alive
 
-    store = await close_the_dead(say)
+    store = await recover_runs(say)
     for path in paths:
         if is_alive(path):
             raise UsageError(f"run {path.name!r} is running; stop it first, then remove its record")
