@@ -151,7 +151,7 @@ async def _start_of(lab: _Lab, backend: str, client: str, promised_ms: float, wh
             await _pool_is_full(environment)
         inside.append(await lab.first_request_ms(fenced, environment, place))
     if backend == "docker":
-        await anyio.run_process([*_COMMAND, "sandbox", "sandbox", "pool", "stop"], env=environment)
+        await anyio.run_process([*_COMMAND, "sandbox", "pool", "stop"], env=environment)
     return _added(f"{client} in {backend} {where}".rstrip(), client, promised_ms, alone[1:], inside[1:])
 
 
@@ -215,7 +215,8 @@ async def _pool_is_full(environment: Mapping[str, str]) -> None:
     with anyio.fail_after(60):
         while True:
             done = await anyio.run_process(
-                [*_COMMAND, "sandbox", "sandbox", "pool", "status", "--json"], env=dict(environment)
+                [*_COMMAND, "sandbox", "pool", "status", "--json"],
+                env=dict(environment),
             )
             if json.loads(done.stdout)["waiting"]:
                 return

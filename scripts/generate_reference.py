@@ -20,8 +20,7 @@ from reference import (
     runtimes,
 )
 
-ROOT = Path(__file__).resolve().parent.parent
-DIRECTORY = ROOT / "docs" / "reference"
+DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
 PAGES: dict[str, Callable[[], str]] = {
     "attacks.md": attacks.page,
     "commands.md": commands.page,
@@ -36,8 +35,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "proofs.md": proofs.page,
     "runtimes.md": runtimes.page,
 }
-TOPICS: dict[Path, Callable[[], str]] = {ROOT / "src/ringfence/cli/topics/exit-codes.md": exit_codes.topic}
-"""Pages of `ringfence help`, which the package carries."""
 _NOTE = "<!-- Made from the code by `make docs`; change the code, not this page. -->\n"
 
 
@@ -47,12 +44,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is out of date")
     only_check = parser.parse_args().check
     stale = []
-    texts = {DIRECTORY / name: f"{_NOTE}{page().rstrip()}\n" for name, page in PAGES.items()}
-    texts |= {file: f"{topic().rstrip()}\n" for file, topic in TOPICS.items()}
-    for file, text in texts.items():
+    for name, page in PAGES.items():
+        text = f"{_NOTE}{page().rstrip()}\n"
+        file = DIRECTORY / name
         if file.exists() and file.read_text(encoding="utf-8") == text:
             continue
-        stale.append(file.name)
+        stale.append(name)
         if not only_check:
             file.write_text(text, encoding="utf-8")
             print(f"wrote {file}")

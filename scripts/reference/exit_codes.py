@@ -12,26 +12,10 @@ _HEAD = """\
 with the code of the error that stopped it; `exec` and `shell` pass on the code of the command inside,
 `claude` and `codex` that of the program.
 """
-_TOPIC = ("A run ends in exactly one state, and the exit code of `ringfence run` tells which:",)
-_TOPIC_ERRORS = (
-    "With `--require-verified`, `unverified` gives 3; with `--no-verify` it gives 0. `exec` and `shell` exit with the",
-    "code of the command inside, `claude` and `codex` with that of the program. Any other command exits with 0, or",
-    "with 2 (usage), 4 (refused), 75 (infrastructure), 77 (credential), 78 (configuration) or 1 (any other failure).",
-)
 _OTHERWISE = """\
 With `--require-verified`, `unverified` gives 3; with `--no-verify` (`run.verify: none`) it gives 0. `ended` gives the
 code of the program on the terminal.
 """
-
-
-def topic() -> str:
-    """The page of `ringfence help exit-codes`."""
-    meaning = attribute_docs(JobState)
-    states = [state for state in JobState if state.is_terminal]
-    lines = [f"    {_code_of(state):>13}  {state:<15} {meaning[state.name]}" for state in states]
-    return "\n".join(
-        ["# Exit codes: how a run or a command ended", "", *_TOPIC, "", *lines, "", *_TOPIC_ERRORS]
-    )
 
 
 def page() -> str:

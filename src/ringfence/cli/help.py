@@ -1,27 +1,58 @@
-"""`ringfence help`: pages about topics that errors name, which the package carries."""
+"""`ringfence help`: prints the documentation that the package carries."""
 
-from importlib.resources import files
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import ringfence
 from ringfence.errors import UsageError
 from ringfence.escape import visible
+
+_SECTIONS = ("tutorial", "how-to", "reference", "explanation")
+_SHORT = {
+    "containers": "how-to/containers",
+    "fleets": "how-to/operate-a-fleet",
+    "limits": "how-to/limit-a-run",
+    "loops": "how-to/loop",
+    "sandbox": "explanation/security",
+    "user-namespaces": "how-to/allow-user-namespaces",
+}
+"""Topics that errors name, and others that are not called as their page is."""
 
 
 def help_(
     topic: Annotated[
-        str | None, typer.Argument(metavar="TOPIC", show_default=False, help="Default: list the topics.")
+        str | None,
+        typer.Argument(metavar="TOPIC", show_default=False, help="A page's name; without it all are listed."),
     ] = None,
 ) -> None:
     """Show a page about a topic, such as exit codes."""
-    pages = {page.name.removesuffix(".md"): page for page in files("ringfence.cli.topics").iterdir()}
-    topics = sorted(name for name, page in pages.items() if page.name.endswith(".md"))
+    pages = _pages()
     if topic is None:
-        for name in topics:
-            title = pages[name].read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-            typer.echo(f"{name:<16}  {title}")
+        for name, page in pages.items():
+            typer.echo(f"{name:<26}  {_title(page)}")
         return
-    if topic not in topics:
-        raise UsageError(f"there is no topic {topic!r}; there are: {', '.join(topics)}")
+    if topic not in pages:
+        near = ", ".join(name for name in pages if topic in name) or "`ringfence help` lists them"
+        raise UsageError(f"there is no topic {topic!r}; {near}")
     typer.echo(visible(pages[topic].read_text(encoding="utf-8")), nl=False)
+
+
+def _pages() -> dict[str, Path]:
+    """The pages by their topics: in an installed package beside the modules, in a checkout where they are written."""
+    package = Path(ringfence.__file__).parent
+    root = next(
+        (place for place in (package / "docs", package.parents[1] / "docs") if (place / "how-to").is_dir()),
+        None,
+    )
+    if root is None:
+        raise UsageError("this installation carries no pages; reinstall it from its wheel")
+    pages = {page.stem: page for section in _SECTIONS for page in sorted((root / section).glob("*.md"))}
+    pages |= {name: root / f"{page}.md" for name, page in _SHORT.items() if name not in pages}
+    return dict(sorted(pages.items()))
+
+
+def _title(page: Path) -> str:
+    with page.open(encoding="utf-8") as stream:
+        return next((line[2:].strip() for line in stream if line.startswith("# ")), "")

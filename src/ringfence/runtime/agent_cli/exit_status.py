@@ -377,7 +377,7 @@ _ERRORS: dict[Ending, tuple[Callable[[str], RingfenceError], str]] = {
     ),
     Ending.AUTHENTICATION: (
         AuthenticationFailed,
-        "the credential is on the host's side of the gate: see `ringfence secret ls`, and give a valid one",
+        "the credential is on the host's side of the gate: see `ringfence config secrets ls`, and give a valid one",
     ),
     Ending.QUOTA: (AuthenticationFailed, "raise what the account may use, or take another one"),
     Ending.REQUEST: (RequestRefused, "the API would refuse the same again"),

@@ -216,5 +216,5 @@ def _difference(item: Item) -> str:
     if "session_id" in item.value:
         return "this is what the claude CLI prints (stream-json), not the file of its session"
     if {"seq", "prev", "event"} <= item.value.keys():
-        return "this is a journal of ringfence; see `ringfence audit show`"
+        return "this is a journal of ringfence; see `ringfence runs logs`"
     return "this record is of no client that is known"
