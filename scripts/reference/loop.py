@@ -26,7 +26,7 @@ _HEAD = """\
 # Loops
 
 What `ringfence.yaml` can say of test-first loops, their commands, states, exit codes and events. How they are used:
-[have a list of stories done](../how-to/loop.md); how stories are written: [stories](stories.md).
+[have a list of stories done](../how-to/run-a-loop.md); how stories are written: [stories](stories.md).
 
 The other sections of the file, such as `sandbox`, `run`, `limits` and `egress`, are those of
 [runs](configuration.md), and hold for every role. A loop works unattended, so a project's file that has

@@ -81,7 +81,7 @@ def _named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-_LOOPS = (ROOT / "docs" / "how-to" / "loop.md",)
+_LOOPS = (ROOT / "docs" / "how-to" / "run-a-loop.md",)
 """Whose whole loops are dear; smaller ones are worked as everybody in tests/loop."""
 RUN = [page for page in PAGES if any(block.kind == "console" for block in _blocks(page))]
 
@@ -241,6 +241,12 @@ def test_the_readme_needs_no_other_file():
     """A package index shows it alone: a relative link or picture would lead nowhere."""
     targets = LINK.findall((ROOT / "README.md").read_text())
     assert [target for target in targets if not target.startswith("https://")] == []
+
+
+def test_each_topic_is_one_page():
+    """`ringfence help TOPIC` finds a page by its name alone."""
+    names = [page.name for page in (ROOT / "docs").glob("*/*.md") if page.parent.name != "adr"]
+    assert sorted(names) == sorted(set(names))
 
 
 def test_every_page_is_reached():

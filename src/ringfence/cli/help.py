@@ -14,7 +14,7 @@ _SHORT = {
     "containers": "how-to/containers",
     "fleets": "how-to/operate-a-fleet",
     "limits": "how-to/limit-a-run",
-    "loops": "how-to/loop",
+    "loops": "how-to/run-a-loop",
     "sandbox": "explanation/security",
     "user-namespaces": "how-to/allow-user-namespaces",
 }
