@@ -153,7 +153,7 @@ async def test_an_answer_by_a_schema_is_given_on(bench: Bench) -> None:
 
 @pytest.mark.slow
 async def test_no_answer_by_the_schema_is_a_failure(bench: Bench) -> None:
-    """It says that it is done, and did not give what was asked for."""
+    """It reports that it is done, and did not give what was asked for."""
     options = Options(output_schema={"type": "object"})
     result = await bench.run(["reply", "m1", "x"], ["result", "x"], options=options, verify="true")
     assert result.state is JobState.FAILED

@@ -75,7 +75,7 @@ async def test_codex_rejects_no_command_by_itself(lab: Lab, workspace: Path):
 
 
 async def test_what_claude_was_not_permitted_is_told(lab: Lab, workspace: Path):
-    """It ends with 0 and says that it is done; the outcome names what it could not use."""
+    """It ends with 0 and reports that it is done; the outcome names what it could not use."""
     ended = await lab.task("claude", does("touch one"), workspace, "--permission-mode", "deny")
     last = ended.named("job.ended")[0]
     assert (ended.code, last["state"]) == (0, "unverified")

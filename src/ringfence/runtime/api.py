@@ -20,7 +20,7 @@ from ringfence.tool.toolset import Toolset
 
 DEFAULT_MAX_TOKENS = 16_384
 REQUEST_TOO_LONG = "the model refused the conversation as too long"
-WINDOW_FULL = "the model's window was full before its reply was whole"
+WINDOW_FULL = "the model's context window was full before its reply was complete"
 
 _RAISED = 2
 _MAX_COMPACTIONS = 10

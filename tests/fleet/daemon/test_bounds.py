@@ -67,7 +67,7 @@ def test_a_client_that_falls_silent_is_ended(works: Crew):
         (pytest.fail if os.environ.get("TEST_REQUIRES_CLIENTS") else pytest.skip)(lacking)
     ended = works.ends(works.trigger("silent"))
     assert ended["state"] == "infrastructure", ended["reason"]
-    assert "said nothing for 3 s" in ended["reason"]
+    assert "printed nothing for 3 s" in ended["reason"]
 
 
 def test_a_slot_is_skipped_while_the_last_job_goes_on(works: Crew):

@@ -64,7 +64,7 @@ def test_a_command_that_goes_on_returns_at_the_end(ends: int | None) -> None:
     events = read(output, captured("codex", "long")[:ends])
     (called,), (returned,) = of(events, ToolCalled), of(events, ToolReturned)
     assert (returned.call_id, returned.tool) == (called.call_id, called.tool)
-    assert "did not tell its end" in returned.content
+    assert "did not report its end" in returned.content
     assert output.report.final_text == "done"
 
 

@@ -123,7 +123,7 @@ def test_a_client_without_the_answer_that_was_asked_for_is_not_done(client: CliN
 def test_an_exit_code_counts_more_than_the_last_word(client: CliName):
     """Which it has said all the same, and the reason does not deny that."""
     ended = judged(client, "done", code=3)
-    assert ended == Ended(Ending.BROKEN_OFF, f"{client} ended with 3 after it had said that it is done")
+    assert ended == Ended(Ending.BROKEN_OFF, f"{client} ended with 3 after it had reported that it is done")
 
 
 @pytest.mark.parametrize("reason", ["prompt_too_long", "blocking_limit"])
@@ -151,7 +151,7 @@ def test_a_limit_of_ours_comes_before_what_the_client_says():
 def test_silence_is_named():
     """It was ended for that, and the signals that did it are no interruption."""
     ended = judged("codex", "killed", silent_s=300.0)
-    assert ended == Ended(Ending.SILENT, "codex said nothing for 300 s")
+    assert ended == Ended(Ending.SILENT, "codex printed nothing for 300 s")
 
 
 def test_success_with_an_exit_code_is_none():

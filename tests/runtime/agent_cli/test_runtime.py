@@ -154,7 +154,7 @@ async def test_tool_calls_are_bounded(bench: Bench) -> None:
 
 async def test_silence_ends_a_client(bench: Bench) -> None:
     """Where a bound on it is asked for."""
-    with pytest.raises(InfrastructureFault, match=r"said nothing for 0\.2 s"):
+    with pytest.raises(InfrastructureFault, match=r"printed nothing for 0\.2 s"):
         await bench.run(
             ["reply", "m1", "x"],
             ["heed", "SIGINT", "x"],
@@ -290,7 +290,7 @@ async def test_what_is_no_json_is_noted(bench: Bench) -> None:
 
 async def test_half_a_line_and_death_is_no_last_word(bench: Bench) -> None:
     """The run is a fault in between, told with who killed it."""
-    with pytest.raises(InfrastructureFault, match="ended by SIGKILL, which was not sent by us"):
+    with pytest.raises(InfrastructureFault, match="ended by SIGKILL, which ringfence did not send"):
         await bench.run(["reply", "m1", "x"], ["raw", '{"type": "resu'], ["die", "SIGKILL"])
     assert words(bench) == ["no_json"]
 
@@ -298,7 +298,7 @@ async def test_half_a_line_and_death_is_no_last_word(bench: Bench) -> None:
 @pytest.mark.slow
 async def test_half_a_line_and_a_good_exit_code_is_no_last_word(bench: Bench) -> None:
     """An exit code of 0 says nothing."""
-    with pytest.raises(InfrastructureFault, match="ended with 0 and without a last word"):
+    with pytest.raises(InfrastructureFault, match="ended with 0 and without a last message"):
         await bench.run(["raw", '{"type": "resu'], ["exit", 0])
 
 

@@ -67,5 +67,5 @@ def test_a_mode_that_was_chosen_stays():
 @pytest.mark.parametrize("mode", ["bypass", "deny"])
 def test_a_mode_in_which_nobody_is_asked_is_refused(mode: str):
     """Rather than leaving a callback that is never called."""
-    with pytest.raises(UsageError, match="asks nobody"):
+    with pytest.raises(UsageError, match="never asks the host"):
         launched(ClaudeSdkCli(asks=True), permission_mode=mode)

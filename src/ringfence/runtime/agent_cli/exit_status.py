@@ -4,7 +4,7 @@ Neither the exit code nor the last message is enough: claude ends with 0 when it
 denied, and calls its failures `success`; codex ends with 0 when none of its commands could run, or the model declined.
 So what Ringfence did itself counts first, then fields and codes: those of the agent CLI, and what the gateway saw of the
 model's API. Message text decides only where there is no code: a session that is missing, an account without credit, a
-prompt that is too long, and codex where no API was asked. What is unknown is a failure.
+prompt that is too long, and codex where no request reached an API. What is unknown is a failure.
 """
 
 import re
@@ -36,45 +36,45 @@ class Ending(StrEnum):
     """Ways to end."""
 
     DONE = "done"
-    """It says so itself; nothing has checked it."""
+    """It reports success; nothing has checked the work."""
     DENIED = "denied"
-    """It says so, and was not permitted some of what it wanted to do."""
+    """It reports success, and was not permitted some of what it wanted to do."""
     NO_STRUCTURED_OUTPUT = "no_structured_output"
-    """It says so, without the structured output that was asked for."""
+    """It reports success, without an answer that fits the given schema."""
     UNASKED = "unasked"
-    """It says so, and has asked no model: the task was a command of its own, like `/clear`."""
+    """It reports success, and made no request to a model: the task was a command of its own, like `/clear`."""
     NO_INNER_SANDBOX = "no_inner_sandbox"
-    """It says so, and no command ran, as the client could not make a sandbox of its own."""
+    """It reports success, and no command ran, since it could not make a sandbox of its own."""
     LIMIT = "limit"
-    """A bound was reached: ours, or one that the client was given."""
+    """A limit was reached: one of ringfence, or one that the agent CLI was given."""
     SILENT = "silent"
-    """It was ended as it had said nothing for too long."""
+    """It was ended because it had printed nothing for too long."""
     INTERRUPTED = "interrupted"
-    """We sent a signal, and it ended by that."""
+    """A signal that ringfence sent ended it."""
     KILLED = "killed"
-    """A signal that we did not send."""
+    """A signal that ringfence did not send ended it."""
     CONTEXT = "context"
     """The conversation does not fit the model's window."""
     CUT = "max_tokens"
-    """The model's last reply was cut, as it had all the tokens that one may have."""
+    """The model's last reply was cut at the limit on output tokens."""
     DECLINED = "refused"
     """The model declined the task."""
     POLICY = "policy"
     """The model gateway refused the request by the run's own rules."""
     AUTHENTICATION = "authentication"
-    """The API does not take the credential, or there is none."""
+    """The API rejects the credential, or there is none."""
     QUOTA = "quota"
-    """The account has used what it may."""
+    """The account has used up its quota or credit."""
     REQUEST = "request"
-    """The API does not take the request: no such model, say."""
+    """The API rejects the request: there is no such model, say."""
     API = "api"
     """The API is overloaded, broken or cannot be reached."""
     NO_SESSION = "no_session"
-    """The session that it was to resume is not there."""
+    """The session to resume does not exist."""
     NOT_STARTED = "not_started"
-    """It refused its command line or its configuration."""
+    """It rejected its command line or its configuration."""
     BROKEN_OFF = "broken_off"
-    """It ended without a last word, and nothing says why."""
+    """It ended without a last message, and nothing says why."""
 
 
 @frozen
@@ -197,9 +197,9 @@ _CODES: Mapping[str, Ending] = {
 """Codes of errors of both makers' APIs that mean one thing whatever the status; platform.claude.com, "Errors";
 platform.openai.com, "Error codes"."""
 _STOPS: Mapping[str, tuple[Ending, str]] = {
-    MAX_TOKENS: (Ending.CUT, "its last reply had all the tokens that one may have"),
+    MAX_TOKENS: (Ending.CUT, "its last reply reached the limit on output tokens"),
     REFUSAL: (Ending.DECLINED, "the model's last reply is a refusal"),
-    WINDOW_FULL: (Ending.CONTEXT, "the model's window was full before its reply was whole"),
+    WINDOW_FULL: (Ending.CONTEXT, "the model's context window was full before its reply was complete"),
 }
 _GATEWAY_REJECTIONS = {403: Ending.POLICY, 429: Ending.LIMIT}
 _RETRYABLE_STATUSES = (408, 409, 425, 429)
@@ -220,11 +220,11 @@ def classify_exit(report: Report, ended: Exit) -> Ended:
         return ours
     if ended.signals and (not report.is_success or ended.code < 0):
         names = ", ".join(signal.name for signal in ended.signals)
-        return Ended(Ending.INTERRUPTED, f"{report.cli} was ended by us: {names}")
+        return Ended(Ending.INTERRUPTED, f"{report.cli} was ended by ringfence: {names}")
     number = -ended.code if ended.code < 0 else ended.code - _SHELL_SIGNAL_BASE
     if number in set(Signals):
         name = Signals(number).name
-        return Ended(Ending.KILLED, f"{report.cli} was ended by {name}, which was not sent by us")
+        return Ended(Ending.KILLED, f"{report.cli} was ended by {name}, which ringfence did not send")
     return _success(report, ended) if report.is_success else _failure(report, ended)
 
 
@@ -236,7 +236,7 @@ def _ended_by_us(cli: CliName, ended: Exit) -> Ended | None:
         found = (ending for kind, ending in kinds if isinstance(ended.stopped, kind))
         return Ended(next(found, Ending.API), one_line(str(ended.stopped)))
     if ended.silent_s is not None:
-        return Ended(Ending.SILENT, f"{cli} said nothing for {ended.silent_s:g} s")
+        return Ended(Ending.SILENT, f"{cli} printed nothing for {ended.silent_s:g} s")
     return None
 
 
@@ -246,7 +246,7 @@ def _success(report: Report, ended: Exit) -> Ended:
     if stopped is not None:
         return Ended(*stopped)
     if ended.code != 0:
-        return _broken_off(report.cli, ended, "after it had said that it is done")
+        return _broken_off(report.cli, ended, "after it had reported that it is done")
     return report.classify_success(ended.answer_problem)
 
 
@@ -271,7 +271,7 @@ def _failure(report: Report, ended: Exit) -> Ended:
         return Ended(Ending.BROKEN_OFF, message or f"{report.cli} says nothing")
     if ended.code != 0 and not report.has_worked and ended.stderr.strip():
         return Ended(Ending.NOT_STARTED, _last_words(ended.stderr))
-    return _broken_off(report.cli, ended, "and without a last word")
+    return _broken_off(report.cli, ended, "and without a last message")
 
 
 def _by_verdict(verdict: Verdict) -> Ending | None:
@@ -390,5 +390,5 @@ _ERRORS: dict[Ending, tuple[Callable[[str], RingfenceError], str]] = {
     Ending.SILENT: (InfrastructureFault, "try again, or let it be silent longer by --idle-timeout"),
     Ending.INTERRUPTED: (InfrastructureFault, "try again"),
     Ending.KILLED: (InfrastructureFault, "try again"),
-    Ending.BROKEN_OFF: (InfrastructureFault, "try again; the record has all that it said"),
+    Ending.BROKEN_OFF: (InfrastructureFault, "try again; the record has all of its output"),
 }

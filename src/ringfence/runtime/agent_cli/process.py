@@ -195,7 +195,7 @@ class CliProcess:
         self._signals.append(signal.SIGKILL)
         await process.kill()
         await anyio.sleep(_KILLED_S)
-        raise InfrastructureFault("the client's processes could not be killed in time; try again")
+        raise InfrastructureFault("the agent CLI's processes could not be killed in time; try again")
 
     @property
     def duration_ms(self) -> float:
@@ -224,6 +224,6 @@ def _unwrapped(error: BaseException) -> Exception:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, SandboxFileError):
-        return ConfigurationError(f"the client cannot be started inside: {error}")
+        return ConfigurationError(f"the agent CLI cannot be started inside: {error}")
     assert isinstance(error, Exception)
     return error

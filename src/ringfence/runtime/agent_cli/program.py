@@ -47,16 +47,16 @@ _SHIM_BYTES = 16 * 1024
 _MAGIC = b"\x7fELF"
 _VERSION = re.compile(r"\b(\d{1,6}(?:\.\d{1,6}){1,3})")
 _VERSION_TIMEOUT_S = 30.0
-_REMEMBERED = 64
-_NOWHERE = "/dev/null/none"
-"""A home that nobody can make, not even root: what tells its version leaves nothing, and reads nothing of yours."""
+_MAX_CACHED = 64
+_NO_HOME = "/dev/null/none"
+"""A home that cannot exist, even for root: asking for a version leaves no files and reads none of the user's."""
 
 
 async def find_program(cli: AgentCli, spec: SandboxSpec, options: Options) -> Program:
-    """The client's program for a sandbox of `spec`: the one that is named, the host's, or the image's own.
+    """Return the program for a sandbox of `spec`: the one that is named, the host's, or the image's own.
 
     Raises:
-        ConfigurationError: There is none, or its version is not among those tried; says what to do.
+        ConfigurationError: There is none, or its version was not tested; says what to do.
     """
     unseen = await _why_not_the_hosts(cli, spec)
     if options.cli_path is not None:
@@ -83,16 +83,16 @@ async def find_program(cli: AgentCli, spec: SandboxSpec, options: Options) -> Pr
         return Program(cli.name, None)
     if native is None:
         raise missing_program(cli)
-    # What the workspace holds may be an agent's: it is asked inside.
-    is_theirs = spec.workspace is not None and lies_in(native, spec.workspace)
-    version = await version_of(native) if is_trusted(native) and not is_theirs else None
+    # A program in the workspace may come from an agent: it is asked for its version inside.
+    is_in_workspace = spec.workspace is not None and lies_in(native, spec.workspace)
+    version = await version_of(native) if is_trusted(native) and not is_in_workspace else None
     if version is not None:
         check_version(cli, version, path=str(native), force=options.force)
     return _shown(cli, native, version, spec)
 
 
 def missing_program(cli: AgentCli) -> ConfigurationError:
-    """The error where a client is not installed, with the way to install it."""
+    """Return the error for an agent CLI that is not installed, with a command that installs it."""
     return ConfigurationError(
         f"{cli.title} is not installed: no native program {cli.name!r} is on PATH or in the usual places; "
         f"install it: {cli.install}; or name an image that has it (--image), or the program itself (client.path)"
@@ -100,10 +100,10 @@ def missing_program(cli: AgentCli) -> ConfigurationError:
 
 
 async def checked_inside(program: Program, cli: AgentCli, sandbox: Sandbox, *, force: bool) -> Program:
-    """A program that could not be asked outside, with its version, which must be known; any other as it is.
+    """Return a program with its version; one that could not be asked outside is asked inside.
 
     Raises:
-        ConfigurationError: It is not there, or its version is not among those tried.
+        ConfigurationError: It is not there, or its version was not tested.
         SandboxDied: The sandbox is gone.
     """
     if program.version is not None:
@@ -121,10 +121,10 @@ async def checked_inside(program: Program, cli: AgentCli, sandbox: Sandbox, *, f
 
 
 def shown_plugins(options: Options, spec: SandboxSpec) -> tuple[tuple[Mount, ...], Options]:
-    """What shows the plugins of the host inside, and the options with their paths there.
+    """Return the mounts that show the host's plugins inside, and the options with their paths there.
 
     Raises:
-        ConfigurationError: One is no directory.
+        ConfigurationError: One is not a directory.
     """
     for plugin in options.plugins:
         if not plugin.is_dir():
@@ -142,7 +142,7 @@ def shown_plugins(options: Options, spec: SandboxSpec) -> tuple[tuple[Mount, ...
 
 
 async def _why_not_the_hosts(cli: AgentCli, spec: SandboxSpec) -> str | None:
-    """Why the host's program is not for this sandbox; None if it is."""
+    """Return why the host's program cannot be used in this sandbox; None if it can."""
     if spec.image is not None and spec.image.startswith("localhost/ringfence/agents:"):
         return f"the image has a {cli.name} that it was built with"
     return (await examine(spec)).unseen
@@ -154,7 +154,7 @@ def _shown(cli: AgentCli, native: Path, version: str | None, spec: SandboxSpec) 
     target = f"{PROGRAMS_INSIDE}/{cli.name}"
     folder = native.parent.parent
     if cli.name == "codex" and native.parent.name == "bin" and (folder / "codex-path").is_dir():
-        # It has programs beside its own that it looks for there. It does without them where they may not be shown.
+        # It looks for programs beside its own, and works without them where they may not be shown.
         whole = Mount(source=folder, target=target)
         if _may_be_shown(whole):
             return Program(f"{target}/bin/codex", version, (whole,))
@@ -172,13 +172,13 @@ def _may_be_shown(mount: Mount) -> bool:
 
 
 def native_programs(cli: CliName, *, search_path: str, home: Path, workspace: Path | None) -> Iterator[Path]:
-    """Native programs of a client, those of PATH first.
+    """Yield the native programs of an agent CLI, those on PATH first.
 
     Args:
         cli: The agent CLI.
         search_path: PATH.
         home: The user's home directory.
-        workspace: Nothing in it is taken.
+        workspace: Programs in it are skipped.
     """
     folders = [Path(entry) for entry in search_path.split(":") if entry.startswith("/")]
     folders += [home / name for name in _PLACES]
@@ -197,7 +197,7 @@ def native_programs(cli: CliName, *, search_path: str, home: Path, workspace: Pa
 
 
 def native_of(cli: CliName, path: Path) -> Path | None:
-    """The native program that `path` is or leads to; None if there is none."""
+    """Return the native program that `path` is or leads to; None if there is none."""
     try:
         real = Path(os.path.realpath(path, strict=True))
         head = _head(real)
@@ -213,7 +213,7 @@ def native_of(cli: CliName, path: Path) -> Path | None:
 
 
 def _beside(cli: CliName, real: Path) -> Path | None:
-    """The program of npm's package for this platform, where `real` is part of the package that leads to it."""
+    """Return the program in npm's package for this platform, if `real` is part of the package that leads to it."""
     package = next((above for above in real.parents if _is_package(above, _PACKAGES[cli])), None)
     if package is None:
         return None
@@ -233,7 +233,7 @@ def _is_package(folder: Path, name: str) -> bool:
 
 
 def _bundled() -> Path | None:
-    """The program that comes with the SDK for Python; the SDK is not imported."""
+    """Return the program that comes with the SDK for Python, without importing the SDK."""
     spec = find_spec("claude_agent_sdk")
     if spec is None or spec.origin is None:
         return None
@@ -248,45 +248,45 @@ def _head(path: Path) -> bytes:
 
 
 def lies_in(path: Path, folder: Path) -> bool:
-    """Whether a path is below a folder, links in either of them followed."""
+    """Return whether a path is below a folder, with links in either of them resolved."""
     ways = (path, Path(os.path.realpath(path)))
     return any(way.is_relative_to(folder) or way.is_relative_to(os.path.realpath(folder)) for way in ways)
 
 
 def is_trusted(program: Path) -> bool:
-    """Whether a program may be started on the host: nobody but this user and root can have made it what it is."""
+    """Return whether a program may be started on the host: only this user and root can have written it."""
     status = program.stat()
     return status.st_uid in (0, os.geteuid()) and not status.st_mode & stat.S_IWOTH
 
 
 async def version_of(program: Path) -> str:
-    """What a program on this host says of its version.
+    """Return the version that a program on this host reports.
 
     Raises:
-        ConfigurationError: It says none, or cannot be started.
+        ConfigurationError: It reports none, or cannot be started.
     """
     key = _key(program)
-    known = _known()
+    known = _cached_versions()
     if key in known:
         return known[key]
-    version = read_version(await _asked(program))
+    version = read_version(await _version_output(program))
     if version is None:
         raise ConfigurationError(f"{str(program)!r} says no version; see whether `{program} --version` works")
-    _remember({**known, key: version})
+    _cache_versions({**known, key: version})
     return version
 
 
 def read_version(text: str) -> str | None:
-    """The version in what `--version` prints."""
+    """Return the version in the output of `--version`."""
     found = _VERSION.search(text)
     return found[1] if found is not None else None
 
 
 def check_version(cli: AgentCli, version: str, *, path: str, force: bool) -> None:
-    """See that a version is one that this release was tried with.
+    """Check that this release was tested with a version.
 
     Raises:
-        ConfigurationError: It is not, and `force` is False.
+        ConfigurationError: It was not, and `force` is False.
     """
     oldest, newest = cli.tested
     if force or _parts(oldest) <= _parts(version) <= _parts(newest):
@@ -302,8 +302,8 @@ def _parts(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-async def _asked(program: Path) -> str:
-    env = {"PATH": "/usr/bin:/bin", **dict.fromkeys(("HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME"), _NOWHERE)}
+async def _version_output(program: Path) -> str:
+    env = {"PATH": "/usr/bin:/bin", **dict.fromkeys(("HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME"), _NO_HOME)}
     try:
         done = await run_process(
             [program, "--version"], env=env, timeout_s=_VERSION_TIMEOUT_S, output_limit_bytes=_OUTPUT_BYTES
@@ -322,7 +322,7 @@ def _file() -> Path:
     return state_dir() / "client-versions.json"
 
 
-def _known() -> dict[str, str]:
+def _cached_versions() -> dict[str, str]:
     try:
         read: Any = json.loads(_file().read_bytes())
     except (OSError, ValueError):
@@ -334,9 +334,9 @@ def _known() -> dict[str, str]:
     }
 
 
-def _remember(versions: dict[str, str]) -> None:
-    """For the next time; where it cannot be written it is asked again."""
-    newest = dict(list(versions.items())[-_REMEMBERED:])
+def _cache_versions(versions: dict[str, str]) -> None:
+    """Store versions for the next start; where they cannot be written, the program is asked again."""
+    newest = dict(list(versions.items())[-_MAX_CACHED:])
     with suppress(OSError, InfrastructureFault):
         make_private_dir(state_dir())
         replace_file(_file(), json.dumps(newest).encode())

@@ -94,7 +94,7 @@ class ClaudeReport(Report):
             names = {bounded(each.get("tool_name")) for each in denials if isinstance(each, dict)}
             reason = f"claude was not permitted to use {', '.join(sorted(names))}"
             return Ended(Ending.DENIED, one_line(reason))
-        return Ended(Ending.DONE, "claude says that it is done")
+        return Ended(Ending.DONE, "claude reports that it is done")
 
     def own_failure(self) -> Ending | None:
         """Return a limit or a conversation that is too long, which the last message names by a field."""

@@ -30,12 +30,12 @@ from ringfence.tool.base import Tool, ToolCall, ToolResult
 from ringfence.tool.toolset import Toolset
 
 SERVER = "host"
-"""Of the user's functions: the client names them `mcp__host__NAME`."""
+"""The MCP server of the user's functions: the CLI names them `mcp__host__NAME`."""
 
-_HONOURED = frozenset(
+_SUPPORTED = frozenset(
     {"hooks", "can_use_tool", "mcp_servers", "agents", "forward_subagent_text", "verbatim_prompts"}
 )
-_ELSEWHERE = {
+_INSTEAD = {
     "system_prompt": "system_prompt or system_append of the task's options",
     "allowed_tools": "tools_allowed of the task's options",
     "disallowed_tools": "tools_denied of the task's options",
@@ -58,21 +58,21 @@ _ELSEWHERE = {
 }
 _INTERRUPT_S = 2.0
 _MARKERS = (b"control_", b"session_state_changed", b"result")
-"""One of them is in each line that is looked at here; most lines have none, and are parsed once only."""
+"""Each line that is examined here contains one of them; most lines contain none, and are parsed only once."""
 
 
 def check_options(given: Any) -> None:
-    """See that all that `given` asks for is honoured.
+    """Check that all of the SDK's options that are set have an effect.
 
     Raises:
-        UsageError: Something is not, or is no such options.
+        UsageError: One has none, or `given` is not a `ClaudeAgentOptions`.
     """
     if not isinstance(given, ClaudeAgentOptions):
         raise UsageError(f"the SDK's options are a ClaudeAgentOptions, not {given!r}")
-    usual = ClaudeAgentOptions()
+    default = ClaudeAgentOptions()
     for each in fields(given):
-        if each.name not in _HONOURED and getattr(given, each.name) != getattr(usual, each.name):
-            instead = _ELSEWHERE.get(each.name)
+        if each.name not in _SUPPORTED and getattr(given, each.name) != getattr(default, each.name):
+            instead = _INSTEAD.get(each.name)
             raise UsageError(
                 f"the option {each.name!r} of the SDK has no effect in a sandbox; "
                 + (f"use {instead}" if instead else "leave it out")
@@ -87,10 +87,10 @@ def check_options(given: Any) -> None:
 
 
 def options_for(given: Any | None, tools: Sequence[Tool], sandbox: Sandbox) -> Any:
-    """Options for the SDK's client: the user's, with a server for the user's functions.
+    """Return the user's options for the SDK, with an MCP server for the user's functions.
 
     Raises:
-        UsageError: A server of the user's has the name that ours has.
+        UsageError: One of the user's servers has the name of that one.
         ConfigurationError: A function cannot be a tool.
     """
     given = ClaudeAgentOptions() if given is None else given
@@ -103,12 +103,12 @@ def options_for(given: Any | None, tools: Sequence[Tool], sandbox: Sandbox) -> A
 
 
 def server_of(tools: Sequence[Tool], name: str, sandbox: Sandbox) -> "Server[Any]":
-    """An MCP server in the host's process for the user's functions; a call that fails is a result, not an error.
+    """Return an MCP server in this process for the user's functions; a call that fails is a result, not an error.
 
     Args:
-        tools: They run here, outside of the fence.
-        name: Of the server.
-        sandbox: What the tools are given as their context.
+        tools: The functions, which run here, outside of the fence.
+        name: The server's name.
+        sandbox: The tools' context.
 
     Raises:
         ConfigurationError: Two tools have one name, or a schema is not a JSON Schema.
@@ -135,46 +135,46 @@ def server_of(tools: Sequence[Tool], name: str, sandbox: Sandbox) -> "Server[Any
 async def _call(toolset: Toolset, call: ToolCall, sandbox: Sandbox) -> ToolResult:
     try:
         return await toolset.act(call, sandbox)
-    except SandboxDied as exc:  # the run ends by it elsewhere
+    except SandboxDied as exc:  # another task ends the run
         return ToolResult(f"the sandbox died: {exc}", is_error=True)
 
 
 class ExchangeTransport(Transport):
-    """What the SDK reads from and writes to. Its process is in the sandbox, and is not the transport's to start or end.
+    """The SDK's connection to the CLI. The process is in the sandbox, and the transport does not start or end it.
 
     Args:
-        exchange: Of the run.
+        exchange: The run's control messages.
     """
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
 
     async def connect(self) -> None:
-        """Nothing: the process is there."""
+        """Do nothing: the process runs already."""
 
     async def write(self, data: str) -> None:
-        """Pass on a message, which the SDK gives as a line of JSON."""
+        """Forward a message, which is a line of JSON."""
         await self._exchange.write(json.loads(data))
 
     async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """The client's control messages."""
+        """Yield the CLI's control messages."""
         async for message in self._exchange.messages():
             yield message
 
     async def close(self) -> None:
-        """Nothing: whoever started the process ends it."""
+        """Do nothing: the code that started the process ends it."""
 
     def is_ready(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     async def end_input(self) -> None:
-        """Tell the client that nothing more comes."""
+        """Tell the CLI that no more input follows."""
         await self._exchange.end_input()
 
 
 class SdkProcess(CliProcess):
-    """One process, whose prompt and questions go through the SDK. Use once.
+    """One process whose prompt and control messages go through the SDK. Use once.
 
     Args:
         output: Reads what is not a control message.
@@ -183,7 +183,7 @@ class SdkProcess(CliProcess):
         emit: Records an event.
         prompt: The task.
         options: The SDK's.
-        servers: MCP servers in this process: what their tools did is told here, not by the client.
+        servers: MCP servers in this process; calls of their tools are recorded here, and not from the CLI's output.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class SdkProcess(CliProcess):
             self._exchange.close()
 
     async def _feed(self, process: SandboxProcess) -> None:
-        """The SDK's side of the conversation, for as long as there is one."""
+        """Serve the SDK's side of the conversation while the process runs."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._exchange.serve, process.stdin)
             try:
@@ -235,7 +235,7 @@ class SdkProcess(CliProcess):
             await self._sdk.query(self._prompt)
         except Exception as exc:
             if self._exchange.is_over:
-                return  # it has ended, and by what is judged by its output
+                return  # the process has ended; its output says how
             raise InfrastructureFault(f"claude did not answer the SDK's greeting: {exc}") from exc
         await self._is_done.wait()
         await self._exchange.end_input()
@@ -257,7 +257,7 @@ class SdkProcess(CliProcess):
             self._note(values)
 
     def _is_state(self, value: JSONObject) -> bool:
-        """Whether it only says that it is at work, or is not."""
+        """Return whether a line only reports that the CLI is busy or idle."""
         if value.get("type") != "system" or value.get("subtype") != "session_state_changed":
             return False
         self._state = value.get("state")
@@ -280,11 +280,11 @@ class SdkProcess(CliProcess):
         return isinstance(event, ToolCalled | ToolReturned) and event.tool.startswith(self._recorded_here)
 
     async def _record_own(self, event: Event) -> None:
-        """What the host did: it counts as what the client says does."""
+        """Record an event of the host, which counts against the limits like those in the output."""
         await super()._record([event])
 
     def _reset_silence(self) -> None:
-        """A client that waits for the host is not silent."""
+        """Restart the silence timeout; a CLI that waits for the host is not silent."""
         if self._exchange.is_busy:
             self._silence.deadline = math.inf
         else:
@@ -292,7 +292,7 @@ class SdkProcess(CliProcess):
 
     async def _terminate(self, process: SandboxProcess) -> None:
         await self._must_end.wait()
-        self._signals.append(signal.SIGINT)  # that is what the interruption stands for, by another way
+        self._signals.append(signal.SIGINT)  # the control message below has the same effect
         with anyio.move_on_after(_INTERRUPT_S):
             await self._exchange.interrupt()
             await anyio.sleep_forever()

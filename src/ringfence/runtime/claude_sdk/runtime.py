@@ -125,17 +125,17 @@ class ClaudeSdkCli(ClaudeCli):
         """Check that it can be started on a task.
 
         Raises:
-            UsageError: As for the program itself; or a permission mode in which the host is never asked.
+            UsageError: As for the program itself; or a permission mode in which the CLI never asks the host.
         """
         if self._asks and options.permission_mode in _NEVER_ASKS:
             raise UsageError(
-                f"permission_mode {options.permission_mode!r} asks nobody, and can_use_tool is there to be asked; "
-                "leave one of them out"
+                f"permission_mode {options.permission_mode!r} never asks the host, so can_use_tool would have no "
+                "effect; leave one of them out"
             )
         super().check(prompt, options)
 
     def default_permission_mode(self, options: Options, place: Place) -> str | None:
-        """Return a mode in which what is not permitted is asked for, where the host decides."""
+        """Return a mode in which the CLI asks for what is not permitted, where the host decides."""
         return "default" if self._asks else super().default_permission_mode(options, place)
 
     def input_arguments(self) -> tuple[str, ...]:

@@ -187,7 +187,7 @@ def _check_arguments(args: Sequence[str], refused: Mapping[str, str]) -> None:
 
 
 def configuration(place: Place, options: Options | None, state_dir: str) -> bytes:
-    """The gateway as the provider, nothing told to anybody else, and what the options ask for.
+    """Return the configuration: the gateway as the provider, no reports to anyone else, and what the options choose.
 
     Args:
         place: Where it works.
@@ -208,12 +208,12 @@ def configuration(place: Place, options: Options | None, state_dir: str) -> byte
         "[features]",
         "plugins = false",
         "apps = false",
-        "hooks = false",  # else a person is asked about those of the workspace
+        "hooks = false",  # otherwise it asks the person about those of the workspace
         "[shell_environment_policy]",
         "ignore_default_excludes = false",
     ]
     if options is None:
-        # A person is not asked whether to trust the folder: what its `.codex` starts is in the fence, too. A folder
+        # It does not ask the person whether to trust the folder: what its `.codex` starts is in the fence, too. A folder
         # that is marked as not trusted has its AGENTS.md passed over.
         lines += [f"[projects.{_text(place.workspace)}]", 'trust_level = "trusted"']
     for server in options.mcp_servers if options is not None else ():
@@ -248,5 +248,5 @@ def _server(server: McpServer) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """As TOML has it: JSON's way, but for what JSON writes in two halves and for DEL."""
+    """Return a TOML string: as in JSON, except for surrogate pairs and DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

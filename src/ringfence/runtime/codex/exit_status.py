@@ -27,7 +27,7 @@ _TEXTS = (
     (Ending.AUTHENTICATION, re.compile(r"Missing environment variable|not logged in", re.IGNORECASE)),
     (Ending.API, re.compile(r"disconnected|retry limit|error sending|timed? ?out", re.IGNORECASE)),
 )
-"""Texts of failures in which no API was asked, and for which codex has no code."""
+"""Texts of failures in which no request reached an API, and for which codex has no code."""
 
 
 class CodexReport(Report):
@@ -88,7 +88,7 @@ class CodexReport(Report):
             return Ended(Ending.NO_INNER_SANDBOX, reason)
         if answer_problem is not None:
             return Ended(Ending.NO_STRUCTURED_OUTPUT, one_line(f"codex gave {answer_problem}"))
-        return Ended(Ending.DONE, "codex says that it is done")
+        return Ended(Ending.DONE, "codex reports that it is done")
 
     def api_failure(self) -> Ending | None:
         """Return the failure by the answer's body in the error's text, else by a status or words there."""

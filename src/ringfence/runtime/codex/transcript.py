@@ -38,7 +38,7 @@ _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text"})
 _RETRY = re.compile(r"Reconnecting\.\.\. (\d{1,4})/\d{1,4}")
 _MAX_HELD_BLOCKS = 64
-_NO_RESULT = "codex did not tell its end: it ran for longer than 10 s, or until codex ended"
+_NO_RESULT = "codex did not report its end: it ran for longer than 10 s, or until codex ended"
 """The result of a call that never returned; what the model saw of it is in its requests."""
 
 

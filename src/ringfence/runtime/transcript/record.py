@@ -14,7 +14,7 @@ JSONObject = dict[str, Any]
 MAX_LINE_BYTES = 16 * 1024**2
 """The content of a longer line is dropped; only its size and hash are reported."""
 MAX_DEPTH = 100
-"""Deeper records are refused: whatever walks through them later would run out of stack."""
+"""Deeper records are refused, since code that walks through them later would run out of stack."""
 
 _DECODER = msgspec.json.Decoder()
 
@@ -25,24 +25,24 @@ class Line(msgspec.Struct, frozen=True):
     number: int
     """Counted from 1."""
     offset: int
-    """Of its first byte in the file."""
+    """The offset of its first byte in the file."""
     size: int
     data: bytes | None
     digest: str | None = None
 
 
 class LineSplitter:
-    """Cuts a stream of bytes into lines.
+    """Splits a stream of bytes into lines, however the bytes are chunked.
 
     Args:
-        limit_bytes: The longest line that is let through.
+        limit_bytes: The longest line whose content is kept.
     """
 
     def __init__(self, *, limit_bytes: int = MAX_LINE_BYTES) -> None:
         self.offset = 0
-        """Where the line begins that is not whole yet."""
+        """Where the line begins that is not complete yet."""
         self.number = 1
-        """Which line that is."""
+        """The number of that line."""
         self._limit = limit_bytes
         self._pieces: list[bytes] = []
         self._size = 0
@@ -50,7 +50,7 @@ class LineSplitter:
         self._is_too_long = False
 
     def feed(self, chunk: bytes) -> list[Line]:
-        """Take more bytes; return the lines that they end."""
+        """Take more bytes; return the lines that they complete."""
         *ends, last = chunk.split(b"\n")
         lines = [self._ended(piece) for piece in ends]
         if last:
@@ -58,7 +58,7 @@ class LineSplitter:
         return lines
 
     def rest(self) -> Line | None:
-        """The last line, which has no end; None if there is none. To be called when no more bytes will come."""
+        """Return the last line, which has no end; None if there is none. To be called when no more bytes follow."""
         return self._ended(b"") if self._size else None
 
     def _ended(self, piece: bytes) -> Line:
@@ -97,7 +97,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """What could not be read, or only in part."""
+    """A part of a file that could not be read, or only partly."""
 
     line: int
     offset: int
@@ -110,46 +110,46 @@ Item = Record | Damage
 
 
 def parse(line: Line) -> list[Item]:
-    """What a line holds: a record, damage, or both where something of it could be saved; nothing if it is blank."""
+    """Return what a line holds: a record, damage, or both where a part could be recovered; nothing if it is blank."""
     data = line.data
     if data is None:
         return [_damage(line, f"the line is longer than {MAX_LINE_BYTES // 1024**2} MiB")]
     try:
         value = _DECODER.decode(data)
     except (ValueError, RecursionError):
-        return _saved(line, data)
+        return _recovered(line, data)
     return _checked(line, data, value)
 
 
 def parse_rest(line: Line) -> list[Item]:
-    """As `parse`, for a last line without an end: whole records count, half a record is told as such."""
+    """As `parse`, for a last line without an end: a whole record counts, half a record is reported as such."""
     items = parse(line)
     if any(isinstance(item, Record) for item in items):
         return items
     return [_damage(line, "the last line has no end: a record was being written, or its writer died")]
 
 
-def _saved(line: Line, data: bytes) -> list[Item]:
-    """What can be had of a line that is no strict JSON in UTF-8."""
+def _recovered(line: Line, data: bytes) -> list[Item]:
+    """Recover what is possible of a line that is not strict JSON in UTF-8."""
     if not data.strip():
         return []
-    told: list[Item] = []
+    found: list[Item] = []
     text = data.lstrip(b"\0")
     if len(text) < len(data):
-        told.append(_damage(line, f"the line begins with {len(data) - len(text)} NUL bytes"))
+        found.append(_damage(line, f"the line begins with {len(data) - len(text)} NUL bytes"))
         if not text:
-            return told
+            return found
     shown = text.decode("utf-8", "replace")
     if "\ufffd" in shown and "\ufffd".encode() not in text:
-        told.append(_damage(line, "the line holds bytes that are no UTF-8; they were replaced"))
+        found.append(_damage(line, "the line holds bytes that are no UTF-8; they were replaced"))
     try:
-        # Unlike msgspec it takes lone surrogates, which JavaScript writes, and bare control characters.
+        # Unlike msgspec it accepts lone surrogates, which JavaScript writes, and bare control characters.
         value = json.loads(shown, strict=False)
     except RecursionError:
         return [_damage(line, f"the line is nested deeper than {MAX_DEPTH}")]
     except ValueError as exc:
         return [_damage(line, f"the line is no JSON: {exc}")]
-    return [*told, *_checked(line, data, value)]
+    return [*found, *_checked(line, data, value)]
 
 
 def _checked(line: Line, data: bytes, value: Any) -> list[Item]:
@@ -161,7 +161,7 @@ def _checked(line: Line, data: bytes, value: Any) -> list[Item]:
 
 
 def is_deep(value: Any) -> bool:
-    """Whether a list or mapping is nested deeper than `MAX_DEPTH`."""
+    """Return whether a list or mapping is nested deeper than `MAX_DEPTH`."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [
