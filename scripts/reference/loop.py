@@ -66,7 +66,7 @@ loaded. What agents wrote is shown there, in `report.md` and on the terminal as 
 markup, no control character (`tests/loop/report/test_inert.py`, `test_page.py`, `test_report.py`).
 
 The clones and the patches of rejected work are in the cache directory, `ringfence/loops/`, until `ringfence loop
-clean`.
+rm`.
 """
 _STATUS = """\
 `ringfence loop status` shows for each story the present attempt (at its code, or at its tests as long as there is

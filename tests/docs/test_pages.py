@@ -27,6 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.shown_commands import commands_in, fault_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
@@ -217,6 +218,18 @@ def test_code_compiles_and_imports_what_is_there(block: Block):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ringfence"):
             for alias in node.names:
                 assert hasattr(import_module(str(node.module)), alias.name), f"{node.module}.{alias.name}"
+
+
+_OF_OLD_COMMANDS = {"CHANGELOG.md", "docs/how-to/upgrade.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_named)
+def test_commands_that_are_shown_exist(page: Path):
+    """Each command and option of ringfence on a page exists; decisions and the changelog may name former ones."""
+    if _named(page) in _OF_OLD_COMMANDS or page.parent.name == "adr":
+        return
+    faults = {line: fault_of(line) for line in commands_in(page.read_text())}
+    assert {line: fault for line, fault in faults.items() if fault} == {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_named)
