@@ -134,12 +134,15 @@ def test_undo_names_ignored_files_that_run(product: Product) -> None:
     product.does("undo", "last")
 
 
-def test_undo_passes_over_commits_alone(product: Product) -> None:
-    """`undo last` takes back the newest change of files: a run that only committed has none."""
+def test_undo_takes_no_commit_back(product: Product) -> None:
+    """`undo` of a run that only committed fails, and names the newest run that changed files."""
     product.shell("echo two > app.py")
+    (changed,) = product.runs()
     product.shell("git commit -qam two")
-    product.does("undo", "last")
-    assert (product.project / "app.py").read_text() == "print('one')\n"
+    ended = product("undo", "last")
+    assert ended.code != 0
+    assert changed[-8:] in ended.err
+    assert (product.project / "app.py").read_text() == "two\n"
 
 
 def test_undo_leaves_a_repository_that_came_later(product: Product) -> None:
@@ -238,16 +241,18 @@ def test_last_is_of_this_workspace(product: Product) -> None:
     assert product.does("diff", "last", "--stat", cwd=elsewhere).out.split()[-1] == "other"
 
 
-def test_last_is_the_newest_change(product: Product) -> None:
-    """`diff last` shows, and `undo last` takes back, the newest run here that changed something."""
+@pytest.mark.parametrize("command", ["diff", "undo", "apply"])
+def test_last_is_the_newest_run(product: Product, command: str) -> None:
+    """`last` is the newest run here; where that changed nothing, the newest one that did is named, and not touched."""
     product.shell("echo two > app.py")
     (changed,) = product.runs()
     product.exec("true")
-    shown, undone = product.does("diff", "last", "--stat"), product.does("undo", "last")
-    assert shown.out.split()[-1] == "app.py"
-    assert changed in shown.err
-    assert changed in undone.err
-    assert (product.project / "app.py").read_text() == "print('one')\n"
+    ended = product(command, "last")
+    assert (ended.code == 0) == (command == "diff")
+    assert ended.stdout == b""
+    assert changed[-8:] in ended.err
+    assert (product.project / "app.py").read_text() == "two\n"
+    assert product.does("diff", changed, "--stat").out.split()[-1] == "app.py"
 
 
 def test_undo_of_last_goes_no_further(product: Product) -> None:
@@ -366,7 +371,7 @@ def test_the_index_and_head_stay(product: Product) -> None:
         )
 
     before = state()
-    product.shell("git add -A; git commit -qm inside; git checkout -qb other")
+    product.shell("git add -A; git commit -qm inside; git checkout -qb other; echo two > app.py")
     product.does("undo", "last")
     product.does("apply", "last")
     assert state() == before

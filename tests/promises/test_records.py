@@ -239,7 +239,7 @@ def test_a_record_without_a_journal_hides_no_other(product: Product) -> None:
     product.exec("true")
     newest, other = product.runs()
     product.file("journal", run=newest).unlink()
-    ended = product("audit verify", "--all")
+    ended = product("runs verify", "--all")
     assert ended.code == 1
     lines = {line.split()[1]: line.split()[0] for line in ended.out.splitlines()}
     assert (lines[newest].lower(), lines[other].lower()) == ("truncated", "sealed")

@@ -59,6 +59,9 @@ SETTINGS: Mapping[str, SettingOption] = {
     "env": SettingOption(
         "sandbox.env", list[str], "NAME=VALUE", "Variable inside. Never a secret.", short="-e"
     ),
+    "label": SettingOption(
+        "labels", list[str], "KEY=VALUE", "Label of the run, for `ringfence runs ls --label`; repeatable."
+    ),
     "auth": SettingOption(
         "auth", str, "HOW", "keyless, or inject: the models' credentials inside (a loosening)."
     ),

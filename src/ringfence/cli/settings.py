@@ -28,7 +28,8 @@ def load_settings(workspace: Path, **options: Any) -> "Effective":
     from ringfence.config import Flag, load
 
     check_directory(workspace)
-    options["env"] = parse_environment(options.get("env") or ())
+    for name in ("env", "label"):
+        options[name] = parse_pairs(f"--{name}", options.get(name) or ())
     said = {
         name: _from_here(value)
         for name, value in options.items()
@@ -80,15 +81,15 @@ def warn_about(effective: "Effective") -> None:
         sys.stderr.write(f"ringfence: WARNING: {what} (by {by})\n")
 
 
-def parse_environment(items: Sequence[str]) -> dict[str, str]:
-    """Variables from `NAME=VALUE`.
+def parse_pairs(option: str, items: Sequence[str]) -> dict[str, str]:
+    """Names and values from the `NAME=VALUE` of an option.
 
     Raises:
         UsageError: One has no `=`.
     """
     for item in items:
         if "=" not in item:
-            raise UsageError(f"--env {item!r} has no '='; write NAME=VALUE")
+            raise UsageError(f"{option} {item!r} has no '='; write NAME=VALUE")
     return dict(item.split("=", 1) for item in items)
 
 

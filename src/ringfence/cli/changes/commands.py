@@ -50,7 +50,7 @@ def diff(
 
     if stat + raw + flagged > 1:
         raise UsageError("--stat, --raw and --flagged show different things; give one of them")
-    record, state = _load(run, completes=True)
+    record, state = _load(run, "diff")
     if _note(record).exists():
         say(f"this was undone since; `ringfence apply {record.run[-8:]}` brings it in again")
     changes = anyio.run(diff_run, record, open_store(record, state))
@@ -97,7 +97,7 @@ def apply(run: RunArgument = "last", *, force: _Force = False) -> None:
     """
     from ringfence.sandbox.workspace.record import apply_run
 
-    record, state = _load(run)
+    record, state = _load(run, "apply")
     restored = _act(apply_run, record, state, force=force)
     _note(record).unlink(missing_ok=True)
     tell_restored("apply", "applied", restored)
@@ -109,7 +109,7 @@ def undo(run: RunArgument = "last", *, force: _Force = False) -> None:
 
     from ringfence.sandbox.workspace.record import is_applied, undo_run
 
-    record, state = _load(run, in_files=True)
+    record, state = _load(run, "undo")
     if record.mode == "clone" and not anyio.run(is_applied, record, state):
         raise RingfenceError(
             f"run {record.run!r} worked on a private copy, and that was not brought in: there is nothing to undo; "
@@ -129,22 +129,28 @@ def _note(record: "WorkRecord") -> "Path":
     return run_dir(record.run) / _UNDONE
 
 
-def _load(run: str, *, completes: bool = False, in_files: bool = False) -> "tuple[WorkRecord, Path]":
-    """The work of a run. One whose process died has its end taken now.
+def _load(run: str, command: str) -> "tuple[WorkRecord, Path]":
+    """The work of a run, for `diff`, `apply` or `undo`. One whose process died has its end taken now.
 
     On the workspace itself that may hold what others wrote since; only after a look (`diff`) is it acted on.
+
+    Raises:
+        RingfenceError: It changed nothing that could be applied or undone, or was interrupted and not looked at.
     """
     import anyio
 
-    from ringfence.cli.runs.reference import chosen_change
+    from ringfence.cli.runs.reference import chosen_change, nothing_changed
     from ringfence.config.paths import state_dir
     from ringfence.job.recovery import completed_work
     from ringfence.journal import is_alive
-    from ringfence.sandbox.workspace.record import load_record
+    from ringfence.sandbox.workspace.record import has_record, load_record
 
-    path = chosen_change(run, in_files=in_files)
+    path = chosen_change(run)
+    if not has_record(path):
+        _report_unchanged(nothing_changed(path, command), command)
+        raise typer.Exit
     record = load_record(path)
-    if record.after is None and record.mode != "clone" and not completes and not is_alive(path):
+    if record.after is None and record.mode != "clone" and command != "diff" and not is_alive(path):
         raise RingfenceError(
             f"run {path.name!r} was interrupted, and its changes cannot be told from yours since; look at them "
             f"with `ringfence diff {path.name[-8:]}`, then try again"
@@ -152,7 +158,15 @@ def _load(run: str, *, completes: bool = False, in_files: bool = False) -> "tupl
     record, is_late = anyio.run(completed_work, path)
     if is_late and record.mode != "clone":
         say("the run was interrupted; this is all that has changed since it began")
+    _report_unchanged(nothing_changed(path, command, in_files=command == "undo"), command)
     return record, state_dir()
+
+
+def _report_unchanged(problem: str | None, command: str) -> None:
+    if problem is not None and command != "diff":
+        raise RingfenceError(problem)
+    if problem is not None:
+        say(problem)
 
 
 def _act(

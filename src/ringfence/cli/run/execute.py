@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @with_options(context_settings=PASS_ARGUMENTS)
 @takes_settings(
     "sandbox", "image", "engine", "mode", "memory", "cpus", "pids", "disk", "timeout", "max_tokens",
-    "max_cost_usd", "soft_limits", "setup", "forward", "allow", "env", "auth",
+    "max_cost_usd", "soft_limits", "setup", "forward", "allow", "env", "auth", "label",
 )  # fmt: skip
 def execute(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="Program and arguments.")],

@@ -27,7 +27,7 @@ _LIMIT_BYTES = 16 * 1024**2
     "allow_tool", "deny_tool", "permission_mode", "output_schema", "idle_timeout", "cli_path", "cli_arg",
     "plugin", "settings_source", "force", "verify", "no_verify", "require_verified", "memory", "cpus", "pids", "disk",
     "timeout", "max_turns", "max_tool_calls", "max_tokens", "max_cost_usd", "soft_limits", "setup",
-    "forward", "allow", "env", "auth",
+    "forward", "allow", "env", "auth", "label",
 )  # fmt: skip
 def run(
     prompt: Annotated[

@@ -9,6 +9,7 @@ from ringfence.cli.options import AllOption, FollowOption, JsonOption, LimitOpti
 from ringfence.cli.plural import counted
 from ringfence.cli.printing import RecordPrinter, print_answer
 from ringfence.cli.saying import note
+from ringfence.cli.settings import parse_pairs
 from ringfence.errors import ExitCode, RecordError, UsageError
 from ringfence.escape import safe_json, visible
 
@@ -39,7 +40,7 @@ def ls(
 
     from ringfence.journal import run_dirs, summarize
 
-    wanted = _read_labels(label or ())
+    wanted = parse_pairs("--label", label or ())
     summaries = (summarize(path) for path in run_dirs())
     runs = list(islice((run for run in summaries if wanted.items() <= run.labels.items()), limit))
     if json:
@@ -222,13 +223,6 @@ async def _remove(paths: "Sequence[Path]") -> None:
             f"run {theirs.name!r} belongs to a job of the fleet; `ringfence job rm` removes that"
         )
     await remove_runs(list(paths), store)
-
-
-def _read_labels(items: "Sequence[str]") -> dict[str, str]:
-    for item in items:
-        if "=" not in item:
-            raise UsageError(f"--label {item!r} has no '='; write KEY=VALUE")
-    return dict(item.split("=", 1) for item in items)
 
 
 def _work_of(path: Path) -> Any:

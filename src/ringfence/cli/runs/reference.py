@@ -1,4 +1,4 @@
-"""Which run a command acts on: `last` is the newest one here, and a line on stderr names the one that was chosen."""
+"""Finds the run that a command acts on: `last` is the newest one on this workspace."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,40 +32,45 @@ def chosen_run(reference: str, *, everywhere: bool = False) -> Path:
     return newest
 
 
-def chosen_change(reference: str, *, in_files: bool = False) -> Path:
-    """The directory of the run whose changes `reference` means; a line on stderr says which one that is.
-
-    Args:
-        reference: As for `chosen_run`, but `last` is the newest run here that changed something, so that `diff last`
-            shows what `undo last` takes back. Where none did, it is the newest run here that had a workspace.
-        in_files: Whether `last` is to have changed files: `undo` takes no commits back.
+def chosen_change(reference: str) -> Path:
+    """The directory of the run that `reference` means, as for `chosen_run`; a line on stderr says which one that is.
 
     Raises:
         UsageError: No run fits, or several do.
     """
-    from ringfence.journal import resolve
     from ringfence.sandbox.workspace.record import has_record
 
-    path = _last_change(in_files=in_files) if reference == "last" else resolve(reference)
+    path = chosen_run(reference)
     place, task = _workspace(path) if has_record(path) else "no workspace", _task(path)
     typer.echo(visible(f"run {path.name}  {place}  {task}".rstrip(), one_line=True), err=True)
     return path
 
 
-def _last_change(*, in_files: bool) -> Path:
+def nothing_changed(path: Path, command: str, *, in_files: bool = False) -> str | None:
+    """What to say of a run that changed nothing, with the command for the newest one that did; None if it did.
+
+    Args:
+        path: The run's directory.
+        command: What is done with the changes: `diff`, `apply` or `undo`.
+        in_files: Whether only changes of files count: `undo` takes no commits back.
+    """
     from ringfence.config.paths import state_dir
+    from ringfence.journal import run_dirs
     from ringfence.sandbox.workspace.record import has_changes, has_record, load_record
 
-    newest, newest_with_work = None, None
-    for path in _runs_here():
-        newest = newest or path
-        if has_record(path):
-            newest_with_work = newest_with_work or path
-            if has_changes(load_record(path), state_dir(), in_files=in_files):
-                return path
-    found = newest_with_work or newest
-    assert found is not None
-    return found
+    def changed(run: Path) -> bool:
+        return has_record(run) and has_changes(load_record(run), state_dir(), in_files=in_files)
+
+    if changed(path):
+        return None
+    place = _workspace(path)
+    others = (run for run in run_dirs() if run != path and _workspace(run) == place)
+    newest = next((run for run in others if changed(run)), None)
+    verb = "show" if command == "diff" else command
+    problem = f"run {path.name!r} changed no files, so there is nothing to {verb}"
+    if newest is None:
+        return f"{problem}; no other run on its workspace changed any"
+    return f"{problem}; for the newest run that changed some: `ringfence {command} {newest.name[-8:]}`"
 
 
 def _runs_here() -> Iterator[Path]:

@@ -23,7 +23,7 @@ from ringfence.cli.sandbox.standing import (
     show_one_port,
 )
 from ringfence.cli.saying import say
-from ringfence.cli.settings import duration_of, load_settings, parse_environment, warn_about
+from ringfence.cli.settings import duration_of, load_settings, parse_pairs, warn_about
 from ringfence.errors import UsageError
 from ringfence.escape import safe_json, visible
 
@@ -110,7 +110,7 @@ def execute(
         )
     if tty and not (interactive and os.isatty(0) and os.isatty(1)):
         raise UsageError("--tty needs --interactive and a terminal; leave it out in scripts")
-    variables = parse_environment(env or ())
+    variables = parse_pairs("--env", env or ())
     limit_s = None if timeout is None else duration_of("--timeout", timeout)
 
     async def act() -> int:
