@@ -188,7 +188,7 @@ async def test_a_session_is_resumed_and_forked(programs: dict[str, Path], worksp
         resumed = await fence.run(says(), session=Session(forked, resumed_id=known))
         other = await fence.run(says(), session=Session(forked, resumed_id=known, is_forked=True))
         state = CLIENTS[name].state_dir(fence.place)
-        patterns = " ".join(CLIENTS[name].session_files())
+        patterns = " ".join(CLIENTS[name].session_files)
         kept = await fence.sandbox.run(["sh", "-c", f"cd {state} && ls -d {patterns} 2>/dev/null"])
     assert [run.ended.ending for run in (first, resumed, other)] == [Ending.DONE] * 3
     assert all("The word is cucumber." in "".join(run.asked) for run in (resumed, other))

@@ -5,24 +5,25 @@ import pytest
 from ringfence.errors import UsageError
 from ringfence.events import Usage
 from ringfence.runtime import Task
-from ringfence.runtime.base import FunctionRuntime, Runtime, RuntimeResult
+from ringfence.runtime.agent_cli.base import AgentCli
+from ringfence.runtime.base import FunctionRuntime, RuntimeResult
 from ringfence.runtime.prompts import system_prompt
-from ringfence.runtime.registry import runtime_class, runtime_names
+from ringfence.runtime.registry import agent_cli_of, agent_cli_runtimes, check_runtime
 from ringfence.tool import toolset_names
 
 TASK = Task(prompt="p", model="m")
 
 
-@pytest.mark.parametrize("name", runtime_names())
-def test_every_runtime_loads(name: str) -> None:
-    """Each name leads to a class of the contract."""
-    assert issubclass(runtime_class(name), Runtime)
+@pytest.mark.parametrize("name", agent_cli_runtimes())
+def test_every_agent_cli_loads(name: str) -> None:
+    """Each runtime of an agent CLI leads to an implementation of the contract."""
+    assert isinstance(agent_cli_of(name), AgentCli)
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     """The next step is in the text."""
     with pytest.raises(UsageError, match="no runtime 'x'; there are: api"):
-        runtime_class("x")
+        check_runtime("x")
 
 
 @pytest.mark.parametrize("name", toolset_names())

@@ -16,7 +16,7 @@ from ringfence.model.registry import check_name, known_model, missing_credential
 from ringfence.runtime.base import AgentFunction, Emit, FunctionRuntime, Runtime, Task
 from ringfence.runtime.options import Options, check_options, given_options
 from ringfence.runtime.prompts import system_prompt as prompt_of
-from ringfence.runtime.registry import agent_cli_of, runtime_class
+from ringfence.runtime.registry import agent_cli_of, check_runtime
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.registry import traits_of
 from ringfence.secret import Credential, Provider
@@ -43,7 +43,7 @@ async def check_agent(request: AgentRequest) -> None:
         ConfigurationError: The model's script cannot be read.
         PolicyRefused: A limit on cost, and the price of the model is not known.
     """
-    runtime_class(request.runtime)
+    check_runtime(request.runtime)
     check_options(request.runtime, requested_features(request))
     if request.mcp_servers and request.runtime == "api":
         import ringfence.tool.mcp  # noqa: F401 -- says what to install

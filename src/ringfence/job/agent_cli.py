@@ -22,6 +22,7 @@ from ringfence.job.terminal import run_on_terminal
 from ringfence.runtime.agent_cli.base import AgentCli, Program
 from ringfence.runtime.agent_cli.program import checked_inside
 from ringfence.runtime.agent_cli.runtime import place_in
+from ringfence.runtime.options import Options
 from ringfence.runtime.session import SessionStore, SessionSync, lock_session, sessions_dir
 from ringfence.runtime.transcript.session import read_events, unread
 from ringfence.runtime.transcript.translator import CliName
@@ -56,10 +57,8 @@ class TerminalAgent:
     """Where its sessions on this workspace are kept."""
     on_start: Callable[[Sandbox, str], None]
     """Called when it is about to start, with its version."""
-    is_forced: bool = False
-    """Accept a version that was not tested."""
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    """The user's own settings, by their paths below its state directory."""
+    options: Options = field(default_factory=Options)
+    """Whose settings count, and whether a version is accepted that was not tested."""
 
 
 async def run_agent_cli(
@@ -73,14 +72,13 @@ async def run_agent_cli(
         SandboxDied: The sandbox is gone.
     """
     client = agent.client
-    program = await checked_inside(agent.program, client, sandbox, force=agent.is_forced)
+    program = await checked_inside(agent.program, client, sandbox, force=agent.options.force)
     place = place_in(sandbox, program)
-    launch = client.interactive(place, agent.args)
+    launch = client.interactive(place, agent.args, agent.options)
     folder = client.state_dir(place)
-    own = {f"{folder}/{name}": data for name, data in agent.files.items()}
-    for path, data in {**own, **launch.files}.items():
+    for path, data in launch.files.items():
         await sandbox.write_file(path, data, mode=0o600)
-    kept = KeptSessions(agent.home, sandbox, folder, client.session_files())
+    kept = KeptSessions(agent.home, sandbox, folder, client.session_files)
     async with kept.inside(emit):
         agent.on_start(sandbox, program.version or "")
         outcome = await run_on_terminal(

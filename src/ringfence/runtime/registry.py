@@ -1,21 +1,14 @@
-"""Runtimes and agent CLIs by the runtime's name, imported on use."""
+"""The names of runtimes, and the agent CLIs that they run, imported on use."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, get_args
 
+from ringfence.config.runtime import RuntimeName
 from ringfence.errors import UsageError
-from ringfence.runtime.base import Runtime
 
 if TYPE_CHECKING:
     from ringfence.runtime.agent_cli.base import AgentCli
 
-_CLI_RUNTIME = "ringfence.runtime.agent_cli.runtime:CliRuntime"
-_RUNTIMES = {
-    "api": "ringfence.runtime.api:ApiRuntime",
-    "claude-cli": _CLI_RUNTIME,
-    "claude-sdk": "ringfence.runtime.claude_sdk.runtime:ClaudeSdkRuntime",
-    "codex-cli": _CLI_RUNTIME,
-}
 _CLIS = {
     "claude-cli": "ringfence.runtime.claude.cli:ClaudeCli",
     "claude-sdk": "ringfence.runtime.claude_sdk.runtime:ClaudeSdkCli",
@@ -24,20 +17,18 @@ _CLIS = {
 
 
 def runtime_names() -> tuple[str, ...]:
-    """Return the names that `runtime_class` knows."""
-    return tuple(sorted(_RUNTIMES))
+    """Return the names of all runtimes."""
+    return tuple(sorted(get_args(RuntimeName)))
 
 
-def runtime_class(name: str) -> type[Runtime]:
-    """Return the class of the runtime `name`.
+def check_runtime(name: str) -> None:
+    """Check that there is a runtime `name`.
 
     Raises:
-        UsageError: There is no such runtime.
+        UsageError: There is none.
     """
-    if name not in _RUNTIMES:
+    if name not in runtime_names():
         raise UsageError(f"there is no runtime {name!r}; there are: {', '.join(runtime_names())}")
-    loaded: type[Runtime] = _load(_RUNTIMES[name])
-    return loaded
 
 
 def agent_cli_runtimes() -> tuple[str, ...]:
@@ -53,10 +44,6 @@ def agent_cli_of(runtime: str) -> "AgentCli":
     """
     if runtime not in _CLIS:
         raise UsageError(f"the runtime {runtime!r} runs no agent CLI; these do: {', '.join(_CLIS)}")
-    made: AgentCli = _load(_CLIS[runtime])()
+    module, _, attribute = _CLIS[runtime].partition(":")
+    made: AgentCli = getattr(import_module(module), attribute)()
     return made
-
-
-def _load(place: str) -> Any:
-    module, _, attribute = place.partition(":")
-    return getattr(import_module(module), attribute)

@@ -25,6 +25,8 @@ class FakeCli(AgentCli):
     title = "the fake client"
     tested = ("1", "1")
     install = "it is here"
+    folder = ".fake"
+    session_files = ()
 
     def __init__(self, **files: bytes) -> None:
         self.files = files
@@ -45,18 +47,10 @@ class FakeCli(AgentCli):
             stdin=task.prompt.encode(),
         )
 
-    def interactive(self, place: Place, args: Sequence[str]) -> Launch:
+    def interactive(self, place: Place, args: Sequence[str], options: Options) -> Launch:
         """As it is."""
         return Launch(argv=(place.program, *args))
 
     def output(self) -> Output:
         """What reads it: it prints what claude does."""
         return ClaudeCli().output()
-
-    def state_dir(self, place: Place) -> str:
-        """It has none."""
-        return f"{place.home}/.fake"
-
-    def session_files(self) -> tuple[str, ...]:
-        """None."""
-        return ()

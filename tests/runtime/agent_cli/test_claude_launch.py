@@ -1,6 +1,7 @@
 """How claude is started, as far as it shows without it; what that means to the real one is in `tests/real_clients`."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,14 +42,14 @@ def test_without_a_fence_its_own_checks_stay_on() -> None:
     launch = launched(ON_HOST)
     assert "--dangerously-skip-permissions" not in launch.argv
     assert "IS_SANDBOX" not in launch.env
-    asked = ClaudeCli().interactive(ON_HOST, [])
+    asked = ClaudeCli().interactive(ON_HOST, [], Options())
     assert "--dangerously-skip-permissions" not in asked.argv
     assert json.loads(asked.files["/h/.claude/.claude.json"])["projects"] == {}
 
 
 def test_no_key_is_given() -> None:
     """The dummy comes from the gate, and no launch has a variable for a credential."""
-    names = set(launched().env) | set(ClaudeCli().interactive(PLACE, []).env)
+    names = set(launched().env) | set(ClaudeCli().interactive(PLACE, [], Options()).env)
     assert not names & {"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"}
 
 
@@ -196,22 +197,46 @@ def test_a_session_is_begun_resumed_or_forked(session: Session, words: set[str])
 def test_a_person_is_told_what_does_not_work_inside(args: list[str]) -> None:
     """Before anything is started, with the reason."""
     with pytest.raises(UsageError, match=r"refused|does not work inside"):
-        ClaudeCli().interactive(PLACE, args)
+        ClaudeCli().interactive(PLACE, args, Options())
 
 
 def test_a_persons_prompt_is_no_directory() -> None:
     """No argument of ringfence's takes the words after it as its own."""
-    argv = ClaudeCli().interactive(PLACE, ["mend it"]).argv
+    argv = ClaudeCli().interactive(PLACE, ["mend it"], Options()).argv
     assert all("=" in word or word == "--dangerously-skip-permissions" for word in argv[1:-1])
     assert argv[-1] == "mend it"
 
 
 def test_a_person_decides_about_permissions_and_settings() -> None:
     """What is given is not given again by ringfence."""
-    argv = ClaudeCli().interactive(PLACE, ["--permission-mode", "plan", "--setting-sources=project"]).argv
+    argv = (
+        ClaudeCli()
+        .interactive(PLACE, ["--permission-mode", "plan", "--setting-sources=project"], Options())
+        .argv
+    )
     assert argv == ("/p/claude", "--permission-mode", "plan", "--setting-sources=project")
 
 
 def test_a_command_of_the_program_gets_no_options() -> None:
     """`claude mcp list` would not take them."""
-    assert ClaudeCli().interactive(PLACE, ["mcp", "list"]).argv == ("/p/claude", "mcp", "list")
+    assert ClaudeCli().interactive(PLACE, ["mcp", "list"], Options()).argv == ("/p/claude", "mcp", "list")
+
+
+@pytest.mark.parametrize(
+    ("sources", "words"),
+    [
+        ((), ["--setting-sources=user", "--add-dir=."]),
+        (("project",), ["--setting-sources=user,project"]),
+        (("user",), ["--setting-sources=user", "--add-dir=."]),
+    ],
+    ids=["none", "project", "user"],
+)
+def test_settings_that_were_granted_count_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sources: Any, words: list[str]
+) -> None:
+    """The person's own files come along as copies where the person's settings count."""
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
+    (tmp_path / "CLAUDE.md").write_text("be brief")
+    launch = ClaudeCli().interactive(PLACE, [], Options(settings_sources=sources))
+    assert list(launch.argv[1:-1]) == words
+    assert ("/h/.claude/CLAUDE.md" in launch.files) is ("user" in sources)

@@ -35,7 +35,7 @@ def test_without_a_fence_its_own_sandbox_stays_on() -> None:
     """Nothing is bypassed."""
     assert BYPASS in launched().argv
     assert BYPASS not in launched(ON_HOST).argv
-    assert BYPASS not in CodexCli().interactive(ON_HOST, []).argv
+    assert BYPASS not in CodexCli().interactive(ON_HOST, [], Options()).argv
 
 
 @given(st.text(), st.text(min_size=1), st.text())
@@ -96,12 +96,12 @@ def test_a_session_is_resumed_or_forked(session: Session, words: tuple[str, ...]
 def test_a_person_is_told_what_does_not_work_inside(args: list[str]) -> None:
     """Before anything is started, with the reason."""
     with pytest.raises(UsageError, match=r"refused|does not work inside"):
-        CodexCli().interactive(PLACE, args)
+        CodexCli().interactive(PLACE, args, Options())
 
 
 def test_a_persons_prompt_passes_through() -> None:
     """After ringfence's own arguments."""
-    argv = CodexCli().interactive(PLACE, ["mend it"]).argv
+    argv = CodexCli().interactive(PLACE, ["mend it"], Options()).argv
     assert argv[-1] == "mend it"
     assert BYPASS in argv
 

@@ -180,15 +180,7 @@ async def _on_terminal(asked: _Asked, refused: "Refused") -> "RunResult":
     client.check_interactive(asked.args)
     provider = provider_of(asked.runtime) if needs_credential(effective.settings.run.model) else None
     with locked_sessions(client, request.workspace, state_dir()) as home:
-        agent = TerminalAgent(
-            client,
-            program,
-            (*_sources(choices), *asked.args),
-            home,
-            partial(_tell_start, client),
-            is_forced=choices.force,
-            files=_own_files(choices),
-        )
+        agent = TerminalAgent(client, program, asked.args, home, partial(_tell_start, client), choices)
         async with lease_credentials(effective, request.workspace, model=provider, notify=say) as leased:
             complete = replace(
                 request,
@@ -214,23 +206,6 @@ def _options(asked: _Asked) -> "Options":
     if settings.settings_sources:
         check_options(asked.runtime, ["settings_sources"])
     return Options(cli_path=settings.path, settings_sources=settings.settings_sources, force=settings.force)
-
-
-def _sources(choices: "Options") -> list[str]:
-    """Whose settings count, for a client that is told so; the workspace's CLAUDE.md is read in any case."""
-    sources = choices.settings_sources
-    if not sources:
-        return []
-    told = ["--setting-sources", ",".join(dict.fromkeys(("user", *sources)))]
-    return told if "project" in sources else ["--add-dir", ".", *told]
-
-
-def _own_files(choices: "Options") -> dict[str, bytes]:
-    """Copies of the person's own way to work, where that was asked for."""
-    from ringfence.runtime.claude.cli import own_files
-    from ringfence.runtime.transcript.discovery import claude_home
-
-    return own_files(claude_home()) if "user" in choices.settings_sources else {}
 
 
 def _request(asked: _Asked) -> "RunRequest":

@@ -1,4 +1,4 @@
-"""The contract of an agent CLI: how it is started, and how its output is read. Pure: nothing here starts a process."""
+"""The contract of an agent CLI: how it is started, and how its output is read. Nothing here starts a process."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -125,6 +125,10 @@ class AgentCli(ABC):
     """The oldest and newest version that this release was tested with."""
     install: ClassVar[str]
     """A command that installs it."""
+    folder: ClassVar[str]
+    """Its own directory, below HOME."""
+    session_files: ClassVar[tuple[str, ...]]
+    """Patterns, below that directory, of the files that a session can be resumed from."""
 
     @abstractmethod
     def check(self, prompt: str, options: Options) -> None:
@@ -151,8 +155,13 @@ class AgentCli(ABC):
         """
 
     @abstractmethod
-    def interactive(self, place: Place, args: Sequence[str]) -> Launch:
-        """Return how to start it on a person's terminal, with the person's own arguments.
+    def interactive(self, place: Place, args: Sequence[str], options: Options) -> Launch:
+        """Return how to start it on a person's terminal.
+
+        Args:
+            place: Where it works.
+            args: The person's own arguments.
+            options: Whose settings count.
 
         Raises:
             UsageError: As `check_interactive`.
@@ -162,10 +171,6 @@ class AgentCli(ABC):
     def output(self) -> Output:
         """Return a reader of its output."""
 
-    @abstractmethod
     def state_dir(self, place: Place) -> str:
         """Return its own directory inside."""
-
-    @abstractmethod
-    def session_files(self) -> tuple[str, ...]:
-        """Return patterns, below its own directory, of the files that a session can be resumed from."""
+        return f"{place.home}/{self.folder}"

@@ -60,7 +60,7 @@ class CliRuntime(Runtime):
         place, session = place_in(sandbox, self._program), self._session
         if session is None:
             return (await self._work(task, place, sandbox, emit)).result(task)
-        patterns = self._cli.session_files()
+        patterns = self._cli.session_files
         async with session.synchronized(sandbox, self._cli.state_dir(place), patterns, emit):
             done = await self._work(task, place, sandbox, emit)
             if done.ended.ending is Ending.NO_SESSION and session.session.resumed_id is not None:

@@ -110,13 +110,11 @@ class TaskArguments:
         ]
 
     def _settings(self, options: Options) -> list[str]:
-        """Choose the files of settings that count; without the project's, CLAUDE.md is that of an added directory."""
-        sources = options.settings_sources
-        arguments = [f"--setting-sources={','.join(dict.fromkeys(('user', *sources)))}"]
-        if "project" in sources:
+        arguments = settings_arguments(options)
+        if "project" in options.settings_sources:
             return arguments
         self.env["CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD"] = "1"
-        return [*arguments, "--strict-mcp-config", "--add-dir=."]
+        return [*arguments, "--strict-mcp-config"]
 
     def _text_file(self, flag: str, text: str | None) -> list[str]:
         if text is None:
@@ -137,6 +135,16 @@ class TaskArguments:
             str(round(seconds * 1000)) for seconds in (start_s, call_s)
         )
         return [f"--mcp-config={path}"]
+
+
+def settings_arguments(options: Options) -> list[str]:
+    """Return the arguments for which settings count; without the project's, CLAUDE.md is that of an added directory.
+
+    With `=`, as some take any number of values, and a prompt that follows would be one.
+    """
+    sources = options.settings_sources
+    chosen = f"--setting-sources={','.join(dict.fromkeys(('user', *sources)))}"
+    return [chosen] if "project" in sources else [chosen, "--add-dir=."]
 
 
 def _permissions(options: Options, mode: str | None) -> list[str]:

@@ -3,6 +3,8 @@
 Unattended it trusts whatever the workspace brings: its hooks, its MCP servers, its helper for keys, and even a base
 URL that replaces the one in the environment. So only its own (empty) settings count unless others are granted, and
 the workspace's CLAUDE.md, which is text for the model, is read as that of an added directory.
+
+The person's own directory is searched only where the person's settings count, and is imported then.
 """
 
 import json
@@ -20,6 +22,7 @@ from ringfence.runtime.claude.arguments import (
     check_interactive_arguments,
     check_options,
     is_program_command,
+    settings_arguments,
 )
 from ringfence.runtime.claude.exit_status import ClaudeReport
 from ringfence.runtime.claude.transcript import ClaudeTranslator
@@ -65,6 +68,8 @@ class ClaudeCli(AgentCli):
     title = "Claude Code"
     tested = ("2.1.197", "2.1.330")
     install = "npm install -g @anthropic-ai/claude-code@2.1.329"
+    folder = ".claude"  # its CLAUDE_CONFIG_DIR
+    session_files = ("projects/*/*.jsonl", "projects/*/*/subagents/*", "projects/*/*/tool-results/*")
     max_task_bytes: int | None = 10 * 1024**2
     """It takes no more on its stdin, as 2.1.197 and 2.1.329 were seen to."""
     knows_mcp_servers = True
@@ -127,32 +132,35 @@ class ClaudeCli(AgentCli):
         """
         check_interactive_arguments(args)
 
-    def interactive(self, place: Place, args: Sequence[str]) -> Launch:
+    def interactive(self, place: Place, args: Sequence[str], options: Options) -> Launch:
         """Return how to start it on a person's terminal; the person has answered its first questions by coming here.
+
+        Args:
+            place: Where it works.
+            args: The person's own arguments.
+            options: Whose settings count; for `user`, copies of the person's own files are in the launch.
 
         Raises:
             UsageError: As `check_interactive`.
         """
         self.check_interactive(args)
+        files = {".claude.json": _first_answers(place)}
+        if "user" in options.settings_sources:
+            from ringfence.runtime.transcript.discovery import claude_home
+
+            files |= own_files(claude_home())
         flags = {word.partition("=")[0] for word in args}
-        ours = [] if is_program_command(args) else _interactive_arguments(flags, place)
+        ours = [] if is_program_command(args) else _interactive_arguments(flags, place, options)
+        folder = self.state_dir(place)
         return Launch(
             argv=(place.program, *ours, *args),
             env={**self.environment(place), **_MEMORY_OF_ADDED},
-            files={f"{self.state_dir(place)}/.claude.json": _first_answers(place)},
+            files={f"{folder}/{name}": data for name, data in files.items()},
         )
 
     def output(self) -> Output:
         """Return a reader of its output."""
         return Output(ClaudeTranslator("claude:stdout", is_output=True), ClaudeReport())
-
-    def state_dir(self, place: Place) -> str:
-        """Return its `CLAUDE_CONFIG_DIR`."""
-        return f"{place.home}/.claude"
-
-    def session_files(self) -> tuple[str, ...]:
-        """Return the patterns of sessions, with their sub-agents and long results."""
-        return ("projects/*/*.jsonl", "projects/*/*/subagents/*", "projects/*/*/tool-results/*")
 
     def environment(self, place: Place) -> dict[str, str]:
         """Return the variables that it needs however it is started. The gate provides a dummy key."""
@@ -169,12 +177,9 @@ class ClaudeCli(AgentCli):
         return found
 
 
-def _interactive_arguments(given: Collection[str], place: Place) -> list[str]:
-    """Return the arguments before a person's own, except where these decide themselves.
-
-    With `=`, as some take any number of values, and a prompt that follows would be one.
-    """
-    sources = [] if "--setting-sources" in given else ["--setting-sources=user", "--add-dir=."]
+def _interactive_arguments(given: Collection[str], place: Place, options: Options) -> list[str]:
+    """Return the arguments before a person's own, except where these decide themselves."""
+    sources = [] if "--setting-sources" in given else settings_arguments(options)
     is_bypassed = place.is_fence and not _PERMISSION_FLAGS & set(given)
     # Its own way to decide asks a service of its maker, and refuses where that is not there.
     return [*sources, *([SKIP_PERMISSIONS] if is_bypassed else [])]

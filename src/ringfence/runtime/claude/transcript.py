@@ -20,7 +20,7 @@ from ringfence.runtime.transcript.record import JSONObject, Record
 from ringfence.runtime.transcript.translator import (
     Overview,
     Reply,
-    Translator,
+    SessionTranslator,
     blocks_of,
     count_of,
     dict_of,
@@ -41,7 +41,7 @@ _MAX_HELD_BLOCKS = 64
 _REQUEST_FAILED = "a request to the model failed"
 
 
-class ClaudeTranslator(Translator):
+class ClaudeTranslator(SessionTranslator):
     """Translates the records of the claude CLI.
 
     Args:

@@ -75,6 +75,8 @@ class CodexCli(AgentCli):
     title = "Codex"
     tested = ("0.169.0", "0.169.0")
     install = "npm install -g @openai/codex@0.169.0"
+    folder = ".codex"  # its CODEX_HOME, which must not be below /tmp: it makes no helpers there
+    session_files = ("sessions/*/*/*/rollout-*.jsonl",)  # its databases are not needed
 
     def check(self, prompt: str, options: Options) -> None:
         """Check that it can be started on a task.
@@ -129,7 +131,7 @@ class CodexCli(AgentCli):
             raise UsageError(f"`codex {first}` does not work inside: {_COMMANDS_OUTSIDE[first]}")
         _check_arguments(args, {**_OUTSIDE, **(_INNER_SANDBOX if is_fence else {})})
 
-    def interactive(self, place: Place, args: Sequence[str]) -> Launch:
+    def interactive(self, place: Place, args: Sequence[str], options: Options) -> Launch:  # noqa: ARG002 -- has none
         """Return how to start it on a person's terminal.
 
         Raises:
@@ -149,14 +151,6 @@ class CodexCli(AgentCli):
     def output(self) -> Output:
         """Return a reader of its output."""
         return Output(OutputTranslator("codex:stdout"), CodexReport())
-
-    def state_dir(self, place: Place) -> str:
-        """Return its `CODEX_HOME`. It must not be below `/tmp`: it makes no helpers there."""
-        return f"{place.home}/.codex"
-
-    def session_files(self) -> tuple[str, ...]:
-        """Return the pattern of rollouts; its databases are not needed."""
-        return ("sessions/*/*/*/rollout-*.jsonl",)
 
     def environment(self, place: Place) -> dict[str, str]:
         """Return the variables that it needs however it is started. The gate provides a dummy key."""

@@ -21,6 +21,7 @@ from ringfence.runtime.transcript.record import JSONObject, Record
 from ringfence.runtime.transcript.translator import (
     Overview,
     Reply,
+    SessionTranslator,
     Translator,
     blocks_of,
     count_of,
@@ -42,7 +43,7 @@ _NO_RESULT = "codex did not report its end: it ran for longer than 10 s, or unti
 """The result of a call that never returned; what the model saw of it is in its requests."""
 
 
-class RolloutTranslator(Translator):
+class RolloutTranslator(SessionTranslator):
     """Translates rollouts."""
 
     client = "codex"
@@ -144,10 +145,6 @@ class OutputTranslator(Translator):
         ended = self.end() if kind in ("turn.completed", "turn.failed") else self.flush()
         text = message or text_of(dict_of(record.value.get("error")).get("message"))
         return [*ended, self._noted(record, origin, short(kind) or "unknown", text)]
-
-    def look(self, record: Record, overview: Overview) -> None:
-        """Enter the session's id."""
-        overview.session_id = overview.session_id or short(record.value.get("thread_id"))
 
     def end(self) -> list[Event]:
         """Return the pending reply, and the ends of calls whose results were never printed."""

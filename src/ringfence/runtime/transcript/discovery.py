@@ -17,7 +17,7 @@ from ringfence.runtime.claude.transcript import ClaudeTranslator
 from ringfence.runtime.codex.transcript import RolloutTranslator
 from ringfence.runtime.transcript.reader import read_items
 from ringfence.runtime.transcript.record import Damage, Item, JSONObject, Record
-from ringfence.runtime.transcript.translator import CliName, Overview, Translator
+from ringfence.runtime.transcript.translator import CliName, Overview, SessionTranslator
 
 _MAX_NAME_CHARS = 200
 _NAME = re.compile(r"(?P<id>[A-Za-z0-9-]{1,100})\.jsonl")
@@ -30,7 +30,10 @@ _EXPECTED = (
     'the codex CLI (with "timestamp", "type" and "payload")'
 )
 _CLAUDE_KEYS = frozenset({"sessionId", "parentUuid", "leafUuid", "messageId"})
-_TRANSLATORS: dict[CliName, type[Translator]] = {"claude": ClaudeTranslator, "codex": RolloutTranslator}
+_TRANSLATORS: dict[CliName, type[SessionTranslator]] = {
+    "claude": ClaudeTranslator,
+    "codex": RolloutTranslator,
+}
 
 
 @frozen
@@ -189,7 +192,7 @@ def unknown(path: Path, first: Item) -> RecordError:
     return RecordError(f"{path}:{first.line}: {_difference(first)}; {_EXPECTED}")
 
 
-def open_translator(cli: CliName, file: str, agent: str | None = None) -> Translator:
+def open_translator(cli: CliName, file: str, agent: str | None = None) -> SessionTranslator:
     """Return a translator of a CLI's session files."""
     return _TRANSLATORS[cli](file, agent)
 

@@ -102,10 +102,6 @@ class Translator(ABC):
     def read(self, record: Record) -> list[Event]:
         """`translate`, for a record that could be parsed."""
 
-    @abstractmethod
-    def look(self, record: Record, overview: Overview) -> None:
-        """Enter into `overview` what a record says about its session."""
-
     def flush(self) -> list[Event]:
         """Return the pending reply as far as it has arrived, with its tool calls."""
         reply, self._reply = self._reply, None
@@ -175,6 +171,14 @@ class Translator(ABC):
         result: JSONObject = {"type": "tool_result", "tool_use_id": call_id, "content": content}
         message = MessageSent(origin=origin, content=[result | ({"is_error": True} if is_error else {})])
         return [self._returned(call_id, content, origin, is_error=is_error), message]
+
+
+class SessionTranslator(Translator):
+    """Turns the records of a session's file into events."""
+
+    @abstractmethod
+    def look(self, record: Record, overview: Overview) -> None:
+        """Enter into `overview` what a record says about its session."""
 
 
 def _key(call_id: str) -> str:
