@@ -30,9 +30,6 @@ class EgressDecided(Event, frozen=True, kw_only=True, tag="egress.decided"):
     """This machine's own proxy that is asked to connect; it looks names up by itself."""
     repeated: int = 1
     """How often the same was refused by now: of many alike, only some are told."""
-    has_ech: bool = False
-    """The client encrypts a further name, which may be another; refused with the rule `server-name`, or let through
-    because the name that can be seen is the right one."""
 
 
 class EgressClosed(Event, frozen=True, kw_only=True, tag="egress.closed"):

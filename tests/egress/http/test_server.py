@@ -1,6 +1,7 @@
 """Requests from inside: whole, ambiguous, endless or nonsense, over a real socket."""
 
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -325,3 +326,21 @@ async def test_another_protocol_starts_with_what_came_of_it() -> None:
         assert request.wants_upgrade
         assert await connection.switch_protocol("tcp", []) == b"early"
         assert (await inside.receive()).startswith(b"HTTP/1.1 101 ")
+
+
+async def test_a_body_is_held_once() -> None:
+    """While a large request is answered, there are not two copies of what it brought."""
+    size = 8 * 1024 * 1024
+    async with connected() as (inside, near), anyio.create_task_group() as tasks:
+        data = HEAD + b"Content-Length: %d\r\n\r\n" % size + bytes(size)
+        tasks.start_soon(inside.send, data)
+        connection = HttpConnection(near, body_limit_bytes=size)
+        tracemalloc.start()
+        try:
+            request = await connection.read_request()
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert request is not None
+    assert len(request.body) == size
+    assert held < 1.5 * size

@@ -268,7 +268,7 @@ async def test_a_tunnel_within_a_tunnel_to_80(gated: Gated, record: Record) -> N
             b"CONNECT git.example:80 HTTP/1.1\r\nHost: git.example\r\n\r\n"
             b"CONNECT git.example:80 HTTP/1.1\r\nHost: git.example\r\n\r\n",
         )
-    assert "HTTP/1.1 400 ringfence: a CONNECT within a CONNECT is not taken" in said
+    assert "HTTP/1.1 400 ringfence: a CONNECT within a CONNECT is not accepted" in said
     assert refusals(record) == [("git.example", "unreadable")]
 
 
@@ -277,7 +277,7 @@ AMBIGUOUS = {
     "two lengths": (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED, 400),
     "length twice": (b"Content-Length: 0\r\nContent-Length: 5\r\n\r\n" + SMUGGLED, 400),
     "encoding twice": (b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n", 400),
-    "another encoding": (b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400),
+    "another encoding": (b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
     "host twice": (b"Host: b\r\n\r\n", 400),
     "bare line feeds": (b"X: a\n\n" + SMUGGLED, 400),
     "bare line feed within": (b"X: a\nHost: other.example\r\n\r\n", 400),
@@ -391,7 +391,7 @@ async def test_flood_of_half_requests(gated: Gated, web: Web, record: Record) ->
 
 async def test_slow_head(gated: Gated, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request whose head does not come to its end in time is given up."""
-    monkeypatch.setattr("ringfence.egress.proxy.head.HEAD_S", 0.2)
+    monkeypatch.setattr("ringfence.egress.proxy.proxy.HEAD_TIMEOUT_S", 0.2)
     async with gated("git.example") as sandbox:
         said = await say(sandbox, b"GET http://git.example/ HTTP/1.1\r\nX: ")
     assert said.startswith("HTTP/1.1 408"), said
@@ -401,7 +401,7 @@ async def test_slow_head(gated: Gated, record: Record, monkeypatch: pytest.Monke
 @pytest.mark.slow
 async def test_slow_hello(gated: Gated, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tunnel in which no TLS begins is given up."""
-    monkeypatch.setattr("ringfence.egress.proxy.tunnel.HELLO_S", 0.2)
+    monkeypatch.setattr("ringfence.egress.proxy.tunnel.HELLO_TIMEOUT_S", 0.2)
     async with gated("git.example") as sandbox:
         said = await say(sandbox, b"CONNECT git.example:443 HTTP/1.1\r\nHost: git.example\r\n\r\n\x16\3\1")
     assert said.endswith("\x15\3\3\0\2\2\x31")

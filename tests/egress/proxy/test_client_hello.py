@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.egress.proxy.client_hello import ClientHello, HelloReader, NotTls, is_tls
+from ringfence.egress.proxy.tunnel import HELLO_LIMIT_BYTES, HelloReader, NotTls
 
 _HEAD = 5
 
@@ -46,41 +46,42 @@ def named(*names: bytes) -> tuple[int, bytes]:
     return 0, len(listed).to_bytes(2) + listed
 
 
+def read(*pieces: bytes) -> str | None:
+    """The server name in these pieces, of which only the last one completes the message."""
+    reader = HelloReader()
+    assert [reader.feed(piece) for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    return reader.server_name
+
+
 def test_real() -> None:
-    """The name that a real client asks for is found, or that it asks for none."""
-    assert HelloReader().feed(real("pypi.org")) == ClientHello("pypi.org")
-    assert HelloReader().feed(real(None)) == ClientHello(None)
+    """The name that a real client requests is found, or that it requests none."""
+    assert read(real("pypi.org")) == "pypi.org"
+    assert read(real(None)) is None
 
 
 @given(size=st.integers(1, 600))
 def test_over_many_records(size: int) -> None:
     """It is found however the message is cut into records."""
-    assert HelloReader().feed(recut(real("pypi.org"), size)) == ClientHello("pypi.org")
+    assert read(recut(real("pypi.org"), size)) == "pypi.org"
 
 
 def test_byte_by_byte() -> None:
-    """Until it is whole, more is wanted; never is a part taken for the whole."""
+    """Until it is complete, more is needed; never is a part taken for the whole."""
     hello = recut(real("pypi.org"), 100)
-    assert all(HelloReader().feed(hello[:end]) is None for end in range(len(hello)))
-    assert HelloReader().feed(hello + b"more") == ClientHello("pypi.org")
+    assert read(*(hello[at : at + 1] for at in range(len(hello)))) == "pypi.org"
+    assert read(hello + b"more") == "pypi.org"
 
 
-def test_crumbs_take_no_more_time() -> None:
-    """A message in records and pieces of one byte each is read once, not once for each of them."""
-    reader, looked = HelloReader(), 0
-    message = b"\1" + (60_000).to_bytes(3) + bytes(60_000)
-    for place in range(10_000):
-        assert reader.feed(b"\x16\3\1\0\1" + message[place : place + 1]) is None
-        looked += len(reader._rest)
-    assert looked == 0
-    assert len(reader._message) == 10_000
+def test_an_old_version() -> None:
+    """The name counts, too, in what only speaks TLS 1.0."""
+    hello = with_extensions(named(b"a.example"))
+    assert read(hello.replace(b"\3\3" + bytes(32), b"\3\1" + bytes(32))) == "a.example"
 
 
-def test_encrypted_hello_is_seen() -> None:
-    """An encrypted ClientHello is noted, beside the name that can be seen."""
-    assert HelloReader().feed(with_extensions(named(b"a.example"), (0xFE0D, b"x"))) == ClientHello(
-        "a.example", True
-    )
+@pytest.mark.parametrize("extension", [(0xFE0D, b"x"), (0x0A0A, b""), (0xFFCE, b"x" * 100)])
+def test_extensions_that_are_not_known(extension: tuple[int, bytes]) -> None:
+    """An encrypted ClientHello and what is sent at random hide nothing: the name that can be seen decides."""
+    assert read(with_extensions(named(b"a.example"), extension)) == "a.example"
 
 
 HOSTILE = {
@@ -88,7 +89,6 @@ HOSTILE = {
     "ssh": b"SSH-2.0-x\r\n",
     "old TLS": b"\x80\x2e\1\3\1",
     "another record": b"\x17\3\3\0\5hello",
-    "empty record": b"\x16\3\1\0\0",
     "huge record": b"\x16\3\1\xff\xff",
     "another message": b"\x16\3\1\0\4\2\0\0\0",
     "huge message": b"\x16\3\1\0\4\1\xff\xff\xff",
@@ -97,6 +97,9 @@ HOSTILE = {
     "no ascii": with_extensions(named(b"\xff")),
     "cut off": b"\x16\3\1\0\6\1\0\0\2\3\3",
     "more than is looked at": recut(b"\x16\3\1\0\0\1" + (60_000).to_bytes(3) + bytes(30_000), 1),
+    "a name with NUL": with_extensions(named(b"a\0b")),
+    "a name of 300 characters": with_extensions(named(b"a" * 300)),
+    "no name in the list": with_extensions((0, b"")),
 }
 
 
@@ -107,11 +110,45 @@ def test_refused(name: str) -> None:
         HelloReader().feed(HOSTILE[name])
 
 
+@pytest.mark.parametrize("name", [b"\xff", b"\xc3\xa4.example"])
+def test_a_name_that_is_not_ascii_is_refused_in_silence(
+    name: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever is inside must not be able to write to the terminal of the host."""
+    with pytest.raises(NotTls):
+        HelloReader().feed(with_extensions(named(name)))
+    assert capfd.readouterr() == ("", "")
+
+
+INCOMPLETE = {
+    "an empty record": b"\x16\3\1\0\0",
+    "half a message": b"\x16\3\1\0\6\1\0\0\x40\3\3",
+}
+
+
+@pytest.mark.parametrize("name", INCOMPLETE)
+def test_what_is_not_complete_needs_more(name: str) -> None:
+    """Until the bound, or the deadline of the tunnel."""
+    reader = HelloReader()
+    assert not reader.feed(INCOMPLETE[name])
+    with pytest.raises(NotTls):
+        reader.feed(bytes(HELLO_LIMIT_BYTES))
+
+
+def test_bound() -> None:
+    """A ClientHello in crumbs is given up at the bound."""
+    reader, message = HelloReader(), b"\1" + (60_000).to_bytes(3) + bytes(60_000)
+    crumbs = [b"\x16\3\1\0\1" + message[at : at + 1] for at in range(HELLO_LIMIT_BYTES // 6)]
+    assert not any(reader.feed(crumb) for crumb in crumbs)
+    with pytest.raises(NotTls, match="longer"):
+        reader.feed(bytes(6))
+
+
 @given(data=st.binary(max_size=300) | st.binary(max_size=200).map(lambda rest: real("a.example")[:90] + rest))
 def test_any_bytes(data: bytes) -> None:
-    """Any bytes are refused, wanted more of, or read; nothing else happens."""
+    """Any bytes are refused, need more, or are read; nothing else happens."""
     try:
-        hello = HelloReader().feed(data)
+        is_read = HelloReader().feed(data)
     except NotTls:
         return
-    assert hello is None or is_tls(data)
+    assert not is_read or data.startswith(b"\x16")

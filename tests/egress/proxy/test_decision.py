@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from ringfence.config.egress import Egress
 from ringfence.config.host import read_host
-from ringfence.egress.proxy.decision import Rules, Wanted, preset_rules
-from ringfence.egress.proxy.wanted import wanted_by
+from ringfence.egress.proxy.decision import Rules, Target, parse_target, preset_rules
 
 NARROW = {"host": "a.example", "methods": ["GET"], "paths": ["/simple/*", "/one"]}
 CASES: dict[str, tuple[list[Any], list[Any], str, str, bool, str]] = {
@@ -79,7 +78,7 @@ CASES: dict[str, tuple[list[Any], list[Any], str, str, bool, str]] = {
 def test_decided(name: str) -> None:
     """Each request is decided as it should be, and the rule that decides is named."""
     allow, deny, url, method, is_allowed, rule = CASES[name]
-    decision = Rules(Egress(allow=allow, deny=deny)).decide(wanted_by(url, method))
+    decision = Rules(Egress(allow=allow, deny=deny)).decide(parse_target(url, method))
     assert (decision.is_allowed, decision.rule) == (is_allowed, rule)
     assert is_allowed or decision.reason
 
@@ -151,7 +150,7 @@ def test_remedy_works() -> None:
         "short:443",
         "https://[fd00::1]/",
     ):
-        wanted = wanted_by(url)
+        wanted = parse_target(url)
         remedy = Rules(Egress()).decide(wanted).remedy
         rule = remedy.split("--allow ", 1)[1].split(",", 1)[0]
         assert Rules(Egress(allow=(rule,))).decide(wanted).is_allowed, url
@@ -174,4 +173,4 @@ def test_nothing_is_allowed_by_nothing(host: str, port: int) -> None:
         name = read_host(host)
     except ValueError:
         return
-    assert not Rules(Egress()).decide(Wanted(name, port)).is_allowed
+    assert not Rules(Egress()).decide(Target(name, port)).is_allowed

@@ -39,12 +39,12 @@ def read_expectations(file: Path) -> list[Expectation]:
 
 
 def _expectation(item: Any, index: int, document: "Document") -> Expectation:
-    from ringfence.egress.proxy.wanted import wanted_by
+    from ringfence.egress.proxy.decision import parse_target
 
     place = document.place((index,))
     try:
         found = Expectation.model_validate(item)
-        wanted_by(found.url, found.method)
+        parse_target(found.url, found.method)
     except ValidationError as exc:
         detail = exc.errors(include_url=False)[0]
         where = ".".join(str(part) for part in detail["loc"])

@@ -68,10 +68,10 @@ def explain(
 
     Exit code 0 if it is allowed, 4 if not.
     """
-    from ringfence.egress.proxy.wanted import wanted_by
+    from ringfence.egress.proxy.decision import parse_target
 
     try:
-        wanted = wanted_by(url, method)
+        wanted = parse_target(url, method)
     except ValueError as exc:
         raise UsageError(str(exc)) from exc
     decision = _egress_rules(workspace, allow).decide(wanted)
@@ -82,7 +82,7 @@ def explain(
             f"allowed: {url}, by rule {decision.rule!r}",
             "its addresses are checked when it is called: those of private networks are refused",
         ]
-    print_answer({"url": url, "target": wanted.target, **_shown(decision)}, lines, json=json)
+    print_answer({"url": url, "target": wanted.authority, **_shown(decision)}, lines, json=json)
     raise typer.Exit(ExitCode.OK if decision.is_allowed else ExitCode.REFUSED)
 
 
@@ -98,10 +98,10 @@ def check(
     Exit code 3 if one of the expectations differs.
     """
     from ringfence.cli.config.expectations import read_expectations
-    from ringfence.egress.proxy.wanted import wanted_by
+    from ringfence.egress.proxy.decision import parse_target
 
     rules = _egress_rules(workspace, allow)
-    results = [(one, rules.decide(wanted_by(one.url, one.method))) for one in read_expectations(file)]
+    results = [(one, rules.decide(parse_target(one.url, one.method))) for one in read_expectations(file)]
     differing = [(one, decision) for one, decision in results if one.allowed != decision.is_allowed]
     rows = [
         {

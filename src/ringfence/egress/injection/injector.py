@@ -11,7 +11,7 @@ import anyio.to_thread
 from ringfence.config.egress import Egress
 from ringfence.config.swap import Swap
 from ringfence.egress.injection.authority import Authority, outward_context, system_authorities
-from ringfence.egress.proxy.decision import TLS_PORT, Rules, Wanted
+from ringfence.egress.proxy.decision import TLS_PORT, Rules, Target
 from ringfence.errors import AuthenticationFailed, PolicyRefused
 from ringfence.frozen import frozen
 from ringfence.secret.redact import MINIMUM_LENGTH, Redactor
@@ -99,9 +99,9 @@ class Injector:
         trust = dict.fromkeys(TRUST_VARIABLES, AUTHORITIES_INSIDE)
         return {**trust, **{one.swap.env: one.placeholder for one in self._injections}}
 
-    def intercepts(self, wanted: Wanted) -> bool:
+    def intercepts(self, target: Target) -> bool:
         """Whether a tunnel is decrypted: only one to exactly one of the hosts, on the port of TLS."""
-        return wanted.is_tunnel and wanted.port == TLS_PORT and wanted.host in self._hosts
+        return target.is_tunnel and target.port == TLS_PORT and target.host in self._hosts
 
     async def inject(self, host: str, headers: Headers) -> tuple[Headers, list[str]]:
         """Replace the placeholders that are for `host`; the headers, and the names of the injected secrets.
@@ -170,7 +170,7 @@ def _check_policy(egress: Egress, env: Mapping[str, str]) -> None:
     """Check that each injection has an effect, and that no variable is set twice."""
     rules = Rules(egress)
     for swap in egress.swap:
-        decision = rules.decide(Wanted(swap.host, TLS_PORT))
+        decision = rules.decide(Target(swap.host, TLS_PORT))
         if not decision.is_allowed:
             raise PolicyRefused(
                 f"egress.swap gives {swap.secret!r} to {swap.host}, which is refused: {decision.reason}; "

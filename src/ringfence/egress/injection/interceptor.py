@@ -5,18 +5,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import anyio
-import h11
 from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
 from ringfence.egress.forwarding import Emit
+from ringfence.egress.http.rules import BadRequest
+from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.injection.injector import Injector
-from ringfence.egress.proxy.answers import ESTABLISHED, failure
-from ringfence.egress.proxy.decision import Wanted
-from ringfence.egress.proxy.head import Head, Unreadable, read_head
-from ringfence.egress.proxy.relaying import Headers, Relay
-from ringfence.egress.proxy.tunnel import CheckedStream
-from ringfence.egress.proxy.watched import Watched
+from ringfence.egress.proxy.decision import Target
+from ringfence.egress.proxy.relay import Headers, Progress, Relay
+from ringfence.egress.proxy.report import send_failure
+from ringfence.egress.proxy.request import HEAD_TIMEOUT_S, ProxyRequest, read_proxy_request
+from ringfence.egress.proxy.tunnel import Tunnel
 from ringfence.egress.pump import CutOff, Exchange
 from ringfence.egress.resolving import Unreachable
 from ringfence.egress.sealed import Sealed
@@ -30,7 +30,6 @@ _PATH_CHARS = 500
 _PLACE_CHARS = 100
 _TOLD_ONE_BY_ONE = 5
 _READ = 65_536
-_VERSIONS = frozenset({b"1.0", b"1.1"})
 # A piece of an answer, or one that is packed, could hold a secret that nobody recognises.
 _NOT_SENT = frozenset({b"accept-encoding", b"range", b"if-range"})
 _LOST = (
@@ -41,8 +40,8 @@ _LOST = (
     TimeoutError,
 )
 
-OnUnreadable = Callable[[ByteStream, int, Unreadable, Wanted], Awaitable[None]]
-"""Records and answers what is no request that is taken."""
+OnBadRequest = Callable[[HttpConnection, int, BadRequest, Target], Awaitable[None]]
+"""Records and answers what is not an acceptable request."""
 
 
 class Interceptor:
@@ -81,33 +80,33 @@ class Interceptor:
     async def serve(
         self,
         number: int,
-        head: Head,
-        inside: CheckedStream,
+        target: Target,
+        tunnel: Tunnel,
         outside: ByteStream,
         *,
-        passed: Watched,
-        on_unreadable: OnUnreadable,
+        passed: Progress,
+        on_bad_request: OnBadRequest,
     ) -> None:
         """Answer the one request in a tunnel.
 
         Args:
             number: Of the connection.
-            head: The CONNECT.
-            inside: The client, whose ClientHello will be checked.
+            target: The target of the CONNECT.
+            tunnel: The client, whose ClientHello will be checked.
             outside: The host, connected.
-            passed: Counts, and is told how it ended.
-            on_unreadable: See `OnUnreadable`.
+            passed: Counts, and takes how it ended.
+            on_bad_request: See `OnBadRequest`.
 
         Raises:
             Unreachable: The host is not who it should be; nothing was answered yet.
         """
-        api = await self._outward(str(head.wanted.host), outside)
-        await inside.send(ESTABLISHED)
+        host = await self._outward(str(target.host), outside)
+        await tunnel.accept()
         passed.ended_by = "inside"
         try:
             with anyio.fail_after(_HANDSHAKE_S):
-                context = self.injector.authority.context(str(head.wanted.host))
-                tls = await TLSStream.wrap(inside, server_side=True, ssl_context=context)
+                context = self.injector.authority.context(str(target.host))
+                tls = await TLSStream.wrap(tunnel, server_side=True, ssl_context=context)
         except CutOff as exc:
             passed.ended_by = str(exc)
             return
@@ -115,7 +114,7 @@ class Interceptor:
             return
         client = Sealed(tls)
         try:
-            await self._answer(number, head, client, api, passed=passed, on_unreadable=on_unreadable)
+            await self._answer(number, target, client, host, passed=passed, on_bad_request=on_bad_request)
         finally:
             with anyio.move_on_after(_GOODBYE_S):
                 await client.say_goodbye()
@@ -123,58 +122,58 @@ class Interceptor:
     async def _answer(
         self,
         number: int,
-        connect: Head,
+        target: Target,
         client: Sealed,
         outside: ByteStream,
         *,
-        passed: Watched,
-        on_unreadable: OnUnreadable,
+        passed: Progress,
+        on_bad_request: OnBadRequest,
     ) -> None:
+        connection = HttpConnection(client, timeout_s=HEAD_TIMEOUT_S)
         try:
-            head = await read_head(client, tunnelled=connect.wanted)
-            if head is not None and head.http_version not in _VERSIONS:
-                raise Unreadable(505, "only HTTP/1.1 is spoken to a host with a swap")
-        except Unreadable as exc:
-            await on_unreadable(client, number, exc, connect.wanted)
+            request = await read_proxy_request(connection, tunnel=target)
+        except BadRequest as exc:
+            await on_bad_request(connection, number, exc, target)
             passed.ended_by, passed.status = "refused", exc.status
             return
         except _LOST:
             return
-        if head is None:
+        if request is None:
             passed.ended_by = "closed"
             return
         try:
-            filled = await self._filled(number, head)
+            filled = await self._filled(number, request)
         except (AuthenticationFailed, InfrastructureFault) as exc:
-            passed.ended_by, passed.is_told = str(exc), True
-            await client.send(failure("the secret for this host cannot be had now; it was not asked"))
+            passed.ended_by, passed.is_reported = str(exc), True
+            await send_failure(
+                connection, "the secret for this host is not available; the host was not called"
+            )
             return
-        relay = RedactingRelay(client, outside, filled, passed, redactor=self.injector.redactor)
+        relay = RedactingRelay(filled, outside, passed, redactor=self.injector.redactor)
         await relay.run()
         if relay.status:
             passed.status = relay.status
         elif passed.ended_by != "inside":
-            passed.is_told = True
-            reason = f"its answer could not be passed on ({passed.ended_by})"
-            await client.send(failure(reason, has_body=head.wanted.method != "HEAD"))
+            passed.is_reported = True
+            await send_failure(connection, f"its response could not be forwarded ({passed.ended_by})")
 
-    async def _filled(self, number: int, head: Head) -> Head:
+    async def _filled(self, number: int, request: ProxyRequest) -> ProxyRequest:
         """The request as it is sent; in the record before it is."""
-        wanted = head.wanted
-        headers, names = await self.injector.inject(str(wanted.host), head.headers)
-        await self.note_strays(number, str(wanted.host), wanted.path, headers)
+        target = request.target
+        headers, names = await self.injector.inject(str(target.host), request.headers)
+        await self.note_strays(number, str(target.host), target.path, headers)
         await self._emit(
             EgressIntercepted(
                 sandbox_id=self._sandbox_id,
                 connection=number,
-                host=str(wanted.host),
-                method=wanted.method,
-                path=wanted.path[:_PATH_CHARS],
+                host=str(target.host),
+                method=target.method,
+                path=target.path[:_PATH_CHARS],
                 secrets=names,
             )
         )
         kept = [(name, value) for name, value in headers if name not in _NOT_SENT]
-        return replace(head, headers=[*kept, (b"accept-encoding", b"identity")])
+        return replace(request, headers=[*kept, (b"accept-encoding", b"identity")])
 
     async def note_strays(self, number: int, host: str, path: str, headers: Headers) -> None:
         """Record placeholders in a request that is read and in which they stay; of many alike, some."""
@@ -198,37 +197,32 @@ class RedactingRelay(Relay):
     """A relay that lets no secret back in.
 
     Args:
-        inside: The client.
+        request: The request, filled.
         outside: The host.
-        head: The request, filled.
         passed: Counts.
         redactor: Knows the secrets.
     """
 
     def __init__(
-        self, inside: ByteStream, outside: ByteStream, head: Head, passed: Exchange, *, redactor: Redactor
+        self, request: ProxyRequest, outside: ByteStream, passed: Exchange, *, redactor: Redactor
     ) -> None:
-        super().__init__(inside, outside, head, passed)
+        super().__init__(request, outside, passed)
         self._redactor = redactor
-        self._is_head = head.wanted.method == "HEAD"
+        self._is_head = request.target.method == "HEAD"
         self._held = b""
 
-    def _answer_head(self, event: h11.Response) -> h11.Response:
-        answer = super()._answer_head(event)
-        headers = list(answer.headers)
+    def response_head(self, reason: bytes, headers: Headers) -> tuple[bytes, Headers]:
+        """See `Relay`."""
         if any(
             name == b"content-encoding" and value.strip().lower() != b"identity" for name, value in headers
         ):
-            raise CutOff("its answer is packed, although it was asked for plain")
-        # What is taken out changes the length.
+            raise CutOff("its response is compressed, although identity was requested")
+        # Redaction changes the length.
         kept = [(name, value) for name, value in headers if self._is_head or name != b"content-length"]
-        return h11.Response(
-            status_code=answer.status_code,
-            reason=self._redactor.redact(bytes(answer.reason)),
-            headers=[(name, self._redactor.redact(bytes(value))) for name, value in kept],
-        )
+        return self._redactor.redact(reason), [(name, self._redactor.redact(value)) for name, value in kept]
 
-    def _answer_piece(self, data: bytes) -> bytes:
+    def response_piece(self, data: bytes) -> bytes:
+        """See `Relay`."""
         found = self._redactor.redact(self._held + data)
         tail = found[found.rfind(b"\n") + 1 :]  # no secret has a line end in it
         undecided = self._redactor.partial_match(tail.decode("latin-1")) if tail else 0
@@ -236,6 +230,7 @@ class RedactingRelay(Relay):
         self._held = found[len(piece) :]
         return piece
 
-    def _answer_rest(self) -> bytes:
+    def response_rest(self) -> bytes:
+        """See `Relay`."""
         rest, self._held = self._held, b""
         return rest

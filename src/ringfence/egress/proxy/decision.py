@@ -1,22 +1,26 @@
-"""Whether a request may go out, and by which rule. Pure: used by the gate and by `config policy explain`."""
+"""Decides whether a request may leave, and by which rule. Pure; the gate and `config policy explain` use it."""
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from ringfence.config.egress import WEB_PORTS, Egress, EgressRule
-from ringfence.config.host import Host, read_host, written
+from ringfence.config.host import HIGHEST_PORT, Host, read_host, written
 from ringfence.egress.address import Address, embedded, is_public, refused_address, refused_target
 from ringfence.frozen import frozen
 
 TLS_PORT = 443
 HTTP_PORT = 80
+_URL = re.compile(
+    r"((?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://)?(?P<host>\[[^\]]*\]|[^/:?#\[\]@]+)(:(?P<port>[0-9]{1,5}))?(?P<path>[/?].*)?"
+)
 
 
 @frozen
-class Wanted:
-    """What a process inside asks for."""
+class Target:
+    """What a process inside requests."""
 
     host: Host
     port: int
@@ -30,93 +34,93 @@ class Wanted:
         return self.method == "CONNECT"
 
     @property
-    def target(self) -> str:
-        """Host and port, for people."""
+    def authority(self) -> str:
+        """Host and port, as they are written."""
         return f"{written(self.host)}:{self.port}"
 
 
 @frozen
 class Decision:
-    """What was decided."""
+    """Whether a request is allowed, and why."""
 
     is_allowed: bool
     rule: str
-    """The rule that decided, as it is written; or the name of one that always holds."""
+    """The rule that decided, as it is written, or the name of a fixed rule."""
     reason: str = ""
-    """Why it is refused."""
+    """Why it is refused; empty if it is allowed."""
     remedy: str = ""
     """What would allow it; empty if nothing does."""
     max_bytes: int | None = None
-    """Bound of the rule, which all connections by it share."""
+    """The rule's limit on bytes, which all connections that it allows share."""
 
 
 @frozen
 class _Named:
-    """A rule, and where it comes from."""
+    """A rule and its name in decisions."""
 
     rule: EgressRule
     name: str
 
 
 class Rules:
-    """The rules of one sandbox, presets taken apart."""
+    """The rules of one sandbox, with presets expanded."""
 
     def __init__(self, egress: Egress) -> None:
-        self._allow = tuple(_taken_apart(egress.allow))
+        self._allow = tuple(_expand(egress.allow))
         self._deny = tuple(_Named(rule, f"deny {rule}") for rule in egress.deny)
         self._is_open = egress.is_open
 
-    def decide(self, wanted: Wanted) -> Decision:
-        """Whether it is allowed, as far as can be said before its name is resolved."""
-        reason = refused_target(str(wanted.host), wanted.port)
+    def decide(self, target: Target) -> Decision:
+        """Decide as far as is possible before the name is resolved."""
+        reason = refused_target(str(target.host), target.port)
         if reason is not None:
             return Decision(False, "never", reason)
         for named in self._deny:
-            if _is_denied(named.rule, wanted):
+            if _is_denied(named.rule, target):
                 return Decision(
-                    False, named.name, f"{wanted.target} is denied by name", "take it out of egress.deny"
+                    False, named.name, f"{target.authority} is denied by name", "take it out of egress.deny"
                 )
-        if wanted.port == TLS_PORT and not wanted.is_tunnel:
+        if target.port == TLS_PORT and not target.is_tunnel:
             return Decision(False, "tls-only", "plain HTTP to port 443 is no TLS", "use https://")
-        decision = self._allowed(wanted)
-        if decision.is_allowed and not isinstance(wanted.host, str):
-            return self.check_address(wanted.host, wanted.port, is_own=False) or decision
+        decision = self._allowed(target)
+        if decision.is_allowed and not isinstance(target.host, str):
+            return self.check_address(target.host, target.port, is_own=False) or decision
         return decision
 
-    def _allowed(self, wanted: Wanted) -> Decision:
+    def _allowed(self, target: Target) -> Decision:
         near: list[tuple[_Named, str]] = []
         for named in self._allow:
-            if not _is_about(named.rule, wanted.host):
+            if not _names_host(named.rule, target.host):
                 continue
-            lacks = _what_does_not_fit(named.rule, wanted)
-            if lacks is None:
+            mismatch = _mismatch(named.rule, target)
+            if mismatch is None:
                 return Decision(True, named.name, max_bytes=named.rule.max_bytes)
-            near.append((named, lacks))
+            near.append((named, mismatch))
         if self._is_open:
             return Decision(True, "open")
         if near:
-            named, lacks = near[0]
-            return Decision(False, named.name, lacks, remedy_for(wanted))
-        return Decision(False, "default", f"{wanted.target} is not allowed", remedy_for(wanted))
+            named, mismatch = near[0]
+            return Decision(False, named.name, mismatch, remedy_for(target))
+        return Decision(False, "default", f"{target.authority} is not allowed", remedy_for(target))
 
     def check_address(self, address: Address, port: int, *, is_own: bool) -> Decision | None:
-        """Why nothing may be sent to an address that a name was resolved to; None if it may.
+        """Refuse an address that a name resolves to; None if it is allowed.
 
         Args:
-            address: The answer.
-            port: Where on it.
-            is_own: Whether it is one of this machine's.
+            address: The address.
+            port: The port on it.
+            is_own: Whether it belongs to this machine.
         """
         reason = refused_address(address) or refused_target(str(address), port)
         if reason is not None:
             return Decision(False, "never", reason)
         plain = embedded(address)
         for named in self._deny:
-            if _is_about(named.rule, plain) and _has_port(named.rule, port, any_port=True):
+            if _names_host(named.rule, plain) and _has_port(named.rule, port, any_port=True):
                 return Decision(False, named.name, f"{plain} is denied", "take it out of egress.deny")
         if is_public(address) and not is_own:
             return None
-        if any(_is_about(named.rule, plain) and _has_port(named.rule, port) for named in self._allow):
+        if any(_names_host(named.rule, plain) and _has_port(named.rule, port) for named in self._allow):
             return None
         what = "this machine's own" if is_own else "of a private or special network"
         return Decision(
@@ -127,7 +131,7 @@ class Rules:
         )
 
 
-def _taken_apart(rules: Iterable[EgressRule]) -> Iterator[_Named]:
+def _expand(rules: Iterable[EgressRule]) -> Iterator[_Named]:
     for rule in rules:
         if rule.preset is None:
             yield _Named(rule, str(rule))
@@ -135,18 +139,18 @@ def _taken_apart(rules: Iterable[EgressRule]) -> Iterator[_Named]:
             yield from (_Named(one, f"{rule.preset}: {one}") for one in preset_rules(rule.preset))
 
 
-def _is_denied(rule: EgressRule, wanted: Wanted) -> bool:
-    if not (_is_about(rule, wanted.host) and _has_port(rule, wanted.port, any_port=True)):
+def _is_denied(rule: EgressRule, target: Target) -> bool:
+    if not (_names_host(rule, target.host) and _has_port(rule, target.port, any_port=True)):
         return False
     if not (rule.methods or rule.paths):
         return True
-    if wanted.is_tunnel:
+    if target.is_tunnel:
         # What cannot be seen in TLS could be what is denied. Port 80 is judged again by its request.
-        return wanted.port != HTTP_PORT
-    return not _is_plain(_path_of(wanted)) or _fits_request(rule, wanted)
+        return target.port != HTTP_PORT
+    return not _is_plain(_path_of(target)) or _fits_request(rule, target)
 
 
-def _is_about(rule: EgressRule, host: Host) -> bool:
+def _names_host(rule: EgressRule, host: Host) -> bool:
     if rule.host is None:
         return False
     if isinstance(host, str):
@@ -161,33 +165,33 @@ def _has_port(rule: EgressRule, port: int, *, any_port: bool = False) -> bool:
     return port in rule.ports if rule.ports else any_port or port in WEB_PORTS
 
 
-def _what_does_not_fit(rule: EgressRule, wanted: Wanted) -> str | None:
-    """Why a rule about this host does not allow it; None if it does."""
-    if not _has_port(rule, wanted.port):
+def _mismatch(rule: EgressRule, target: Target) -> str | None:
+    """Why a rule about this host does not allow a target; None if it does."""
+    if not _has_port(rule, target.port):
         ports = [str(port) for port in rule.ports or WEB_PORTS]
         named = f"port {ports[0]}" if len(ports) == 1 else f"ports {', '.join(ports[:-1])} and {ports[-1]}"
-        return f"{written(wanted.host)} is allowed on {named}, not {wanted.port}"
+        return f"{written(target.host)} is allowed on {named}, not {target.port}"
     if not (rule.methods or rule.paths):
         return None
-    if wanted.is_tunnel:
+    if target.is_tunnel:
         # Port 80 is read as HTTP, tunnel or not, and judged again by its request.
-        return None if wanted.port == HTTP_PORT else "its method and path cannot be seen in a tunnel"
-    if _fits_request(rule, wanted):
+        return None if target.port == HTTP_PORT else "its method and path cannot be seen in a tunnel"
+    if _fits_request(rule, target):
         return None
-    return f"{wanted.method} {wanted.path} is not among what is allowed there"
+    return f"{target.method} {target.path} is not among what is allowed there"
 
 
-def _fits_request(rule: EgressRule, wanted: Wanted) -> bool:
-    if rule.methods and wanted.method not in rule.methods:
+def _fits_request(rule: EgressRule, target: Target) -> bool:
+    if rule.methods and target.method not in rule.methods:
         return False
     if not rule.paths:
         return True
-    path = _path_of(wanted)
+    path = _path_of(target)
     return _is_plain(path) and any(_is_path(pattern, path) for pattern in rule.paths)
 
 
-def _path_of(wanted: Wanted) -> str:
-    return wanted.path.partition("?")[0]
+def _path_of(target: Target) -> str:
+    return target.path.partition("?")[0]
 
 
 def _is_path(pattern: str, path: str) -> bool:
@@ -195,18 +199,18 @@ def _is_path(pattern: str, path: str) -> bool:
 
 
 def _is_plain(path: str) -> bool:
-    """Whether every reader takes a path for the same one."""
+    """Whether every server reads a path in the same way."""
     segments = path.split("/")[1:]
     return not (
         {".", ".."} & set(segments) or "%" in path or "\\" in path or ";" in path or "" in segments[:-1]
     )
 
 
-def remedy_for(wanted: Wanted) -> str:
-    """What would allow it, for people."""
-    host = written(wanted.host)
-    is_short = isinstance(wanted.host, str) and "." not in wanted.host
-    port = f":{wanted.port}" if wanted.port not in WEB_PORTS or is_short else ""
+def remedy_for(target: Target) -> str:
+    """The option that would allow a target."""
+    host = written(target.host)
+    is_short = isinstance(target.host, str) and "." not in target.host
+    port = f":{target.port}" if target.port not in WEB_PORTS or is_short else ""
     return f"allow it: --allow {host}{port}, or egress.allow in ringfence.yaml"
 
 
@@ -222,3 +226,28 @@ def _data() -> dict[str, Any]:
 
     text = files("ringfence.egress.proxy").joinpath("presets.yaml").read_text(encoding="utf-8")
     return dict(YAML(typ="safe", pure=True).load(text))
+
+
+def parse_target(url: str, method: str = "GET") -> Target:
+    """The target that a client inside would request from the proxy to reach `url`.
+
+    Args:
+        url: `https://host/path`, `http://...`, or `host` or `host:port`, which stand for TLS.
+        method: Of the request; it matters for http:// only, as it cannot be seen in TLS.
+
+    Raises:
+        ValueError: It is not such an address.
+    """
+    match = _URL.fullmatch(url)
+    scheme = (match["scheme"] or "https").lower() if match else ""
+    if match is None or scheme not in ("http", "https"):
+        raise ValueError(f"{url!r} is no address; write https://host/path, http://host/path or host:port")
+    is_plain = scheme == "http"
+    port = int(match["port"] or (HTTP_PORT if is_plain else TLS_PORT))
+    if not 1 <= port <= HIGHEST_PORT:
+        raise ValueError(f"{url!r} has the port {port}; a port is a number from 1 to {HIGHEST_PORT}")
+    host = read_host(match["host"])
+    if not is_plain:
+        return Target(host, port)
+    path = (match["path"] or "/").partition("#")[0]
+    return Target(host, port, method.upper(), path if path.startswith("/") else f"/{path}")

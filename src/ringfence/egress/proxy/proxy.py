@@ -1,4 +1,4 @@
-"""The forward proxy of one sandbox: CONNECT and plain HTTP, each judged, told, and only then carried."""
+"""The forward proxy of one sandbox: each CONNECT and plain request is decided, recorded, and only then forwarded."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,16 +11,16 @@ from anyio.abc import ByteStream
 
 from ringfence.config.egress import Egress
 from ringfence.egress.forwarding import Emit
+from ringfence.egress.http.rules import BadRequest
+from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.own_addresses import is_own_address
 from ringfence.egress.pace import Pace
-from ringfence.egress.proxy.answers import ACCESS_DENIED, ESTABLISHED, failure, refusal
-from ringfence.egress.proxy.decision import HTTP_PORT, Decision, Rules, Wanted
-from ringfence.egress.proxy.head import Head, Unreadable, read_head
-from ringfence.egress.proxy.relaying import Relay
-from ringfence.egress.proxy.telling import Telling
-from ringfence.egress.proxy.tunnel import CheckedStream
-from ringfence.egress.proxy.watched import IDLE_S, Watched
-from ringfence.egress.proxy.ways import Way, Ways, opened
+from ringfence.egress.proxy.connector import Connector, Route, connect
+from ringfence.egress.proxy.decision import HTTP_PORT, Decision, Rules, Target
+from ringfence.egress.proxy.relay import IDLE_S, Progress, Relay
+from ringfence.egress.proxy.report import DecisionLog, send_failure, send_refusal
+from ringfence.egress.proxy.request import HEAD_TIMEOUT_S, ProxyRequest, read_proxy_request
+from ringfence.egress.proxy.tunnel import Tunnel
 from ringfence.egress.pump import Allowance, exchange
 from ringfence.egress.resolving import Resolve, Resolved, Unreachable, resolve_by_system
 from ringfence.events import EgressClosed
@@ -31,17 +31,15 @@ if TYPE_CHECKING:
 MOST_CONNECTIONS = 200
 
 _PER_S, _BURST = 100.0, 500
-_TELL_S = 5.0
-_REFUSED, _ESTABLISHED = 403, 200
-
-
+_EMIT_S = 5.0
+_ESTABLISHED = 200
 _MOST_HALF_OPEN = 64
 
 
 class HalfOpen:
-    """Connections that have not said yet what they want. When one more comes than may be, the oldest is given up.
+    """Connections that have not sent a request yet. When there is one too many, the oldest is given up.
 
-    A client that means it sends its request at once; a flood that sends none pushes out itself.
+    An honest client sends its request at once; a flood that sends none displaces itself.
     """
 
     def __init__(self, most: int = _MOST_HALF_OPEN) -> None:
@@ -50,7 +48,7 @@ class HalfOpen:
 
     @contextmanager
     def waiting(self) -> Iterator[anyio.CancelScope]:
-        """While a connection's request is awaited; cancelled if others push it out."""
+        """Count a connection while its request is awaited; the scope is cancelled if others displace it."""
         while len(self._scopes) >= self._most:
             oldest = next(iter(self._scopes))
             del self._scopes[oldest]
@@ -69,11 +67,11 @@ class ForwardProxy:
     Args:
         egress: What is granted.
         sandbox_id: Whose connections they are.
-        emit: Records an event; returns when it is written.
-        resolve: How names are looked up. There is no setting for it: who could choose it could lead any name
-            anywhere. Tests map public names to mirrors of their own.
+        emit: Writes an event to the record; returns when it is written.
+        resolve: How names are resolved. There is no setting for it: who could choose it could lead any name anywhere.
+            Tests map public names to mirrors of their own.
         note: Takes a line for each refusal and each host that cannot be reached, for whoever runs the command.
-        interceptor: Serves the hosts with an injected secret, if there are any.
+        interceptor: Serves the hosts to which secrets are injected, if there are any.
     """
 
     def __init__(
@@ -91,12 +89,12 @@ class ForwardProxy:
         self._rules: Rules | None = None
         self._sandbox_id = sandbox_id
         self._emit = emit
-        self._ways = Ways(resolve)
-        self._telling = Telling(sandbox_id, emit, note)
+        self._connector = Connector(resolve)
+        self._log = DecisionLog(sandbox_id, emit, note)
         self._pace = Pace(_PER_S, burst=_BURST)
         self._half_open = HalfOpen()
         self._allowances: dict[str, Allowance] = {}
-        self._carried: dict[anyio.CancelScope, tuple[Wanted, tuple[Resolved, ...]]] = {}
+        self._open: dict[anyio.CancelScope, tuple[Target, tuple[Resolved, ...]]] = {}
         self._count = 0
 
     @property
@@ -105,83 +103,85 @@ class ForwardProxy:
         return self._egress
 
     async def change(self, egress: Egress) -> None:
-        """Grant something else from now on; connections that it does not allow are cut off."""
+        """Change what is granted; connections that are no longer allowed are cut off."""
         self._egress, self._rules = egress, None
         rules = await self._current_rules()
-        for scope, (wanted, targets) in list(self._carried.items()):
-            if not rules.decide(wanted).is_allowed or not all(_is_open(rules, one) for one in targets):
+        for scope, (target, addresses) in list(self._open.items()):
+            if not rules.decide(target).is_allowed or not all(_is_open(rules, one) for one in addresses):
                 scope.cancel()
 
-    async def serve(self, inside: ByteStream) -> None:
-        """Answer the one request, or carry the one tunnel, of a connection."""
+    async def serve(self, stream: ByteStream) -> None:
+        """Serve the one request, or the one tunnel, of a connection."""
         self._count += 1
         number = self._count
-        head: Head | None = None
+        request: ProxyRequest | None = None
+        connection = HttpConnection(stream, timeout_s=HEAD_TIMEOUT_S)
         try:
             with self._half_open.waiting() as waiting:
-                head = await read_head(inside)
-        except Unreadable as exc:
-            await self._refuse_unreadable(inside, number, exc)
+                request = await read_proxy_request(connection)
+        except BadRequest as exc:
+            await self.refuse_bad_request(connection, number, exc)
             return
         if waiting.cancelled_caught:
             raise anyio.BrokenResourceError
-        if head is None:
+        if request is None:
             return
         await self._pace.wait()
-        if head.wanted.is_tunnel and head.wanted.port == HTTP_PORT:
-            await self._serve_in_tunnel(inside, number, head)
+        if request.target.is_tunnel and request.target.port == HTTP_PORT:
+            await self._serve_within_tunnel(number, request)
         else:
-            await self._judge_and_carry(inside, number, head)
+            await self._decide(number, request)
 
-    async def _serve_in_tunnel(self, inside: ByteStream, number: int, head: Head) -> None:
-        """A tunnel to port 80 is read as the HTTP that it must be, so that rules on methods and paths hold there too."""
-        decision = (await self._current_rules()).decide(head.wanted)
+    async def _serve_within_tunnel(self, number: int, request: ProxyRequest) -> None:
+        """A tunnel to port 80 must carry HTTP, which is read so that rules on methods and paths hold there, too."""
+        target = request.target
+        decision = (await self._current_rules()).decide(target)
         if not decision.is_allowed:
-            await self._refuse(inside, number, head.wanted, decision)
+            await self._refuse(number, request, decision)
             return
-        await inside.send(ESTABLISHED)
+        received = await request.connection.accept_connect()
+        connection = HttpConnection(request.connection.stream, received=received, timeout_s=HEAD_TIMEOUT_S)
         try:
-            inner = await read_head(inside, tunnelled=head.wanted, early=head.early)
-        except Unreadable as exc:
-            await self._refuse_unreadable(inside, number, exc, head.wanted)
+            inner = await read_proxy_request(connection, tunnel=target)
+        except BadRequest as exc:
+            await self.refuse_bad_request(connection, number, exc, target)
             return
         if inner is not None:
-            await self._judge_and_carry(inside, number, inner)
+            await self._decide(number, inner)
 
-    # --- judging
+    # --- decisions
 
     async def _current_rules(self) -> Rules:
         while self._rules is None:
             egress = self._egress
-            # A preset's data is read when it is first wanted, which takes longer than a run's start should.
+            # The data of presets is read on first use, which would make the start of a run slower.
             rules = await anyio.to_thread.run_sync(Rules, egress)
             if egress is self._egress:
                 self._rules = rules
         return self._rules
 
-    async def _judge_and_carry(self, inside: ByteStream, number: int, head: Head) -> None:
-        wanted = head.wanted
+    async def _decide(self, number: int, request: ProxyRequest) -> None:
+        target = request.target
         if self._interceptor is not None:
-            await self._interceptor.note_strays(number, str(wanted.host), wanted.path, head.headers)
+            await self._interceptor.note_strays(number, str(target.host), target.path, request.headers)
         rules = await self._current_rules()
-        decision = self._within_allowance(rules.decide(wanted))
-        way = Way()
-        trouble = ""
+        decision = self._within_allowance(rules.decide(target))
+        route, failure = Route(), ""
         if decision.is_allowed:
             try:
-                way, refused = await self._ways.find(rules, wanted, decision)
+                route, refused = await self._connector.find_route(rules, target, decision)
                 decision = refused or decision
             except Unreachable as exc:
-                trouble = str(exc)
+                failure = str(exc)
         if not decision.is_allowed:
-            await self._refuse(inside, number, wanted, decision)
+            await self._refuse(number, request, decision)
             return
-        await self._telling.decided(number, wanted, decision, way=way)
+        await self._log.record(number, target, decision, route=route)
         if self._rules is not rules:
-            # Changed while its name was looked up, which whoever serves the name can make last.
-            await self._judge_and_carry(inside, number, head)
+            # Changed while the name was resolved, which whoever serves the name can make last.
+            await self._decide(number, request)
             return
-        await self._carry(inside, number, head, decision, way=way, trouble=trouble)
+        await self._forward(number, request, decision, route, failure=failure)
 
     def _within_allowance(self, decision: Decision) -> Decision:
         allowance = self._allowance(decision)
@@ -195,56 +195,51 @@ class ForwardProxy:
             return None
         return self._allowances.setdefault(decision.rule, Allowance(decision.max_bytes))
 
-    async def _refuse(self, inside: ByteStream, number: int, wanted: Wanted, decision: Decision) -> None:
-        await self._telling.decided(number, wanted, decision)
-        await inside.send(refusal(decision, status=_REFUSED, has_body=wanted.method != "HEAD"))
+    async def _refuse(self, number: int, request: ProxyRequest, decision: Decision) -> None:
+        await self._log.record(number, request.target, decision)
+        await send_refusal(request.connection, decision)
 
-    async def _refuse_unreadable(
-        self, inside: ByteStream, number: int, error: Unreadable, wanted: Wanted | None = None
+    async def refuse_bad_request(
+        self, connection: HttpConnection, number: int, error: BadRequest, target: Target | None = None
     ) -> None:
+        """Record and answer what is not an acceptable request."""
         await self._pace.wait()
         decision = Decision(False, "unreadable", str(error))
-        await self._telling.decided(number, wanted, decision)
-        await inside.send(refusal(decision, status=error.status))
+        await self._log.record(number, target, decision)
+        await send_refusal(connection, decision, status=error.status)
 
-    # --- carrying
+    # --- forwarding
 
-    async def _carry(
-        self,
-        inside: ByteStream,
-        number: int,
-        head: Head,
-        decision: Decision,
-        *,
-        way: Way,
-        trouble: str,
+    async def _forward(
+        self, number: int, request: ProxyRequest, decision: Decision, route: Route, *, failure: str
     ) -> None:
+        """Forward an allowed request, and record how that ends."""
         began = time.monotonic()
-        wanted = head.wanted
-        passed = Watched(allowance=self._allowance(decision))
+        target = request.target
+        passed = Progress(allowance=self._allowance(decision))
         try:
             with anyio.CancelScope() as scope:
                 passed.scope = scope
-                self._carried[scope] = wanted, way.targets
+                self._open[scope] = target, route.addresses
                 try:
-                    if trouble:
-                        raise Unreachable(trouble)
-                    await self._converse(inside, number, head, way, passed)
+                    if failure:
+                        raise Unreachable(failure)
+                    await self._exchange(number, request, route, passed)
                 except Unreachable as exc:
-                    passed.ended_by, passed.is_told = str(exc), True
-                    self._telling.failed(wanted, str(exc))
-                    await inside.send(failure(f"{wanted.target}: {exc}", has_body=wanted.method != "HEAD"))
+                    passed.ended_by, passed.is_reported = str(exc), True
+                    self._log.note_failure(target, str(exc))
+                    await send_failure(request.connection, f"{target.authority}: {exc}")
             if scope.cancelled_caught:
                 passed.ended_by = "idle" if anyio.current_time() >= scope.deadline else "denied"
         finally:
-            self._carried.pop(scope, None)
-            with anyio.move_on_after(_TELL_S, shield=True):
+            self._open.pop(scope, None)
+            with anyio.move_on_after(_EMIT_S, shield=True):
                 await self._emit(
                     EgressClosed(
                         sandbox_id=self._sandbox_id,
                         connection=number,
-                        host=str(wanted.host),
-                        port=wanted.port,
+                        host=str(target.host),
+                        port=target.port,
                         status=passed.status,
                         sent_bytes=passed.sent_bytes,
                         received_bytes=passed.received_bytes,
@@ -252,46 +247,55 @@ class ForwardProxy:
                         duration_ms=round((time.monotonic() - began) * 1000, 3),
                     )
                 )
-        if passed.ended_by not in ("closed", "refused") and not passed.is_told:
+        if passed.ended_by not in ("closed", "refused") and not passed.is_reported:
             raise anyio.BrokenResourceError
 
-    async def _converse(self, inside: ByteStream, number: int, head: Head, way: Way, passed: Watched) -> None:
-        """Connect, and pass on until the end."""
-        outside = await opened(way, head.wanted)
+    async def _exchange(self, number: int, request: ProxyRequest, route: Route, passed: Progress) -> None:
+        """Connect, and forward until the end."""
+        outside = await connect(route, request.target)
         assert passed.scope is not None
         passed.scope.deadline = anyio.current_time() + IDLE_S
         try:
-            if self._interceptor is not None and self._interceptor.injector.intercepts(head.wanted):
-                checked = self._checked(inside, number, head)
+            if self._interceptor is not None and self._interceptor.injector.intercepts(request.target):
+                tunnel = self._tunnel(number, request)
                 await self._interceptor.serve(
-                    number, head, checked, outside, passed=passed, on_unreadable=self._refuse_unreadable
+                    number,
+                    request.target,
+                    tunnel,
+                    outside,
+                    passed=passed,
+                    on_bad_request=self.refuse_bad_request,
                 )
-                return
-            if head.wanted.is_tunnel:
-                await inside.send(ESTABLISHED)
+            elif request.target.is_tunnel:
+                tunnel = self._tunnel(number, request)
+                await tunnel.accept()
                 passed.status = _ESTABLISHED
-                await exchange(self._checked(inside, number, head), outside, passed)
-                return
-            relay = Relay(inside, outside, head, passed, through=way.through)
-            await relay.run()
-            if relay.status:
-                passed.status = relay.status
-            elif passed.ended_by == "limit":
-                await inside.send(failure("the bytes that its rule allows are used up"))
-                passed.is_told = True
+                await exchange(tunnel, outside, passed)
             else:
-                raise Unreachable(f"its answer could not be read ({passed.ended_by})")
+                await self._relay(request, outside, route, passed)
         finally:
             await anyio.aclose_forcefully(outside)
 
-    def _checked(self, inside: ByteStream, number: int, head: Head) -> CheckedStream:
-        async def on_refused(decision: Decision, has_ech: bool) -> None:
-            await self._telling.decided(number, head.wanted, decision, has_ech=has_ech)
-            await inside.send(ACCESS_DENIED)
+    async def _relay(
+        self, request: ProxyRequest, outside: ByteStream, route: Route, passed: Progress
+    ) -> None:
+        relay = Relay(request, outside, passed, through=route.through)
+        await relay.run()
+        if relay.status:
+            passed.status = relay.status
+        elif passed.ended_by == "limit":
+            await send_failure(request.connection, "the bytes that its rule allows are used up")
+            passed.is_reported = True
+        else:
+            raise Unreachable(f"its response could not be read ({passed.ended_by})")
 
-        return CheckedStream(inside, head.wanted, head.early, on_refused)
+    def _tunnel(self, number: int, request: ProxyRequest) -> Tunnel:
+        async def on_refused(decision: Decision) -> None:
+            await self._log.record(number, request.target, decision)
+
+        return Tunnel(request.connection, request.target, on_refused)
 
 
 def _is_open(rules: Rules, one: Resolved) -> bool:
-    """Whether nothing is against an address."""
+    """Whether an address is allowed."""
     return rules.check_address(one.address, one.port, is_own=is_own_address(one.address)) is None

@@ -1,112 +1,169 @@
-"""A CONNECT: bytes both ways, once the TLS in it is seen to be for the host that was asked for."""
+"""A CONNECT: bytes both ways, once the TLS in it is known to be for the host that was requested."""
 
+import ssl
+import sys
 from collections.abc import Awaitable, Callable
 
 import anyio
 from anyio.abc import ByteStream
 
 from ringfence.config.host import read_host
-from ringfence.egress.proxy.client_hello import ClientHello, HelloReader, NotTls, is_tls
-from ringfence.egress.proxy.decision import TLS_PORT, Decision, Wanted
+from ringfence.egress.http.server import HttpConnection
+from ringfence.egress.proxy.decision import TLS_PORT, Decision, Target
 from ringfence.egress.pump import CutOff
 
-HELLO_S = 20.0
-_READ = 65_536
+HELLO_TIMEOUT_S = 20.0
+HELLO_LIMIT_BYTES = 64 * 1024
+"""Those of today have 2 KiB at most."""
 
-OnRefused = Callable[[Decision, bool], Awaitable[None]]
-"""Is told a refusal before the connection is cut off, and whether a further name was encrypted."""
+_READ_BYTES = 65_536
+_HANDSHAKE = 22
+_ACCESS_DENIED = bytes((21, 3, 3, 0, 2, 2, 49))
+"""TLS's fatal alert `access_denied` (RFC 8446 6.2)."""
 
 
-class CheckedStream(ByteStream):
-    """The client's side of a tunnel. What it sends first is held back until it is seen to be what was allowed.
+class NotTls(Exception):
+    """The bytes are not a ClientHello; the text says why."""
+
+
+class HelloReader:
+    """Reads the server name from the ClientHello that a stream begins with, by OpenSSL's own server.
+
+    Its handshake is stopped as soon as the name is known; no byte of it is sent to anybody.
+    """
+
+    def __init__(self) -> None:
+        self.server_name: str | None = None
+        """The name that the client requests, once `feed` has returned true; None if it requests none."""
+        self._is_read = False
+        self._fed_bytes = 0
+        self._incoming = ssl.MemoryBIO()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.sni_callback = self._stop
+        self._handshake = context.wrap_bio(self._incoming, ssl.MemoryBIO(), server_side=True)
+
+    def feed(self, data: bytes) -> bool:
+        """Take more of the stream; return whether the ClientHello is complete.
+
+        Raises:
+            NotTls: It is something else, or not one that a client sends.
+        """
+        if not self._fed_bytes and data[:1] != bytes((_HANDSHAKE,)):
+            raise NotTls("it does not begin with a TLS handshake")
+        self._fed_bytes += len(data)
+        if self._fed_bytes > HELLO_LIMIT_BYTES:
+            raise NotTls(f"its ClientHello is longer than {HELLO_LIMIT_BYTES} bytes")
+        self._incoming.write(data)
+        # A name that is not ASCII makes `ssl` write to stderr, which whoever is inside must not be able to.
+        hook, sys.unraisablehook = sys.unraisablehook, lambda _unraisable: None
+        try:
+            self._handshake.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLError as exc:
+            if not self._is_read:
+                reason = (exc.reason or "unknown").lower().replace("_", " ")
+                raise NotTls(f"it does not begin with an acceptable ClientHello ({reason})") from exc
+        finally:
+            sys.unraisablehook = hook
+        return True
+
+    def _stop(self, _connection: object, name: str | None, _context: object) -> int:
+        self.server_name, self._is_read = name, True
+        return ssl.ALERT_DESCRIPTION_ACCESS_DENIED
+
+
+class Tunnel(ByteStream):
+    """The client's side of a tunnel. What it sends first is held back until it is known to be what was allowed.
 
     On port 443 that is TLS for the tunnel's own host. On other ports it may be anything; but if it is TLS, then that.
 
     Args:
-        inside: The connection.
-        wanted: What the tunnel was allowed for.
-        early: What came with the CONNECT.
-        on_refused: See `OnRefused`.
+        connection: The connection, whose CONNECT was read.
+        target: What the tunnel was allowed for.
+        on_refused: Called with a refusal before the connection is cut off.
     """
 
-    def __init__(self, inside: ByteStream, wanted: Wanted, early: bytes, on_refused: OnRefused) -> None:
-        self._inside = inside
-        self._wanted = wanted
-        self._held = early
+    def __init__(
+        self, connection: HttpConnection, target: Target, on_refused: Callable[[Decision], Awaitable[None]]
+    ) -> None:
+        self._connection = connection
+        self._stream = connection.stream
+        self._target = target
+        self._held = b""
         self._on_refused = on_refused
         self._is_checked = False
-        self.has_ech = False
-        """Whether the client encrypts a further name."""
 
-    async def receive(self, max_bytes: int = _READ) -> bytes:
-        """Bytes of the client, after the first ones were looked at."""
+    async def accept(self) -> None:
+        """Tell the client that the tunnel is open."""
+        self._held = await self._connection.accept_connect()
+
+    async def receive(self, max_bytes: int = _READ_BYTES) -> bytes:
+        """Bytes of the client, after the first ones were checked."""
         if not self._is_checked:
             await self._check()
         if self._held:
             piece, self._held = self._held[:max_bytes], self._held[max_bytes:]
             return piece
-        return await self._inside.receive(max_bytes)
+        return await self._stream.receive(max_bytes)
 
     async def _check(self) -> None:
         try:
-            with anyio.fail_after(HELLO_S):
-                hello = await self._hello()
-            reason = None if hello is None else _mismatch(hello, self._wanted)
+            with anyio.fail_after(HELLO_TIMEOUT_S):
+                reason = await self._find_mismatch()
         except NotTls as exc:
-            hello, reason = None, str(exc)
+            reason = str(exc)
         except TimeoutError:
-            hello, reason = None, f"no TLS was begun within {HELLO_S:g} s"
-        self.has_ech = hello is not None and hello.has_ech
+            reason = f"no TLS was begun within {HELLO_TIMEOUT_S:g} s"
         if reason is not None:
-            await self._on_refused(Decision(False, "server-name", reason), self.has_ech)
+            await self._on_refused(Decision(False, "server-name", reason))
+            await self._stream.send(_ACCESS_DENIED)
             raise CutOff("refused")
         self._is_checked = True
 
-    async def _hello(self) -> ClientHello | None:
-        """The ClientHello; None for what is not TLS and need not be.
+    async def _find_mismatch(self) -> str | None:
+        """Why what the client sends is not for the tunnel's host; None if it is, or need not be TLS.
 
         Raises:
-            NotTls: It should be, and is not.
+            NotTls: It must be TLS, and is not.
         """
-        must_be_tls = self._wanted.port == TLS_PORT
+        must_be_tls = self._target.port == TLS_PORT
         reader, piece = HelloReader(), self._held
-        while True:
-            if self._held and not must_be_tls and not is_tls(self._held):
-                return None
-            hello = reader.feed(piece)
-            if hello is not None:
-                return hello
+        while not (piece and reader.feed(piece)):
             try:
-                piece = await self._inside.receive(_READ)
+                piece = await self._stream.receive(_READ_BYTES)
             except anyio.EndOfStream:
                 if self._held:
                     raise NotTls("the connection ended within its ClientHello") from None
                 return None
             self._held += piece
+            if not must_be_tls and self._held[0] != _HANDSHAKE:
+                return None
+        return _mismatch(reader.server_name, self._target)
 
     async def send(self, item: bytes) -> None:
-        """Bytes for the client."""
-        await self._inside.send(item)
+        """Send bytes to the client."""
+        await self._stream.send(item)
 
     async def send_eof(self) -> None:
-        """No more for the client."""
-        await self._inside.send_eof()
+        """End the direction to the client."""
+        await self._stream.send_eof()
 
     async def aclose(self) -> None:
-        """Let go of it."""
-        await self._inside.aclose()
+        """Close the connection."""
+        await self._stream.aclose()
 
 
-def _mismatch(hello: ClientHello, wanted: Wanted) -> str | None:
-    """Why a ClientHello is not for the host of its tunnel; None if it is."""
-    if hello.server_name is None:
-        if isinstance(wanted.host, str):
-            return f"its TLS names no server, and the tunnel is to {wanted.host}"
+def _mismatch(server_name: str | None, target: Target) -> str | None:
+    """Why TLS for `server_name` is not for the host of its tunnel; None if it is."""
+    if server_name is None:
+        if isinstance(target.host, str):
+            return f"its TLS names no server, and the tunnel is to {target.host}"
         return None
     try:
-        name = read_host(hello.server_name)
+        name = read_host(server_name)
     except ValueError:
         name = ""
-    if name == wanted.host:
+    if name == target.host:
         return None
-    return f"its TLS is for {hello.server_name[:100]!r}, and the tunnel is to {wanted.target}"
+    return f"its TLS is for {server_name[:100]!r}, and the tunnel is to {target.authority}"

@@ -6,8 +6,9 @@ import anyio
 import pytest
 from anyio.abc import SocketStream
 
-from ringfence.egress.proxy.head import read_head
-from ringfence.egress.proxy.relaying import Relay
+from ringfence.egress.http.server import HttpConnection
+from ringfence.egress.proxy.relay import Relay
+from ringfence.egress.proxy.request import read_proxy_request
 from ringfence.egress.pump import Exchange
 
 
@@ -39,10 +40,10 @@ async def test_what_makes_another_request_of_it_stays(header: str) -> None:
     async with client, inside, outside, host:
         asked = f"GET http://a.example/public HTTP/1.1\r\nHost: a.example\r\n{header}\r\nX-Kept: yes\r\n\r\n"
         await client.send(asked.encode())
-        head = await read_head(inside)
-        assert head is not None
+        request = await read_proxy_request(HttpConnection(inside))
+        assert request is not None
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Relay(inside, outside, head, Exchange()).run)
+            tasks.start_soon(Relay(request, outside, Exchange()).run)
             got = (await host.receive()).lower()
             await host.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
     assert b"x-kept: yes" in got

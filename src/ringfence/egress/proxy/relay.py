@@ -1,0 +1,215 @@
+"""Forwards a plain HTTP request, written anew for the host that was decided on, and its response."""
+
+from collections.abc import Awaitable, Iterable
+
+import anyio
+import h11
+from anyio.abc import ByteStream
+
+from ringfence.config.host import written
+from ringfence.egress.host_proxy import HostProxy, refused_by
+from ringfence.egress.http.rules import HEAD_LIMIT_BYTES, BadRequest
+from ringfence.egress.proxy.decision import HTTP_PORT, TLS_PORT
+from ringfence.egress.proxy.request import ProxyRequest
+from ringfence.egress.pump import CutOff, Exchange
+
+IDLE_S = 600.0
+"""A connection on which nothing passes for so long is ended."""
+
+UNREACHED = 502
+"""The recorded status of a request without a response."""
+
+_READ_BYTES = 65_536
+_IDLE_RESET_S = 1.0
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+        b"proxy-authorization", b"proxy-authenticate",
+    }
+)  # fmt: skip
+_OURS = frozenset({b"host", b"expect"})
+_OTHER_REQUEST = frozenset(
+    {
+        b"x-http-method-override", b"x-http-method", b"x-method-override", b"x-original-url", b"x-rewrite-url",
+        b"x-original-method", b"x-original-host", b"x-original-uri", b"x-forwarded-host", b"x-forwarded-server",
+        b"x-forwarded-port", b"x-forwarded-proto", b"x-forwarded-scheme", b"x-forwarded-prefix", b"x-forwarded-uri",
+        b"x-forwarded-path", b"x-forwarded-method", b"x-forwarded-for", b"x-forwarded-by", b"x-host",
+        b"x-http-host-override", b"x-real-ip", b"x-client-ip", b"x-cluster-client-ip", b"true-client-ip",
+        b"cf-connecting-ip", b"forwarded", b"via",
+    }
+)  # fmt: skip
+"""Headers by which some servers take a request for one of another method, host, path or client than the one that was
+decided on. Only a proxy of theirs may send them, and none is inside."""
+_LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError)
+_PROXY_WANTS_PASSWORD = 407
+Headers = list[tuple[bytes, bytes]]
+
+
+class Progress(Exchange):
+    """What has passed of a connection; postpones the end of one that is in use."""
+
+    scope: anyio.CancelScope | None = None
+    status = UNREACHED
+    """Of the response, as far as there is one."""
+    is_reported = False
+    """Whether a response of ours told the client how it ended."""
+    _reset_at = 0.0
+
+    def _check(self, count: int) -> None:
+        now = anyio.current_time()
+        if self.scope is not None and now - self._reset_at > _IDLE_RESET_S:
+            self._reset_at = now
+            self.scope.deadline = now + IDLE_S
+        super()._check(count)
+
+
+class _NotRead(Exception):
+    """The host reads no more of the request."""
+
+
+class Relay:
+    """Forwards one request and its response; neither connection is used again.
+
+    Args:
+        request: The request.
+        outside: The host, connected.
+        passed: Counts.
+        through: Where `outside` is a proxy of this machine's rather than the host.
+    """
+
+    def __init__(
+        self,
+        request: ProxyRequest,
+        outside: ByteStream,
+        passed: Exchange,
+        *,
+        through: HostProxy | None = None,
+    ) -> None:
+        self._through = through
+        self._client = request.connection
+        self._outside = outside
+        self._request = request
+        self._passed = passed
+        self._host = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT_BYTES)
+        self.status = 0
+        """Of the response; 0 until it has begun."""
+
+    async def run(self) -> None:
+        """Forward until the response has ended; `passed.ended_by` says how it did."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._forward_request)
+                await self._forward_response()
+                tasks.cancel_scope.cancel()
+            self._passed.ended_by = "closed"
+        except* CutOff as group:
+            self._passed.ended_by = str(_leaves(group)[0])
+        except* (h11.RemoteProtocolError, h11.LocalProtocolError):
+            self._passed.ended_by = "target"  # its response is not HTTP/1.1, or cannot be expressed in it
+
+    # --- outwards
+
+    async def _forward_request(self) -> None:
+        target, request = self._request.target, self._request
+        port = "" if target.port in (HTTP_PORT, TLS_PORT) else f":{target.port}"
+        is_chunked = any(name == b"transfer-encoding" for name, _ in request.headers)
+        authority = f"{written(target.host)}{port}"
+        headers = [
+            (b"Host", authority.encode()),
+            *(self._through.headers if self._through is not None else []),
+            *_end_to_end(request.headers, without=_OURS | _OTHER_REQUEST),
+            *([(b"Transfer-Encoding", b"chunked")] if is_chunked else []),
+            (b"Connection", b"close"),
+        ]
+        path = target.path if self._through is None else f"http://{authority}{target.path}"
+        try:
+            await self._send_to_host(h11.Request(method=target.method, target=path, headers=headers))
+            while piece := await self._receive_body():
+                await self._send_to_host(h11.Data(data=piece))
+            await self._send_to_host(h11.EndOfMessage())
+        except _NotRead:
+            return  # it may have responded already; its response decides
+
+    async def _receive_body(self) -> bytes:
+        try:
+            return await self._client.receive_body()
+        except (BadRequest, *_LOST) as exc:
+            raise CutOff("inside") from exc
+
+    async def _send_to_host(self, event: h11.Event) -> None:
+        data = self._host.send(event)
+        if data:
+            try:
+                await self._outside.send(data)
+            except _LOST as exc:
+                raise _NotRead from exc
+            self._passed.sent(len(data))
+
+    # --- inwards
+
+    async def _forward_response(self) -> None:
+        while not isinstance(event := await self._next_of_host(), h11.EndOfMessage):
+            if isinstance(event, h11.Response):
+                if self._through is not None and event.status_code == _PROXY_WANTS_PASSWORD:
+                    raise CutOff(refused_by(self._through, event.status_code))
+                reason, headers = self.response_head(bytes(event.reason), _end_to_end(list(event.headers)))
+                self.status = event.status_code
+                fields = [(name.decode("ascii"), value.decode("latin-1")) for name, value in headers]
+                await _to_client(self._client.start_response(self.status, fields, reason=reason))
+            elif isinstance(event, h11.Data):
+                await _to_client(self._client.send(self.response_piece(bytes(event.data))))
+        await _to_client(self._client.send(self.response_rest()))
+        await _to_client(self._client.end())
+
+    def response_head(self, reason: bytes, headers: Headers) -> tuple[bytes, Headers]:
+        """The reason phrase and the headers of the response, as they are forwarded."""
+        return reason, headers
+
+    def response_piece(self, data: bytes) -> bytes:
+        """What is forwarded now that these bytes of the body have come."""
+        return data
+
+    def response_rest(self) -> bytes:
+        """What is forwarded at the end of the body."""
+        return b""
+
+    async def _next_of_host(self) -> h11.Event:
+        while True:
+            event = self._host.next_event()
+            if isinstance(event, h11.Event):
+                if isinstance(event, h11.ConnectionClosed):
+                    raise CutOff("target")
+                return event
+            if event is h11.PAUSED:
+                raise CutOff("target")
+            try:
+                data = await self._outside.receive(_READ_BYTES)
+            except anyio.EndOfStream:
+                data = b""
+            except _LOST as exc:
+                raise CutOff("target") from exc
+            self._passed.received(len(data))
+            self._host.receive_data(data)
+
+
+async def _to_client(sending: Awaitable[None]) -> None:
+    try:
+        await sending
+    except _LOST as exc:
+        raise CutOff("inside") from exc
+
+
+def _end_to_end(headers: Headers, *, without: Iterable[bytes] = ()) -> Headers:
+    """Headers that are not about one connection only (RFC 9110 7.6.1)."""
+    named = {
+        word.strip().lower() for name, value in headers if name == b"connection" for word in value.split(b",")
+    }
+    dropped = _HOP_BY_HOP | (named - {b"content-length", b"host"}) | set(without)
+    return [(name, value) for name, value in headers if name not in dropped]
+
+
+def _leaves(group: BaseExceptionGroup[CutOff]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for one in group.exceptions:
+        found += _leaves(one) if isinstance(one, BaseExceptionGroup) else [one]
+    return found
