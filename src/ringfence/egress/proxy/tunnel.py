@@ -129,7 +129,11 @@ class Tunnel(ByteStream):
         """
         must_be_tls = self._target.port == TLS_PORT
         reader, piece = HelloReader(), self._held
-        while not (piece and reader.feed(piece)):
+        while True:
+            if self._held and not must_be_tls and self._held[0] != _HANDSHAKE:
+                return None
+            if piece and reader.feed(piece):
+                return _mismatch(reader.server_name, self._target)
             try:
                 piece = await self._stream.receive(_READ_BYTES)
             except anyio.EndOfStream:
@@ -137,9 +141,6 @@ class Tunnel(ByteStream):
                     raise NotTls("the connection ended within its ClientHello") from None
                 return None
             self._held += piece
-            if not must_be_tls and self._held[0] != _HANDSHAKE:
-                return None
-        return _mismatch(reader.server_name, self._target)
 
     async def send(self, item: bytes) -> None:
         """Send bytes to the client."""
