@@ -256,6 +256,25 @@ def test_the_readme_needs_no_other_file():
     assert [target for target in targets if not target.startswith("https://")] == []
 
 
+def test_recipes_name_files_that_exist():
+    """A recipe leads to the files that are to be changed."""
+    named = re.findall(r"`((?:src|tests|scripts|skills)/[\w./]+)`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_page_of_the_architecture_names_every_package():
+    """And no package or module that is gone."""
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+    section = page[page.index("## Packages") : page.index("### The sandbox package")]
+    (listed,) = re.findall(r"^```text\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"^([a-z_]+(?:/|\.py))  ", listed, re.MULTILINE))
+    package = ROOT / "src" / "ringfence"
+    packages = {f"{path.name}/" for path in package.iterdir() if (path / "__init__.py").exists()}
+    modules = {path.name for path in package.glob("[a-z]*.py")}
+    assert named == packages | modules
+
+
 def test_each_topic_is_one_page():
     """`ringfence help TOPIC` finds a page by its name alone."""
     names = [page.name for page in (ROOT / "docs").glob("*/*.md") if page.parent.name != "adr"]
