@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import field
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import anyio
 import msgspec
@@ -21,54 +21,111 @@ from ringfence.frozen import frozen
 from ringfence.runtime.base import Emit
 from ringfence.runtime.surrogates import is_text, scrubbed
 from ringfence.runtime.transcript.record import JSONObject
-from ringfence.runtime.transcript.translator import dict_of, list_of, plain, short, text_of
+from ringfence.runtime.transcript.translator import dict_of, plain, short, text_of
 
 CALL_ID = "claudecode/toolUseId"
 """The key under which the CLI tells an MCP server which of the model's calls it forwards."""
 MAX_OPEN_REQUESTS = 64
 """Requests of the CLI that are being answered; a further one is refused."""
 
-_CONTROL = frozenset({"control_request", "control_response", "control_cancel_request"})
 _REQUESTS = ("can_use_tool", "hook_callback", "mcp_message")
 """What the CLI may request from the host."""
 _TOOL_CALL = "tools/call"
-_MAX_ID_CHARS = 200
 _BUFFER = 256
 _BUSY = f"the host is answering {MAX_OPEN_REQUESTS} requests already"
 _CANCELLED = "cancelled: the client did not wait for the answer"
 _ENDED = "the client has ended"
 _MALFORMED = f"the host answers {', '.join(_REQUESTS)}, each in its shape"
-_PERMISSION_TEXTS = (
-    "tool_use_id",
-    "agent_id",
-    "blocked_path",
-    "decision_reason",
-    "title",
-    "display_name",
-    "description",
-)
+
+_MAX_ID_CHARS = 200
+_Id = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_ID_CHARS)]
+_Object = dict[str, Any]
+
+
+class _Permission(msgspec.Struct, tag_field="subtype", tag="can_use_tool"):
+    """The CLI asks whether it may use a tool."""
+
+    tool_name: _Id
+    input: _Object
+    permission_suggestions: list[_Object] | None = None
+    tool_use_id: str | None = None
+    agent_id: str | None = None
+    blocked_path: str | None = None
+    decision_reason: str | None = None
+    title: str | None = None
+    display_name: str | None = None
+    description: str | None = None
+
+    def __post_init__(self) -> None:
+        self.permission_suggestions = self.permission_suggestions or []
+
+
+class _Hook(msgspec.Struct, tag_field="subtype", tag="hook_callback"):
+    """The CLI runs a hook of the host's."""
+
+    callback_id: _Id
+    input: _Object
+    tool_use_id: str | None = None
+
+
+class _McpMessage(msgspec.Struct, tag_field="subtype", tag="mcp_message"):
+    """The CLI sends a message to an MCP server in the host's process, which reads the rest of it itself."""
+
+    server_name: _Id
+    message: _Object
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.message.get("method"), str):
+            raise TypeError("the message has no method")
+        if not isinstance(self.message.get("id"), str | int | None):
+            raise TypeError("the message's id is neither a string nor a number")
+
+
+class _Success(msgspec.Struct, tag_field="subtype", tag="success"):
+    request_id: _Id
+    response: _Object | None = None
+
+    def __post_init__(self) -> None:
+        self.response = self.response or {}
+
+
+class _Failure(msgspec.Struct, tag_field="subtype", tag="error"):
+    request_id: _Id
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        self.error = short(self.error) or "no reason given"
+
+
+class _ControlRequest(msgspec.Struct, tag_field="type", tag="control_request"):
+    request_id: _Id
+    request: _Permission | _Hook | _McpMessage
+
+
+class _ControlResponse(msgspec.Struct, tag_field="type", tag="control_response"):
+    response: _Success | _Failure
+
+
+class _ControlCancel(msgspec.Struct, tag_field="type", tag="control_cancel_request"):
+    request_id: _Id
+
+
+_CONTROL = ("control_request", "control_response", "control_cancel_request")
 
 
 def is_control(value: Mapping[str, Any]) -> bool:
     """Return whether a line is a control message, and not part of the conversation."""
-    kind = value.get("type")
-    return isinstance(kind, str) and kind in _CONTROL
+    return value.get("type") in _CONTROL
 
 
 def checked_message(value: JSONObject) -> JSONObject | None:
     """Return the control message in a line, with only the fields that the SDK reads; None if it is malformed."""
-    kind = value.get("type")
-    if kind == "control_cancel_request":
-        request_id = _id(value.get("request_id"))
-        return {"type": kind, "request_id": request_id} if request_id else None
-    if kind == "control_response":
-        return _checked_response(dict_of(value.get("response")))
-    if kind == "control_request":
-        request_id = _id(value.get("request_id"))
-        request = _checked_request(dict_of(value.get("request")))
-        made: JSONObject = {"type": kind, "request_id": request_id, "request": request}
-        return made if request_id and request else None
-    return None
+    try:
+        message = msgspec.convert(value, _ControlRequest | _ControlResponse | _ControlCancel)
+    except (msgspec.ValidationError, UnicodeEncodeError):
+        return None
+    made: JSONObject = msgspec.to_builtins(message)
+    return made
 
 
 def error_response(request_id: str, reason: str) -> JSONObject:
@@ -81,60 +138,8 @@ def error_response(request_id: str, reason: str) -> JSONObject:
 
 def request_id_of(value: JSONObject) -> str:
     """Return the id of a malformed request, or "" if it has none that can be answered."""
-    return _id(value.get("request_id")) if value.get("type") == "control_request" else ""
-
-
-def _checked_response(response: JSONObject) -> JSONObject | None:
-    request_id = _id(response.get("request_id"))
-    if not request_id:
-        return None
-    if response.get("subtype") == "error":
-        return error_response(request_id, short(response.get("error")) or "no reason given")
-    made = {
-        "request_id": request_id,
-        "subtype": "success",
-        "response": dict_of(response.get("response")),
-    }
-    return {"type": "control_response", "response": made}
-
-
-def _checked_request(request: JSONObject) -> JSONObject | None:
-    match request.get("subtype"):
-        case "can_use_tool":
-            return _checked_permission(request)
-        case "hook_callback":
-            made = {"callback_id": _id(request.get("callback_id")), "input": dict_of(request.get("input"))}
-            return {"subtype": "hook_callback", **made, "tool_use_id": _text(request.get("tool_use_id"))}
-        case "mcp_message":
-            server, message = _id(request.get("server_name")), dict_of(request.get("message"))
-            is_valid = bool(server and isinstance(message.get("method"), str))
-            is_valid = is_valid and isinstance(message.get("id"), str | int | None)
-            return {"subtype": "mcp_message", "server_name": server, "message": message} if is_valid else None
-        case _:
-            return None
-
-
-def _checked_permission(request: JSONObject) -> JSONObject | None:
-    tool = _id(request.get("tool_name"))
-    if not tool or not isinstance(request.get("input"), dict):
-        return None
-    suggestions = list_of(request.get("permission_suggestions"))
-    return {
-        "subtype": "can_use_tool",
-        "tool_name": tool,
-        "input": request["input"],
-        "permission_suggestions": [each for each in suggestions if isinstance(each, dict)],
-        **{name: _text(request.get(name)) for name in _PERMISSION_TEXTS},
-    }
-
-
-def _id(value: Any) -> str:
-    text = text_of(value)
-    return text if len(text) <= _MAX_ID_CHARS else ""
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    request_id = text_of(value.get("request_id"))
+    return request_id if value.get("type") == "control_request" and len(request_id) <= _MAX_ID_CHARS else ""
 
 
 @frozen
