@@ -65,26 +65,6 @@ async def test_without_a_fence_it_is_where_it_is() -> None:
     assert (program.path, program.mounts) == (str(BASH), ())
 
 
-async def test_a_version_is_asked_once(tmp_path: Path) -> None:
-    """It is remembered by the file; another file of the same name is asked again."""
-    bash = Path(shutil.copy(BASH, tmp_path))
-    version = await version_of(bash)
-    known = (tmp_path / "state/client-versions.json").read_bytes()
-    assert await version_of(bash) == version
-    assert (tmp_path / "state/client-versions.json").read_bytes() == known
-    replace(bash)
-    assert await version_of(bash) == version
-    assert (tmp_path / "state/client-versions.json").read_bytes() != known
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1}', '{"a": "x"}'])
-async def test_a_damaged_memory_of_versions_is_made_anew(tmp_path: Path, text: str) -> None:
-    """It is a memory only."""
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state/client-versions.json").write_text(text)
-    assert await version_of(Path("/bin/bash"))
-
-
 async def test_a_program_that_tells_its_version_has_no_home(tmp_path: Path) -> None:
     """One that was made for it would be left where ringfence is killed meanwhile."""
     program = tmp_path / "client"
@@ -182,4 +162,3 @@ async def test_a_program_in_the_workspace_is_never_started_outside(tmp_path: Pat
         spec = SandboxSpec(backend="bubblewrap", workspace=workspace)
         program = await find_program(Shell(), spec, Options(cli_path=path))
         assert program.version is None
-    assert not (tmp_path / "state/client-versions.json").exists()

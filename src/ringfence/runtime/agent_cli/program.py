@@ -1,23 +1,19 @@
 """Finds the program of an agent CLI: the host's native program, shown inside read-only, or the image's own.
 
 What npm puts on PATH is a link or a script that leads to the native program. Nothing of the workspace is ever taken,
-whatever PATH says, since an agent may have put it there. A program's version is asked once for each file.
+whatever PATH says, since an agent may have put it there.
 """
 
-import json
 import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.config.paths import state_dir
 from ringfence.errors import ConfigurationError, InfrastructureFault, PolicyRefused
-from ringfence.filesystem import replace_file
 from ringfence.process import run_process
 from ringfence.runtime.agent_cli.base import AgentCli, Program
 from ringfence.runtime.options import Options
@@ -47,7 +43,6 @@ _SHIM_BYTES = 16 * 1024
 _MAGIC = b"\x7fELF"
 _VERSION = re.compile(r"\b(\d{1,6}(?:\.\d{1,6}){1,3})")
 _VERSION_TIMEOUT_S = 30.0
-_MAX_CACHED = 64
 _NO_HOME = "/dev/null/none"
 """A home that cannot exist, even for root: asking for a version leaves no files and reads none of the user's."""
 
@@ -265,14 +260,9 @@ async def version_of(program: Path) -> str:
     Raises:
         ConfigurationError: It reports none, or cannot be started.
     """
-    key = _key(program)
-    known = _cached_versions()
-    if key in known:
-        return known[key]
     version = read_version(await _version_output(program))
     if version is None:
         raise ConfigurationError(f"{str(program)!r} says no version; see whether `{program} --version` works")
-    _cache_versions({**known, key: version})
     return version
 
 
@@ -311,32 +301,3 @@ async def _version_output(program: Path) -> str:
     except InfrastructureFault as exc:
         raise ConfigurationError(f"{str(program)!r} cannot be started: {exc}") from exc
     return done.stdout.decode("utf-8", "replace") if done.ok else ""
-
-
-def _key(program: Path) -> str:
-    status = program.stat()
-    return f"{status.st_dev}:{status.st_ino}:{status.st_mtime_ns}:{status.st_size}"
-
-
-def _file() -> Path:
-    return state_dir() / "client-versions.json"
-
-
-def _cached_versions() -> dict[str, str]:
-    try:
-        read: Any = json.loads(_file().read_bytes())
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(read, dict):
-        return {}
-    return {
-        key: value for key, value in read.items() if isinstance(value, str) and read_version(value) == value
-    }
-
-
-def _cache_versions(versions: dict[str, str]) -> None:
-    """Store versions for the next start; where they cannot be written, the program is asked again."""
-    newest = dict(list(versions.items())[-_MAX_CACHED:])
-    with suppress(OSError, InfrastructureFault):
-        make_private_dir(state_dir())
-        replace_file(_file(), json.dumps(newest).encode())
