@@ -157,7 +157,7 @@ def _trigger_to_start() -> Row:
     delays = [starts[job] - began for job, began in entered.items()]
     ends = [whole[job] - began for job, began in entered.items()]
     return Row(
-        "from a trigger to its job's start, on an idle crew",
+        "from a trigger to its job's start, on an idle fleet",
         "p50 ≤ 250 ms",
         p50_p99(delays, digits=0),
         f"to its end: {p50_p99(ends, digits=0)}",

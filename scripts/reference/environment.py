@@ -26,10 +26,10 @@ _OTHERS = (
     ("OPENAI_BASE_URL", "Where OpenAI's API is."),
     ("CLAUDE_CONFIG_DIR", "The claude CLI's directory, for `ringfence session`. Default `~/.claude`."),
     ("CODEX_HOME", "The codex CLI's directory, for `ringfence session` and its login. Default `~/.codex`."),
-    ("XDG_CACHE_HOME", "Below it, in `ringfence/clones`: what agents of a crew clone. Default `~/.cache`."),
+    ("XDG_CACHE_HOME", "Below it, in `ringfence/clones`: what agents of a fleet clone. Default `~/.cache`."),
     (
         "RINGFENCE_FLEET_DATABASE",
-        "The database of the crew that `ringfence fleet worker` joins, `postgresql://...`.",
+        "The database of the fleet that `ringfence fleet worker` joins, `postgresql://...`.",
     ),
     ("XDG_STATE_HOME", "Parent of the state directory: runs, keys, checkpoints. Default `~/.local/state`."),
     ("XDG_CONFIG_HOME", "Parent of the directory of your own `ringfence.yaml`. Default `~/.config`."),

@@ -33,7 +33,7 @@ class Database:
     Args:
         url: `sqlite:///FILE` or `postgresql://...`.
         tables: What is kept there.
-        what: Whose it is, for messages: `the crew's database`.
+        what: Whose it is, for messages: `the fleet's database`.
         is_patient: Whether `read` and `write` wait, until they are cancelled, while it is away or has no room. What they
             do may then be done twice, if the connection broke just when it was done.
 

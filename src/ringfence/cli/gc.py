@@ -55,7 +55,7 @@ def gc(
 
 
 async def _forget_jobs(dry_run: bool) -> "Forgotten | None":
-    """Do the crew's part, if there is one."""
+    """Do the fleet's part, if there is one."""
     from ringfence.config.paths import state_dir
 
     if not (state_dir() / "fleet").is_dir():
@@ -66,7 +66,7 @@ async def _forget_jobs(dry_run: bool) -> "Forgotten | None":
 
 
 def _counts(forgotten: "Forgotten | None") -> dict[str, object]:
-    """What became of a crew's jobs, for programs; without a crew nothing did."""
+    """What became of a fleet's jobs, for programs; without a fleet nothing did."""
     if forgotten is None:
         return {"jobs": [], "records": 0, "size_bytes": 0, "is_all": True}
     return {

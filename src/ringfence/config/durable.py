@@ -1,4 +1,4 @@
-"""Which database what is to outlive its process lies in: jobs of a crew, stories of a loop."""
+"""Which database what is to outlive its process lies in: jobs of a fleet, stories of a loop."""
 
 import re
 from typing import Annotated, Literal

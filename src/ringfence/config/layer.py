@@ -14,7 +14,7 @@ ADDING_UP: frozenset[KeyPath] = frozenset({("sandbox", "protect"), ("egress", "d
 """Lists that grow from layer to layer; all others are replaced."""
 
 CREW_KEYS = ("fleet", "agents", "include", "loop")
-"""Keys of a file that are about a crew, beside the sections of a run."""
+"""Keys of a file that are about a fleet, beside the sections of a run."""
 
 
 @frozen
@@ -29,7 +29,7 @@ class Layer:
 def document_layer(document: Document, kind: Literal["project", "user"]) -> Layer:
     """A file as a layer of a run. A section with nothing in it (its lines commented out) says nothing.
 
-    What a file says of a crew is not for a run.
+    What a file says of a fleet is not for a run.
     """
 
     def origin_of(path: KeyPath, of_key: bool) -> Origin:

@@ -1,1 +1,1 @@
-"""A standing crew: many agents, on schedules and triggers, as durable jobs."""
+"""A fleet: many agents, on schedules and triggers, as durable jobs."""

@@ -45,7 +45,7 @@ def socket_path(state: Path | None = None) -> Path:
 
 
 class FleetClient:
-    """A crew's daemon, from outside.
+    """A fleet's daemon, from outside.
 
     Args:
         path: Its socket; None: that of the state directory.

@@ -1,4 +1,4 @@
-"""What a state directory's crew keeps and forgets, asked from the command line, whether its daemon runs or not."""
+"""What a state directory's fleet keeps and forgets, asked from the command line, whether its daemon runs or not."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,10 +18,10 @@ _FORGET_S = 600.0
 
 
 async def forget(state: Path, environ: Mapping[str, str], *, dry_run: bool) -> Forgotten | None:
-    """Forget what the crew need not keep any more: by its daemon if that runs, else here. None: there is no crew.
+    """Forget what the fleet need not keep any more: by its daemon if that runs, else here. None: there is no fleet.
 
     Raises:
-        ConfigurationError, PolicyRefused: The crew's file is wrong, or is not trusted as it is.
+        ConfigurationError, PolicyRefused: The fleet's file is wrong, or is not trusted as it is.
         InfrastructureFault: The database cannot be reached, or a record cannot be removed.
     """
     file = noted_file(state)
@@ -36,7 +36,7 @@ async def forget(state: Path, environ: Mapping[str, str], *, dry_run: bool) -> F
 
 
 async def belonging(state: Path, environ: Mapping[str, str], run_ids: Sequence[str]) -> frozenset[str]:
-    """Those of the runs that belong to a crew's jobs: they go with these, and not otherwise.
+    """Those of the runs that belong to a fleet's jobs: they go with these, and not otherwise.
 
     Raises:
         ConfigurationError, PolicyRefused, InfrastructureFault: As `forget`.

@@ -1,4 +1,4 @@
-"""Figures of a crew for Prometheus.
+"""Figures of a fleet for Prometheus.
 
 Most are asked from the database when somebody asks us, so that they are right whichever process did the work, and after
 any restart. Labels are agents' configured names, states and schedules of ours; never text from outside.
@@ -131,7 +131,7 @@ class _MomentCollector(Collector):
 
 
 def _plain(moment: Moment) -> Iterator[Metric]:
-    yield GaugeMetricFamily("ringfence_ready", "Whether the crew takes jobs.", value=float(moment.is_ready))
+    yield GaugeMetricFamily("ringfence_ready", "Whether the fleet takes jobs.", value=float(moment.is_ready))
     up = float(moment.census is not None)
     yield GaugeMetricFamily("ringfence_database_up", "Whether the database answers.", value=up)
     yield CounterMetricFamily(
@@ -147,7 +147,7 @@ def _plain(moment: Moment) -> Iterator[Metric]:
     )
     if moment.executors is not None:
         yield GaugeMetricFamily(
-            "ringfence_executors", "Workers that live, on all machines of the crew.", value=moment.executors
+            "ringfence_executors", "Workers that live, on all machines of the fleet.", value=moment.executors
         )
     for name, value in moment.pool.items():
         yield CounterMetricFamily(f"ringfence_pool_{name}", f"Warm sandboxes: {name}.", value=value)

@@ -20,7 +20,7 @@ _OWNER = "owner"
 
 @contextmanager
 def only_one(state: Path, file: Path) -> Iterator[None]:
-    """Hold the state directory's crew.
+    """Hold the state directory's fleet.
 
     Args:
         state: The state directory.
@@ -57,7 +57,7 @@ def why_taken(other: str, state: Path, file: Path) -> str:
 
 @contextmanager
 def held(state: Path) -> Iterator[str | None]:
-    """Hold the state directory's crew if nobody does; else the process that does.
+    """Hold the state directory's fleet if nobody does; else the process that does.
 
     The file of the lock names the holder; who ends in good order leaves it empty.
     """
@@ -74,7 +74,7 @@ def held(state: Path) -> Iterator[str | None]:
 
 
 def has_died(state: Path, pid: int) -> bool:
-    """Whether a process that held the state directory's crew, and is gone, did not end in good order."""
+    """Whether a process that held the state directory's fleet, and is gone, did not end in good order."""
     return _holder(state / "fleet" / _LOCK) == str(pid)
 
 
@@ -84,7 +84,7 @@ def _holder(path: Path) -> str:
 
 
 def note_file(state: Path, file: Path) -> None:
-    """Note the crew's file, for those who look when no daemon runs; and whose the first database is."""
+    """Note the fleet's file, for those who look when no daemon runs; and whose the first database is."""
     folder = make_private_dir(state / "fleet")
     owner = _owner(folder) or _directory(file)
     replace_file(folder / _OWNER, os.fsencode(owner))
@@ -131,7 +131,7 @@ def _directory(file: Path) -> Path:
 
 
 def noted_file(state: Path) -> Path | None:
-    """The file that the crew was last started with; None: there never was one."""
+    """The file that the fleet was last started with; None: there never was one."""
     try:
         return Path(os.fsdecode((state / "fleet" / "file").read_bytes()))
     except FileNotFoundError:

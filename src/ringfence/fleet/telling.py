@@ -1,4 +1,4 @@
-"""How a crew's processes say what happens: a line for people, and the same as an event with fields for programs."""
+"""How a fleet's processes say what happens: a line for people, and the same as an event with fields for programs."""
 
 from typing import Literal, Protocol
 

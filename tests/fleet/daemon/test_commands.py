@@ -249,7 +249,7 @@ def test_a_secret_that_is_not_set_is_foreseen(crew: Crew):
     """`fleet validate` and `fleet up`, here and in the log, say which variable an agent's secret is not in."""
     agent = {"workspace": ".", "sandbox": {"mode": "clone"}, "secrets": {"token": "env:CREW_TOKEN"}}
     crew.write(agents=dict.fromkeys("abcdefg", agent))
-    said = "agents.a.secrets.token: CREW_TOKEN is not set; what needs it fails until the crew is started where it is"
+    said = "agents.a.secrets.token: CREW_TOKEN is not set; what needs it fails until the fleet is started where it is"
     doubts = crew.does("fleet", "validate", "--json").json["doubts"]
     assert (doubts[0].partition(" ")[2], len(doubts)) == (said, 7)
     up = crew.does("fleet", "up", "--detach").err.splitlines()

@@ -1,4 +1,4 @@
-"""`ringfence fleet`: a standing crew of agents, and the daemon that keeps it."""
+"""`ringfence fleet`: a fleet of agents, and the daemon that keeps it."""
 
 import os
 import select
@@ -31,7 +31,7 @@ FileOption = Annotated[
     typer.Option(
         "--file",
         metavar="FILE",
-        help="The crew's file, or a herdctl.yaml; else ringfence.yaml, found upwards.",
+        help="The fleet's file, or a herdctl.yaml; else ringfence.yaml, found upwards.",
     ),
 ]
 _DOUBTS = 5
@@ -166,7 +166,7 @@ def down(
             os.close(daemon)
     if has_died(state_dir(), pid):
         raise InfrastructureFault(
-            f"the daemon (process {pid}) has ended before it had stopped the crew; `daemon.log` in "
+            f"the daemon (process {pid}) has ended before it had stopped the fleet; `daemon.log` in "
             f"{str(state_dir() / 'fleet')!r} may say why, and the next `ringfence fleet up` sees to what it left"
         )
     print_answer({"pid": pid}, (), json=json)
@@ -332,7 +332,7 @@ def _loaded(file: Path | None) -> "Fleet":
 
 
 def fleet_file(file: Path | None) -> Path:
-    """The crew's file: the one that was named, or the project's.
+    """The fleet's file: the one that was named, or the project's.
 
     Raises:
         UsageError: There is none.

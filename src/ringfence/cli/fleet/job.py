@@ -1,4 +1,4 @@
-"""`ringfence job`: the jobs of the crew."""
+"""`ringfence job`: the jobs of the fleet."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any

@@ -1,4 +1,4 @@
-"""`ringfence fleet worker`: this machine joins a crew."""
+"""`ringfence fleet worker`: this machine joins a fleet."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def worker(
     if log_format is not None:
         said["log_format"] = log_format
     if not url:
-        raise UsageError("RINGFENCE_FLEET_DATABASE is not set; give the crew's database, postgresql://…")
+        raise UsageError("RINGFENCE_FLEET_DATABASE is not set; give the fleet's database, postgresql://…")
     anyio.run(_work, url, slots, said, told)
 
 

@@ -1,1 +1,1 @@
-"""What a crew is told: its agents, and when they work."""
+"""What a fleet is told: its agents, and when they work."""

@@ -43,7 +43,7 @@ def schedule_of(settings: ScheduleSettings, timezone: str | None) -> Schedule:
 
 
 def check_crew(settings: FleetSettings, agents: Mapping[str, Agent]) -> None:
-    """See that a crew makes sense as a whole.
+    """See that a fleet makes sense as a whole.
 
     Raises:
         ConfigurationError: At the place of the first complaint; the others follow in the text.

@@ -1,4 +1,4 @@
-"""A crew as it is configured: its agents, and the files that say so."""
+"""A fleet as it is configured: its agents, and the files that say so."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class Fleet:
-    """A crew as it is configured."""
+    """A fleet as it is configured."""
 
     settings: FleetSettings
     agents: Mapping[str, Agent]

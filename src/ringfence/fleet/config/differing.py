@@ -1,4 +1,4 @@
-"""What is different between two configurations of a crew, key by key."""
+"""What is different between two configurations of a fleet, key by key."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is not wrong in a crew's files, but will not work here as it stands: told before a job finds out."""
+"""What is not wrong in a fleet's files, but will not work here as it stands: told before a job finds out."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -19,10 +19,10 @@ _SCRIPTED = "scripted:"
 def doubts(fleet: Fleet, environ: Mapping[str, str]) -> Iterator[str]:
     """A line each, with the place that says it; what a file says once for all agents is told once.
 
-    On a crew of several machines nothing is said of what need not be on this one.
+    On a fleet of several machines nothing is said of what need not be on this one.
 
     Args:
-        fleet: The crew.
+        fleet: The fleet.
         environ: What its daemon has, or is to have.
     """
     for document in fleet.documents:
@@ -69,7 +69,7 @@ def _of_triggers(agent: Agent) -> _Doubts:
 def _unset(agent: Agent, environ: Mapping[str, str]) -> _Doubts:
     for name, reference in agent.settings.secrets.items():
         if reference.env is not None and not environ.get(reference.env, "").strip():
-            unset = f"{reference.env} is not set; what needs it fails until the crew is started where it is"
+            unset = f"{reference.env} is not set; what needs it fails until the fleet is started where it is"
             yield f"secrets.{name}", unset
 
 

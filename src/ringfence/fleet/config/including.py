@@ -1,4 +1,4 @@
-"""The files that make a crew, from the first one down: those of ours, and herdctl's, which are read as they are."""
+"""The files that make a fleet, from the first one down: those of ours, and herdctl's, which are read as they are."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ class CrewFile:
     """Of herdctl's: what does not come over as it stands."""
 
     def fleet(self) -> Layer:
-        """What it says of the crew as a whole."""
+        """What it says of the fleet as a whole."""
         return part_of(self.document, ("fleet",)) if self.level is None else self.level.settings.layer()
 
     def agents(self) -> dict[str, tuple[Layer, Origin]]:
@@ -205,7 +205,7 @@ def _refuse_unknown(document: Document) -> None:
 
 
 def _name(file: CrewFile, include: IncludeSettings, environ: Mapping[str, str]) -> str:
-    """What stands before an included file's agents' names. Of the crew as a whole the first file alone decides."""
+    """What stands before an included file's agents' names. Of the fleet as a whole the first file alone decides."""
     said = file.fleet()
     idle = [key for key in said.values if key in FleetSettings.model_fields and key not in _OF_EACH_FLEET]
     if idle:

@@ -75,7 +75,7 @@ def _twice(file: CrewFile, agent: Agent, other: Agent) -> RingfenceError:
 
 
 def load_trusted(file: Path, *, environ: Mapping[str, str]) -> Fleet:
-    """As `load_fleet`, for a crew that is to work.
+    """As `load_fleet`, for a fleet that is to work.
 
     Raises:
         ConfigurationError: As `load_fleet`.
@@ -86,7 +86,7 @@ def load_trusted(file: Path, *, environ: Mapping[str, str]) -> Fleet:
     if untrusted:
         commands = " && ".join(fleet.trust_commands())
         raise PolicyRefused(
-            f"you have not trusted {str(untrusted[0])!r} as it is now; a crew works unattended: read it, then "
+            f"you have not trusted {str(untrusted[0])!r} as it is now; a fleet works unattended: read it, then "
             f"run `{commands}`",
             rule="trust",
         )

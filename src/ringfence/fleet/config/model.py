@@ -275,7 +275,7 @@ Hook = Annotated[CommandHook | WebhookHook, Field(discriminator="type")]
 
 
 class AgentSettings(Settings):
-    """An agent of the crew: all that a run can be told, and what is only an agent's."""
+    """An agent of the fleet: all that a run can be told, and what is only an agent's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", title="agent")
 
@@ -350,7 +350,7 @@ class TraceSettings(_Section):
 
 
 class FleetSettings(_Section):
-    """The crew as a whole."""
+    """The fleet as a whole."""
 
     name: AgentName = "fleet"
     """What it is called, in the engine and in messages."""

@@ -1,4 +1,4 @@
-"""Paths in a crew's files: relative to the file that says them."""
+"""Paths in a fleet's files: relative to the file that says them."""
 
 import os
 from collections.abc import Iterator

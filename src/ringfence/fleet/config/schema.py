@@ -1,4 +1,4 @@
-"""The JSON Schema of `ringfence.yaml` with all that a crew can say in it, for editors and other programs."""
+"""The JSON Schema of `ringfence.yaml` with all that a fleet can say in it, for editors and other programs."""
 
 from typing import Annotated, Any
 
@@ -18,8 +18,8 @@ def crew_schema() -> dict[str, Any]:
     file = create_model(
         "File",
         __base__=Settings,
-        fleet=(FleetSettings | None, Field(None, description="The crew as a whole.")),
-        agents=(dict[_Name, AgentSettings | None], Field({}, description="The crew's agents, by name.")),
+        fleet=(FleetSettings | None, Field(None, description="The fleet as a whole.")),
+        agents=(dict[_Name, AgentSettings | None], Field({}, description="The fleet's agents, by name.")),
         include=(list[IncludeSettings], Field([], description="Other fleets, whose agents join this one.")),
     )
     schema = file.model_json_schema(mode="validation")
@@ -28,7 +28,7 @@ def crew_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,
         "title": "ringfence.yaml",
-        "description": "Configuration of ringfence: of single runs, and of a crew.",
+        "description": "Configuration of ringfence: of single runs, and of a fleet.",
     }
 
 

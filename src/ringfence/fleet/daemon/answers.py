@@ -108,7 +108,7 @@ class ScheduleAnswer(Answer):
 
 
 class StatusAnswer(Answer):
-    """The crew as a whole."""
+    """The fleet as a whole."""
 
     version: str
     fleet: str

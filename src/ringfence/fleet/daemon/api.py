@@ -74,7 +74,7 @@ def api(daemon: Daemon) -> FastAPI:
 def _add_status(app: FastAPI, daemon: Daemon) -> None:
     @app.get("/v1/status")
     async def status() -> StatusAnswer:
-        """How the crew stands."""
+        """How the fleet stands."""
         counts = await daemon.jobs.counts()
         live = [count for by_state in counts.values() for count in by_state.items()]
         return StatusAnswer(
@@ -292,7 +292,7 @@ def _add_acts(app: FastAPI, daemon: Daemon) -> None:
 
 
 def _check_session(daemon: Daemon, job: Job) -> None:
-    """See that there is something of a job to go on with; on a crew of several machines it may be on another one.
+    """See that there is something of a job to go on with; on a fleet of several machines it may be on another one.
 
     Raises:
         UsageError: There is not.

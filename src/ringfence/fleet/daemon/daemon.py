@@ -1,4 +1,4 @@
-"""A crew's daemon: one process that owns the state, and does nothing that could hold it up."""
+"""A fleet's daemon: one process that owns the state, and does nothing that could hold it up."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -56,7 +56,7 @@ class Daemon:
     """Everything that the API and the command line act on.
 
     Args:
-        file: The crew's file.
+        file: The fleet's file.
         state: The state directory.
         environ: Variables that the file may name.
         tell: Is told what a person should know.
@@ -149,7 +149,7 @@ class Daemon:
             line = f"fleet {self.fleet.settings.name!r} is down"
             self.tell(line, event="fleet.stopped", level="info", fleet=self.fleet.settings.name)
             if self._lost:
-                raise InfrastructureFault(f"this daemon works for its crew no more: {self._lost}")
+                raise InfrastructureFault(f"this daemon works for its fleet no more: {self._lost}")
 
     @asynccontextmanager
     async def _owned(self) -> AsyncIterator[None]:
@@ -159,13 +159,13 @@ class Daemon:
             yield
 
     async def _keep_owning(self) -> None:
-        """End, if another daemon has come to work for the crew while the database was away."""
+        """End, if another daemon has come to work for the fleet while the database was away."""
         self._lost = await self._ownership.kept()
         self.stop()
 
     @asynccontextmanager
     async def _webhooks(self) -> AsyncIterator[None]:
-        """Listen for webhooks, if the crew has an address for them."""
+        """Listen for webhooks, if the fleet has an address for them."""
         listen = self.fleet.settings.webhooks
         if listen is None:
             yield
@@ -178,7 +178,7 @@ class Daemon:
 
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:
-        """Let others watch the crew, if it has an address for them."""
+        """Let others watch the fleet, if it has an address for them."""
         from ringfence.fleet.daemon.watched import watched_app
 
         listen = self.fleet.settings.metrics

@@ -63,7 +63,7 @@ class Dispatcher:
         self._fault = ""
         self._unreadable: set[str] = set()
         self.is_accepting = True
-        """False while the crew is let run dry: nothing new starts."""
+        """False while the fleet is let run dry: nothing new starts."""
         self.waiting: dict[str, str] = {}
         """Why queued jobs wait, by agent, workspace, or '' for all."""
 

@@ -53,4 +53,4 @@ class Notifier:
             try:
                 sender.sendto(message.encode(), self._address)
             except OSError:
-                return  # nobody listens any more: systemd finds out by itself, and the crew goes on
+                return  # nobody listens any more: systemd finds out by itself, and the fleet goes on

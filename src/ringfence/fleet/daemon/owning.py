@@ -1,4 +1,4 @@
-"""Whose a database's crew is: the one daemon, of all machines, that admits its jobs and follows their ends.
+"""Whose a database's fleet is: the one daemon, of all machines, that admits its jobs and follows their ends.
 
 On SQLite the lock on the state directory is enough. On Postgres daemons with other state directories, and on other
 machines, see the same jobs: the one that works for them holds an advisory lock, for as long as its connection lasts.
@@ -36,7 +36,7 @@ _HOLDER = sa.text(
 
 
 class OwnedByAnother(InfrastructureFault):
-    """Another daemon works for the database's crew. It may be about to end: who tries again stands by."""
+    """Another daemon works for the database's fleet. It may be about to end: who tries again stands by."""
 
 
 class Ownership:
@@ -44,7 +44,7 @@ class Ownership:
 
     Args:
         url: Of the database.
-        fleet: What the crew is called.
+        fleet: What the fleet is called.
     """
 
     def __init__(self, url: str, *, fleet: str) -> None:
@@ -81,7 +81,7 @@ class Ownership:
             except OwnedByAnother as exc:
                 return str(exc)
             except InfrastructureFault:
-                continue  # while the database is away nobody works for its crew; the daemon tells of that elsewhere
+                continue  # while the database is away nobody works for its fleet; the daemon tells of that elsewhere
 
     def _look(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The schedules of a crew's agents, on one clock; each slot makes at most one job, whoever is killed when."""
+"""The schedules of a fleet's agents, on one clock; each slot makes at most one job, whoever is killed when."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Planned:
 
 
 def planned(fleet: Fleet) -> Iterator[Planned]:
-    """All schedules of a crew.
+    """All schedules of a fleet.
 
     Raises:
         UsageError: One makes no sense; its text has no place.

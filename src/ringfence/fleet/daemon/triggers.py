@@ -29,7 +29,7 @@ _MOST_AT_ONCE = 20
 
 
 class Triggers:
-    """The triggers of a crew that wait by themselves.
+    """The triggers of a fleet that wait by themselves.
 
     Args:
         database: Where claims are noted that have not become jobs yet.

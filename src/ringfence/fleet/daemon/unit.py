@@ -1,4 +1,4 @@
-"""The systemd unit of a crew."""
+"""The systemd unit of a fleet."""
 
 import sys
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ def unit_of(fleet: Fleet, environ: Mapping[str, str]) -> str:
     """The text of a unit for the user's own systemd: `~/.config/systemd/user/NAME.service`.
 
     Args:
-        fleet: The crew.
+        fleet: The fleet.
         environ: Variables of whoever asks; where the state is, and where programs are, must be the same for the daemon.
     """
     command = [sys.executable, "-P", "-m", "ringfence", "fleet", "up", "--file", str(fleet.file)]

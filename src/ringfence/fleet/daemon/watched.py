@@ -1,4 +1,4 @@
-"""What watches a crew from outside: figures for Prometheus, and whether it lives and takes jobs."""
+"""What watches a fleet from outside: figures for Prometheus, and whether it lives and takes jobs."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""The clock of a crew: it says when slots of many schedules are due, and to nobody it listens for long."""
+"""The clock of a fleet: it says when slots of many schedules are due, and to nobody it listens for long."""
 
 import heapq
 import itertools

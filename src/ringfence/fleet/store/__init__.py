@@ -1,1 +1,1 @@
-"""What the crew remembers: jobs, their attempts, schedules and agents, in SQLite or PostgreSQL."""
+"""What the fleet remembers: jobs, their attempts, schedules and agents, in SQLite or PostgreSQL."""

@@ -53,7 +53,7 @@ class AgentBounds:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of the crew."""
+    """Bounds of the fleet."""
 
     agents: Mapping[str, AgentBounds]
     """Of every agent there is; jobs of others wait."""

@@ -19,7 +19,7 @@ class Intent:
     item: str
     """Its id at the source."""
     token: str
-    """What tells this claim from all others, also from those of other crews."""
+    """What tells this claim from all others, also from those of other fleets."""
 
     @property
     def key(self) -> str:

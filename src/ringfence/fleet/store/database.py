@@ -1,4 +1,4 @@
-"""The crew's database."""
+"""The fleet's database."""
 
 from pathlib import Path
 
@@ -25,4 +25,4 @@ class Database(AnyDatabase):
     """
 
     def __init__(self, url: str, *, is_patient: bool = False) -> None:
-        super().__init__(url, METADATA, what="the crew's database", is_patient=is_patient)
+        super().__init__(url, METADATA, what="the fleet's database", is_patient=is_patient)

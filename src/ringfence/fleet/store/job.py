@@ -1,4 +1,4 @@
-"""A job of the crew, as the database knows it."""
+"""A job of the fleet, as the database knows it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The crew's jobs: entered, found, cancelled, forgotten."""
+"""The fleet's jobs: entered, found, cancelled, forgotten."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress

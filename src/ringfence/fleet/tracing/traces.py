@@ -36,7 +36,7 @@ class Traces:
 
     Args:
         exporter: Sends spans somewhere.
-        fleet: The crew's name.
+        fleet: The fleet's name.
         with_content: Whether texts of agents, models and tools are in spans.
         tell: Is told of faults, at most once in five minutes.
     """

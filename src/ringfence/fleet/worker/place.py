@@ -174,7 +174,7 @@ def _note_of(job: Job) -> str:
 
 
 def clones_dir(state: Path) -> Path:
-    """Where a state directory's crew has its clones: `$XDG_CACHE_HOME/ringfence/clones`, below it a name of its own.
+    """Where a state directory's fleet has its clones: `$XDG_CACHE_HOME/ringfence/clones`, below it a name of its own.
 
     Not in the state directory: no workspace may lie where records are.
     """

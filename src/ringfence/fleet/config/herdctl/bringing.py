@@ -229,7 +229,7 @@ def _told(reader: Reader, *, is_top: bool) -> None:
         reader.no_effect((key,), f"{_NOT_READ} here{hint}")
     if is_top:
         reader.left_out(
-            ("web",), "there is no page to look at; `ringfence fleet status` and the socket show the crew"
+            ("web",), "there is no page to look at; `ringfence fleet status` and the socket show the fleet"
         )
     else:
         reader.no_effect(("web",), "herdctl turns it off in a fleet below another")

@@ -1,4 +1,4 @@
-"""Work that others leave somewhere, for a crew to take."""
+"""Work that others leave somewhere, for a fleet to take."""
 
 from ringfence.fleet.trigger.source.base import (
     Claim,

@@ -1,4 +1,4 @@
-"""The contract of work sources: places where others leave work, and a crew takes it."""
+"""The contract of work sources: places where others leave work, and a fleet takes it."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ COMMENT_LIMIT_BYTES: Final = 60_000
 
 @dataclass(frozen=True)
 class WorkItem:
-    """A piece of work. Its words are from outside: data, not instructions of the crew's owner."""
+    """A piece of work. Its words are from outside: data, not instructions of the fleet's owner."""
 
     id: str
     """What the source knows it by: a file's name, an issue's number."""
