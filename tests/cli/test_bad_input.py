@@ -118,7 +118,7 @@ def test_a_workspace_that_cannot_be_read(ringfence: Cli, workspace: Path, script
 def test_a_workspace_that_is_refused(ringfence: Cli, script: Cli, says: Cli, place: str):
     """/ and home are refused by policy, in a record."""
     ended = ringfence("run", "x", "-C", Path(place).expanduser(), "--model", script(says()))
-    assert (ended.code, "refused: workspace" in ended.out) == (4, True)
+    assert (ended.code, "refused: workspace" in ended.err) == (4, True)
 
 
 def test_no_key(ringfence: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch):
@@ -189,7 +189,7 @@ def test_a_sandbox_that_cannot_be_opened(ringfence: Cli, workspace: Path, script
     ended = ringfence(
         "run", "x", "-C", workspace, "--model", script(says()), "--setup", "echo no >&2; exit 7"
     )
-    assert (ended.code, "sandbox_start: set-up command" in ended.out) == (125, True)
+    assert (ended.code, "sandbox_start: set-up command" in ended.err) == (125, True)
 
 
 @pytest.mark.parametrize("age", ["0", "0s", "0.0h"])

@@ -97,7 +97,7 @@ def test_a_clone_goes_on_where_the_earlier_one_ended(
 def test_another_mode_refuses_to_lose_a_clone(run: Cli, script: Cli, says: Cli, mode: str):
     """The way to bring the changes in is named."""
     ended = run(script(says()), "--continue", "--mode", mode)
-    assert (ended.code != 0, "ringfence apply" in ended.out) == (True, True)
+    assert (ended.code != 0, "ringfence apply" in ended.err) == (True, True)
 
 
 @pytest.mark.usefixtures("cloned")
@@ -105,7 +105,7 @@ def test_a_changed_workspace_refuses_to_lose_a_clone(run: Cli, script: Cli, says
     """So is it where the user went on too."""
     (workspace / "app.py").write_text("print('two')\n")
     ended = run(script(says()), "--continue", "--mode", "clone")
-    assert (ended.code != 0, "ringfence apply" in ended.out) == (True, True)
+    assert (ended.code != 0, "ringfence apply" in ended.err) == (True, True)
 
 
 @pytest.mark.usefixtures("cloned")

@@ -51,7 +51,7 @@ def test_output_that_is_no_text_is_kept(run: Cli, script: Cli, says: Cli, events
     ended = run(script(says("x", r"printf '\xff\x00\x1b[31m\xe2\x80\xae'"), says()))
     returned = next(event for event in events() if event["event"] == "tool.returned")
     assert (ended.code, "\ufffd" in json.dumps(returned, ensure_ascii=False)) == (9, True)
-    assert r"\x00\x1b[31m\u202e" in ended.out
+    assert r"\x00\x1b[31m\u202e" in ended.err
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def test_what_the_check_writes_is_the_runs(run: Cli, ringfence: Cli, workspace: 
     assert kept == ["before", "after", "checked"]
     assert [each["runs_on_your_machine"] for each in exported] == [[], [".envrc"]]
     assert any("the check changed" in note and "'.envrc', 'app.py'" in note for note in exported[1]["notes"])
-    assert ("3 files changed" in ended.out, "evil" in ringfence("diff", "last").out) == (True, True)
+    assert ("3 files changed" in ended.err, "evil" in ringfence("diff", "last").out) == (True, True)
     ringfence("undo", "last")
     assert sorted(path.name for path in workspace.iterdir()) == [".git", "app.py"]
     assert (workspace / "app.py").read_text() == "print('one')\n"
@@ -83,8 +83,8 @@ def test_what_a_cancelled_check_writes_is_the_runs(
     )
     until_ready(workspace, process)  # the check has written
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
-    assert (process.returncode, b"use it: .envrc" in out) == (130, True)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, b"use it: .envrc" in err) == (130, True)
     (run,) = runs_dir().iterdir()
     assert ringfence("undo", run.name).code == 0
     assert not (workspace / ".envrc").exists()
@@ -93,7 +93,7 @@ def test_what_a_cancelled_check_writes_is_the_runs(
 def test_what_a_red_check_writes_is_the_runs(run: Cli, ringfence: Cli, workspace: Path):
     """Its verdict does not matter."""
     ended = run("touch made", "--mode", "bind", "--verify", f"{CHECK}; exit 3")
-    assert (ended.code, ".envrc" in ended.out) == (3, True)
+    assert (ended.code, ".envrc" in ended.err) == (3, True)
     ringfence("undo", "last")
     assert not (workspace / ".envrc").exists()
 
@@ -115,14 +115,14 @@ def test_a_protected_path_that_appears_is_named(run: Cli, monkeypatch: pytest.Mo
     """What cannot be mounted on is reported."""
     monkeypatch.setenv("RINGFENCE_SANDBOX__PROTECT", '["*.lock"]')
     ended = run("touch new.lock", "--mode", "bind")
-    assert "is protected; look before you use it: new.lock" in ended.out
+    assert "is protected; look before you use it: new.lock" in ended.err
 
 
 def test_thousands_of_files_do_not_bury_one(run: Cli, ringfence: Cli):
     """They are told by directory, each reason first; one command names all of them."""
     many = "seq 1500 | xargs mkdir; seq -f %g/.envrc 1500 | xargs touch"
     ended = run(f"{many}; mkdir -p z/.vscode; touch z/.vscode/x z/.vscode/y", "--mode", "bind")
-    told = ended.out[ended.out.index("RUNS ON") :]
+    told = ended.err[ended.err.index("RUNS ON") :]
     assert (told.count("RUNS ON"), "z/.vscode/ (2 files)" in told) == (21, True)
     assert "1,481 more files in 1,481 more places" in told
     flagged = ringfence("diff", *told.partition("ringfence diff ")[2].split()[:2])
@@ -158,7 +158,7 @@ def test_the_host_is_loud_and_works_on_the_workspace_itself(
     """No fence: it says so, journals it, and still shows and undoes what was changed."""
     ended = run("echo two > app.py", "--sandbox", "host")
     loosened = [event["data"] for event in events() if event["event"] == "policy.loosened"]
-    assert ("WARNING" in ended.err, "NO FENCE" in ended.out, "1 file changed" in ended.out) == (
+    assert ("WARNING" in ended.err, "NO FENCE" in ended.err, "1 file changed" in ended.err) == (
         True,
         True,
         True,
@@ -206,7 +206,7 @@ def test_last_is_nothing_where_nothing_was_run(
 @pytest.mark.parametrize("mode", ["clone", "bind"])
 def test_a_private_copy_is_told_with_what_brings_it_in(run: Cli, mode: str):
     """The last line of a run that changed something; where the files were changed themselves, nothing."""
-    last = run("touch made", "--mode", mode).out.splitlines()[-1]
+    last = run("touch made", "--mode", mode).err.splitlines()[-1]
     (path,) = runs_dir().iterdir()
     hint = f"the changes are in a private copy; apply them with `ringfence apply {path.name[-8:]}`"
     assert (last == hint) is (mode == "clone")
@@ -248,14 +248,14 @@ def test_nothing_to_undo(run: Cli, ringfence: Cli):
 def test_what_is_weak_is_told_once(run: Cli):
     """Not for each sandbox of the run."""
     ended = run("true", "--verify", "true", "--sandbox", "host")
-    assert (ended.err.count("no fence"), ended.out.count("not enforced by the kernel")) == (1, 1)
-    assert "weaker than the default" not in ended.out
+    assert (ended.err.count("no fence"), ended.err.count("not enforced by the kernel")) == (1, 1)
+    assert "weaker than the default" not in ended.err
 
 
 def test_a_check_that_is_not_there_is_told(run: Cli):
     """The state is that of a check which failed."""
     ended = run("true", "--verify", "no-such-check")
-    assert (ended.code, "could not run in the sandbox: command not found" in ended.out) == (3, True)
+    assert (ended.code, "could not run in the sandbox: command not found" in ended.err) == (3, True)
 
 
 def test_gc_removes_runs_and_clones(run: Cli, ringfence: Cli):
@@ -291,7 +291,7 @@ def test_a_directory_its_owner_cannot_reach(
     place.parent.chmod(0o700)
     ended = ringfence("run", "x", "-C", workspace, "--model", script(says()))
     place.parent.chmod(0o711)
-    assert (ended.code, "cannot be reached by its owner" in ended.out) == (1, True)
+    assert (ended.code, "cannot be reached by its owner" in ended.err) == (1, True)
 
 
 def test_a_workspace_that_vanishes_is_told(

@@ -250,7 +250,7 @@ def test_what_an_agent_says_cannot_act_on_the_terminal(product: Product) -> None
     model = product.script(says("\x1b[31mred\x07 \u202eback", r"printf '\033]0;title\007'"), says("done"))
     ended = product.run(model)
     assert not {"\x1b", "\x07", "\u202e"} & set(ended.out + ended.err)
-    assert "red" in ended.out
+    assert "red" in ended.err
 
 
 def test_bytes_that_are_no_text(product: Product) -> None:
@@ -284,10 +284,10 @@ def test_output_is_shown_as_it_comes(product: Product, by: str) -> None:
     given = ["--verify", script] if by == "check" else []
     model = product.script(says("now", *([] if given else [script])), says("done"))
     with product.started("run", "--model", model, "--mode", "bind", *given, "Do it.") as process:
-        before = read_until(process.stdout, b"THE FIRST")
+        before = read_until(process.stderr, b"THE FIRST")
         product.write("go")
-        assert process.stdout is not None
-        after = process.stdout.read()
+        assert process.stderr is not None
+        after = process.stderr.read()
         assert process.wait(60) in names.EXITS["succeeded"] | names.EXITS["unverified"]
     assert (before + after).count(b"THE FIRST") == 1
     assert b"THE SECOND" not in before

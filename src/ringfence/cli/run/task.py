@@ -16,6 +16,7 @@ from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
+    from ringfence.job.outcome import RunResult
     from ringfence.job.request import RunRequest
     from ringfence.job.resumption import ResumeRequest
 
@@ -55,7 +56,8 @@ def run(
 ) -> None:
     """Run an agent on a task in a sandbox, and verify its work.
 
-    Prints events as they happen. The exit code tells how the run ended; `ringfence help exit-codes` lists them.
+    Shows on stderr what happens. Where stdout is no terminal, the agent's answer is written there. The exit code tells
+    how the run ended; `ringfence help exit-codes` lists them.
     """
     from ringfence.job.resumption import resume_request
 
@@ -111,7 +113,7 @@ async def _shown(request: "RunRequest") -> int:
     from ringfence.cli.render.summary import print_summary, say_end
     from ringfence.cli.run.execution import run_to_end
 
-    console = open_console()
+    console = open_console(stderr=True)
     assert request.agent is not None
     live = LiveView(console, request.agent.limits)
     async with anyio.create_task_group() as tasks:
@@ -122,7 +124,22 @@ async def _shown(request: "RunRequest") -> int:
         say_end(result)
     else:
         print_summary(console, result)
+    _print_answer(result)
     return result.exit_code
+
+
+def _print_answer(result: "RunResult") -> None:
+    """Print the agent's answer where a program reads stdout; a person has seen it already."""
+    from contextlib import suppress
+
+    from ringfence.escape import safe_json, visible
+
+    if sys.stdout.isatty() or not (result.final_text or result.structured_output):
+        return
+    text = result.final_text if result.structured_output is None else safe_json(result.structured_output)
+    with suppress(OSError):  # nobody reads it
+        sys.stdout.write(f"{visible(text)}\n")
+        sys.stdout.flush()
 
 
 def _read_task(prompt: str | None, file: Path | None) -> str:
