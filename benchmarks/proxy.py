@@ -15,7 +15,7 @@ from benchmarks.claim import Row, growth_mb, open_sandbox
 from ringfence.config.egress import Egress
 from ringfence.egress.environment import environment_for
 from ringfence.egress.gate import opened_gate
-from ringfence.egress.resolving import Resolved
+from ringfence.egress.resolver import Resolved
 from ringfence.events import Event
 from ringfence.sandbox import Sandbox, SandboxSpec
 

@@ -1,31 +1,45 @@
-"""The ways out of one sandbox, opened as its policy grants them and closed with it."""
+"""The gate of one sandbox: opens the ways out that its policy grants, changes them, and closes them with it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from anyio.abc import ByteStream
+from pydantic import ValidationError
 
-from ringfence.config.egress import Egress
+from ringfence.config.egress import WEB_PORTS, Egress, EgressRule
 from ringfence.config.engine_access import SOCKET_INSIDE, EngineAccess
 from ringfence.config.forward import Forward
-from ringfence.egress.changing import Action, changed
+from ringfence.egress.address import refused_target
 from ringfence.egress.environment import PROXY_PORT, USE_PROXY_INSIDE, use_proxy
-from ringfence.egress.forwarding import Emit, Forwarder
-from ringfence.egress.resolving import Resolve, resolve_by_system
+from ringfence.egress.forward import Emit, Forwarder
+from ringfence.egress.resolver import Resolve, resolve_by_system
 from ringfence.errors import PolicyRefused, UsageError
 from ringfence.events import EgressChanged
+from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
     from ringfence.egress.gateway.gateway import Gateway
     from ringfence.egress.injection.injector import Injector
     from ringfence.egress.proxy.proxy import ForwardProxy
 
-_MOST_CALLS = 32
+_ENGINE_CALLS = 32
+
+Action = Literal["allow", "deny"]
+
+
+@frozen
+class EgressChange:
+    """The result of a change."""
+
+    egress: Egress
+    """What is granted after it."""
+    rule: EgressRule
+    is_loosening: bool
 
 
 class Notes(Protocol):
-    """Takes what those who run commands inside should be told."""
+    """Takes notes for whoever runs commands inside."""
 
     def add(self, line: str) -> None:
         """Take a line."""
@@ -38,10 +52,10 @@ class Listens(Protocol):
 
     @property
     def refusals(self) -> Notes:
-        """Takes what was refused."""
+        """Takes notes of what was refused."""
 
     def write_file(self, path: str, data: bytes, *, mode: int | None = None) -> Awaitable[None]:
-        """Put bytes in a file inside."""
+        """Write a file inside."""
 
     def listen(
         self,
@@ -51,11 +65,11 @@ class Listens(Protocol):
         unix: str | None = None,
         limit: int = 200,
     ) -> AbstractAsyncContextManager[object]:
-        """Take connections of processes inside."""
+        """Accept connections of processes inside."""
 
 
 class Grants(Protocol):
-    """What of a `SandboxSpec` the gate goes by."""
+    """The part of a `SandboxSpec` that the gate implements."""
 
     @property
     def forward(self) -> Sequence[Forward]:
@@ -75,7 +89,7 @@ class Gate:
 
     Args:
         sandbox_id: Whose they are.
-        emit: Records an event; returns when it is written.
+        emit: Writes an event to the record; returns when it is written.
         proxy: The forward proxy, if there is one.
     """
 
@@ -85,15 +99,15 @@ class Gate:
         self._proxy = proxy
 
     async def change(self, action: Action, text: str, *, by: str) -> Egress:
-        """Change what may be reached, while the sandbox runs; in the record before it holds. What holds then.
+        """Change what may be reached while the sandbox runs, after it is recorded; return what is granted then.
 
         Raises:
-            UsageError: It is no rule, or there is no proxy to change.
-            PolicyRefused: It leads where nothing may.
+            UsageError: The text is not a rule, or there is no proxy to change.
+            PolicyRefused: The rule leads where no grant may lead.
         """
         if self._proxy is None:
             raise UsageError("this sandbox was opened without a proxy; open it with --allow")
-        change = changed(self._proxy.egress, action, text)
+        change = change_egress(self._proxy.egress, action, text)
         await self._emit(
             EgressChanged(
                 sandbox_id=self._sandbox_id,
@@ -123,10 +137,10 @@ async def opened_gate(
     Args:
         sandbox: Whose.
         grants: Which: its spec.
-        emit: Records an event; returns when it is written.
-        gateway: What answers where the model is granted.
+        emit: Writes an event to the record; returns when it is written.
+        gateway: Serves the model where that is granted.
         resolve: See `ForwardProxy`.
-        with_proxy: Open the forward proxy also where it is granted nothing, so that something can be granted later.
+        with_proxy: Open the forward proxy even if it is granted nothing, so that something can be granted later.
         injector: Puts the secrets of `egress.swap` into requests, if there are any.
 
     Raises:
@@ -153,7 +167,7 @@ async def opened_gate(
             await check_engine(socket)
             engine_proxy = EngineProxy(engine, socket, sandbox_id=sandbox.id, emit=emit)
             await stack.enter_async_context(
-                sandbox.listen(engine_proxy.serve, unix=SOCKET_INSIDE, limit=_MOST_CALLS)
+                sandbox.listen(engine_proxy.serve, unix=SOCKET_INSIDE, limit=_ENGINE_CALLS)
             )
         if gateway is not None and grants.egress.wants_model:
             from ringfence.egress.gateway.server import serving_gateway
@@ -190,3 +204,49 @@ async def _opened_proxy(
     )
     await stack.enter_async_context(sandbox.listen(proxy.serve, port=PROXY_PORT, limit=MOST_CONNECTIONS))
     return proxy
+
+
+def change_egress(egress: Egress, action: Action, text: str) -> EgressChange:
+    """Apply a change to what is granted.
+
+    Allowing what the same rule denies removes the denial; denying what it allows removes the permission. Otherwise the
+    rule is added.
+
+    Raises:
+        UsageError: The text is not a rule, or denies a preset that is not allowed.
+        PolicyRefused: The rule leads where no grant may lead.
+    """
+    try:
+        rule = EgressRule.model_validate(text)
+        if action == "deny" and rule in egress.allow:
+            left = tuple(one for one in egress.allow if one != rule)
+            return EgressChange(egress.model_copy(update={"allow": left}), rule, is_loosening=False)
+        if action == "deny" and rule.preset is not None:
+            raise UsageError(
+                f"{text!r} cannot be denied: as such it is not allowed; deny hosts by their names"
+            )
+        if action == "deny":
+            found = Egress(allow=egress.allow, deny=(*egress.deny, rule), swap=egress.swap)
+            return EgressChange(found, rule, is_loosening=False)
+        denied = tuple(one for one in egress.deny if one != rule)
+        allowed = (*(one for one in egress.allow if one != rule), rule)
+        found = Egress(allow=allowed, deny=denied, swap=egress.swap)
+    except ValidationError as exc:
+        detail = exc.errors(include_url=False)[0]
+        message = str(detail.get("ctx", {}).get("error", detail["msg"]))
+        raise UsageError(message if repr(text) in message else f"{text!r}: {message}") from exc
+    _check_loosening(rule)
+    return EgressChange(found, rule, is_loosening=True)
+
+
+def _check_loosening(rule: EgressRule) -> None:
+    if rule.preset == "model":
+        raise PolicyRefused(
+            "the model cannot be granted to a sandbox that runs: its gateway is made at the start; "
+            "create it with --allow model",
+            rule="egress-target",
+        )
+    for port in rule.ports or WEB_PORTS:
+        reason = refused_target(rule.host or "", port)
+        if reason is not None:
+            raise PolicyRefused(f"egress to '{rule}' is refused: {reason}", rule="egress-target")

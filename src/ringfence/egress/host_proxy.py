@@ -1,4 +1,4 @@
-"""The proxy through which this machine reaches the web, where its environment names one. Its password stays here."""
+"""The proxy by which this machine reaches the web, where its environment names one. Its password stays on the host."""
 
 import base64
 import os
@@ -13,8 +13,8 @@ import h11
 from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
-from ringfence.egress.resolving import Unreachable, connected, resolve_by_system
-from ringfence.egress.sealed import Sealed
+from ringfence.egress.resolver import Unreachable, connect_first, resolve_by_system
+from ringfence.egress.stream import PrefixedStream, TlsByteStream
 from ringfence.frozen import frozen
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -27,7 +27,7 @@ _LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream
 
 
 class UnknownProxy(Exception):
-    """The environment names a proxy of a kind that is not spoken here; the text says which, without its password."""
+    """The environment names a proxy of an unsupported kind; the text says which, without its password."""
 
 
 @frozen
@@ -37,31 +37,31 @@ class HostProxy:
     host: str
     port: int
     is_tls: bool = False
-    """Whether it is spoken to in TLS."""
+    """Whether connections to it use TLS."""
     authorization: bytes | None = field(default=None, repr=False)
-    """Value of `Proxy-Authorization`; None: it asks for none, as far as the environment says."""
+    """The value of `Proxy-Authorization`; None if the environment gives no user."""
 
     @property
     def shown(self) -> str:
-        """It, for people and the record; without its password."""
+        """The URL of the proxy without its password."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.is_tls else 'http'}://{host}:{self.port}"
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """What a request to it has besides."""
+        """The headers that a request to it needs in addition."""
         return [(b"Proxy-Authorization", self.authorization)] if self.authorization else []
 
 
 def find_proxy(url: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """Address of the proxy that the environment names for `url`; None for none, and for this machine.
+    """The address of the proxy that the environment names for `url`; None if it names none, and for this machine.
 
     Args:
         url: Scheme, host and port of what is to be reached.
         environ: Instead of `os.environ`.
 
     Raises:
-        UnknownProxy: It is one of a kind that is not spoken here.
+        UnknownProxy: It is of an unsupported kind.
     """
     parts = urlsplit(url)
     variables = os.environ if environ is None else environ
@@ -86,7 +86,7 @@ def find_proxy(url: str, environ: Mapping[str, str] | None = None) -> str | None
 
 
 def host_proxy_for(url: str, environ: Mapping[str, str] | None = None) -> HostProxy | None:
-    """The proxy by which `url` is reached from this machine; None for none.
+    """The proxy by which `url` is reached from this machine; None if there is none.
 
     Raises:
         Unreachable: The environment names one that cannot be used.
@@ -100,16 +100,16 @@ def host_proxy_for(url: str, environ: Mapping[str, str] | None = None) -> HostPr
         raise Unreachable("the address of this machine's proxy, in its environment, is none") from None
 
 
-async def reached(proxy: HostProxy) -> ByteStream:
-    """A connection to the proxy.
+async def connect_proxy(proxy: HostProxy) -> ByteStream:
+    """Connect to the proxy.
 
     Raises:
-        Unreachable: It does not answer, or cannot be trusted.
+        Unreachable: It does not answer, or is not trusted.
     """
     try:
         with anyio.fail_after(_LOOKUP_S):
             found = await resolve_by_system(proxy.host, proxy.port)
-        stream = await connected(found)
+        stream = await connect_first(found)
     except (Unreachable, OSError, TimeoutError) as exc:
         raise Unreachable(f"this machine's proxy {proxy.shown} cannot be reached: {_reason(exc)}") from exc
     if not proxy.is_tls:
@@ -117,42 +117,42 @@ async def reached(proxy: HostProxy) -> ByteStream:
     context = await anyio.to_thread.run_sync(ssl.create_default_context)
     try:
         with anyio.fail_after(_HANDSHAKE_S):
-            return Sealed(await TLSStream.wrap(stream, hostname=proxy.host, ssl_context=context))
+            return TlsByteStream(await TLSStream.wrap(stream, hostname=proxy.host, ssl_context=context))
     except (*_LOST, OSError, TimeoutError) as exc:
         await anyio.aclose_forcefully(stream)
         raise Unreachable(f"no TLS with this machine's proxy {proxy.shown}: {_reason(exc)}") from exc
 
 
-async def tunnelled(proxy: HostProxy, target: str) -> ByteStream:
-    """A connection to `target` that the proxy makes.
+async def open_tunnel(proxy: HostProxy, target: str) -> ByteStream:
+    """Connect to `target` through the proxy.
 
     Args:
-        proxy: Which.
-        target: Host and port; it looks a name up by itself.
+        proxy: The proxy.
+        target: Host and port; the proxy resolves the name.
 
     Raises:
-        Unreachable: It does not make one.
+        Unreachable: It does not connect.
     """
-    stream = await reached(proxy)
+    stream = await connect_proxy(proxy)
     try:
         with anyio.fail_after(_ANSWER_S):
-            return _Begun(stream, await _asked(stream, proxy, target))
+            return PrefixedStream(stream, await _request_tunnel(stream, proxy, target))
     except BaseException as exc:
         await anyio.aclose_forcefully(stream)
         if isinstance(exc, (*_LOST, TimeoutError, h11.RemoteProtocolError)):
-            raise Unreachable(f"this machine's proxy {proxy.shown} gives no answer") from exc
+            raise Unreachable(f"this machine's proxy {proxy.shown} does not answer") from exc
         raise
 
 
 def refused_by(proxy: HostProxy, status: int) -> str:
-    """Why nothing comes of what was asked of a proxy that answers so."""
+    """The reason for a failure, by the status that the proxy answers with."""
     if status == 407:
         return f"this machine's proxy {proxy.shown} wants another user or password (407)"
     return f"this machine's proxy {proxy.shown} refuses it ({status})"
 
 
-async def _asked(stream: ByteStream, proxy: HostProxy, target: str) -> bytes:
-    """Ask for a tunnel; what came already after the answer's head."""
+async def _request_tunnel(stream: ByteStream, proxy: HostProxy, target: str) -> bytes:
+    """Request a tunnel; return what came after the head of the response."""
     http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
     headers = [(b"Host", target.encode()), *proxy.headers]
     request = http.send(h11.Request(method="CONNECT", target=target, headers=headers))
@@ -160,39 +160,12 @@ async def _asked(stream: ByteStream, proxy: HostProxy, target: str) -> bytes:
     await stream.send(http.send(h11.EndOfMessage()) or b"")
     while not isinstance(event := http.next_event(), h11.Response):
         if event is not h11.NEED_DATA and not isinstance(event, h11.InformationalResponse):
-            raise h11.RemoteProtocolError("no answer")
+            raise h11.RemoteProtocolError("no response")
         if event is h11.NEED_DATA:
             http.receive_data(await stream.receive(_READ))
     if not 200 <= event.status_code < 300:
         raise Unreachable(refused_by(proxy, event.status_code))
     return http.trailing_data[0]
-
-
-class _Begun(ByteStream):
-    """A stream of which something was read already."""
-
-    def __init__(self, stream: ByteStream, early: bytes) -> None:
-        self._stream = stream
-        self._early = early
-
-    async def receive(self, max_bytes: int = _READ) -> bytes:
-        """That first, then the rest."""
-        if self._early:
-            piece, self._early = self._early[:max_bytes], self._early[max_bytes:]
-            return piece
-        return await self._stream.receive(max_bytes)
-
-    async def send(self, item: bytes) -> None:
-        """As the stream does."""
-        await self._stream.send(item)
-
-    async def send_eof(self) -> None:
-        """As the stream does."""
-        await self._stream.send_eof()
-
-    async def aclose(self) -> None:
-        """Let go of it."""
-        await self._stream.aclose()
 
 
 def _read(url: str) -> HostProxy:

@@ -170,7 +170,7 @@ async def test_bodies_at_once_have_one_bound(gateway_at: OpenGateway, monkeypatc
 async def test_no_loop_inside_fills_the_disk_with_bodies(gateway_at: OpenGateway, record: Record):
     """Beyond a bound the record has their hashes."""
     async with serving(answer(MESSAGE)) as api, gateway_at(api.url) as gateway:
-        gateway._rooms.recorded.left = 1000
+        gateway._quotas.recorded.left = 1000
         for _ in range(20):
             await whole(gateway, request())
     kept = [text for each in record.asked for text in [each.request] if text is not None]
@@ -183,7 +183,7 @@ async def test_no_loop_inside_fills_the_disk_with_bodies(gateway_at: OpenGateway
 async def test_answers_at_once_have_one_bound(gateway_at: OpenGateway):
     """However large an API's are."""
     async with serving(answer({**MESSAGE, "more": "x" * 60_000})) as api, gateway_at(api.url) as gateway:
-        gateway._rooms.whole.left = 50_000
+        gateway._quotas.whole.left = 50_000
         status, told = await whole(gateway, request())
     assert status == 502
     assert b"at once" in told

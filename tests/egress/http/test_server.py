@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ringfence.egress.http import server
 from ringfence.egress.http.rules import HEAD_LIMIT_BYTES, BadRequest, Request
 from ringfence.egress.http.server import HttpConnection
-from ringfence.egress.room import Room
+from ringfence.egress.limiter import ByteQuota
 
 PATIENCE_S = 10.0
 
@@ -179,17 +179,17 @@ async def test_a_slow_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 async def test_bodies_share_their_room() -> None:
     """What one connection has of it, another has not."""
-    room = Room(6)
+    quota = ByteQuota(6)
     request = HEAD + b"Content-Length: 4\r\n\r\nbody"
     async with connected() as (inside, near):
-        connection = HttpConnection(near, room=room)
+        connection = HttpConnection(near, quota=quota)
         await inside.send(request)
         await connection.read_request()
         with pytest.raises(BadRequest) as refused:
-            await received(request, room=room)
+            await received(request, quota=quota)
         assert refused.value.status == 503
         connection.release_body()
-        assert room.left == 6
+        assert quota.left == 6
 
 
 @given(data=st.binary(max_size=80))

@@ -20,7 +20,7 @@ from ringfence.config.secret_reference import SecretReference
 from ringfence.egress.environment import environment_for
 from ringfence.egress.gate import opened_gate
 from ringfence.egress.injection.injector import Injector, prepare_injector
-from ringfence.egress.resolving import Resolved
+from ringfence.egress.resolver import Resolved
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.secret import KnownSecret, Lease, lease_secret
 

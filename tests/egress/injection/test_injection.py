@@ -13,8 +13,7 @@ from tests.egress.injection.conftest import HOST, OTHER, SECRET, SWAP, OpenSwapp
 from tests.egress.proxy.conftest import Record
 
 from ringfence.config.egress import Egress
-from ringfence.egress.changing import changed
-from ringfence.egress.gate import opened_gate
+from ringfence.egress.gate import change_egress, opened_gate
 from ringfence.egress.injection.authority import outward_context, system_authorities
 from ringfence.egress.injection.injector import AUTHORITIES_INSIDE, prepare_injector
 from ringfence.errors import AuthenticationFailed, ConfigurationError, PolicyRefused
@@ -365,7 +364,9 @@ def test_a_change_of_the_rules_leaves_swaps_alone():
     """Whatever is allowed or denied later."""
     egress = Egress.model_validate({"allow": [HOST, OTHER], "swap": [SWAP]})
     for action, rule in (("allow", "third.example"), ("deny", OTHER), ("deny", "fourth.example")):
-        assert changed(egress, "allow" if action == "allow" else "deny", rule).egress.swap == egress.swap
+        assert (
+            change_egress(egress, "allow" if action == "allow" else "deny", rule).egress.swap == egress.swap
+        )
 
 
 def test_a_machine_that_trusts_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

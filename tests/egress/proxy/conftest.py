@@ -21,7 +21,7 @@ from tests.sandbox.conftest import CONTAINERS, image_for
 from ringfence.config.egress import Egress
 from ringfence.egress.environment import environment_for
 from ringfence.egress.gate import opened_gate
-from ringfence.egress.resolving import Resolved
+from ringfence.egress.resolver import Resolved
 from ringfence.events import Event
 from ringfence.sandbox import Sandbox, SandboxSpec
 

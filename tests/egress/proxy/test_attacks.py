@@ -16,7 +16,7 @@ from dnslib.server import BaseResolver, DNSServer
 from tests.cases import slow_after, slow_but
 from tests.egress.proxy.conftest import NAMES, Gated, Record, Web
 
-from ringfence.egress.resolving import Resolved
+from ringfence.egress.resolver import Resolved
 from ringfence.events import EgressClosed, EgressDecided
 from ringfence.sandbox import Sandbox
 from ringfence.testing.conformance.check import python

@@ -18,9 +18,9 @@ from anyio.streams.tls import TLSListener, TLSStream
 from tests.egress.proxy.conftest import Gated, Record, Web, sh
 
 from ringfence.egress.host_proxy import find_proxy, host_proxy_for
-from ringfence.egress.pump import Exchange, exchange
-from ringfence.egress.resolving import Unreachable
-from ringfence.egress.sealed import Sealed
+from ringfence.egress.resolver import Unreachable
+from ringfence.egress.stream import TlsByteStream
+from ringfence.egress.transfer import Transfer, transfer
 from ringfence.events import EgressClosed, EgressDecided
 from ringfence.secret import environment_secrets
 from ringfence.testing.conformance.check import python
@@ -69,7 +69,7 @@ class Corporate:
             port = {"443": self.web.https, "80": self.web.http}.get(target.rpartition(":")[2], self.web.http)
             async with await anyio.connect_tcp("127.0.0.1", port) as host:
                 await client.send(b"HTTP/1.1 200 OK\r\n\r\n" + self.greeting)
-                await exchange(client, host, Exchange())
+                await transfer(client, host, Transfer())
 
 
 @asynccontextmanager
@@ -84,7 +84,7 @@ async def corporate(web: Web, authority: trustme.CA | None = None, **fields: Any
 
     async def serve(client: ByteStream) -> None:
         try:
-            await proxy.serve(Sealed(client) if isinstance(client, TLSStream) else client)
+            await proxy.serve(TlsByteStream(client) if isinstance(client, TLSStream) else client)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, ssl.SSLError):
             return
 

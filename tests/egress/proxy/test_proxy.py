@@ -15,7 +15,7 @@ from ringfence.config.egress import Egress
 from ringfence.egress.environment import environment_for
 from ringfence.egress.gate import opened_gate
 from ringfence.egress.proxy.proxy import ForwardProxy, HalfOpen
-from ringfence.egress.resolving import Resolved
+from ringfence.egress.resolver import Resolved
 from ringfence.errors import PolicyRefused, UsageError
 from ringfence.events import EgressChanged, EgressClosed, EgressDecided, Event
 from ringfence.sandbox import Sandbox, SandboxSpec

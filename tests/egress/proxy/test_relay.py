@@ -9,7 +9,7 @@ from anyio.abc import SocketStream
 from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.proxy.relay import Relay
 from ringfence.egress.proxy.request import read_proxy_request
-from ringfence.egress.pump import Exchange
+from ringfence.egress.transfer import Transfer
 
 
 async def pair() -> tuple[SocketStream, SocketStream]:
@@ -43,7 +43,7 @@ async def test_what_makes_another_request_of_it_stays(header: str) -> None:
         request = await read_proxy_request(HttpConnection(inside))
         assert request is not None
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Relay(request, outside, Exchange()).run)
+            tasks.start_soon(Relay(request, outside, Transfer()).run)
             got = (await host.receive()).lower()
             await host.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
     assert b"x-kept: yes" in got

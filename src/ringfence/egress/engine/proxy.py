@@ -13,11 +13,11 @@ from ringfence.egress.engine.client import EngineError, EngineResponse, send_req
 from ringfence.egress.engine.messages import command_of, short_info, visible_only, without_secrets
 from ringfence.egress.engine.policy import CallPolicy, Forwarded
 from ringfence.egress.engine.routes import Rejected, find_call
-from ringfence.egress.forwarding import Emit
+from ringfence.egress.forward import Emit
 from ringfence.egress.http.rules import BadRequest, Request
 from ringfence.egress.http.server import HttpConnection
-from ringfence.egress.pace import Pace
-from ringfence.egress.pump import Exchange, exchange
+from ringfence.egress.limiter import RateLimiter
+from ringfence.egress.transfer import Transfer, transfer
 from ringfence.errors import SandboxDied
 from ringfence.events import EngineAnswered, EngineCalled
 
@@ -49,13 +49,13 @@ class EngineProxy:
         self._socket = socket
         self._sandbox_id = sandbox_id
         self._emit = emit
-        self._pace = Pace(_CALLS_PER_S, burst=_BURST)
+        self._limiter = RateLimiter(_CALLS_PER_S, burst=_BURST)
         self._calls = 0
         self._policy = CallPolicy(access, socket)
 
     async def serve(self, inside: ByteStream) -> None:
         """Serve the one request of a connection."""
-        await self._pace.wait()
+        await self._limiter.wait()
         connection = HttpConnection(inside)
         try:
             request = await connection.read_request()
@@ -172,12 +172,12 @@ class EngineProxy:
         content_type = response.headers.get("content-type", _RAW)
         early = await connection.switch_protocol("tcp", [("Content-Type", content_type)])
         waiting = bytes(response.http.trailing_data[0])
-        passed = Exchange(limit_bytes=_STREAM_BYTES)
+        passed = Transfer(limit_bytes=_STREAM_BYTES)
         if early:
             await response.stream.send(early)
         if waiting:
             await connection.stream.send(waiting)
-        await exchange(connection.stream, response.stream, passed, ends_with_target=True)
+        await transfer(connection.stream, response.stream, passed, ends_with_target=True)
         connection.sent_bytes += passed.received_bytes
         return passed.ended_by.replace("target", "engine")
 

@@ -9,7 +9,7 @@ from ringfence.egress.gateway.admission import Admitted
 from ringfence.egress.gateway.budget import Reservation
 from ringfence.egress.gateway.usage import Counter
 from ringfence.egress.http.rules import Request
-from ringfence.egress.room import Room
+from ringfence.egress.limiter import ByteQuota
 from ringfence.events import ModelAsked, ModelExchanged
 from ringfence.secret import Redactor
 
@@ -22,23 +22,23 @@ _SHOWN_CHARS = 500
 
 
 @dataclass
-class Rooms:
+class Quotas:
     """The room for bodies that all exchanges of a gateway share."""
 
-    kept: Room = field(default_factory=lambda: Room(48 * 1024 * 1024))
+    kept: ByteQuota = field(default_factory=lambda: ByteQuota(48 * 1024 * 1024))
     """For the record, while they arrive."""
-    whole: Room = field(default_factory=lambda: Room(256 * 1024 * 1024))
+    whole: ByteQuota = field(default_factory=lambda: ByteQuota(256 * 1024 * 1024))
     """For responses that are read as a whole."""
-    recorded: Room = field(default_factory=lambda: Room(1024 * 1024 * 1024))
+    recorded: ByteQuota = field(default_factory=lambda: ByteQuota(1024 * 1024 * 1024))
     """In the record, of requests and responses; of further ones it has the hash, so that no loop fills the disk."""
 
 
 class KeptBody:
     """The body of a response, kept for the record as far as there is room, and its hash."""
 
-    def __init__(self, room: Room, *, is_wanted: bool) -> None:
+    def __init__(self, quota: ByteQuota, *, is_wanted: bool) -> None:
         self.bytes = 0
-        self._room = room
+        self._quota = quota
         self._hash = sha256()
         self._pieces: list[bytes] | None = [] if is_wanted else None
         self._taken = 0
@@ -49,7 +49,7 @@ class KeptBody:
         self._hash.update(piece)
         if self._pieces is None:
             return
-        if self.bytes > KEPT_BYTES or not self._room.take(len(piece)):
+        if self.bytes > KEPT_BYTES or not self._quota.reserve(len(piece)):
             self.release()
             return
         self._pieces.append(piece)
@@ -68,7 +68,7 @@ class KeptBody:
     def release(self) -> None:
         """Forget the body."""
         self._pieces = None
-        self._room.give_back(self._taken)
+        self._quota.release(self._taken)
         self._taken = 0
 
 
@@ -100,10 +100,10 @@ class Exchange:
     def __post_init__(self) -> None:
         self.counter = Counter(len(self.admitted.body))
 
-    def request_event(self, request: Request, redactor: Redactor, room: Room) -> ModelAsked:
+    def request_event(self, request: Request, redactor: Redactor, quota: ByteQuota) -> ModelAsked:
         """The event of the request; with its body, if there is room in the record."""
         body = redactor.redact(self.admitted.body)
-        is_kept = body and self.sandbox_id and room.take(len(body))
+        is_kept = body and self.sandbox_id and quota.reserve(len(body))
         return ModelAsked(
             sandbox_id=self.sandbox_id,
             exchange=self.number,
@@ -118,7 +118,7 @@ class Exchange:
             request=body.decode("utf-8", "replace") if is_kept else None,
         )
 
-    def response_event(self, cost_usd: float | None, room: Room) -> ModelExchanged:
+    def response_event(self, cost_usd: float | None, quota: ByteQuota) -> ModelExchanged:
         """The event of the response; with its body, if there is room in the record."""
         kept, counter = self.kept, self.counter
         return ModelExchanged(
@@ -135,7 +135,7 @@ class Exchange:
             answer_bytes=kept.bytes,
             answer_digest=kept.digest,
             content_type=self.content_type,
-            answer=kept.text if kept.bytes and room.take(kept.bytes) else None,
+            answer=kept.text if kept.bytes and quota.reserve(kept.bytes) else None,
             fault=self.fault,
             turn=self.reservation.turn,
         )

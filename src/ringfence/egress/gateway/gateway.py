@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from ringfence.egress.forwarding import Emit
+from ringfence.egress.forward import Emit
 from ringfence.egress.gateway.admission import Admitted, admit
 from ringfence.egress.gateway.budget import Budget, Reservation, Reserved, UnknownPrice
-from ringfence.egress.gateway.exchange import Exchange, KeptBody, Rooms, rejection_event
+from ringfence.egress.gateway.exchange import Exchange, KeptBody, Quotas, rejection_event
 from ringfence.egress.gateway.headers import request_headers, response_headers
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.egress.gateway.provider import ModelProvider, Redactors
@@ -55,7 +55,7 @@ class Gateway:
         self._upstreams: dict[Provider, Upstream] = {}
         self._emit: Emit | None = None
         self._redactors = Redactors()
-        self._rooms = Rooms()
+        self._quotas = Quotas()
         self._users = 0
         self._count = 0
         self._faults_in_a_row = 0
@@ -158,10 +158,10 @@ class Gateway:
             await self._record(rejection_event(number, request, sandbox_id, str(rejected)))
             return Response.rejection(likely_provider(request), rejected)
         redactor = self._redactors.of(credential)
-        kept = KeptBody(self._rooms.kept, is_wanted=bool(sandbox_id))
+        kept = KeptBody(self._quotas.kept, is_wanted=bool(sandbox_id))
         exchange = Exchange(number, sandbox_id, admitted, reservation, kept)
         try:
-            await self._record(exchange.request_event(request, redactor, self._rooms.recorded))
+            await self._record(exchange.request_event(request, redactor, self._quotas.recorded))
             received = await self._send(request, admitted, credential)
             return await self._receive(received, exchange, redactor)
         except anyio.get_cancelled_exc_class():
@@ -249,11 +249,11 @@ class Gateway:
                     raise UpstreamError(
                         f"the response is larger than {_RESPONSE_LIMIT_BYTES} bytes", is_final=True
                     )
-                if not self._rooms.whole.take(len(piece)):
+                if not self._quotas.whole.reserve(len(piece)):
                     raise UpstreamError("too many large responses arrive at once")
                 body += piece
         finally:
-            self._rooms.whole.give_back(len(body))
+            self._quotas.whole.release(len(body))
             await received.aclose()
         if exchange.admitted.route.is_paid:
             exchange.counter.verdict.take_body(bytes(body))
@@ -288,7 +288,7 @@ class Gateway:
         self._check_price(admitted.model, counter.model)
         model = self._budget.charged_as(admitted.model, counter.model)
         cost_usd = self._budget.cost(model, counter.usage) if model else None
-        event = exchange.response_event(cost_usd, self._rooms.recorded)
+        event = exchange.response_event(cost_usd, self._quotas.recorded)
         exchange.kept.release()
         if self._emit is not None:
             await self._emit(event)

@@ -9,7 +9,7 @@ from typing import Protocol
 import anyio
 from anyio.abc import ByteStream
 
-from ringfence.egress.forwarding import Emit
+from ringfence.egress.forward import Emit
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provider import PORT_INSIDE, SOCKET_INSIDE
 from ringfence.egress.gateway.rejection import error_value
@@ -17,8 +17,7 @@ from ringfence.egress.gateway.response import Response
 from ringfence.egress.http.client import UpstreamError
 from ringfence.egress.http.rules import BadRequest, Request
 from ringfence.egress.http.server import HttpConnection
-from ringfence.egress.pace import Pace
-from ringfence.egress.room import Room
+from ringfence.egress.limiter import ByteQuota, RateLimiter
 from ringfence.errors import SandboxDied
 
 _BODY_LIMIT_BYTES = 32 * 1024 * 1024
@@ -101,12 +100,12 @@ class GatewayServer:
     def __init__(self, gateway: Gateway, sandbox_id: str) -> None:
         self._gateway = gateway
         self._sandbox_id = sandbox_id
-        self._pace = Pace(_PER_S, burst=_BURST)
-        self._room = Room(_ALL_BODIES_BYTES)
+        self._limiter = RateLimiter(_PER_S, burst=_BURST)
+        self._quota = ByteQuota(_ALL_BODIES_BYTES)
 
     async def serve(self, stream: ByteStream) -> None:
         """Answer the requests of one connection, one after the other."""
-        connection = HttpConnection(stream, body_limit_bytes=_BODY_LIMIT_BYTES, room=self._room)
+        connection = HttpConnection(stream, body_limit_bytes=_BODY_LIMIT_BYTES, quota=self._quota)
         error: Exception | None = None
         try:
             async with anyio.create_task_group() as tasks:
@@ -141,7 +140,7 @@ class GatewayServer:
             await connection.respond_json(refused[0], error_value("anthropic", *refused))
         if request is None:
             return False
-        await self._pace.wait()
+        await self._limiter.wait()
         can_continue = await self._answer(connection, request, watcher)
         connection.release_body()
         return can_continue

@@ -8,7 +8,7 @@ import h11
 from anyio.abc import ByteStream
 
 from ringfence.egress.http.rules import HEAD_LIMIT_BYTES, BadRequest, HeadReader, Request, to_request
-from ringfence.egress.room import Room
+from ringfence.egress.limiter import ByteQuota
 
 BODY_LIMIT_BYTES = 256 * 1024
 REQUEST_TIMEOUT_S = 30.0
@@ -29,7 +29,7 @@ class HttpConnection:
         received: What was already read from it.
         body_limit_bytes: The largest body that `read_request` accepts.
         timeout_s: The limit for a request, or for a head that is read alone; None: `REQUEST_TIMEOUT_S`.
-        room: For bodies, shared with other connections; None: only `body_limit_bytes` counts.
+        quota: For bodies, shared with other connections; None: only `body_limit_bytes` counts.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class HttpConnection:
         received: bytes = b"",
         body_limit_bytes: int = BODY_LIMIT_BYTES,
         timeout_s: float | None = None,
-        room: Room | None = None,
+        quota: ByteQuota | None = None,
     ) -> None:
         self.stream = stream
         self.sent_bytes = 0
         """Of the bodies of responses."""
         self._timeout_s = REQUEST_TIMEOUT_S if timeout_s is None else timeout_s
         self._body_limit_bytes = body_limit_bytes
-        self._room = room
+        self._quota = quota
         self._body_bytes = 0
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_LIMIT_BYTES)
         self._received = received
@@ -110,8 +110,8 @@ class HttpConnection:
 
     def release_body(self) -> None:
         """Return the room of the last request's body."""
-        if self._room is not None:
-            self._room.give_back(self._body_bytes)
+        if self._quota is not None:
+            self._quota.release(self._body_bytes)
         self._body_bytes = 0
 
     async def wait_for_data(self) -> bool:
@@ -160,14 +160,14 @@ class HttpConnection:
     async def _read_body(self, request: Request) -> Request:
         pieces: list[bytes] = []
         while piece := await self.receive_body():
-            self._take_room(len(piece))
+            self._reserve_body(len(piece))
             pieces.append(piece)
         return Request(request.method, request.target, request.headers, b"".join(pieces))
 
-    def _take_room(self, count: int) -> None:
+    def _reserve_body(self, count: int) -> None:
         if self._body_bytes + count > self._body_limit_bytes:
             raise BadRequest(413, f"the body is larger than {self._body_limit_bytes} bytes")
-        if self._room is not None and not self._room.take(count):
+        if self._quota is not None and not self._quota.reserve(count):
             raise BadRequest(503, "too many large requests are being read at once; try again")
         self._body_bytes += count
 

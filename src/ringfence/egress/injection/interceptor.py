@@ -8,7 +8,7 @@ import anyio
 from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
-from ringfence.egress.forwarding import Emit
+from ringfence.egress.forward import Emit
 from ringfence.egress.http.rules import BadRequest
 from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.injection.injector import Injector
@@ -17,9 +17,9 @@ from ringfence.egress.proxy.relay import Headers, Progress, Relay
 from ringfence.egress.proxy.report import send_failure
 from ringfence.egress.proxy.request import HEAD_TIMEOUT_S, ProxyRequest, read_proxy_request
 from ringfence.egress.proxy.tunnel import Tunnel
-from ringfence.egress.pump import CutOff, Exchange
-from ringfence.egress.resolving import Unreachable
-from ringfence.egress.sealed import Sealed
+from ringfence.egress.resolver import Unreachable
+from ringfence.egress.stream import TlsByteStream
+from ringfence.egress.transfer import CutOff, Transfer
 from ringfence.errors import AuthenticationFailed, InfrastructureFault
 from ringfence.events import EgressIntercepted, PlaceholderStrayed
 from ringfence.secret import Redactor
@@ -67,7 +67,7 @@ class Interceptor:
         """
         try:
             with anyio.fail_after(_HANDSHAKE_S):
-                return Sealed(
+                return TlsByteStream(
                     await TLSStream.wrap(
                         outside, hostname=host, ssl_context=self.injector.outward, server_side=False
                     )
@@ -112,18 +112,18 @@ class Interceptor:
             return
         except _LOST:
             return
-        client = Sealed(tls)
+        client = TlsByteStream(tls)
         try:
             await self._answer(number, target, client, host, passed=passed, on_bad_request=on_bad_request)
         finally:
             with anyio.move_on_after(_GOODBYE_S):
-                await client.say_goodbye()
+                await client.send_close_notify()
 
     async def _answer(
         self,
         number: int,
         target: Target,
-        client: Sealed,
+        client: TlsByteStream,
         outside: ByteStream,
         *,
         passed: Progress,
@@ -204,7 +204,7 @@ class RedactingRelay(Relay):
     """
 
     def __init__(
-        self, request: ProxyRequest, outside: ByteStream, passed: Exchange, *, redactor: Redactor
+        self, request: ProxyRequest, outside: ByteStream, passed: Transfer, *, redactor: Redactor
     ) -> None:
         super().__init__(request, outside, passed)
         self._redactor = redactor

@@ -4,11 +4,17 @@ import anyio
 from anyio.abc import ByteStream
 
 from ringfence.config.host import written
-from ringfence.egress.host_proxy import HostProxy, host_proxy_for, reached, tunnelled
-from ringfence.egress.own_addresses import is_own_address
-from ringfence.egress.own_sockets import own_ports
+from ringfence.egress.host_proxy import HostProxy, connect_proxy, host_proxy_for, open_tunnel
 from ringfence.egress.proxy.decision import Decision, Rules, Target, remedy_for
-from ringfence.egress.resolving import Resolve, Resolved, Unreachable, connected, resolved_once
+from ringfence.egress.resolver import (
+    Resolve,
+    Resolved,
+    Unreachable,
+    connect_first,
+    is_own_address,
+    own_ports,
+    resolve_checked,
+)
 from ringfence.frozen import frozen
 
 _LOOKUP_S = 2.0
@@ -90,7 +96,7 @@ class Connector:
             return refused.reason if refused else None
 
         try:
-            found = await resolved_once(str(target.host), target.port, check, resolve=self._resolve)
+            found = await resolve_checked(str(target.host), target.port, check, resolve=self._resolve)
         except Unreachable as exc:
             if refused is None:
                 raise
@@ -105,7 +111,7 @@ async def connect(route: Route, target: Target) -> ByteStream:
         Unreachable: There is no connection.
     """
     if route.through is None:
-        return await connected(route.addresses)
+        return await connect_first(route.addresses)
     if target.is_tunnel:
-        return await tunnelled(route.through, target.authority)
-    return await reached(route.through)
+        return await open_tunnel(route.through, target.authority)
+    return await connect_proxy(route.through)

@@ -10,19 +10,18 @@ import anyio.to_thread
 from anyio.abc import ByteStream
 
 from ringfence.config.egress import Egress
-from ringfence.egress.forwarding import Emit
+from ringfence.egress.forward import Emit
 from ringfence.egress.http.rules import BadRequest
 from ringfence.egress.http.server import HttpConnection
-from ringfence.egress.own_addresses import is_own_address
-from ringfence.egress.pace import Pace
+from ringfence.egress.limiter import RateLimiter
 from ringfence.egress.proxy.connector import Connector, Route, connect
 from ringfence.egress.proxy.decision import HTTP_PORT, Decision, Rules, Target
 from ringfence.egress.proxy.relay import IDLE_S, Progress, Relay
 from ringfence.egress.proxy.report import DecisionLog, send_failure, send_refusal
 from ringfence.egress.proxy.request import HEAD_TIMEOUT_S, ProxyRequest, read_proxy_request
 from ringfence.egress.proxy.tunnel import Tunnel
-from ringfence.egress.pump import Allowance, exchange
-from ringfence.egress.resolving import Resolve, Resolved, Unreachable, resolve_by_system
+from ringfence.egress.resolver import Resolve, Resolved, Unreachable, is_own_address, resolve_by_system
+from ringfence.egress.transfer import Allowance, transfer
 from ringfence.events import EgressClosed
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class ForwardProxy:
         self._emit = emit
         self._connector = Connector(resolve)
         self._log = DecisionLog(sandbox_id, emit, note)
-        self._pace = Pace(_PER_S, burst=_BURST)
+        self._limiter = RateLimiter(_PER_S, burst=_BURST)
         self._half_open = HalfOpen()
         self._allowances: dict[str, Allowance] = {}
         self._open: dict[anyio.CancelScope, tuple[Target, tuple[Resolved, ...]]] = {}
@@ -126,7 +125,7 @@ class ForwardProxy:
             raise anyio.BrokenResourceError
         if request is None:
             return
-        await self._pace.wait()
+        await self._limiter.wait()
         if request.target.is_tunnel and request.target.port == HTTP_PORT:
             await self._serve_within_tunnel(number, request)
         else:
@@ -203,7 +202,7 @@ class ForwardProxy:
         self, connection: HttpConnection, number: int, error: BadRequest, target: Target | None = None
     ) -> None:
         """Record and answer what is not an acceptable request."""
-        await self._pace.wait()
+        await self._limiter.wait()
         decision = Decision(False, "unreadable", str(error))
         await self._log.record(number, target, decision)
         await send_refusal(connection, decision, status=error.status)
@@ -270,7 +269,7 @@ class ForwardProxy:
                 tunnel = self._tunnel(number, request)
                 await tunnel.accept()
                 passed.status = _ESTABLISHED
-                await exchange(tunnel, outside, passed)
+                await transfer(tunnel, outside, passed)
             else:
                 await self._relay(request, outside, route, passed)
         finally:

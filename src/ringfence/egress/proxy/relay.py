@@ -11,7 +11,7 @@ from ringfence.egress.host_proxy import HostProxy, refused_by
 from ringfence.egress.http.rules import HEAD_LIMIT_BYTES, BadRequest
 from ringfence.egress.proxy.decision import HTTP_PORT, TLS_PORT
 from ringfence.egress.proxy.request import ProxyRequest
-from ringfence.egress.pump import CutOff, Exchange
+from ringfence.egress.transfer import CutOff, Transfer
 
 IDLE_S = 600.0
 """A connection on which nothing passes for so long is ended."""
@@ -45,7 +45,7 @@ _PROXY_WANTS_PASSWORD = 407
 Headers = list[tuple[bytes, bytes]]
 
 
-class Progress(Exchange):
+class Progress(Transfer):
     """What has passed of a connection; postpones the end of one that is in use."""
 
     scope: anyio.CancelScope | None = None
@@ -81,7 +81,7 @@ class Relay:
         self,
         request: ProxyRequest,
         outside: ByteStream,
-        passed: Exchange,
+        passed: Transfer,
         *,
         through: HostProxy | None = None,
     ) -> None:

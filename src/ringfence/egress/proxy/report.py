@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from ringfence.config.host import written
-from ringfence.egress.forwarding import Emit
+from ringfence.egress.forward import Emit
 from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.proxy.connector import Route
 from ringfence.egress.proxy.decision import Decision, Target

@@ -10,7 +10,7 @@ from anyio.abc import ByteStream
 from ringfence.config.host import read_host
 from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.proxy.decision import TLS_PORT, Decision, Target
-from ringfence.egress.pump import CutOff
+from ringfence.egress.transfer import CutOff
 
 HELLO_TIMEOUT_S = 20.0
 HELLO_LIMIT_BYTES = 64 * 1024

@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import SocketListener, SocketStream, TaskGroup
 
 from ringfence.config.units import format_duration
-from ringfence.egress.publishing import published
+from ringfence.egress.publication import publish_port
 from ringfence.errors import RingfenceError, SandboxDied, UsageError
 from ringfence.events import Event
 from ringfence.frozen import frozen
@@ -288,7 +288,7 @@ class AttachedClient:
                 self._respond([("done", "1")])
             else:
                 port, host_port = _port(fields, "port", minimum=1), _port(fields, "host_port", minimum=0)
-                async with published(sandbox, port, self._server.record, host_port=host_port) as chosen:
+                async with publish_port(sandbox, port, self._server.record, host_port=host_port) as chosen:
                     self._respond([("host_port", chosen)])
                     await anyio.sleep_forever()
         except SandboxDied:

@@ -1,4 +1,4 @@
-"""Bytes both ways between two streams, each direction ended by itself, counted."""
+"""Transfers bytes both ways between two streams, counted; each direction ends by itself."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ _CUT_OFF = (anyio.BrokenResourceError, anyio.ClosedResourceError, SandboxDied)
 
 @dataclass
 class Allowance:
-    """Bytes that several exchanges share."""
+    """A number of bytes that several transfers share."""
 
     limit_bytes: int
     used_bytes: int = 0
@@ -24,27 +24,27 @@ class Allowance:
 
 
 @dataclass
-class Exchange:
-    """What has passed, also while it still goes on."""
+class Transfer:
+    """What was transferred so far."""
 
     sent_bytes: int = 0
     """From inside to the target."""
     received_bytes: int = 0
     """From the target to inside."""
     ended_by: str = "cancelled"
-    """`closed` when it came to its end; `inside` or `target` when that side cut it off; `limit`."""
+    """`closed` at its regular end; `inside` or `target` if that side broke off; `limit`."""
     limit_bytes: int | None = None
     """Of both directions together."""
     allowance: Allowance | None = None
     """Shared with others."""
 
     def sent(self, count: int) -> None:
-        """Count what went to the target; raises once more has passed than may."""
+        """Count bytes to the target. Raises `CutOff` beyond a limit."""
         self.sent_bytes += count
         self._check(count)
 
     def received(self, count: int) -> None:
-        """Count what came from the target; raises once more has passed than may."""
+        """Count bytes from the target. Raises `CutOff` beyond a limit."""
         self.received_bytes += count
         self._check(count)
 
@@ -58,19 +58,19 @@ class Exchange:
 
 
 class CutOff(Exception):
-    """It goes no further; the text says because of whom or what."""
+    """The transfer is broken off; the text is the value of `Transfer.ended_by`."""
 
 
-async def exchange(
-    inside: ByteStream, target: ByteStream, passed: Exchange, *, ends_with_target: bool = False
+async def transfer(
+    inside: ByteStream, target: ByteStream, passed: Transfer, *, ends_with_target: bool = False
 ) -> None:
-    """Pass bytes on both ways until both directions have ended, or one side cuts the connection off.
+    """Transfer bytes until both directions have ended, or one side breaks off.
 
     Args:
         inside: The connection of a process inside.
-        target: What it is connected to.
+        target: The other connection.
         passed: Counts.
-        ends_with_target: Whether the target's end is that of both directions.
+        ends_with_target: Whether the end of the target's direction ends both.
     """
 
     async def outwards() -> None:

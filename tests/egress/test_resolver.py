@@ -10,8 +10,14 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from ringfence.egress.own_addresses import is_own_address
-from ringfence.egress.resolving import Resolved, Unreachable, connected, resolve_by_system, resolved_once
+from ringfence.egress.resolver import (
+    Resolved,
+    Unreachable,
+    connect_first,
+    is_own_address,
+    resolve_by_system,
+    resolve_checked,
+)
 
 
 def at(address: str, port: int) -> Resolved:
@@ -31,7 +37,7 @@ async def test_one_bad_answer_refuses_all() -> None:
         return "it is bad" if str(one.address) == "192.0.2.2" else None
 
     with pytest.raises(Unreachable, match=r"'a.example' resolves to 192.0.2.2: it is bad") as caught:
-        await resolved_once("a.example", 80, check, resolve=resolve)
+        await resolve_checked("a.example", 80, check, resolve=resolve)
     assert caught.value.is_refused
     assert asked == ["a.example"]
 
@@ -46,20 +52,20 @@ async def test_unknown_names(error: Exception | None) -> None:
         return []
 
     with pytest.raises(Unreachable, match=r"'a.example'") as caught:
-        await resolved_once("a.example", 80, lambda _one: None, resolve=resolve)
+        await resolve_checked("a.example", 80, lambda _one: None, resolve=resolve)
     assert not caught.value.is_refused
 
 
 async def test_a_lookup_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lookup has a deadline."""
-    monkeypatch.setattr("ringfence.egress.resolving.CONNECT_S", 0.05)
+    monkeypatch.setattr("ringfence.egress.resolver.CONNECT_S", 0.05)
 
     async def resolve(_host: str, _port: int) -> Sequence[Resolved]:
         await anyio.sleep_forever()
         return []
 
     with pytest.raises(Unreachable, match="was not resolved within"):
-        await resolved_once("a.example", 80, lambda _one: None, resolve=resolve)
+        await resolve_checked("a.example", 80, lambda _one: None, resolve=resolve)
 
 
 async def test_by_the_system() -> None:
@@ -73,10 +79,10 @@ async def test_the_next_address_is_tried() -> None:
     """Where the first address does not answer, the next one is called; where none does, it is told why."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        stream = await connected([at("127.0.0.2", port), at("127.0.0.1", port)])
+        stream = await connect_first([at("127.0.0.2", port), at("127.0.0.1", port)])
         await stream.aclose()
     with pytest.raises(Unreachable, match="Connection refused"):
-        await connected([at("127.0.0.1", port), at("127.0.0.2", port)])
+        await connect_first([at("127.0.0.1", port), at("127.0.0.2", port)])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from ringfence.egress.publishing import published
+from ringfence.egress.publication import publish_port
 from ringfence.errors import UsageError
 from ringfence.events import Event, PortPublished, PortWithdrawn
 from ringfence.sandbox import Sandbox, SandboxSpec
@@ -34,7 +34,7 @@ async def test_reached() -> None:
     async with Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox, sandbox.spawn(SERVER) as process:
         port = int(await anext(process.stdout))
         async with (
-            published(sandbox, port, emit) as host_port,
+            publish_port(sandbox, port, emit) as host_port,
             await anyio.connect_tcp("127.0.0.1", host_port) as stream,
         ):
             await stream.send(b"word")
@@ -58,7 +58,7 @@ async def test_nobody_inside() -> None:
 
     async with (
         Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox,
-        published(sandbox, 9, emit) as port,
+        publish_port(sandbox, 9, emit) as port,
         await anyio.connect_tcp("127.0.0.1", port) as stream,
     ):
         with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
@@ -75,7 +75,7 @@ async def test_taken() -> None:
 
     async with (
         Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox,
-        published(sandbox, 9, emit) as port,
+        publish_port(sandbox, 9, emit) as port,
     ):
         with pytest.raises(UsageError, match=str(port)):
-            await published(sandbox, 9, emit, host_port=port).__aenter__()
+            await publish_port(sandbox, 9, emit, host_port=port).__aenter__()

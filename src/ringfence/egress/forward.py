@@ -1,4 +1,4 @@
-"""Forwards: each connection to a port inside is carried to the service of the host's side that it stands for."""
+"""Forwards: each connection to a port inside is connected to the service that the port stands for."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -8,21 +8,20 @@ from anyio.abc import ByteStream
 
 from ringfence.config.forward import Forward
 from ringfence.egress.address import refused_address, refused_target
-from ringfence.egress.own_sockets import own_ports
-from ringfence.egress.pace import Pace
-from ringfence.egress.pump import Exchange, exchange
-from ringfence.egress.resolving import Resolved, Unreachable, connected, resolved_once
+from ringfence.egress.limiter import RateLimiter
+from ringfence.egress.resolver import Resolved, Unreachable, connect_first, own_ports, resolve_checked
+from ringfence.egress.transfer import Transfer, transfer
 from ringfence.errors import PolicyRefused
 from ringfence.events import Event, ForwardClosed, ForwardOpened, ForwardRefused
 
 _PER_S, _BURST = 50.0, 200
-_TELL_S = 5.0
+_EMIT_S = 5.0
 
 Emit = Callable[[Event], Awaitable[None]]
 
 
 def check_forward(forward: Forward) -> None:
-    """Refuse a target that no grant opens.
+    """Refuse a target that no grant can open.
 
     Raises:
         PolicyRefused: It is one.
@@ -36,9 +35,9 @@ class Forwarder:
     """Serves the connections of one forward.
 
     Args:
-        forward: What it stands for.
+        forward: The port and its target.
         sandbox_id: Whose connections they are.
-        emit: Records an event; returns when it is written.
+        emit: Writes an event to the record; returns when it is written.
     """
 
     def __init__(self, forward: Forward, *, sandbox_id: str, emit: Emit) -> None:
@@ -46,12 +45,12 @@ class Forwarder:
         self._forward = forward
         self._sandbox_id = sandbox_id
         self._emit = emit
-        self._pace = Pace(_PER_S, burst=_BURST)
+        self._limiter = RateLimiter(_PER_S, burst=_BURST)
         self._count = 0
 
     async def serve(self, inside: ByteStream) -> None:
-        """Carry one connection to its end; a refused or failed one is cut off."""
-        await self._pace.wait()
+        """Serve one connection until its end; a refused or failed one is cut off."""
+        await self._limiter.wait()
         self._count += 1
         number = self._count
         try:
@@ -76,31 +75,31 @@ class Forwarder:
                 address=str(resolved),
             )
         )
-        await self._carry(inside, resolved, number)
+        await self._transfer(inside, resolved, number)
 
     async def _resolve(self) -> Resolved:
-        """Look the target up, and see that nothing it resolves to is refused."""
+        """Resolve the target, and check that none of its addresses is refused."""
         forward = self._forward
-        found = await resolved_once(
+        found = await resolve_checked(
             forward.host, forward.target_port, lambda one: refused_address(one.address)
         )
         if forward.target_port in own_ports():
             raise Unreachable(f"port {forward.target_port} is one that ringfence itself listens on")
         return found[0]
 
-    async def _carry(self, inside: ByteStream, resolved: Resolved, number: int) -> None:
+    async def _transfer(self, inside: ByteStream, resolved: Resolved, number: int) -> None:
         began = time.monotonic()
-        passed = Exchange()
+        passed = Transfer()
         try:
-            outside = await connected([resolved])
+            outside = await connect_first([resolved])
             try:
-                await exchange(inside, outside, passed)
+                await transfer(inside, outside, passed)
             finally:
                 await anyio.aclose_forcefully(outside)
         except Unreachable as exc:
             passed.ended_by = str(exc)
         finally:
-            with anyio.move_on_after(_TELL_S, shield=True):
+            with anyio.move_on_after(_EMIT_S, shield=True):
                 await self._emit(
                     ForwardClosed(
                         sandbox_id=self._sandbox_id,

@@ -9,8 +9,8 @@ import anyio
 import pytest
 from tests.ports import kept_port
 
-from ringfence.egress.outside import OutsideStream, connect
-from ringfence.egress.own_sockets import own_ports
+from ringfence.egress.resolver import own_ports
+from ringfence.egress.stream import TcpStream, connect_tcp
 
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
 
@@ -22,10 +22,10 @@ def server() -> Iterator[socket.socket]:
         yield listening
 
 
-async def made(server: socket.socket) -> tuple[OutsideStream, socket.socket]:
+async def made(server: socket.socket) -> tuple[TcpStream, socket.socket]:
     """A connection, and its other end."""
     with anyio.fail_after(10):
-        stream = await connect(LOOPBACK, server.getsockname()[1])
+        stream = await connect_tcp(LOOPBACK, server.getsockname()[1])
         other, _ = server.accept()
     return stream, other
 
@@ -101,7 +101,7 @@ async def test_closed_while_somebody_reads(server: socket.socket) -> None:
 async def test_refused() -> None:
     """Where nobody listens, it is told why."""
     with kept_port() as port, pytest.raises(OSError, match="Connection refused"):
-        await connect(LOOPBACK, port)
+        await connect_tcp(LOOPBACK, port)
 
 
 def test_own_ports(server: socket.socket) -> None:

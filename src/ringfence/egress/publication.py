@@ -1,6 +1,6 @@
-"""The other way: a port inside, reachable on the host's loopback while somebody asks for it, and for him alone.
+"""Published ports: a port inside that is reachable on the host's loopback for as long as the user wants.
 
-Whoever uses this machine can connect to the port on the host, and a browser there shows what an agent wrote.
+Every user of this machine can connect to the port on the host, and a browser there shows what an agent wrote.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,12 +11,12 @@ import anyio
 from anyio.abc import ByteStream, SocketAttribute, SocketStream
 
 from ringfence.background_tasks import background_tasks
-from ringfence.egress.pump import Exchange, exchange
+from ringfence.egress.transfer import Transfer, transfer
 from ringfence.errors import SandboxDied, SandboxPortError, UsageError
 from ringfence.events import Event, PortPublished, PortWithdrawn
 
-_MOST = 64
-_TELL_S = 5.0
+_CONNECTIONS = 64
+_EMIT_S = 5.0
 
 
 class Connects(Protocol):
@@ -29,7 +29,7 @@ class Connects(Protocol):
 
 
 class _Publication:
-    """Passes connections on, as many as may be at once."""
+    """Connects clients of the host, up to a number at once, and counts."""
 
     def __init__(self, sandbox: Connects, port: int) -> None:
         self._sandbox = sandbox
@@ -41,7 +41,7 @@ class _Publication:
         self.received_bytes = 0
 
     def withdrawn(self, sandbox_id: str, host_port: int) -> PortWithdrawn:
-        """That it is over, and what passed."""
+        """The event of its end, with the counts."""
         return PortWithdrawn(
             sandbox_id=sandbox_id,
             port=self._port,
@@ -53,18 +53,18 @@ class _Publication:
         )
 
     async def serve(self, outside: SocketStream) -> None:
-        """Carry one connection to its end; one that cannot be made, or is one too many, is closed."""
+        """Serve one connection until its end; one that fails, or is one too many, is closed."""
         async with outside:
-            if self._open >= _MOST:
+            if self._open >= _CONNECTIONS:
                 self.failed += 1
                 return
             self._open += 1
             self.connections += 1
-            passed = Exchange()
+            passed = Transfer()
             try:
                 inside = await self._sandbox.connect(self._port)
                 try:
-                    await exchange(inside, outside, passed)
+                    await transfer(inside, outside, passed)
                 finally:
                     await inside.aclose()
             except (SandboxPortError, SandboxDied):
@@ -76,13 +76,13 @@ class _Publication:
 
 
 @asynccontextmanager
-async def published(
+async def publish_port(
     sandbox: Connects, port: int, emit: Callable[[Event], Awaitable[None]], *, host_port: int = 0
 ) -> AsyncIterator[int]:
-    """Lead 127.0.0.1:`host_port` of the host (0: a free one, which is given) to `port` inside.
+    """Lead 127.0.0.1:`host_port` of the host to `port` inside; 0: a free port, which is yielded.
 
     Raises:
-        UsageError: The host's port is taken or not allowed.
+        UsageError: The host's port is taken or not permitted.
     """
     try:
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=host_port)
@@ -99,5 +99,5 @@ async def published(
                 tasks.start_soon(listener.serve, publication.serve)
                 yield chosen
         finally:
-            with anyio.move_on_after(_TELL_S, shield=True):
+            with anyio.move_on_after(_EMIT_S, shield=True):
                 await emit(publication.withdrawn(sandbox.id, chosen))

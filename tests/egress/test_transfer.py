@@ -6,7 +6,7 @@ import anyio
 import pytest
 from anyio.abc import SocketStream
 
-from ringfence.egress.pump import Exchange, exchange
+from ringfence.egress.transfer import Transfer, transfer
 
 PATIENCE_S = 10.0
 
@@ -17,14 +17,14 @@ async def pair() -> tuple[SocketStream, SocketStream]:
     return await SocketStream.from_socket(one), await SocketStream.from_socket(other)
 
 
-async def exchanged(passed: Exchange, talk, **options: bool) -> Exchange:
+async def exchanged(passed: Transfer, talk, **options: bool) -> Transfer:
     """What passed while `talk` held the far ends of both connections."""
     inside, near = await pair()
     far, target = await pair()
     with anyio.fail_after(PATIENCE_S):
         async with inside, near, far, target, anyio.create_task_group() as tasks:
             tasks.start_soon(talk, inside, target)
-            await exchange(near, far, passed, **options)
+            await transfer(near, far, passed, **options)
     return passed
 
 
@@ -41,7 +41,7 @@ async def test_both_directions() -> None:
         await target.send_eof()
         assert await inside.receive() == b"the answer"
 
-    passed = await exchanged(Exchange(), talk)
+    passed = await exchanged(Transfer(), talk)
     assert (passed.sent_bytes, passed.received_bytes, passed.ended_by) == (8, 10, "closed")
 
 
@@ -51,7 +51,7 @@ async def test_limit() -> None:
     async def talk(inside: SocketStream, target: SocketStream) -> None:
         await inside.send(bytes(2000))
 
-    assert (await exchanged(Exchange(limit_bytes=1000), talk)).ended_by == "limit"
+    assert (await exchanged(Transfer(limit_bytes=1000), talk)).ended_by == "limit"
 
 
 async def test_target_decides() -> None:
@@ -61,5 +61,5 @@ async def test_target_decides() -> None:
         await target.send(b"done")
         await target.aclose()
 
-    passed = await exchanged(Exchange(), talk, ends_with_target=True)
+    passed = await exchanged(Transfer(), talk, ends_with_target=True)
     assert (passed.received_bytes, passed.ended_by) == (4, "closed")

@@ -11,7 +11,7 @@ from tests.cases import slow_after
 from tests.ports import kept_port
 
 from ringfence.config.forward import Forward
-from ringfence.egress.forwarding import Forwarder
+from ringfence.egress.forward import Forwarder
 from ringfence.egress.gate import opened_gate
 from ringfence.errors import PolicyRefused
 from ringfence.events import Event, ForwardClosed, ForwardOpened, ForwardRefused
@@ -64,7 +64,7 @@ async def shout(stream: SocketStream) -> None:
 @pytest.fixture
 def foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     """The services of these tests live in this process, and are to count as others'."""
-    monkeypatch.setattr("ringfence.egress.forwarding.own_ports", frozenset)
+    monkeypatch.setattr("ringfence.egress.forward.own_ports", frozenset)
 
 
 @asynccontextmanager
