@@ -10,7 +10,7 @@ _HEAD = """\
 
 `ringfence doctor --attack` carries these attacks out against a real sandbox on your machine and prints how
 each went; a promise that cannot be checked counts as not held. The tests run the same attacks, as root and
-as an ordinary user.
+as an ordinary user. The threat model: [security](../explanation/security.md).
 """
 
 

@@ -18,7 +18,7 @@ from ringfence.config.units import ByteCount
 _HEAD = """\
 # Configuration
 
-Each value comes from the strongest place that says it:
+A value is taken from the first of these places that sets it:
 
 1. an option on the command line;
 2. a `RINGFENCE_*` variable ([environment](environment.md));
@@ -26,12 +26,12 @@ Each value comes from the strongest place that says it:
 4. your own file, `~/.config/ringfence/ringfence.yaml` (`$XDG_CONFIG_HOME`);
 5. the default.
 
-`ringfence config show --origin` prints what holds and where it comes from, `ringfence init` writes a file
-in which every key is explained, `ringfence config schema` prints the JSON Schema for editors. A key that is
-not known is an error, with file, line and column.
+`ringfence config show --origin` prints the effective configuration and where each value was set, `ringfence init`
+writes a file that explains every key, and `ringfence config schema` prints the JSON Schema for editors. An unknown key
+is an error with file, line and column.
 
-**A project's file can only tighten** until you have run `ringfence config trust` on its present content: whoever
-wrote the repository wrote the file. The column *without trust* says what counts as tighter for each key.
+**A project's file can only tighten** the policy until you run `ringfence config trust` on its present content, since the
+author of the repository is the author of the file. The column *without trust* says what counts as tighter.
 
 Sizes are bytes or text such as `512m`, `2g`; durations are seconds or text such as `90s`, `10m`, `1h`.
 """

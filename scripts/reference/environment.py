@@ -8,11 +8,10 @@ from ringfence.secret.credential import CODEX_LOGIN, VARIABLES
 _HEAD = """\
 # Environment variables
 
-Every variable that ringfence reads. An empty one counts as unset. A variable that begins with `RINGFENCE_`
-and is not known is an error for the commands that load the configuration: it was meant to do something.
+Every variable that Ringfence reads. An empty one counts as unset. An unknown variable that begins with `RINGFENCE_` is
+an error for commands that load the configuration.
 
-None of them enters the fence: commands inside get an environment of their own, and `sandbox.env` adds to
-it.
+None of them enters a sandbox: commands inside get an environment of their own, to which `sandbox.env` adds.
 """
 _CREDENTIALS = {
     ("anthropic", "api_key"): "A key of the Console.",
@@ -39,8 +38,8 @@ _OTHERS = (
 )
 
 _KEYS = f"""\
-Weaker than an option, stronger than any file. Lists and mappings are written as JSON; a variable of the
-sandbox may also be given as `{variable_name("sandbox.env")}__NAME=value`.
+Options override them, and they override files. Lists and mappings are written as JSON; a variable of the sandbox can
+also be given as `{variable_name("sandbox.env")}__NAME=value`.
 """
 
 

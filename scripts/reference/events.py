@@ -10,14 +10,12 @@ from ringfence import events
 _HEAD = """\
 # Events
 
-Everything that happens is an event. `ringfence run --json` prints them, one JSON object per line, as they
-happen; the journal holds them, each with its sequence number, time and the hash of the line before
-([journal](journal.md)). `event` holds the name. A field that is not there has its default.
+`ringfence run --json` prints events as they happen, one JSON object per line. The journal holds them, each with its
+sequence number, its time and the hash of the line before ([journal](journal.md)). `event` is the name. A field that is
+absent has its default.
 
-An event is in the journal before its effect is told to anybody. Those marked *live* are for looking on only
-and are not kept: the whole text follows in `model.replied`.
-
-An event that was read from another program's transcript has an [`origin`](#origin) besides its fields; no other has.
+An event is in the journal before its effect is reported. Events marked *live* are not kept: the whole text follows in
+`model.replied`. Only an event that was read from another program's output has an [`origin`](#origin).
 """
 _PARTS = (events.Usage, events.Origin, events.TranscriptFile)
 """What stands in fields of events."""

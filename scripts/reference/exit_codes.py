@@ -8,9 +8,9 @@ from ringfence.job.state import EXIT_CODES, JobState
 _HEAD = """\
 # Exit codes
 
-`ringfence run` ends in exactly one state, and its exit code tells which. Any other command ends with 0, or
-with the code of the error that stopped it; `exec` and `shell` pass on the code of the command inside,
-`claude` and `codex` that of the program.
+`ringfence run` ends in exactly one state, and its exit code tells which. Any other command exits with 0, or with the
+code of the error that stopped it; `exec` and `shell` exit with the code of the command inside, `claude` and `codex` with
+that of the program.
 """
 _OTHERWISE = """\
 With `--require-verified`, `unverified` gives 3; with `--no-verify` (`run.verify: none`) it gives 0. `ended` gives the

@@ -25,22 +25,22 @@ from ringfence.loop.state import EXIT_CODES, LoopState, StoryState
 _HEAD = """\
 # Loops
 
-What `ringfence.yaml` can say of test-first loops, their commands, states, exit codes and events. How they are used:
-[have a list of stories done](../how-to/run-a-loop.md); how stories are written: [stories](stories.md).
+The keys of test-first loops in `ringfence.yaml`, and their commands, states, exit codes and events. How to use a loop:
+[guide](../how-to/run-a-loop.md); how to write stories: [stories](stories.md).
 
 The other sections of the file, such as `sandbox`, `run`, `limits` and `egress`, are those of
-[runs](configuration.md), and hold for every role. A loop works unattended, so a project's file that has
-`loop:` has to be trusted with `ringfence config trust`.
+[runs](configuration.md) and apply to every role. A loop works unattended, so a project's file with `loop:` must be
+trusted with `ringfence config trust`.
 """
 _ROLES = "Roles are {names}. Each key under `loop.roles` is optional.\n"
 _ANSWERS = """\
 ## What roles answer
 
-One JSON object, as the last thing that they say; runtimes that can hold an agent to a form are given it as a schema.
-Every field must be there, and no other. A scripted model has to say the same, and so has a prompt of your own.
-`claude` (`claude-cli`, `claude-sdk`) takes the planner's, the reviewer's and the judge's answer by a call of its tool
-`StructuredOutput` alone: there a script has the turn `tools: [{name: StructuredOutput, input: {...}}]`, and one with a
-`text` after it. To `codex` and `api` it is the text.
+One JSON object at the end of their last message; runtimes that support it get its schema. Every field is required, and
+no other is allowed. A scripted model, and a prompt of your own, must produce the same. `claude` (`claude-cli`,
+`claude-sdk`) gives the answers of planner, reviewer and judge by a call of its tool `StructuredOutput` only: a script
+has the turn `tools: [{name: StructuredOutput, input: {...}}]` there, and one with a `text` after it. With `codex` and
+`api` it is the text.
 """
 _SPEAKERS: tuple[tuple[str, Role], ...] = (
     ("The planner", "planner"),
@@ -51,27 +51,26 @@ _SPEAKERS: tuple[tuple[str, Role], ...] = (
 _FILES = """\
 ## Files
 
-In the state directory, `loops/ID/`; only its owner can read it. `ringfence loop rm` leaves them, with `--all` it
-does not.
+In the state directory, `loops/ID/`, readable by its owner only. `ringfence loop rm` keeps them, unless `--all` is
+given.
 
 | file | what it is |
 |---|---|
-| `loop.db` | where the loop and its steps stand |
-| `report.md`, `report.html` | the report, written at the end; `ringfence loop show` makes it anew at any time |
+| `loop.db` | the state of the loop and its steps |
+| `report.md`, `report.html` | the report, written at the end; `ringfence loop show` writes it again at any time |
 | `proposal.md` | the same without paths of your machine and commands: the text of a pull request |
 | `loop.patch` | all of the work that passed, for `git apply` |
 
-The page needs nothing but itself, holds no script, and a policy in it forbids that one runs or that anything is
-loaded. What agents wrote is shown there, in `report.md` and on the terminal as text that does nothing: no link, no
-markup, no control character (`tests/loop/report/test_inert.py`, `test_page.py`, `test_report.py`).
+The HTML page is self-contained, has no script, and its content security policy forbids scripts and loading. Text of
+agents is inert there, in `report.md` and on the terminal: no link, no markup, no control character.
 
 The clones and the patches of rejected work are in the cache directory, `ringfence/loops/`, until `ringfence loop
 rm`.
 """
 _STATUS = """\
-`ringfence loop status` shows for each story the present attempt (at its code, or at its tests as long as there is
-none at its code), and of it the last stage that was begun, of {stages}: `ok` is done, `no` rejected it, `...` goes
-on. With `--json` it has all stages. A loop whose process died is shown as `interrupted`.
+`ringfence loop status` shows for each story the current attempt (at its code, or at its tests before there is one at its
+code) and its latest stage, one of {stages}: `ok` is done, `no` rejected it, `...` is in progress. `--json` has all
+stages. A loop whose process died is shown as `interrupted`.
 """
 _EVENTS = """\
 ## Events

@@ -14,14 +14,13 @@ from ringfence.sandbox.workspace.run_as import Actor
 _HEAD = """\
 # Policy
 
-What the fence shows, refuses and protects, from the tables that the code itself uses. `ringfence config policy show`
-prints what holds for one workspace on one machine.
+What a sandbox shows, refuses and protects, from the tables that the code itself uses. `ringfence config policy show`
+prints the policy for one workspace on one machine.
 """
 _PROTECTED = """\
-`read_only`: where the file is there, the agent cannot change it. `reported`: it can, and the change is
-named at the end of the run as something that runs on your machine. A protected file that is absent and that
-the agent makes is reported too. *anywhere*: in subdirectories as well (there it is reported).
-`sandbox.protect` adds patterns of your own.
+`read_only`: if the file exists, the agent cannot change it. `reported`: it can, and the change is named at the end of
+the run as something that runs on your machine. A protected file that did not exist and that the agent creates is
+reported as well. *anywhere*: also in subdirectories (where it is reported). `sandbox.protect` adds patterns.
 """
 
 _SHOWN = """\
@@ -30,8 +29,8 @@ a short list of files of `/etc`; your toolchains (pyenv, uv, nvm, cargo, ...) un
 """
 
 _ENGINE = """\
-What the filtered engine passes on, about containers with the label of `engine.label` only. `{}` is a container,
-`{exec}` a command that was made from inside. *Needs* is what `engine.allow` must grant. Every other call is refused.
+What the filtered engine forwards, for containers with the label of `engine.label` only. `{}` is a container, `{exec}` a
+command that was created from inside. *Needs* is what `engine.allow` must grant. Every other call is refused.
 """
 
 

@@ -14,9 +14,8 @@ from ringfence.runtime.registry import agent_cli_of, agent_cli_runtimes
 _HEAD = """\
 # Runtimes
 
-Who thinks in a run: `--runtime`, or `run.runtime`. Every runtime works in every fence, without a key inside, and
-without a fence (`--sandbox host`) `api` alone does;
-[how to](../how-to/claude-and-codex.md).
+Which agent works in a run: `--runtime`, or `run.runtime`. Every runtime works with every backend, without a key inside;
+on the bare host (`--sandbox host`) only `api` does. [Guide](../how-to/claude-and-codex.md).
 """
 _WHAT = {
     "api": "Our own loop over the Messages API, on the host; its tools act inside.",
@@ -27,14 +26,15 @@ _WHAT = {
 _OPTIONS = """\
 ## Which runtime has which option
 
-An option that a runtime does not have is an error that names those that do; it never goes without effect. Only what
-files say under `client:` is passed over where the runtime is `api`, which has no client.
+An option that a runtime does not have is an error that names those that do. Only the section `client:` of files is
+ignored by the runtime `api`, which has no agent CLI.
 """
 _ENDS = """\
 ## How a client ends
 
-Neither a client's exit code nor its last message is enough: `claude` ends with 0 when it was interrupted and when tools
-were denied. Each way to end has a state and a reason of its own; `unverified` goes on to the check, if there is one.
+Neither the exit code of an agent CLI nor its last message is sufficient: `claude` exits with 0 when it was interrupted
+and when tools were denied. Each way to end has a state and a reason of its own; `unverified` is followed by the check,
+if there is one.
 """
 
 
