@@ -20,7 +20,7 @@ from ringfence.runtime.base import Session, Task
 from ringfence.runtime.claude.cli import ClaudeCli
 from ringfence.runtime.codex.cli import CodexCli
 from ringfence.runtime.options import Options
-from ringfence.runtime.transcript.record import LineSplitter
+from ringfence.runtime.transcript.record import LineSplitter, parse
 from ringfence.runtime.transcript.translator import CliName
 from ringfence.sandbox import ExecResult, Sandbox, SandboxSpec
 from ringfence.secret import Credential
@@ -85,7 +85,9 @@ class Fence:
         )
         output = self.client.output()
         lines = LineSplitter()
-        events = [event for line in lines.feed(result.stdout.encode()) for event in output.take(line)]
+        events = [
+            event for line in lines.feed(result.stdout.encode()) for event in output.take(line, parse(line))
+        ]
         asked = [json.dumps(request.body, ensure_ascii=False) for request in self.server.requests[before:]]
         return Run(self.client.name, result, output, [*events, *output.end()], asked)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ringfence.events import Event
 from ringfence.runtime.agent_cli.base import Output
-from ringfence.runtime.transcript.record import LineSplitter
+from ringfence.runtime.transcript.record import LineSplitter, parse
 
 _CAPTURED = Path(__file__).parent / "streams"
 
@@ -26,7 +26,7 @@ def read(output: Output, lines: Iterable[bytes]) -> list[Event]:
     """The events of lines, to their end."""
     splitter = LineSplitter()
     cut = [line for each in lines for line in splitter.feed(each + b"\n")]
-    return [*(event for line in cut for event in output.take(line)), *output.end()]
+    return [*(event for line in cut for event in output.take(line, parse(line))), *output.end()]
 
 
 def of(events: Iterable[Event], kind: type[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ from ringfence.events import (
 )
 from ringfence.runtime.agent_cli.exit_status import Ending, Exit, classify_exit
 from ringfence.runtime.claude.cli import ClaudeCli
-from ringfence.runtime.transcript.record import LineSplitter
+from ringfence.runtime.transcript.record import LineSplitter, parse
 
 from .streaming import captured, of, read
 
@@ -24,7 +24,7 @@ def test_a_call_is_told_before_it_returns() -> None:
     output, splitter = ClaudeCli().output(), LineSplitter()
     for data in captured("claude", "tool"):
         (line,) = splitter.feed(data + b"\n")
-        events = output.take(line)
+        events = output.take(line, parse(line))
         if of(events, ToolCalled):
             break
     (replied,) = of(events, ModelReplied)

@@ -13,7 +13,7 @@ from ringfence.events import (
     TranscriptNoted,
 )
 from ringfence.runtime.codex.cli import CodexCli
-from ringfence.runtime.transcript.record import LineSplitter
+from ringfence.runtime.transcript.record import LineSplitter, parse
 
 from .streaming import captured, of, read
 
@@ -23,7 +23,7 @@ def test_a_call_is_told_before_it_returns() -> None:
     output, splitter = CodexCli().output(), LineSplitter()
     for data in captured("codex", "tool"):
         (line,) = splitter.feed(data + b"\n")
-        events = output.take(line)
+        events = output.take(line, parse(line))
         if of(events, ToolCalled):
             break
     assert json.loads(data)["type"] == "item.started"

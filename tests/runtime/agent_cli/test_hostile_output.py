@@ -16,7 +16,7 @@ from ringfence.runtime.agent_cli.base import AgentCli
 from ringfence.runtime.agent_cli.exit_status import Exit, classify_exit
 from ringfence.runtime.claude.cli import ClaudeCli
 from ringfence.runtime.codex.cli import CodexCli
-from ringfence.runtime.transcript.record import Line
+from ringfence.runtime.transcript.record import Line, parse
 
 from .streaming import captured, read
 
@@ -106,7 +106,8 @@ def test_an_output_without_an_end_is_not_held(client: str, lines: dict[str, Any]
             target = value["message"]["content"][0] if client == "claude" else value["item"]
             target["id"] = f"{number}-" + "i" * 20_000
             data = json.dumps(value).encode()
-            output.take(Line(number + 1, 0, len(data), data))
+            line = Line(number + 1, 0, len(data), data)
+            output.take(line, parse(line))
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

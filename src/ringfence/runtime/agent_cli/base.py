@@ -12,7 +12,7 @@ from ringfence.frozen import frozen
 from ringfence.runtime.agent_cli.exit_status import Report
 from ringfence.runtime.base import Task
 from ringfence.runtime.options import Options
-from ringfence.runtime.transcript.record import Line, Record, parse
+from ringfence.runtime.transcript.record import Item, Line, Record
 from ringfence.runtime.transcript.translator import CliName, Translator
 from ringfence.sandbox.spec import Mount
 
@@ -93,9 +93,13 @@ class Output:
         self.report = report
         self._translator = translator
 
-    def take(self, line: Line) -> list[Event]:
-        """Return the events that a line completes. A line that is not a JSON object is noted."""
-        items = parse(line)
+    def take(self, line: Line, items: Sequence[Item]) -> list[Event]:
+        """Return the events that a line completes. A line that is not a JSON object is noted.
+
+        Args:
+            line: The line.
+            items: What it holds (`parse`).
+        """
         records = [item for item in items if isinstance(item, Record)]
         for record in records:
             self.report.take(record.value)

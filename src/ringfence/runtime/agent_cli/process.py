@@ -5,7 +5,7 @@ does not hold up the run, although it holds the pipe open.
 """
 
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import anyio
@@ -17,7 +17,7 @@ from ringfence.runtime.agent_cli.base import Launch, Output
 from ringfence.runtime.agent_cli.exit_status import Exit
 from ringfence.runtime.base import Emit
 from ringfence.runtime.limits import Limits
-from ringfence.runtime.transcript.record import Line, LineSplitter
+from ringfence.runtime.transcript.record import Item, Line, LineSplitter, parse
 from ringfence.sandbox import ProcessEnd, Sandbox, SandboxProcess, SandboxSpec
 
 LADDER = ((signal.SIGINT, 2.0), (signal.SIGTERM, 5.0))
@@ -129,14 +129,14 @@ class CliProcess:
             if self._is_flooded():
                 continue
             for line in self._lines.feed(chunk):
-                await self._take(line)
+                await self._take(line, parse(line))
         rest = self._lines.rest()
         if rest is not None:
-            await self._take(rest)
+            await self._take(rest, parse(rest))
         await self._record(self._output.end())
 
-    async def _take(self, line: Line) -> None:
-        await self._record(self._output.take(line))
+    async def _take(self, line: Line, items: Sequence[Item]) -> None:
+        await self._record(self._output.take(line, items))
 
     def _is_flooded(self) -> bool:
         """Return whether the output is beyond its limits; what follows is dropped."""

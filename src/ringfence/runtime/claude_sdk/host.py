@@ -23,7 +23,7 @@ from ringfence.runtime.agent_cli.base import Launch, Output
 from ringfence.runtime.agent_cli.process import Bounds, CliProcess
 from ringfence.runtime.base import Emit
 from ringfence.runtime.claude_sdk.control import CALL_ID, Exchange, is_control
-from ringfence.runtime.transcript.record import JSONObject, Line, Record, parse
+from ringfence.runtime.transcript.record import Item, Line, Record
 from ringfence.runtime.transcript.translator import dict_of, short
 from ringfence.sandbox import Sandbox, SandboxProcess
 from ringfence.tool.base import Tool, ToolCall, ToolResult
@@ -57,8 +57,6 @@ _INSTEAD = {
     "sandbox": "the sandbox's spec",
 }
 _INTERRUPT_S = 2.0
-_MARKERS = (b"control_", b"session_state_changed", b"result")
-"""Each line that is examined here contains one of them; most lines contain none, and are parsed only once."""
 
 
 def check_options(given: Any) -> None:
@@ -246,28 +244,17 @@ class SdkProcess(CliProcess):
         finally:
             await self._exchange.finish()
 
-    async def _take(self, line: Line) -> None:
-        values = (
-            [item.value for item in parse(line) if isinstance(item, Record)] if _may_be_control(line) else []
-        )
-        if values and is_control(values[0]):
-            await self._exchange.take(values[0])
-        elif not values or not self._is_state(values[0]):
-            await super()._take(line)
-            self._note(values)
-
-    def _is_state(self, value: JSONObject) -> bool:
-        """Return whether a line only reports that the CLI is busy or idle."""
-        if value.get("type") != "system" or value.get("subtype") != "session_state_changed":
-            return False
-        self._state = value.get("state")
+    async def _take(self, line: Line, items: Sequence[Item]) -> None:
+        value = next((item.value for item in items if isinstance(item, Record)), {})
+        if is_control(value):
+            await self._exchange.take(value)
+            return
+        if value.get("type") == "system" and value.get("subtype") == "session_state_changed":
+            self._state = value.get("state")
+        else:
+            await super()._take(line, items)
+            self._has_result = self._has_result or value.get("type") == "result"
         self._check_done()
-        return True
-
-    def _note(self, values: list[JSONObject]) -> None:
-        if any(value.get("type") == "result" for value in values):
-            self._has_result = True
-            self._check_done()
 
     def _check_done(self) -> None:
         if self._has_result and self._state in (None, "idle"):
@@ -297,7 +284,3 @@ class SdkProcess(CliProcess):
             await self._exchange.interrupt()
             await anyio.sleep_forever()
         await super()._terminate(process)
-
-
-def _may_be_control(line: Line) -> bool:
-    return line.data is not None and any(word in line.data for word in _MARKERS)
