@@ -30,7 +30,7 @@ An option that a runtime does not have is an error that names those that do. Onl
 ignored by the runtime `api`, which has no agent CLI.
 """
 _ENDS = """\
-## How a client ends
+## How an agent CLI ends
 
 Neither the exit code of an agent CLI nor its last message is sufficient: `claude` exits with 0 when it was interrupted
 and when tools were denied. Each way to end has a state and a reason of its own; `unverified` is followed by the check,
@@ -80,7 +80,7 @@ def _option(option: str, support: OptionSupport) -> tuple[str, ...]:
 
 
 def _end(ending: Ending) -> tuple[str, str, str]:
-    told = "what it says" if ending is not Ending.DONE else ""
+    told = "its message" if ending is not Ending.DONE else ""
     error = error_of(Ended(ending, told))
     outcome = outcome_of(error) if error is not None else outcome_of_agent(ending.value, told)
     meaning = attribute_docs(Ending)[ending.name]

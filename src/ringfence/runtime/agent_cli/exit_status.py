@@ -362,7 +362,7 @@ def error_of(ended: Ended, limit: RingfenceError | None = None) -> RingfenceErro
         return None
     kind, advice = known
     if ended.ending is Ending.REQUEST and ended.is_unknown_model:
-        advice = "see whether --model names one that the API knows"
+        advice = "check that --model names one that the API knows"
     return kind(f"{ended.reason.rstrip('.')}; {advice}")
 
 
@@ -373,21 +373,21 @@ _ERRORS: dict[Ending, tuple[Callable[[str], RingfenceError], str]] = {
     ),
     Ending.NO_INNER_SANDBOX: (
         ConfigurationError,
-        "the fence is around it already, so leave out what turns its own sandbox on (--cli-arg)",
+        "ringfence isolates it already, so leave out the arguments that turn its own sandbox on (--cli-arg)",
     ),
     Ending.AUTHENTICATION: (
         AuthenticationFailed,
-        "the credential is on the host's side of the gate: see `ringfence config secrets ls`, and give a valid one",
+        "the credential stays on the host: check it with `ringfence config secrets ls`, and provide a valid one",
     ),
-    Ending.QUOTA: (AuthenticationFailed, "raise what the account may use, or take another one"),
-    Ending.REQUEST: (RequestRefused, "the API would refuse the same again"),
-    Ending.NO_SESSION: (UsageError, "leave out --continue and --resume to begin anew"),
+    Ending.QUOTA: (AuthenticationFailed, "raise the account's quota, or use another account"),
+    Ending.REQUEST: (RequestRefused, "the API would reject the same request again"),
+    Ending.NO_SESSION: (UsageError, "leave out --continue and --resume to start a new session"),
     Ending.NOT_STARTED: (
         ConfigurationError,
-        "see --cli-arg, and `client:` and `tools.mcp` in ringfence.yaml",
+        "check --cli-arg, and `client:` and `tools.mcp` in ringfence.yaml",
     ),
     Ending.API: (InfrastructureFault, "try again later"),
-    Ending.SILENT: (InfrastructureFault, "try again, or let it be silent longer by --idle-timeout"),
+    Ending.SILENT: (InfrastructureFault, "try again, or allow a longer silence with --idle-timeout"),
     Ending.INTERRUPTED: (InfrastructureFault, "try again"),
     Ending.KILLED: (InfrastructureFault, "try again"),
     Ending.BROKEN_OFF: (InfrastructureFault, "try again; the record has all of its output"),

@@ -84,7 +84,7 @@ class CodexReport(Report):
     def classify_success(self, answer_problem: str | None) -> Ended:
         """Return what an end that codex calls a success really is."""
         if self._commands_without_sandbox and self._commands_without_sandbox == self._commands:
-            reason = "codex could not make its own sandbox, so no command ran; switch that off inside a fence"
+            reason = "codex could not make its own sandbox, so no command ran; turn it off inside a sandbox"
             return Ended(Ending.NO_INNER_SANDBOX, reason)
         if answer_problem is not None:
             return Ended(Ending.NO_STRUCTURED_OUTPUT, one_line(f"codex gave {answer_problem}"))

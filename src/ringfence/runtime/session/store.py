@@ -70,7 +70,7 @@ class SessionStore:
             return None
         except (OSError, ValueError) as exc:
             raise RecordError(
-                f"could not read {str(path)!r}: {exc}; leave out --resume to begin anew"
+                f"could not read {str(path)!r}: {exc}; leave out --resume to start a new session"
             ) from exc
 
     def save(self, record: SessionRecord) -> None:

@@ -313,7 +313,7 @@ def _kept_record(store: SessionStore) -> SessionRecord:
     record = store.record()
     if record is None or not store.files():
         raise UsageError(
-            f"nothing of session {store.id!r} was kept: its client ended before it wrote anything; leave out --continue"
-            " and --resume to begin anew"
+            f"nothing of session {store.id!r} was kept: its agent CLI ended before it wrote anything; leave out"
+            " --continue and --resume to start a new session"
         )
     return record
