@@ -28,8 +28,8 @@ _HEAD = """\
 
 What `ringfence.yaml` can say of a fleet, beside the [configuration of runs](configuration.md): `fleet:`,
 `agents:` and `include:`. `ringfence fleet validate` checks it, `ringfence fleet show --origin` prints the effective
-values and the lines that set them, `ringfence config schema` prints the JSON Schema for editors. A key that is unknown, or has
-no effect, is an error with file, line and column.
+values and the lines that set them, `ringfence config schema` prints the JSON Schema for editors. A key that is unknown,
+or has no effect, is an error with file, line and column.
 
 Durations are seconds or text such as `90s`, `10m`, `1h`, `7d`; sizes are bytes or text such as `512m`, `2g`. Names are
 up to 40 small letters, digits, `-` and `_`. Paths are relative to the file that sets them. `${NAME}` and
@@ -37,8 +37,8 @@ up to 40 small letters, digits, `-` and `_`. Paths are relative to the file that
 that `secrets:` names; it is read when it is used.
 
 A section of a run's configuration (`sandbox`, `run`, `limits`, `egress`, `tools`, ...) at the top of a file applies to
-all its agents; the same section of an agent overrides it, key by key. A fleet works unattended, so each of its files must be
-trusted with `ringfence config trust`.
+all its agents; the same section of an agent overrides it, key by key. A fleet works unattended, so each of its files
+must be trusted with `ringfence config trust`.
 """
 _COLUMNS = ("key", "type", "default", "meaning")
 _INCLUDE = """\
