@@ -94,7 +94,7 @@ class ClaudeTranslator(SessionTranslator):
             events = self.flush()
             self._reply = Reply(origin, message_id, short(message.get("model")), stop_reason="")
         blocks = blocks_of(message.get("content"))
-        reply = self._hold(blocks, self._reply.origin)
+        reply = self._hold(blocks, origin)
         reply.stop_reason = short(message.get("stop_reason")) or reply.stop_reason
         reply.usage = Usage() if self._is_output else _usage(message.get("usage"))
         if self._is_output and (
