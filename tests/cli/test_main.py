@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.cli import failing
+from ringfence.cli import error_report
 from ringfence.config.paths import state_dir
 from ringfence.errors import ExitCode, PolicyRefused
 
@@ -43,14 +43,14 @@ def test_every_command_has_help(ringfence: Cli, command: str):
 
 def test_an_error_of_ours_is_its_line(capsys: pytest.CaptureFixture[str]):
     """And its exit code; what is not text is shown by its code."""
-    assert failing.tell(PolicyRefused("no\x1b[2J\nway", rule="r")) is ExitCode.REFUSED
+    assert error_report.report_error(PolicyRefused("no\x1b[2J\nway", rule="r")) is ExitCode.REFUSED
     assert capsys.readouterr().err == "ringfence: no\\x1b[2J\\nway\n"
 
 
 def test_a_bug_is_a_line_and_a_file(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     """The traceback is kept, without secrets, and the line names it."""
     monkeypatch.setenv("MY_TOKEN", "do-not-show-this")
-    assert failing.tell(KeyError("do-not-show-this")) is ExitCode.INFRASTRUCTURE
+    assert error_report.report_error(KeyError("do-not-show-this")) is ExitCode.INFRASTRUCTURE
     told = capsys.readouterr().err
     kept = next((state_dir() / "crashes").iterdir())
     assert (told.count("\n"), str(kept) in told, "do-not-show" in told + kept.read_text()) == (1, True, False)
@@ -62,7 +62,7 @@ def test_a_bug_that_cannot_be_kept_is_told_all_the_same(
     """The state directory may be what is broken."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "file" / "state"))
-    failing.tell(KeyError("x"))
+    error_report.report_error(KeyError("x"))
     assert "could not be kept" in capsys.readouterr().err
 
 
@@ -71,13 +71,15 @@ def test_a_state_directory_that_cannot_be_made_names_its_variable(
 ):
     """Also where a directory above it is to blame."""
     monkeypatch.setenv("RINGFENCE_STATE_DIR", "/x/y/state")
-    failing.tell(PermissionError(13, "Permission denied", "/x/y"))
+    error_report.report_error(PermissionError(13, "Permission denied", "/x/y"))
     assert "RINGFENCE_STATE_DIR" in capsys.readouterr().err
 
 
 def test_an_error_of_the_system_names_its_file(capsys: pytest.CaptureFixture[str]):
     """It is no bug."""
-    assert failing.tell(PermissionError(13, "Permission denied", "/x/y")) is ExitCode.INFRASTRUCTURE
+    assert (
+        error_report.report_error(PermissionError(13, "Permission denied", "/x/y")) is ExitCode.INFRASTRUCTURE
+    )
     assert "'/x/y': Permission denied" in capsys.readouterr().err
 
 

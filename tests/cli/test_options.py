@@ -8,7 +8,7 @@ import pytest
 import typer.main
 
 from ringfence.cli.app import app
-from ringfence.cli.option_settings import SETTINGS
+from ringfence.cli.options import SETTINGS
 from ringfence.config.fields import all_fields
 from ringfence.sandbox.registry import backend_names
 

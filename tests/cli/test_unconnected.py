@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.cli.render.unconnected import HINT, lacks_network
+from ringfence.cli.render.egress import HINT, lacks_network
 
 Cli = Callable[..., Any]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.cli.option_settings import SETTINGS
+from ringfence.cli.options import SETTINGS
 from ringfence.errors import (
     AuthenticationFailed,
     ConfigurationError,

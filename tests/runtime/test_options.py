@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from ringfence.cli.option_settings import SETTINGS
+from ringfence.cli.options import SETTINGS
 from ringfence.config.fields import all_fields
 from ringfence.errors import UsageError
 from ringfence.job.agent import requested_features

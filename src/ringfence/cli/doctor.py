@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.config.credentials import check_credentials, credential_line, ending_credentials
+from ringfence.cli.config.secrets import check_credentials, credential_line, ending_credentials
 from ringfence.cli.options import JsonOption
-from ringfence.cli.printing import print_answer
+from ringfence.cli.output import print_answer
 from ringfence.cli.settings import load_settings
 from ringfence.errors import ExitCode, RingfenceError, UsageError
 

@@ -16,7 +16,7 @@ def end_by(act: Callable[[], int]) -> None:
         sys.stdout.flush()
     except OSError as exc:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would flush again at its end, and complain
-        code = code or (ExitCode.BROKEN_PIPE if isinstance(exc, BrokenPipeError) else _tell(exc))
+        code = code or (ExitCode.BROKEN_PIPE if isinstance(exc, BrokenPipeError) else _report(exc))
     gc.freeze()  # Python's last collection would walk all modules: up to half a second, in vain
     sys.exit(code)
 
@@ -42,7 +42,7 @@ def _exit_code(act: Callable[[], int]) -> int:
     except SystemExit as exc:
         return _exit_code_of(exc)
     except BaseException as exc:  # noqa: BLE001 -- the boundary of the command
-        return _tell(exc)
+        return _report(exc)
 
 
 def _exit_code_of(error: SystemExit) -> int:
@@ -58,10 +58,10 @@ def _exit_code_of(error: SystemExit) -> int:
     raised_in = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
     if raised_in.partition(".")[0] == "typer":
         return error.code if isinstance(error.code, int) else ExitCode.OK
-    return _tell(error)
+    return _report(error)
 
 
-def _tell(error: BaseException) -> int:
-    from ringfence.cli.failing import tell
+def _report(error: BaseException) -> int:
+    from ringfence.cli.error_report import report_error
 
-    return tell(error)
+    return report_error(error)

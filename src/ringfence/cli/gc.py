@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli.options import JsonOption
-from ringfence.cli.plural import counted
-from ringfence.cli.saying import say
+from ringfence.cli.output import counted, say
 from ringfence.cli.settings import duration_of
 from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
 from ringfence.escape import safe_json

@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.option_settings import setting_option
-from ringfence.cli.options import JsonOption
-from ringfence.cli.plural import counted
-from ringfence.cli.printing import print_answer
-from ringfence.cli.saying import note
+from ringfence.cli.options import JsonOption, setting_option
+from ringfence.cli.output import counted, note, print_answer
 from ringfence.errors import UsageError
 from ringfence.escape import visible
 from ringfence.frozen import frozen

@@ -1,10 +1,13 @@
-"""Options and arguments that commands take, each declared once."""
+"""Options and arguments of commands, each declared once, also those that each set a key of the configuration."""
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
+
+from ringfence.frozen import frozen
 
 PASS_ARGUMENTS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 """Of a command whose arguments are another command with options of its own."""
@@ -50,3 +53,135 @@ LogFormatOption = Annotated[
 WaitOption = Annotated[
     str, typer.Option("--wait", metavar="TIME", help="Wait so long for another run to leave the workspace.")
 ]
+
+
+@frozen
+class SettingOption:
+    """A command-line option that sets a configuration key; its flag is the name in `SETTINGS`, with dashes."""
+
+    key: str
+    """In the configuration."""
+    kind: Any
+    metavar: str
+    """Empty for a switch."""
+    help_text: str
+    short: str = ""
+    value: str | None = None
+    """Of the key, where the option is a switch that sets no boolean."""
+
+
+SETTINGS: Mapping[str, SettingOption] = {
+    "sandbox": SettingOption(
+        "sandbox.backend", str, "NAME", "auto, bubblewrap, docker, podman, gvisor, or host (no fence)."
+    ),
+    "image": SettingOption("sandbox.image", str, "IMAGE", "Container image, with a tag or digest."),
+    "engine": SettingOption(
+        "sandbox.engine", str, "ADDRESS", "Container engine: unix://, tcp://, ssh://, or a context."
+    ),
+    "mode": SettingOption("sandbox.mode", str, "MODE", "How the workspace is shown: bind, read_only, clone."),
+    "memory": SettingOption("sandbox.memory", str, "SIZE", "Memory limit, like 512m."),
+    "cpus": SettingOption("sandbox.cpus", float, "N", "Processor limit, like 1.5."),
+    "pids": SettingOption("sandbox.pids", int, "N", "Process limit."),
+    "disk": SettingOption("sandbox.disk", str, "SIZE", "Growth of the workspace (watched)."),
+    "soft_limits": SettingOption(
+        "sandbox.soft_limits", bool, "", "Accept a watchdog where the kernel cannot enforce a limit."
+    ),
+    "setup": SettingOption("sandbox.setup", list[str], "CMD", "Shell command run inside first; repeatable."),
+    "forward": SettingOption(
+        "sandbox.forward",
+        list[str],
+        "HOST:PORT",
+        "TCP service reachable inside at 127.0.0.1, also as NAME:PORT=HOST:PORT; repeatable.",
+    ),
+    "allow": SettingOption(
+        "egress.allow",
+        list[str],
+        "WHAT",
+        "Reachable from inside: packages, model, open, or a host like *.example.com:8443; repeatable.",
+    ),
+    "env": SettingOption(
+        "sandbox.env", list[str], "NAME=VALUE", "Variable inside. Never a secret.", short="-e"
+    ),
+    "label": SettingOption(
+        "labels", list[str], "KEY=VALUE", "Label of the run, for `ringfence runs ls --label`; repeatable."
+    ),
+    "auth": SettingOption(
+        "auth", str, "HOW", "keyless, or inject: the models' credentials inside (a loosening)."
+    ),
+    "ttl": SettingOption("sandbox.ttl", str, "TIME", "It ends after this long, in any case."),
+    "timeout": SettingOption("limits.wall_clock", str, "TIME", "Wall clock limit, like 30m."),
+    "model": SettingOption("run.model", str, "MODEL", "Model, or scripted:FILE.", short="-m"),
+    "runtime": SettingOption(
+        "run.runtime", str, "NAME", "api (our own loop), or a client: claude-cli, claude-sdk, codex-cli."
+    ),
+    "toolset": SettingOption("run.toolset", str, "NAME", "coder, or operator (one shell tool)."),
+    "system_prompt": SettingOption(
+        "run.system_prompt", str, "TEXT", "In place of the agent's own system prompt."
+    ),
+    "system_append": SettingOption(
+        "run.system_append", str, "TEXT", "Added to the end of the system prompt."
+    ),
+    "allow_tool": SettingOption(
+        "tools.allow", list[str], "TOOL", "Only this tool of the agent's own; repeatable."
+    ),
+    "deny_tool": SettingOption("tools.deny", list[str], "TOOL", "Not this tool; repeatable."),
+    "permission_mode": SettingOption(
+        "client.permission_mode", str, "MODE", "Of a client: bypass, accept_edits, plan, or deny."
+    ),
+    "output_schema": SettingOption("run.output_schema", Path, "FILE", "JSON Schema of a client's answer."),
+    "idle_timeout": SettingOption(
+        "client.idle_timeout", str, "TIME", "End a client that is silent for so long."
+    ),
+    "cli_path": SettingOption("client.path", Path, "FILE", "The client's program; else it is looked for."),
+    "cli_arg": SettingOption("client.args", list[str], "ARG", "Further argument of the client; repeatable."),
+    "plugin": SettingOption(
+        "client.plugins", list[Path], "DIR", "Plugin of the client, shown read-only; repeatable."
+    ),
+    "settings_source": SettingOption(
+        "client.settings_sources",
+        list[str],
+        "WHICH",
+        "The client's own settings count: user, project, local; repeatable. Default: none.",
+    ),
+    "force": SettingOption(
+        "client.force", bool, "", "Try a client whose version is outside of the tested range."
+    ),
+    "verify": SettingOption("run.verify", str, "CMD", "Check that decides the outcome, in a new sandbox."),
+    "no_verify": SettingOption(
+        "run.verify", bool, "", "No check is wanted: an end without one is 0, not 9.", value="none"
+    ),
+    "require_verified": SettingOption("run.require_verified", bool, "", "Exit 3 unless a check has passed."),
+    "max_turns": SettingOption("limits.turns", int, "N", "Replies of the model."),
+    "max_tool_calls": SettingOption("limits.tool_calls", int, "N", "Calls of tools."),
+    "max_tokens": SettingOption("limits.tokens", int, "N", "Tokens in all."),
+    "max_cost_usd": SettingOption("limits.cost_usd", float, "USD", "Cost in all."),
+}
+
+
+def setting_option(name: str) -> Any:
+    """The option for a parameter's annotation."""
+    option = SETTINGS[name]
+    flags = [f"--{name.replace('_', '-')}", *([option.short] if option.short else [])]
+    return typer.Option(*flags, metavar=option.metavar or None, help=option.help_text)
+
+
+def takes_settings(*names: str) -> Callable[[_Command], _Command]:
+    """Give a command these options. Their values come by name, in its `**settings`; None: not given."""
+
+    def declare(command: _Command) -> _Command:
+        signature = inspect.signature(command)
+        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[SETTINGS[name].kind | None, setting_option(name)],
+            )
+            for name in names
+        ]
+        # Where typer reads a command's options.
+        command.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        return command
+
+    return declare

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringfence.cli.option_settings import SETTINGS
+from ringfence.cli.options import SETTINGS
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:

@@ -55,8 +55,8 @@ GROUPS: Mapping[str, str] = {
 
 COMMANDS: Mapping[str, Entry] = {
     "run": Entry("run.task:run", "Run an agent on a task in a sandbox, and verify its work."),
-    "exec": Entry("run.execute:execute", "Run one command in a sandbox."),
-    "shell": Entry("run.shell:shell", "Open a shell in a sandbox on this terminal."),
+    "exec": Entry("run.command:execute", "Run one command in a sandbox."),
+    "shell": Entry("run.command:shell", "Open a shell in a sandbox on this terminal."),
     "claude": Entry("run.client:claude", "Work with Claude Code in a sandbox on this terminal."),
     "codex": Entry("run.client:codex", "Work with Codex in a sandbox on this terminal."),
     "diff": Entry("changes.commands:diff", "Show what a run changed in its workspace."),
@@ -73,9 +73,9 @@ COMMANDS: Mapping[str, Entry] = {
     "runs verify": Entry("runs.commands:verify", "Verify that a record is complete and unchanged."),
     "runs export": Entry("runs.commands:export", "Export a run's session as one JSON document."),
     "runs rm": Entry("runs.commands:rm", "Remove records of runs that have ended."),
-    "session ls": Entry("session.commands:ls", "List sessions of the agent CLIs and of ringfence."),
-    "session show": Entry("session.commands:show", "Print the events of a session, in order."),
-    "session follow": Entry("session.commands:follow", "Print a session's events as they are written."),
+    "session ls": Entry("session:ls", "List sessions of the agent CLIs and of ringfence."),
+    "session show": Entry("session:show", "Print the events of a session, in order."),
+    "session follow": Entry("session:follow", "Print a session's events as they are written."),
     "loop start": Entry("loop.commands:start", "Start a loop that works through stories test-first."),
     "loop resume": Entry("loop.commands:resume", "Resume a loop that stopped before its stories were done."),
     "loop retry": Entry("loop.commands:retry", "Retry a skipped or blocked story and resume the loop."),

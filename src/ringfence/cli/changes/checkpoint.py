@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from ringfence.cli.options import JsonOption, WorkspaceOption
-from ringfence.cli.plural import counted
+from ringfence.cli.output import counted, say
 from ringfence.cli.render.changes import show_patch, show_stat, show_unkept, tell_restored
-from ringfence.cli.saying import say
 from ringfence.errors import UsageError
 from ringfence.escape import safe_json
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli.options import RunArgument
-from ringfence.cli.plural import counted
+from ringfence.cli.output import counted, say
 from ringfence.cli.render.changes import (
     print_lines,
     show_committed,
@@ -15,8 +15,7 @@ from ringfence.cli.render.changes import (
     show_unkept,
     tell_restored,
 )
-from ringfence.cli.render.flagged import listing, warnings
-from ringfence.cli.saying import say
+from ringfence.cli.render.summary import listing, warnings
 from ringfence.errors import RingfenceError, UsageError
 
 if TYPE_CHECKING:

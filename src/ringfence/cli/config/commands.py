@@ -8,9 +8,7 @@ import typer
 
 from ringfence.cli.fleet.herdctl import trust_herdctl
 from ringfence.cli.options import JsonOption
-from ringfence.cli.printing import print_answer
-from ringfence.cli.replacing import replace_file
-from ringfence.cli.saying import note
+from ringfence.cli.output import note, print_answer, replace_file
 from ringfence.errors import ExitCode, UsageError
 from ringfence.escape import safe_json, visible
 

@@ -1,22 +1,23 @@
-"""`ringfence config policy show`: what holds in a sandbox, before one is opened, and what may be reached from inside."""
+"""`ringfence config policy`: the policy of a sandbox before one is opened, and what may be reached from inside."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ringfence.cli import options
-from ringfence.cli.option_settings import setting_option, takes_settings
-from ringfence.cli.printing import print_answer
+from ringfence.cli.options import setting_option, takes_settings
+from ringfence.cli.output import print_answer
 from ringfence.cli.settings import load_settings
-from ringfence.errors import ExitCode, PolicyRefused, UsageError
+from ringfence.errors import ConfigurationError, ExitCode, PolicyRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ringfence.config.document import Document
     from ringfence.egress.proxy.decision import Decision, Rules
     from ringfence.sandbox import SandboxSpec
-
 
 _SHOWN_WITH = ("sandbox", "image", "engine", "mode", "allow")
 _AllowOption = Annotated[list[str] | None, setting_option("allow")]
@@ -97,7 +98,6 @@ def check(
 
     Exit code 3 if one of the expectations differs.
     """
-    from ringfence.cli.config.expectations import read_expectations
     from ringfence.egress.proxy.decision import parse_target
 
     rules = _egress_rules(workspace, allow)
@@ -185,3 +185,49 @@ def _rules() -> dict[str, object]:
             f"{name}: {because} ({', '.join(calls)})" for name, because, calls in explain()
         ],
     }
+
+
+_SHAPE = "{url: ADDRESS, allowed: true or false}, and perhaps method"
+
+
+class Expectation(BaseModel):
+    """One of them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    url: str
+    allowed: bool
+    method: str = "GET"
+
+
+def read_expectations(file: Path) -> list[Expectation]:
+    """The expectations in a file.
+
+    Raises:
+        ConfigurationError: It cannot be read, or an item is none; with its place.
+    """
+    from ringfence.config.document import read_regular_file
+    from ringfence.config.yaml import parse_list
+
+    items, document = parse_list(read_regular_file(file, follow_link=True), file)
+    if not items:
+        raise ConfigurationError("it holds no expectation; write a list of " + _SHAPE, file=file)
+    return [_expectation(item, index, document) for index, item in enumerate(items)]
+
+
+def _expectation(item: Any, index: int, document: "Document") -> Expectation:
+    from ringfence.egress.proxy.decision import parse_target
+
+    place = document.place((index,))
+    try:
+        found = Expectation.model_validate(item)
+        parse_target(found.url, found.method)
+    except ValidationError as exc:
+        detail = exc.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in detail["loc"])
+        reason = f"{where}: {detail['msg'].lower()}; an expectation is {_SHAPE}"
+    except ValueError as exc:
+        reason = str(exc)
+    else:
+        return found
+    raise ConfigurationError(reason, file=document.file, line=place.line, column=place.column)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.options import JsonOption
-from ringfence.cli.printing import print_answer
-from ringfence.cli.saying import say
+from ringfence.cli.output import print_answer, say
 from ringfence.errors import UsageError
 from ringfence.escape import visible
 

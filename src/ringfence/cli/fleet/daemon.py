@@ -13,9 +13,7 @@ import typer
 from ringfence.cli.fleet.agents import tell_former
 from ringfence.cli.fleet.herdctl import tell_notes, tell_of_notes
 from ringfence.cli.options import JsonOption, LogFormatOption
-from ringfence.cli.plural import counted
-from ringfence.cli.printing import print_answer
-from ringfence.cli.saying import say
+from ringfence.cli.output import counted, print_answer, say
 from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError, UsageError
 from ringfence.escape import safe_json
 

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli.options import JsonOption
-from ringfence.cli.plural import counted
-from ringfence.cli.printing import print_answer
-from ringfence.cli.replacing import replace_file
-from ringfence.cli.saying import say
+from ringfence.cli.output import counted, print_answer, replace_file, say
 from ringfence.errors import ExitCode, UsageError
 from ringfence.escape import visible
 

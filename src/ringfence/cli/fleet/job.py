@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.options import FollowOption, JsonOption
-from ringfence.cli.printing import RecordPrinter, print_answer
-from ringfence.cli.render.next_command import how_to_apply
-from ringfence.cli.saying import say
+from ringfence.cli.output import RecordPrinter, print_answer, say
+from ringfence.cli.render.summary import how_to_apply
 from ringfence.errors import InfrastructureFault, RecordError, UsageError
 from ringfence.escape import visible
 

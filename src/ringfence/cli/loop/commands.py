@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ringfence.cli import options
-from ringfence.cli.option_settings import setting_option, takes_settings
-from ringfence.cli.options import JsonOption
+from ringfence.cli.options import JsonOption, setting_option, takes_settings
 from ringfence.cli.settings import load_settings, warn_about
 from ringfence.errors import UsageError
 
@@ -196,7 +195,7 @@ def check(
     **settings: Any,
 ) -> None:
     """Check stories, repository and roles before starting."""
-    from ringfence.cli.loop.check import check_loop
+    from ringfence.cli.loop.start import check_loop
 
     effective = load_settings(workspace, **settings)
     said: dict[str, tuple[str, object]] = {

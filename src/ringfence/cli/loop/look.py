@@ -5,9 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ringfence.cli.printing import print_answer
-from ringfence.cli.replacing import replace_file
-from ringfence.cli.saying import say
+from ringfence.cli.output import print_answer, replace_file, say
 from ringfence.errors import ConfigurationError, RecordError, RingfenceError, UsageError
 from ringfence.escape import visible
 

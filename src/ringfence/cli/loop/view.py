@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ringfence.cli.plural import counted
-from ringfence.cli.printing import print_json_line
-from ringfence.cli.render.flagged import WARNING
-from ringfence.cli.saying import say
+from ringfence.cli.output import counted, print_json_line, say
+from ringfence.cli.render.summary import WARNING
 from ringfence.errors import InfrastructureFault, RingfenceError
 
 if TYPE_CHECKING:
-    from ringfence.cli.render.tool_calls import Line
+    from ringfence.cli.render.agent import Line
     from ringfence.loop.place import LoopPlace
     from ringfence.loop.report import LoopReport
     from ringfence.loop.report.model import StoryReport

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ringfence.cli.plural import counted
-from ringfence.cli.saying import say
+from ringfence.cli.output import counted, say
 from ringfence.escape import visible
 
 if TYPE_CHECKING:

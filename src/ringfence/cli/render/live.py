@@ -11,20 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ringfence.cli.plural import counted
-from ringfence.cli.render.client import (
+from ringfence.cli.output import counted
+from ringfence.cli.render.agent import (
+    CALL,
+    Line,
+    StreamedOutput,
     answer_lines,
+    call_lines,
     damage_lines,
     kept_lines,
     lost_lines,
     note_lines,
     permission_lines,
+    result_lines,
     resumed_lines,
     speech,
 )
 from ringfence.cli.render.egress import Outward
 from ringfence.cli.render.policy import gathered
-from ringfence.cli.render.tool_calls import CALL, Line, StreamedOutput, call_lines, result_lines
 from ringfence.escape import visible
 from ringfence.events import (
     AgentAnswered,

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ringfence.cli.plural import counted
+from ringfence.cli.output import counted
+from ringfence.cli.render.agent import shell_result
 from ringfence.cli.render.egress import asked_line, decision_line, end_line, exchanged_line
-from ringfence.cli.render.tool_calls import shell_result
 from ringfence.escape import safe_json, visible
 from ringfence.events import (
     ClientEnded,

@@ -11,9 +11,8 @@ import typer
 from typer.core import TyperCommand
 
 from ringfence.cli import options
-from ringfence.cli.option_settings import takes_settings
-from ringfence.cli.options import with_options
-from ringfence.cli.saying import say
+from ringfence.cli.options import takes_settings, with_options
+from ringfence.cli.output import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
@@ -145,8 +144,7 @@ def _run(asked: _Asked) -> None:
 
     from ringfence.cli.render.console import open_console
     from ringfence.cli.render.egress import Refused
-    from ringfence.cli.render.next_command import how_to_undo
-    from ringfence.cli.render.summary import print_summary
+    from ringfence.cli.render.summary import how_to_undo, print_summary
 
     refused = Refused()
     result = anyio.run(_on_terminal, asked, refused)

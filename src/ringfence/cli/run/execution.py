@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ringfence.cli.sandbox.clash import in_the_way
-from ringfence.cli.saying import say
+from ringfence.cli.output import say
 
 if TYPE_CHECKING:
     from ringfence.job.outcome import RunResult
@@ -39,8 +38,7 @@ async def run_to_end(request: "RunRequest", *, view: "View | None" = None) -> "R
         await tasks.start(on_interrupt, interrupt)
         result = await job.run()
         tasks.cancel_scope.cancel()
-    hint = in_the_way(result.reason) if result.state.value == "refused" else None
-    for line in (*result.problems, *([hint] if hint else ())):
+    for line in result.problems:
         say(line)
     return result
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli import options
-from ringfence.cli.option_settings import takes_settings
-from ringfence.cli.saying import say
+from ringfence.cli.options import takes_settings
+from ringfence.cli.output import say
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
 
@@ -95,7 +95,7 @@ async def _watched(request: "RunRequest", json: bool) -> int:
 
     if not json:
         return await _shown(request)
-    from ringfence.cli.printing import print_event
+    from ringfence.cli.output import print_event
 
     result = await run_to_end(request, view=print_event)
     if result.is_unwatched:

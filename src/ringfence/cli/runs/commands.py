@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.options import AllOption, FollowOption, JsonOption, LimitOption, RunArgument
-from ringfence.cli.plural import counted
-from ringfence.cli.printing import RecordPrinter, print_answer
-from ringfence.cli.saying import note
+from ringfence.cli.output import RecordPrinter, counted, note, print_answer
 from ringfence.cli.settings import parse_pairs
 from ringfence.errors import ExitCode, RecordError, UsageError
 from ringfence.escape import safe_json, visible
@@ -207,7 +205,7 @@ def _follow(directory: Path, printer: RecordPrinter) -> None:
 
 async def _remove(paths: "Sequence[Path]") -> None:
     from ringfence.cli.gc import not_of_a_fleet
-    from ringfence.cli.saying import say
+    from ringfence.cli.output import say
     from ringfence.job.recovery import recover_runs
     from ringfence.job.retention import remove_runs
     from ringfence.journal import is_alive

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ringfence.cli import options
-from ringfence.cli.option_settings import setting_option, takes_settings
-from ringfence.cli.printing import print_answer
-from ringfence.cli.sandbox.clash import in_the_way
+from ringfence.cli.options import setting_option, takes_settings
+from ringfence.cli.output import print_answer, say
 from ringfence.cli.sandbox.standing import (
     change_one,
     clear_and_tell,
@@ -22,7 +21,6 @@ from ringfence.cli.sandbox.standing import (
     run_to_the_end,
     show_one_port,
 )
-from ringfence.cli.saying import say
 from ringfence.cli.settings import duration_of, load_settings, parse_pairs, warn_about
 from ringfence.errors import UsageError
 from ringfence.escape import safe_json, visible
@@ -61,9 +59,6 @@ def create(
         refused = await create_standing(name, request, idle_s=idle_s)
         if refused is not None:
             say(refused.message)
-            hint = in_the_way(refused.message)
-            if hint is not None:
-                say(hint)
             return refused.exit_code
         typer.echo(name)
         return 0

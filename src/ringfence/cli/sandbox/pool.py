@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ringfence.cli.options import JsonOption
-from ringfence.cli.printing import print_answer
+from ringfence.cli.output import print_answer
 from ringfence.cli.sandbox.standing import age_of, run_to_the_end
 from ringfence.cli.settings import load_settings
 from ringfence.escape import visible

@@ -4,8 +4,8 @@ import sys
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ringfence.cli.render.next_command import how_to_apply
-from ringfence.cli.saying import say
+from ringfence.cli.output import say
+from ringfence.cli.render.summary import how_to_apply
 from ringfence.errors import ExitCode, InfrastructureFault, RecordError, UsageError
 
 if TYPE_CHECKING:

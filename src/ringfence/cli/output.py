@@ -1,11 +1,14 @@
-"""What commands print: lines for people, or JSON for programs."""
+"""Prints what commands find out: lines for people or JSON for programs on stdout, talk on stderr."""
 
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ringfence.errors import UsageError
 from ringfence.escape import safe_json, visible
 
 if TYPE_CHECKING:
@@ -65,3 +68,34 @@ class RecordPrinter:
             typer.echo(safe_json(as_json(record)))
         else:
             print_record(self._console, record)
+
+
+def note(line: str) -> None:
+    """A line on stderr, as it is."""
+    typer.echo(visible(line, one_line=True), err=True)
+
+
+def say(line: str) -> None:
+    """A line on stderr; nothing happens if that is gone."""
+    with suppress(OSError):  # a terminal that was closed
+        sys.stderr.write(f"ringfence: {visible(line, one_line=True)}\n")
+
+
+def replace_file(file: Path, text: str) -> None:
+    """Put a file with this text there, in the place of whatever is.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    from ringfence import filesystem
+
+    # Never opened for writing where it is: a hostile repository may have put a link to ~/.bashrc there.
+    try:
+        filesystem.replace_file(file, text.encode(), mode=0o644)
+    except OSError as exc:
+        raise UsageError(f"cannot write {str(file)!r}: {exc.strerror}; choose another directory") from exc
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

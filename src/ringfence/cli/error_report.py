@@ -1,25 +1,23 @@
-"""What is told of an error that ends a command: one line on stderr, and an exit code."""
+"""Reports an error that ends a command: one line on stderr, and an exit code."""
 
 import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ringfence.cli.sandbox.clash import in_the_way
 from ringfence.config.paths import make_private_dir, state_dir
-from ringfence.errors import ExitCode, InfrastructureFault, PolicyRefused, RingfenceError, is_full, next_step
+from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError, is_full, next_step
 from ringfence.escape import visible
 from ringfence.job.outcome import root_cause, write_trace
 from ringfence.secret import Redactor, environment_secrets, registered_secrets
 
 
-def tell(error: BaseException) -> ExitCode:
+def report_error(error: BaseException) -> ExitCode:
     """Print an error's line; one that is a bug of ours is kept whole in a file that the line names."""
     redactor = Redactor([*environment_secrets(), *registered_secrets()])
     cause = root_cause(error)
     if isinstance(cause, RingfenceError):
-        hint = in_the_way(str(cause)) if isinstance(cause, PolicyRefused) else None
-        line, code = f"{cause}{f'; {hint}' if hint else ''}", cause.exit_code
+        line, code = str(cause), cause.exit_code
     elif isinstance(cause, OSError) and cause.filename is not None:
         file = Path(os.fsdecode(cause.filename))
         is_state = file.is_relative_to(state_dir()) or state_dir().is_relative_to(file)

@@ -1,5 +1,6 @@
-"""`ringfence exec`: one command in a fence."""
+"""`ringfence exec` and `ringfence shell`: one command, or a shell, in a sandbox."""
 
+import os
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -10,17 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli import options
-from ringfence.cli.option_settings import takes_settings
-from ringfence.cli.options import PASS_ARGUMENTS, with_options
-from ringfence.cli.render.flagged import warnings
-from ringfence.cli.render.next_command import commit_lines, how_to_apply
-from ringfence.cli.saying import say
+from ringfence.cli.options import PASS_ARGUMENTS, takes_settings, with_options
+from ringfence.cli.output import say
+from ringfence.cli.render.summary import commit_lines, how_to_apply, warnings
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
     from ringfence.events import Event
+    from ringfence.job.outcome import RunResult
     from ringfence.job.request import RunRequest
 
 
@@ -60,8 +60,7 @@ async def _execute(request: "RunRequest", command: tuple[str, ...], effective: "
 
 
 async def _passed_through(request: "RunRequest", command: tuple[str, ...]) -> int:
-    from ringfence.cli.render.egress import Refused
-    from ringfence.cli.render.unconnected import HINT, Unconnected
+    from ringfence.cli.render.egress import HINT, Refused, Unconnected
     from ringfence.cli.run.execution import run_to_end
     from ringfence.job.command import Stdio, open_null, run_command
 
@@ -95,3 +94,45 @@ async def _passed_through(request: "RunRequest", command: tuple[str, ...]) -> in
     for line in told:
         say(line)
     return result.exit_code if result.command_exit_code is None else result.command_exit_code
+
+
+@takes_settings(
+    "sandbox", "image", "engine", "mode", "memory", "setup", "forward", "allow", "env", "auth",
+)  # fmt: skip
+def shell(
+    *,
+    workspace: options.WorkspaceOption = Path(),
+    wait: options.WaitOption = "0",
+    program: Annotated[str, typer.Option("--program", metavar="CMD", help="Shell to start.")] = "bash",
+    **settings: Any,
+) -> None:
+    """Open a shell in a sandbox on this terminal.
+
+    Afterwards `ringfence diff` shows what changed, and `ringfence undo` takes it back. The run is recorded.
+    """
+    if not (os.isatty(0) and os.isatty(1)):
+        raise UsageError("ringfence shell needs a terminal; use `ringfence exec -- CMD` in scripts")
+    effective = load_settings(workspace, **settings)
+    warn_about(effective)
+    import anyio
+
+    from ringfence.cli.render.console import open_console
+    from ringfence.cli.render.egress import Refused
+    from ringfence.cli.render.summary import print_summary
+    from ringfence.cli.run.execution import run_to_end
+    from ringfence.job.resolution import command_request, with_credentials
+    from ringfence.job.terminal import run_on_terminal
+
+    request = command_request((program,), workspace, effective, purpose="shell", wait_s=wait_of(wait))
+    refused = Refused()
+    work = partial(run_on_terminal, (program,), sys.stdin.fileno(), sys.stdout.fileno())
+
+    async def leased() -> "RunResult":
+        async with with_credentials(request, effective, say) as complete:
+            return await run_to_end(replace(complete, work=work), view=refused.show)
+
+    result = anyio.run(leased)
+    for line in refused.lines():
+        say(line)
+    print_summary(open_console(stderr=True), result)
+    raise typer.Exit(result.exit_code if result.command_exit_code is None else result.command_exit_code)
