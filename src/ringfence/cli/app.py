@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -81,7 +82,7 @@ def _root(
             metavar="SHELL",
             callback=_show_completion,
             is_eager=True,
-            help="Print the completion script for bash, zsh or fish.",
+            help="Print the completion script; default: for $SHELL.",
         ),
     ] = None,
     install: Annotated[
@@ -91,7 +92,7 @@ def _root(
             metavar="SHELL",
             callback=_install_completion,
             is_eager=True,
-            help="Install the completion for bash, zsh or fish.",
+            help="Install the completion; default: for $SHELL.",
         ),
     ] = None,
 ) -> None:
@@ -106,8 +107,11 @@ def run_app() -> None:
 def _run() -> int:
     if _COMPLETE in os.environ:
         _completion().completion_init()
+    words = sys.argv[1:]
+    if words[-1:] in (["--show-completion"], ["--install-completion"]):
+        words.append(Path(os.environ.get("SHELL", "bash")).name)
     try:
-        result = typer.main.get_command(app)(standalone_mode=False, prog_name="ringfence")
+        result = typer.main.get_command(app)(words, standalone_mode=False, prog_name="ringfence")
     except typer.Abort:
         return ExitCode.CANCELLED
     except Exception as exc:

@@ -273,6 +273,16 @@ def list_directories(folder: Path) -> list[SandboxDirectory]:
     return [SandboxDirectory(path) for path in sorted(found)]
 
 
+def find_by_run(run_id: str) -> str | None:
+    """The name of the standing sandbox whose record is the run; None if it is none's."""
+    for directory in list_directories(standing_root()):
+        with suppress(RecordError):  # of another version
+            state = directory.read_state()
+            if state is not None and state.run_id == run_id:
+                return directory.name
+    return None
+
+
 def remove_remnants(folder: Path) -> None:
     """Remove what is left of directories whose remover died; those that a process may be removing now stay."""
     oldest_kept = time.time() - _REMOVAL_S

@@ -34,15 +34,18 @@ class WorkspaceBusy(PolicyRefused):
 
     Args:
         problem: Which run works where.
+        standing: Name of the standing sandbox whose run that is, if it is one's.
     """
 
-    def __init__(self, problem: str) -> None:
+    def __init__(self, problem: str, standing: str | None = None) -> None:
         self.problem = problem
-        super().__init__(
-            f"{problem}; wait for its end (--wait 10m does; a standing sandbox: `ringfence sandbox ls`, then"
-            " `sandbox rm`), or use --mode clone",
-            rule=BUSY,
-        )
+        advice = "wait for its end (--wait 10m does)"
+        if standing is not None:
+            advice = (
+                f"it is the run of the standing sandbox {standing!r}: `ringfence sandbox exec {standing} -- CMD` is "
+                f"another command in it, `ringfence sandbox rm {standing}` ends it"
+            )
+        super().__init__(f"{problem}; {advice}, or use --mode clone", rule=BUSY)
 
 
 @contextmanager
@@ -124,7 +127,9 @@ def _busy(by: str, held_workspace: Path, wanted: Path) -> WorkspaceBusy:
     if held_workspace != wanted:
         relation = "lies in it" if wanted.is_relative_to(held_workspace) else "holds it"
         why = f", and {str(wanted)!r} {relation}"
-    return WorkspaceBusy(f"run {by!r} is working on {str(held_workspace)!r} just now{why}")
+    from ringfence.sandbox.supervisor.directory import find_by_run
+
+    return WorkspaceBusy(f"run {by!r} is working on {str(held_workspace)!r} just now{why}", find_by_run(by))
 
 
 def _open(path: Path) -> int:
