@@ -1,4 +1,4 @@
-"""The variables by which programs inside find the ways out that are granted."""
+"""The environment variables by which programs inside find the ways out that are granted."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
@@ -17,8 +17,8 @@ USE_PROXY_INSIDE = "/tmp/.ringfence/use_proxy.cjs"  # noqa: S108 -- inside, wher
 _NEAR = ("localhost", "127.0.0.1", "::1")
 
 
-class Granted(Protocol):
-    """What of a `SandboxSpec` decides it."""
+class Grants(Protocol):
+    """The part of a `SandboxSpec` that the gate implements."""
 
     @property
     def forward(self) -> Sequence[Forward]:
@@ -30,10 +30,10 @@ class Granted(Protocol):
 
     @property
     def egress(self) -> Egress:
-        """What may be reached by the forward proxy."""
+        """What may be reached by the model gateway and the forward proxy."""
 
 
-def environment_for(granted: Granted, env: Mapping[str, str], *, with_proxy: bool = False) -> dict[str, str]:
+def environment_for(granted: Grants, env: Mapping[str, str], *, with_proxy: bool = False) -> dict[str, str]:
     """The variables of every command inside: those of the ways out, and the user's own, which win.
 
     Args:

@@ -1,6 +1,6 @@
 """The gate of one sandbox: opens the ways out that its policy grants, changes them, and closes them with it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -8,10 +8,9 @@ from anyio.abc import ByteStream
 from pydantic import ValidationError
 
 from ringfence.config.egress import WEB_PORTS, Egress, EgressRule
-from ringfence.config.engine_access import SOCKET_INSIDE, EngineAccess
-from ringfence.config.forward import Forward
+from ringfence.config.engine_access import SOCKET_INSIDE
 from ringfence.egress.address import refused_target
-from ringfence.egress.environment import PROXY_PORT, USE_PROXY_INSIDE, use_proxy
+from ringfence.egress.environment import PROXY_PORT, USE_PROXY_INSIDE, Grants, use_proxy
 from ringfence.egress.forward import Emit, Forwarder
 from ringfence.egress.resolver import Resolve, resolve_by_system
 from ringfence.errors import PolicyRefused, UsageError
@@ -66,22 +65,6 @@ class Listens(Protocol):
         limit: int = 200,
     ) -> AbstractAsyncContextManager[object]:
         """Accept connections of processes inside."""
-
-
-class Grants(Protocol):
-    """The part of a `SandboxSpec` that the gate implements."""
-
-    @property
-    def forward(self) -> Sequence[Forward]:
-        """Services shown inside."""
-
-    @property
-    def engine_access(self) -> EngineAccess | None:
-        """What may be done with a container engine."""
-
-    @property
-    def egress(self) -> Egress:
-        """What may be reached by the model gateway and the forward proxy."""
 
 
 class Gate:

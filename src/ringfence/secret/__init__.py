@@ -20,6 +20,7 @@ from ringfence.secret.lease import (
 from ringfence.secret.lease_file import active_leases
 from ringfence.secret.redact import (
     Redactor,
+    StreamRedactor,
     environment_secrets,
     looks_secret,
     redact_shapes,
@@ -35,6 +36,7 @@ __all__ = [
     "Lease",
     "Provider",
     "Redactor",
+    "StreamRedactor",
     "active_leases",
     "credential_of",
     "credentials_of",

@@ -215,6 +215,28 @@ class Redactor:
         return msgspec.structs.replace(struct, **changes) if changes else struct
 
 
+class StreamRedactor:
+    """Redacts a stream of bytes: an end that may be the beginning of a secret waits for the next piece.
+
+    Args:
+        redactor: Finds the secrets; none of them contains a line end.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self.held = b""
+        """The end that waits; at the end of the stream it is no secret."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next piece; return what is redacted."""
+        redacted = self._redactor.redact(self.held + data)
+        tail = redacted[redacted.rfind(b"\n") + 1 :]
+        undecided = self._redactor.partial_match(tail.decode("latin-1")) if tail else 0
+        piece = redacted[: len(redacted) - undecided]
+        self.held = redacted[len(piece) :]
+        return piece
+
+
 def _url_passwords(value: str) -> set[str]:
     if "://" not in value or "@" not in value:
         return set()

@@ -10,7 +10,7 @@ from ringfence.egress.gateway.rejection import OverBudget, Rejected, error_body,
 from ringfence.egress.gateway.upstream import UpstreamResponse
 from ringfence.egress.http.client import UpstreamError
 from ringfence.errors import LimitReached
-from ringfence.secret import Provider, Redactor
+from ringfence.secret import Provider, Redactor, StreamRedactor
 
 RECORD_TIMEOUT_S = 5.0
 
@@ -77,11 +77,9 @@ class StreamedBody:
     ) -> None:
         self._upstream = upstream
         self._exchange = exchange
-        self._redactor = redactor
+        self._redactor = StreamRedactor(redactor)
         self._finish = finish
         self._stop = stop
-        self._held = b""
-        """An end that may be the beginning of the credential; it waits for the next piece."""
         self._uncounted = b""
         self._end = b"\n\n"
         self._is_over = False
@@ -107,8 +105,8 @@ class StreamedBody:
             raise
         finally:
             await self.aclose()
-        if self._held and exchange.ended_by == "closed":
-            yield self._held
+        if self._redactor.held and exchange.ended_by == "closed":
+            yield self._redactor.held
 
     async def aclose(self) -> None:
         """Close the API's response, and have the exchange recorded."""
@@ -117,8 +115,8 @@ class StreamedBody:
         self._is_over = True
         self._count_rest()
         with anyio.move_on_after(RECORD_TIMEOUT_S, shield=True):
-            if self._held and self._exchange.ended_by == "closed":
-                self._exchange.kept.add(self._held)
+            if self._redactor.held and self._exchange.ended_by == "closed":
+                self._exchange.kept.add(self._redactor.held)
             await self._upstream.aclose()
             await self._finish(self._exchange)
 
@@ -148,11 +146,7 @@ class StreamedBody:
 
     def _redact(self, raw: bytes) -> bytes:
         """What of the stream may be sent now."""
-        data = self._redactor.redact(self._held + raw)
-        tail = data[data.rfind(b"\n") + 1 :]  # no credential contains a line end
-        undecided = self._redactor.partial_match(tail.decode("latin-1")) if tail else 0
-        piece = data[: len(data) - undecided]
-        self._held = data[len(piece) :]
+        piece = self._redactor.feed(raw)
         self._end = (self._end + piece[-2:])[-2:]
         self._exchange.kept.add(piece)
         return piece

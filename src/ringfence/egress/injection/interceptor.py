@@ -22,7 +22,7 @@ from ringfence.egress.stream import TlsByteStream
 from ringfence.egress.transfer import CutOff, Transfer
 from ringfence.errors import AuthenticationFailed, InfrastructureFault
 from ringfence.events import EgressIntercepted, PlaceholderStrayed
-from ringfence.secret import Redactor
+from ringfence.secret import Redactor, StreamRedactor
 
 _HANDSHAKE_S = 20.0
 _GOODBYE_S = 1.0
@@ -209,7 +209,7 @@ class RedactingRelay(Relay):
         super().__init__(request, outside, passed)
         self._redactor = redactor
         self._is_head = request.target.method == "HEAD"
-        self._held = b""
+        self._stream = StreamRedactor(redactor)
 
     def response_head(self, reason: bytes, headers: Headers) -> tuple[bytes, Headers]:
         """See `Relay`."""
@@ -223,14 +223,8 @@ class RedactingRelay(Relay):
 
     def response_piece(self, data: bytes) -> bytes:
         """See `Relay`."""
-        found = self._redactor.redact(self._held + data)
-        tail = found[found.rfind(b"\n") + 1 :]  # no secret has a line end in it
-        undecided = self._redactor.partial_match(tail.decode("latin-1")) if tail else 0
-        piece = found[: len(found) - undecided]
-        self._held = found[len(piece) :]
-        return piece
+        return self._stream.feed(data)
 
     def response_rest(self) -> bytes:
         """See `Relay`."""
-        rest, self._held = self._held, b""
-        return rest
+        return self._stream.held
