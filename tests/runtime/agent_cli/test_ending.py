@@ -134,6 +134,13 @@ def test_a_conversation_that_is_too_long_is_that_whoever_says_so(reason: str):
     assert classify_exit(report, Exit(1)) == Ended(Ending.CONTEXT, "Prompt is too long")
 
 
+def test_a_failure_without_words_has_a_reason():
+    """The record says what is known, rather than nothing."""
+    last = {"type": "result", "subtype": "success", "is_error": True, "api_error_status": 400, "result": None}
+    ended = classify_exit(report_of("claude", [last]), Exit(1))
+    assert ended == Ended(Ending.REQUEST, "claude gives no reason but 'request'")
+
+
 def test_a_denial_does_not_excuse_a_missing_answer():
     """Whoever asked for one goes on without it otherwise, as after a success."""
     ended = judged("claude", "denied", answer_problem="no structured output")

@@ -26,7 +26,7 @@ def test_each_client_is_told_by_its_records(claude: Path, codex: Path) -> None:
         (b"\n{\n", 2, "is no JSON"),
         (b"PK\x03\x04\0\0\xff\n", 1, "is no JSON"),
         (b"[]\n", 1, "is no JSON object"),
-        (b'{"name":"x"}\n', 1, "of no client that is known"),
+        (b'{"name":"x"}\n', 1, "no known agent CLI"),
         (b'{"type":"system","subtype":"init","session_id":"s"}\n', 1, "stream-json"),
         (b'{"seq":0,"time":"","prev":"","event":"journal.opened","data":{}}\n', 1, "ringfence runs logs"),
     ],

@@ -255,7 +255,7 @@ def _failure(report: Report, ended: Exit) -> Ended:
     message = one_line(report.message)
     own = report.own_failure()
     if own is not None:
-        return Ended(own, message or f"{report.cli} says nothing but {own.value!r}")
+        return Ended(own, message or f"{report.cli} gives no reason but {own.value!r}")
     lost = _NO_SESSION.search(message) or _NO_SESSION.search(ended.stderr)
     if lost is not None:
         return Ended(Ending.NO_SESSION, one_line(_line_at(lost.string, lost.start())))
@@ -266,9 +266,10 @@ def _failure(report: Report, ended: Exit) -> Ended:
             return Ended(seen_outside, message or _verdict_line(ended.verdict), is_unknown_model)
     known = report.api_failure()
     if known is not None:
-        return Ended(known, message, report.api_status == _NOT_FOUND)
+        reason = message or f"{report.cli} gives no reason but {known.value!r}"
+        return Ended(known, reason, report.api_status == _NOT_FOUND)
     if report.final is not None:
-        return Ended(Ending.BROKEN_OFF, message or f"{report.cli} says nothing")
+        return Ended(Ending.BROKEN_OFF, message or f"{report.cli} gives no reason")
     if ended.code != 0 and not report.has_worked and ended.stderr.strip():
         return Ended(Ending.NOT_STARTED, _last_words(ended.stderr))
     return _broken_off(report.cli, ended, "and without a last message")

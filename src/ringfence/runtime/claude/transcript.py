@@ -52,8 +52,6 @@ class ClaudeTranslator(SessionTranslator):
             beginning.
     """
 
-    client = "claude"
-
     def __init__(self, file: str, agent: str | None = None, *, is_output: bool = False) -> None:
         super().__init__(file, agent)
         self._is_output = is_output

@@ -33,8 +33,8 @@ _REQUESTS = ("can_use_tool", "hook_callback", "mcp_message")
 _TOOL_CALL = "tools/call"
 _BUFFER = 256
 _BUSY = f"the host is answering {MAX_OPEN_REQUESTS} requests already"
-_CANCELLED = "cancelled: the client did not wait for the answer"
-_ENDED = "the client has ended"
+_CANCELLED = "cancelled: the agent CLI did not wait for the answer"
+_ENDED = "the agent CLI has ended"
 _MALFORMED = f"the host answers {', '.join(_REQUESTS)}, each in its shape"
 
 _MAX_ID_CHARS = 200

@@ -46,8 +46,6 @@ _NO_RESULT = "codex did not report its end: it ran for longer than 10 s, or unti
 class RolloutTranslator(SessionTranslator):
     """Translates rollouts."""
 
-    client = "codex"
-
     def __init__(self, file: str, agent: str | None = None) -> None:
         super().__init__(file, agent)
         self._model = ""
@@ -125,8 +123,6 @@ class RolloutTranslator(SessionTranslator):
 
 class OutputTranslator(Translator):
     """Translates the output of `codex exec --json`."""
-
-    client = "codex"
 
     def __init__(self, file: str) -> None:
         super().__init__(file)

@@ -220,4 +220,4 @@ def _difference(item: Item) -> str:
         return "this is what the claude CLI prints (stream-json), not the file of its session"
     if {"seq", "prev", "event"} <= item.value.keys():
         return "this is a journal of ringfence; see `ringfence runs logs`"
-    return "this record is of no client that is known"
+    return "no known agent CLI writes such a record"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -74,8 +74,6 @@ class Translator(ABC):
         file: The file that the events' origins name.
         agent: The sub-agent that the file belongs to.
     """
-
-    client: ClassVar[CliName]
 
     def __init__(self, file: str, agent: str | None = None) -> None:
         self.file = file
