@@ -1,4 +1,4 @@
-"""Which addresses and ports no grant opens: pure functions, asked of what was written and of what it resolves to."""
+"""The addresses and ports that no grant opens. Pure; applied to what a rule names and to what that resolves to."""
 
 import ipaddress
 from ipaddress import IPv4Address, IPv6Address
@@ -28,7 +28,7 @@ _LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
 """Of a network's own translators (RFC 8215), who put the IPv4 address where they like."""
 _TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
-"""All that has been given out so far; the rest is other networks' own, or nobody's."""
+"""All that has been allocated so far; the rest is private or unused."""
 _NOT_PUBLIC = (
     # Python's own tables know these in later versions only, or in part.
     ipaddress.IPv4Network("192.0.0.0/24"),
@@ -38,7 +38,7 @@ _NOT_PUBLIC = (
 
 
 def refused_target(host: str, port: int) -> str | None:
-    """Why no grant may lead to `host:port`, as far as can be said without resolving it; None if it may."""
+    """Why no grant may lead to `host:port`, as far as is known without resolving it; None if one may."""
     if host in METADATA_NAMES:
         return f"{host!r} is where a cloud hands out the machine's credentials"
     if port in ENGINE_PORTS:
@@ -60,7 +60,7 @@ def refused_address(address: Address) -> str | None:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is one of the public Internet, as far as addresses tell."""
+    """Whether an address belongs to the public Internet, as far as the address shows."""
     plain = embedded(address)
     if any(plain.version == network.version and plain in network for network in _NOT_PUBLIC):
         return False

@@ -133,7 +133,7 @@ async def opened_gate(
         LimitReached, AuthenticationFailed, InfrastructureFault: While it is open: the gateway has no more to give.
     """
     if grants.egress.swap and injector is None:
-        raise PolicyRefused("egress.swap is asked for, and no secret was leased for it", rule="egress-swap")
+        raise PolicyRefused("egress.swap is set, and no secret was leased for it", rule="egress-swap")
     async with AsyncExitStack() as stack:
         for forward in grants.forward:
             forwarder = Forwarder(forward, sandbox_id=sandbox.id, emit=emit)

@@ -124,6 +124,14 @@ async def test_what_two_readers_could_read_differently_is_refused(name: str) -> 
         await received(head)
 
 
+@pytest.mark.parametrize("line", [b"X: a\n", b"X: a\rY: b\r\n", b"X: a\r\n b\r\n"], ids=repr)
+async def test_a_line_end_that_readers_take_differently_is_refused_at_once(line: bytes) -> None:
+    """The head need not have come to its end, which it never may."""
+    with pytest.raises(BadRequest) as refused:
+        await received(b"GET /x HTTP/1.1\r\nHost: a\r\n" + line + b"X", ends=False, timeout_s=5)
+    assert refused.value.status == 400
+
+
 FIRST_LINES = [
     b"GET /x", b"GET  /x HTTP/1.1", b"get /x HTTP/1.1", b"GET /x HTTP/2.0", b"GET /\xff HTTP/1.1", b"\x05\x01\x00",
     b"\x16\x03\x01\x02\x00\x01", b"SSH-2.0-x", b" GET /x HTTP/1.1", b"\r\nGET /x HTTP/1.1",

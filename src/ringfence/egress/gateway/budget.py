@@ -74,17 +74,17 @@ class Budget:
         """USD; None if the price is not known."""
         return self._pricing.cost(model, usage) if self._pricing is not None else None
 
-    def charged_as(self, asked: str, replied: str) -> str:
+    def charged_as(self, requested: str, responded: str) -> str:
         """The name of the model whose price counts: the one in the response, if its price is known."""
-        return replied if replied and self._has_price(replied) else asked
+        return responded if responded and self._has_price(responded) else requested
 
-    def check_charged(self, asked: str, replied: str) -> None:
+    def check_charged(self, requested: str, responded: str) -> None:
         """Check that a response has a price.
 
         Raises:
             UnknownPrice: There is a limit on cost, and another model than requested answered, whose price is unknown.
         """
-        if self.cost_usd is not None and replied not in ("", asked) and not self._has_price(replied):
+        if self.cost_usd is not None and responded not in ("", requested) and not self._has_price(responded):
             raise UnknownPrice
 
     def _has_price(self, model: str) -> bool:
@@ -209,7 +209,7 @@ class Reservation:
 
     def __init__(self, budget: Budget, model: str, most: Usage, *, is_turn: bool) -> None:
         self._budget = budget
-        self._asked = self._model = model
+        self._requested = self._model = model
         self._tokens = 0
         self._usd = 0.0
         self._usage = Usage()
@@ -225,7 +225,7 @@ class Reservation:
 
     def update(self, usage: Usage, model: str = "") -> None:
         """Count what the response has used so far, by the model that it names."""
-        charged = self._budget.charged_as(self._asked, model)
+        charged = self._budget.charged_as(self._requested, model)
         if (usage, charged) == (self._usage, self._model):
             return
         self._usage, self._model = usage, charged

@@ -25,7 +25,7 @@ DUMMIES: Mapping[tuple[Provider, CredentialKind], tuple[str, str]] = {
     ("openai", "bearer"): ("OPENAI_API_KEY", "sk-dummy-the-gate-adds-the-key"),
     ("openai", "oauth"): ("OPENAI_API_KEY", "sk-dummy-the-gate-adds-the-key"),
 }
-"""Variable and value inside. Constant: who has it has nothing, as nobody else can reach the gateway."""
+"""The variable inside and its value. It is a constant: it is worth nothing, as only the sandbox reaches the gateway."""
 
 PORT_INSIDE = 3129
 SOCKET_INSIDE = "/tmp/.ringfence/model.sock"  # noqa: S108 -- inside, where /tmp is the sandbox's own

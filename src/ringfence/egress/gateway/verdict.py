@@ -38,7 +38,7 @@ class Verdict:
     """Why the model stopped; `MAX_TOKENS`, `REFUSAL` and `WINDOW_FULL` whichever API it was, else the API's own name;
     empty if the API did not say."""
     is_complete: bool = False
-    """Whether the whole answer arrived."""
+    """Whether all of the response arrived."""
     is_rejected_by_gateway: bool = False
     """Whether the gateway rejected the request, so that no API got it."""
 
@@ -102,7 +102,7 @@ _decoder = msgspec.json.Decoder(_Body)
 
 
 class VerdictReader:
-    """Reads one answer's verdict: feed it each event of a stream, or the whole body."""
+    """Reads the outcome of one response: feed it each event of a stream, or the body."""
 
     def __init__(self) -> None:
         self._error = ""
@@ -116,7 +116,7 @@ class VerdictReader:
 
         Args:
             status: Of HTTP.
-            fault: Why the API could not be asked, or broke off.
+            fault: Why the API could not be called, or broke off.
         """
         return Verdict(
             status=0 if fault and status < 400 else status,
@@ -137,7 +137,7 @@ class VerdictReader:
             self._take(data)
 
     def take_body(self, body: bytes) -> None:
-        """The whole body of an answer that is no stream; a body that is not a JSON object is not a complete answer."""
+        """Take the body of a response that is no stream; one that is not a JSON object is not a complete response."""
         is_read = self._take(body)
         self._is_complete = self._is_complete or (is_read and not self._error)
 
