@@ -59,7 +59,7 @@ def end_of_run(product: Product, way: str, mode: str, script: str) -> list[str]:
     """Let a run change the project, and return the commands that its end prints."""
     if way == "run":
         return printed_commands(
-            product.run(product.script(says("I do it.", script), says("done")), "--mode", mode).out
+            product.run(product.script(says("I do it.", script), says("done")), "--mode", mode).err
         )
     if way == "exec":
         printed = PRINTED.findall(product.shell(script, "--mode", mode).err)
@@ -73,7 +73,7 @@ def end_of_run(product: Product, way: str, mode: str, script: str) -> list[str]:
 def test_commits_are_taken_over(product: Product) -> None:
     """In the project itself the printed command moves the branch to the commit, and leaves other changes alone."""
     ended = product.run(product.script(says("I do it.", COMMIT), says("done")), "--mode", "bind")
-    (command,) = [each for each in printed_commands(ended.out) if "git " in each]
+    (command,) = [each for each in printed_commands(ended.err) if "git " in each]
     product.write("mine", "m")
     product.write(".gitignore", "also ignored\n")
     assert execute(product, command).returncode == 0
@@ -85,7 +85,7 @@ def test_the_first_commit_of_a_repository(product: Product) -> None:
     """Where the branch has no commit yet, the printed command gives it the run's."""
     product.git("update-ref", "-d", "HEAD")
     ended = product.run(product.script(says("I do it.", COMMIT), says("done")), "--mode", "bind")
-    (command,) = [each for each in printed_commands(ended.out) if "git " in each]
+    (command,) = [each for each in printed_commands(ended.err) if "git " in each]
     assert execute(product, command).returncode == 0
     assert product.git("log", "--format=%s").split() == ["second"]
     assert product.git("status", "--porcelain") == ""
@@ -96,7 +96,7 @@ def test_a_run_on_another_directory(product: Product, mode: str) -> None:
     """Where the workspace is not the current directory, the printed command names it."""
     model = product.script(says("I do it.", COMMIT), says("done"))
     ended = product.run(model, "--workspace", product.project, "--mode", mode, cwd=product.place)
-    (command,) = [each for each in printed_commands(ended.out) if "git " in each]
+    (command,) = [each for each in printed_commands(ended.err) if "git " in each]
     assert execute(product, command, cwd=product.place).returncode == 0
     assert product.git("log", "--format=%s").split() == ["second", "first"]
 
@@ -104,7 +104,7 @@ def test_a_run_on_another_directory(product: Product, mode: str) -> None:
 def test_commits_that_do_not_follow_touch_nothing(product: Product) -> None:
     """Where the user has committed since, the printed command fails and leaves index and branch alone."""
     ended = product.run(product.script(says("I do it.", COMMIT), says("done")), "--mode", "bind")
-    (command,) = [each for each in printed_commands(ended.out) if "git " in each]
+    (command,) = [each for each in printed_commands(ended.err) if "git " in each]
     product.write("mine", "m")
     product.git("add", "mine")
     product.git("commit", "-qm", "mine")
