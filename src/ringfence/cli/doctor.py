@@ -1,6 +1,7 @@
 """`ringfence doctor`: can this machine hold a fence, and does the fence hold?"""
 
 import os
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ _ENFORCED = {
     "none": "not enforced here",
 }
 _DEFAULT = "bubblewrap"
+_WIDTH = 110
 _FIVE = ("mount", "ptrace-guest", "home", "interfaces", "proc-sys")
 
 
@@ -189,7 +191,9 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     for one in document["credentials"]:
         yield credential_line(one)
     for one in document["backends"]:
-        yield f"{one['name']}: {_state(one)}"
+        first, *more = textwrap.wrap(f"{one['name']}: {_state(one)}", _WIDTH, break_long_words=False)
+        yield first
+        yield from (f"    {line}" for line in more)
         for limit, how in sorted(one["enforced"].items()):
             yield f"  limit on {limit}: {_ENFORCED[how]}"
         for note in one["notes"]:

@@ -52,14 +52,19 @@ def ls(*, workspace: WorkspaceOption = Path(), json: JsonOption = False) -> None
     """List the workspace's checkpoints, the newest first."""
     from datetime import UTC, datetime
 
+    from ringfence.cli.render.console import open_console, print_table
+
     found = _with(workspace, lambda checkpoints: checkpoints.all())
     if json:
         shown = [{"name": one.name, "id": one.id, "tree": one.tree, "taken_s": one.taken_s} for one in found]
         typer.echo(safe_json(shown, indent=2))
         return
-    for one in found:
-        when = datetime.fromtimestamp(one.taken_s, UTC).astimezone().isoformat(" ", "seconds")
-        typer.echo(f"{when}  {one.id[:12]}  {one.name}")
+    times = [datetime.fromtimestamp(one.taken_s, UTC).astimezone() for one in found]
+    rows = [
+        (when.isoformat(" ", "seconds"), one.id[:12], one.name)
+        for when, one in zip(times, found, strict=True)
+    ]
+    print_table(open_console(), ("created", "checkpoint", "name"), rows)
 
 
 def diff(

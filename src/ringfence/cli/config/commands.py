@@ -271,6 +271,7 @@ def _revoke(file: Path) -> None:
 
 
 def _list_trust(*, json: bool) -> None:
+    from ringfence.cli.render.console import print_list
     from ringfence.config.trust import trusted_files
 
     records = trusted_files()
@@ -285,11 +286,11 @@ def _list_trust(*, json: bool) -> None:
         }
         for record in records
     ]
-    lines = (
-        f"{'holds  ' if row['holds'] else 'changed'}  {row['trusted_at']}  {row['sha256'][:12]}  {row['file']}"
+    cells = [
+        ("holds" if row["holds"] else "changed", row["trusted_at"], row["sha256"][:12], row["file"])
         for row in rows
-    )
-    print_answer({"trusted": rows}, lines, json=json)
+    ]
+    print_list({"trusted": rows}, ("content", "trusted at", "sha256", "file"), cells, json=json)
 
 
 def _config_file(path: Path | None, *, must_exist: bool = True) -> Path:

@@ -23,14 +23,13 @@ def list_secrets(*, workspace: WorkspaceOption = Path(), json: JsonOption = Fals
     """
     import anyio
 
+    from ringfence.cli.render.console import print_list
+
     document = anyio.run(_listed, load_settings(workspace))
     rows = [(one, one["problem"] or one["said_by"]) for one in document["secrets"]]
     rows += [(one, f"lent to {one['run'] or 'process ' + str(one['pid'])}") for one in document["leases"]]
-    lines = [
-        f"{one['name']:<24}  {one['source']:<32}  {one['expires_at'] or '-':<25}  {last}"
-        for one, last in rows
-    ]
-    print_answer(document, lines, json=json)
+    cells = [(one["name"], one["source"], one["expires_at"] or "-", last) for one, last in rows]
+    print_list(document, ("secret", "source", "expires", "from"), cells, json=json)
     if not json and not document["secrets"]:
         typer.echo("no secret is named; `secrets:` in ringfence.yaml names them", err=True)
 

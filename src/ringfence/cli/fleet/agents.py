@@ -19,15 +19,20 @@ _Schedule = Annotated[str, typer.Argument(metavar="AGENT/SCHEDULE")]
 
 def list_agents(*, json: JsonOption = False) -> None:
     """List the fleet's agents."""
+    from ringfence.cli.render.console import print_list
     from ringfence.fleet.client import FleetClient
 
     found = FleetClient().get("agents")
-    print_answer({"agents": found}, map(_agent_line, found), json=json)
-
-
-def _agent_line(agent: dict[str, Any]) -> str:
-    state = "enabled" if agent["is_enabled"] else "disabled"
-    return f"{agent['name']:<24} {state:<9} {agent['runtime']:<11} {agent['description'] or ''}".rstrip()
+    rows = [
+        (
+            agent["name"],
+            "enabled" if agent["is_enabled"] else "disabled",
+            agent["runtime"],
+            agent["description"] or "",
+        )
+        for agent in found
+    ]
+    print_list({"agents": found}, ("agent", "state", "runtime", "description"), rows, json=json)
 
 
 def show_agent(agent: _Agent, *, json: JsonOption = False) -> None:
@@ -76,14 +81,12 @@ def disable(agent: _Agent, *, json: JsonOption = False) -> None:
 
 def list_schedules(*, json: JsonOption = False) -> None:
     """List schedules and when each fires next."""
+    from ringfence.cli.render.console import print_list
     from ringfence.fleet.client import FleetClient
 
     found = FleetClient().get("schedules")
-    lines = (
-        f"{each['agent'] + '/' + each['name']:<32} {each['next_at'] or 'paused':<28} {each['when']}"
-        for each in found
-    )
-    print_answer({"schedules": found}, lines, json=json)
+    rows = [(f"{each['agent']}/{each['name']}", each["next_at"] or "paused", each["when"]) for each in found]
+    print_list({"schedules": found}, ("schedule", "next", "when"), rows, json=json)
 
 
 def next_times(

@@ -32,14 +32,12 @@ def ls(
     json: JsonOption = False,
 ) -> None:
     """List jobs, the newest first."""
+    from ringfence.cli.render.console import print_list
     from ringfence.fleet.history import open_reader
 
     found = open_reader().get("jobs", agent=agent, state=state, before=before, limit=limit)
-    lines = (
-        f"{job['id']}  {job['state']:<14} {job['agent']:<20} {job['waits_for'] or job['reason']}"
-        for job in found
-    )
-    print_answer({"jobs": found}, lines, json=json)
+    rows = [(job["id"], job["state"], job["agent"], job["waits_for"] or job["reason"] or "") for job in found]
+    print_list({"jobs": found}, ("job", "state", "agent", "reason"), rows, json=json)
 
 
 def show(job: JobArgument, *, json: JsonOption = False) -> None:

@@ -23,6 +23,7 @@ _T = TypeVar("_T")
 
 def list_loops(*, json: bool) -> None:
     """Print all loops, the newest first; of one that cannot be read, why."""
+    from ringfence.cli.render.console import print_list
     from ringfence.loop.place import loop_places
 
     rows = []
@@ -31,11 +32,8 @@ def list_loops(*, json: bool) -> None:
             rows.append(_with(place, _listed))
         except RingfenceError as exc:  # of another version, or damaged; the others are there all the same
             say(f"loop {place.id}: {exc}")
-    lines = (
-        f"{row['id']}  {row['state']:<14} {str(row['passed']) + '/' + str(row['stories']):>7}  {row['source']}"
-        for row in rows
-    )
-    print_answer({"loops": rows}, lines, json=json)
+    cells = [(row["id"], row["state"], f"{row['passed']}/{row['stories']}", row["source"]) for row in rows]
+    print_list({"loops": rows}, ("loop", "state", "passed", "stories"), cells, json=json)
 
 
 async def _listed(place: "LoopPlace", store: "LoopStore") -> dict[str, Any]:

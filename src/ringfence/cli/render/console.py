@@ -1,10 +1,12 @@
 """Where a person reads: a console of rich whose reader may leave."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from ringfence.cli.output import print_answer
 from ringfence.escape import visible
 
 _INDENT = "    "
@@ -29,6 +31,16 @@ def print_table(console: Console, header: Sequence[str], rows: Sequence[Sequence
     for row in shown:
         cells = [f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True)]
         print_line(console, "  ".join(cells).rstrip(), "bold" if row is header else "")
+
+
+def print_list(
+    document: Mapping[str, Any], header: Sequence[str], rows: Iterable[Sequence[str]], *, json: bool
+) -> None:
+    """Print a list: as JSON for programs, or its rows for people, on a terminal below a header."""
+    if json:
+        print_answer(document, (), json=True)
+    else:
+        print_table(open_console(), header, list(rows))
 
 
 def print_line(console: Console, line: str, style: str = "") -> None:

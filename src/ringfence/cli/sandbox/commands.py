@@ -23,7 +23,7 @@ from ringfence.cli.sandbox.standing import (
 )
 from ringfence.cli.settings import duration_of, load_settings, parse_pairs, warn_about
 from ringfence.errors import UsageError
-from ringfence.escape import safe_json, visible
+from ringfence.escape import safe_json
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The sandbox's name.")]
 _IDLE = "1d"
@@ -77,9 +77,10 @@ def ls(*, json: options.JsonOption = False) -> None:
         return
     if not rows:
         typer.echo("no standing sandboxes; `ringfence sandbox create NAME` makes one", err=True)
-    for row in rows:
-        shown = (row["name"], row["backend"] or "-", row["state"], row["age"], row["workspace"] or "-")
-        typer.echo(visible("{:<20}  {:<10}  {:<8}  {:>6}  {}".format(*shown), one_line=True))
+    from ringfence.cli.render.console import open_console, print_table
+
+    names = ("name", "backend", "state", "age", "workspace")
+    print_table(open_console(), names, [[str(row[name] or "-") for name in names] for row in rows])
 
 
 @options.with_options(context_settings=options.PASS_ARGUMENTS)
