@@ -59,10 +59,7 @@ class Budget:
         self._pricing = pricing
         self._used_tokens = 0
         self._used_usd = 0.0
-        self._held_tokens = 0
-        self._held_usd = 0.0
-        self._held_turns = 0
-        self._holders = 0
+        self._reservations: set[Reservation] = set()
         self._freed = anyio.Event()
 
     @property
@@ -142,12 +139,13 @@ class Budget:
         Raises:
             Reserved: It is not.
         """
-        if self._holders == 0:
+        if not self._reservations:
             return
-        if self.tokens is not None and self._used_tokens + self._held_tokens + most.total > self.tokens:
+        held_tokens = sum(each.held_tokens for each in self._reservations)
+        if self.tokens is not None and self._used_tokens + held_tokens + most.total > self.tokens:
             raise Reserved
-        usd = self.cost(model, most) or 0.0
-        if self.cost_usd is not None and self._used_usd + self._held_usd + usd > self.cost_usd:
+        usd = sum((each.held_usd for each in self._reservations), self.cost(model, most) or 0.0)
+        if self.cost_usd is not None and self._used_usd + usd > self.cost_usd:
             raise Reserved
 
     def check_turn(self) -> None:
@@ -157,7 +155,8 @@ class Budget:
             LimitReached: None is.
             Reserved: All that are left are in progress.
         """
-        if self.turns is None or self.used_turns + self._held_turns < self.turns:
+        held_turns = sum(each.is_turn for each in self._reservations)
+        if self.turns is None or self.used_turns + held_turns < self.turns:
             return
         if self.used_turns >= self.turns:
             raise LimitReached("turns", allowed=self.turns, used=self.used_turns)
@@ -169,26 +168,21 @@ class Budget:
 
     def reserve(self, model: str, most: Usage | None = None, *, is_turn: bool = False) -> "Reservation":
         """Reserve `most` for a response of `model`, and a turn if it may be one, and count its usage from now on."""
-        return Reservation(self, model, most or Usage(), is_turn=is_turn)
+        reservation = Reservation(self, model, most or Usage(), is_turn=is_turn)
+        self._reservations.add(reservation)
+        return reservation
 
-    def hold_turn(self) -> None:
-        """Reserve a turn."""
-        self._held_turns += 1
-
-    def end_turn(self, *, is_counted: bool) -> int:
-        """Release a turn; return its number, from 1, if it counts, else 0."""
-        self._held_turns -= 1
-        self.used_turns += is_counted
-        return self.used_turns if is_counted else 0
-
-    def hold(self, tokens: int, usd: float, holders: int) -> None:
-        """Change what is reserved, and the number of reservations."""
-        self._held_tokens += tokens
-        self._held_usd += usd
-        self._holders += holders
-        if holders < 0:
-            self._freed.set()
-            self._freed = anyio.Event()
+    def release(self, reservation: "Reservation", *, is_answered: bool) -> int:
+        """End a reservation; return the number of its turn, from 1, or 0 if it was none or has ended already."""
+        if reservation not in self._reservations:
+            return 0
+        self._reservations.discard(reservation)
+        self._freed.set()
+        self._freed = anyio.Event()
+        if not (is_answered and reservation.is_turn):
+            return 0
+        self.used_turns += 1
+        return self.used_turns
 
     def add(self, tokens: int, usd: float) -> None:
         """Count usage; a negative value corrects an earlier one."""
@@ -205,35 +199,43 @@ class Budget:
 
 
 class Reservation:
-    """One response's share of the budget: reserved first, then counted as it arrives."""
+    """One response's share of the budget: reserved first, then counted as it arrives.
+
+    Args:
+        budget: Whose share.
+        model: The model that is requested.
+        most: The most that the response may use.
+        is_turn: Whether it may be a turn.
+    """
 
     def __init__(self, budget: Budget, model: str, most: Usage, *, is_turn: bool) -> None:
         self._budget = budget
         self._requested = self._model = model
-        self._tokens = 0
-        self._usd = 0.0
         self._usage = Usage()
-        self._most = (most.total, budget.cost(model, most) or 0.0)
-        self._held = self._most
-        self._is_over = False
-        self._may_be_turn = is_turn
+        self._usd = 0.0
+        self._most_tokens, self._most_usd = most.total, budget.cost(model, most) or 0.0
+        self.is_turn = is_turn
         self.turn = 0
         """The number of the turn, once it has ended; 0: it was none."""
-        budget.hold(*self._held, 1)
-        if is_turn:
-            budget.hold_turn()
+
+    @property
+    def held_tokens(self) -> int:
+        """What is reserved beyond what was counted."""
+        return max(0, self._most_tokens - self._usage.total)
+
+    @property
+    def held_usd(self) -> float:
+        """What is reserved beyond what was counted."""
+        return max(0.0, self._most_usd - self._usd)
 
     def update(self, usage: Usage, model: str = "") -> None:
         """Count what the response has used so far, by the model that it names."""
         charged = self._budget.charged_as(self._requested, model)
         if (usage, charged) == (self._usage, self._model):
             return
-        self._usage, self._model = usage, charged
-        usd = self._budget.cost(self._model, usage) or 0.0
-        self._budget.add(usage.total - self._tokens, usd - self._usd)
-        self._tokens, self._usd = usage.total, usd
-        if not self._is_over:
-            self._hold(max(0, self._most[0] - self._tokens), max(0.0, self._most[1] - usd))
+        usd = self._budget.cost(charged, usage) or 0.0
+        self._budget.add(usage.total - self._usage.total, usd - self._usd)
+        self._usage, self._model, self._usd = usage, charged, usd
 
     def end(self, *, is_answered: bool = False) -> None:
         """Release what is reserved; what was counted stays. May be called more than once.
@@ -241,16 +243,7 @@ class Reservation:
         Args:
             is_answered: Whether it counts as a turn, if it may be one.
         """
-        if self._is_over:
-            return
-        self._is_over = True
-        if self._may_be_turn:
-            self.turn = self._budget.end_turn(is_counted=is_answered)
-        self._hold(0, 0.0, holders=-1)
-
-    def _hold(self, tokens: int, usd: float, *, holders: int = 0) -> None:
-        self._budget.hold(tokens - self._held[0], usd - self._held[1], holders)
-        self._held = (tokens, usd)
+        self.turn = self._budget.release(self, is_answered=is_answered) or self.turn
 
     @property
     def is_bounded(self) -> bool:
