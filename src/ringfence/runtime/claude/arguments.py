@@ -1,9 +1,11 @@
-"""The arguments of `claude`: those that a task becomes, and those that are not a person's to give."""
+"""The arguments of `claude`: those that a task becomes, and those that are not a person's to give.
+
+What suggests a name for a misspelled tool is imported only then.
+"""
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from ringfence.errors import UsageError
@@ -290,6 +292,8 @@ def _is_of(server: str, name: str) -> bool:
 
 
 def _suggestion(name: str) -> str:
+    from difflib import get_close_matches
+
     lower = {each.lower(): each for each in _TOOLS}
     near = [lower[each] for each in get_close_matches(name.lower(), lower, n=1)]
     like = f"did you mean {near[0]!r}?" if near else "it has Bash, Edit, Read and others."
