@@ -38,12 +38,6 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
 
 
-def replace(path: Path) -> None:
-    """Another file with the same bytes."""
-    path.unlink()
-    shutil.copy(BASH, path)
-
-
 def let_all_write(path: Path) -> None:
     """As somebody careless does."""
     path.chmod(0o757)
