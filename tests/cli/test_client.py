@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from typer.main import get_command
 
 from ringfence.cli.app import app
-from ringfence.cli.run.client import ClientCommand, misplaced, told_of_misplaced
+from ringfence.cli.run.client import ClientCommand, misplaced, misplaced_option_lines
 
 Cli = Callable[..., Any]
 _ROOT: Any = get_command(app)
@@ -52,12 +52,12 @@ def test_an_option_of_ours_that_came_too_late_is_found(name: str, words: list[st
 
 def test_an_option_of_ours_is_told_where_the_client_refused_its_arguments():
     """Its own error does not say whose it is; a client that worked took all of them."""
-    assert told_of_misplaced("claude", ["--memory"], 1) == [
+    assert misplaced_option_lines("claude", ["--memory"], 1) == [
         "--memory is an option of ringfence's, which come first: ringfence claude --memory ..."
     ]
-    assert "--cpus, --pids are options" in told_of_misplaced("codex", ["--cpus", "--pids"], 2)[0]
-    assert [told_of_misplaced("claude", ["--memory"], code) for code in (0, 130, None)] == [[], [], []]
-    assert told_of_misplaced("claude", [], 1) == []
+    assert "--cpus, --pids are options" in misplaced_option_lines("codex", ["--cpus", "--pids"], 2)[0]
+    assert [misplaced_option_lines("claude", ["--memory"], code) for code in (0, 130, None)] == [[], [], []]
+    assert misplaced_option_lines("claude", [], 1) == []
 
 
 def test_no_usage_has_brackets_in_brackets():

@@ -6,7 +6,7 @@ import signal
 import anyio
 import pytest
 
-from ringfence.cli.sandbox.standing import run_to_the_end
+from ringfence.cli.sandbox.standing import run_interruptible
 from ringfence.errors import InfrastructureFault
 
 
@@ -21,7 +21,7 @@ async def _breaks_when_stopped() -> int:
 def test_what_breaks_by_an_interrupt_is_the_interrupt() -> None:
     """Whatever a command was in the middle of, Ctrl-C ends it with 130."""
     with pytest.raises(KeyboardInterrupt):
-        run_to_the_end(_breaks_when_stopped)
+        run_interruptible(_breaks_when_stopped)
 
 
 def test_what_breaks_by_itself_is_told() -> None:
@@ -31,4 +31,4 @@ def test_what_breaks_by_itself_is_told() -> None:
         raise InfrastructureFault("the disk is full; make room")
 
     with pytest.raises((InfrastructureFault, ExceptionGroup)):
-        run_to_the_end(breaks)
+        run_interruptible(breaks)

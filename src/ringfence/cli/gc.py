@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli.options import JsonOption
-from ringfence.cli.output import counted, say
+from ringfence.cli.output import counted, notify
 from ringfence.cli.settings import duration_of
 from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
 from ringfence.escape import safe_json
@@ -162,10 +162,10 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
                 f"the disk of {str(state_dir())!r} is full, and no run is old enough to be removed; lower --older-than "
                 "and --keep, or make room by hand"
             )
-    store = await recover_runs(say)
+    store = await recover_runs(notify)
     if not dry_run:
         await _clear_holders()
-        await revoke_abandoned(state_dir(), say)
+        await revoke_abandoned(state_dir(), notify)
         await clear_scratch_directories()
     paths = [*early, *await not_of_a_fleet(expired_runs(seconds, keep))]
     if not dry_run:

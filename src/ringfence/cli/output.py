@@ -75,7 +75,7 @@ def note(line: str) -> None:
     typer.echo(visible(line, one_line=True), err=True)
 
 
-def say(line: str) -> None:
+def notify(line: str) -> None:
     """A line on stderr; nothing happens if that is gone."""
     with suppress(OSError):  # a terminal that was closed
         sys.stderr.write(f"ringfence: {visible(line, one_line=True)}\n")

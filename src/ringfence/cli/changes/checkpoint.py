@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from ringfence.cli.options import JsonOption, WorkspaceOption
-from ringfence.cli.output import counted, say
-from ringfence.cli.render.changes import show_patch, show_stat, show_unkept, tell_restored
+from ringfence.cli.output import counted, notify
+from ringfence.cli.render.changes import report_restored, show_patch, show_stat, show_unkept
 from ringfence.errors import UsageError
 from ringfence.escape import safe_json
 
@@ -32,9 +32,9 @@ def create(
     kept = _with(workspace, lambda checkpoints: checkpoints.create(name, force=force))
     skipped = {os.fsdecode(path): why for path, why in sorted(kept.found.skipped.items())}
     for path, why in skipped.items():
-        say(f"not kept: {path!r} ({why})")
+        notify(f"not kept: {path!r} ({why})")
     for note in kept.notes:
-        say(note)
+        notify(note)
     if json:
         document = {
             "name": name,
@@ -98,9 +98,9 @@ def restore(name: _Name, *, workspace: WorkspaceOption = Path()) -> None:
     from ringfence.sandbox.workspace.snapshot.named import BEFORE_RESTORE
 
     restored = _with(workspace, lambda checkpoints: checkpoints.restore(name))
-    tell_restored("restore", "restored", restored, whose="somebody")
+    report_restored("restore", "restored", restored, whose="somebody")
     if restored.diff.files:
-        say(f"to take it back: ringfence checkpoint restore {BEFORE_RESTORE}")
+        notify(f"to take it back: ringfence checkpoint restore {BEFORE_RESTORE}")
 
 
 def rm(name: _Name, *, workspace: WorkspaceOption = Path()) -> None:

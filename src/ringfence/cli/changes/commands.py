@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli.options import RunArgument
-from ringfence.cli.output import counted, say
+from ringfence.cli.output import counted, notify
 from ringfence.cli.render.changes import (
     print_lines,
+    report_restored,
     show_committed,
     show_patch,
     show_stat,
     show_unkept,
-    tell_restored,
 )
 from ringfence.cli.render.summary import listing, warnings
 from ringfence.errors import RingfenceError, UsageError
@@ -51,14 +51,14 @@ def diff(
         raise UsageError("--stat, --raw and --flagged show different things; give one of them")
     record, state = _load(run, "diff")
     if _note(record).exists():
-        say(f"this was undone since; `ringfence apply {record.run[-8:]}` brings it in again")
+        notify(f"this was undone since; `ringfence apply {record.run[-8:]}` brings it in again")
     changes = anyio.run(diff_run, record, open_store(record, state))
     suspects = runs_on_your_machine(record, changes)
     if flagged:
         print_lines(listing(suspects, record))
         return
     for line in warnings(suspects, record.run):
-        say(line)
+        notify(line)
     show_unkept(changes)
     if stat:
         show_stat(changes)
@@ -78,7 +78,7 @@ def _show_commits(record: "WorkRecord", *, raw: bool) -> None:
     refs = dict.fromkeys(file.ref for file in record.committed)
     for ref in refs:
         files = [file for file in record.committed if file.ref == ref]
-        say(f"{counted(len(files), 'file')} changed in commits only, in {ref}:")
+        notify(f"{counted(len(files), 'file')} changed in commits only, in {ref}:")
         paths = [file.path for file in files if not file.is_earlier]
         build = partial(
             commit_patch, record.workspace, record.base_commit, record.refs.get(ref), paths, record.actor
@@ -99,7 +99,7 @@ def apply(run: RunArgument = "last", *, force: _Force = False) -> None:
     record, state = _load(run, "apply")
     restored = _act(apply_run, record, state, force=force)
     _note(record).unlink(missing_ok=True)
-    tell_restored("apply", "applied", restored)
+    report_restored("apply", "applied", restored)
 
 
 def undo(run: RunArgument = "last", *, force: _Force = False) -> None:
@@ -117,7 +117,7 @@ def undo(run: RunArgument = "last", *, force: _Force = False) -> None:
     restored = _act(undo_run, record, state, force=force)
     if restored.diff.files:
         _note(record).touch(mode=0o600)
-    tell_restored("undo", "undone", restored)
+    report_restored("undo", "undone", restored)
     if restored.repositories.stuck or restored.active:
         raise typer.Exit(1)
 
@@ -156,7 +156,7 @@ def _load(run: str, command: str) -> "tuple[WorkRecord, Path]":
         )
     record, is_late = anyio.run(completed_work, path)
     if is_late and record.mode != "clone":
-        say("the run was interrupted; this is all that has changed since it began")
+        notify("the run was interrupted; this is all that has changed since it began")
     _report_unchanged(nothing_changed(path, command, in_files=command == "undo"), command)
     return record, state_dir()
 
@@ -165,7 +165,7 @@ def _report_unchanged(problem: str | None, command: str) -> None:
     if problem is not None and command != "diff":
         raise RingfenceError(problem)
     if problem is not None:
-        say(problem)
+        notify(problem)
 
 
 def _act(

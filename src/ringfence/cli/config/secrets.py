@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.options import JsonOption, WorkspaceOption
-from ringfence.cli.output import print_answer, say
+from ringfence.cli.output import notify, print_answer
 from ringfence.cli.settings import load_settings
 from ringfence.errors import AuthenticationFailed, ExitCode, InfrastructureFault, RingfenceError, UsageError
 
@@ -60,7 +60,7 @@ async def _listed(effective: "Effective") -> dict[str, Any]:
     from ringfence.config.paths import state_dir
     from ringfence.secret import active_leases, known_secrets, revoke_abandoned
 
-    await revoke_abandoned(state_dir(), say)
+    await revoke_abandoned(state_dir(), notify)
     known = known_secrets(effective.settings.secrets)
     return {
         "secrets": [await _row(secret, effective) for secret in known.values()],
@@ -108,11 +108,11 @@ async def _tested(secret: "KnownSecret") -> dict[str, Any]:
         if secret.provider is not None:
             await lease.credential()
         for warning in lease.warnings:
-            say(f"WARNING: {warning}")
+            notify(f"WARNING: {warning}")
         end = lease.expires_at
         problem = await lease.release()
     if problem is not None:
-        say(problem)
+        notify(problem)
     return {
         "name": secret.name,
         "source": lease.source,
@@ -185,7 +185,7 @@ async def _checked(secret: "KnownSecret", model: str) -> dict[str, Any]:
     try:
         async with lease_secret(secret, state=state_dir(), run="doctor") as lease:
             for warning in lease.warnings:
-                say(f"WARNING: {warning}")
+                notify(f"WARNING: {warning}")
             credential = await lease.credential()
             if credential.expires_at is not None:
                 row["expires_at"] = written(credential.expires_at.timestamp())

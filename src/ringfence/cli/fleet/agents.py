@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.options import JsonOption
-from ringfence.cli.output import print_answer, say
+from ringfence.cli.output import notify, print_answer
 from ringfence.errors import UsageError
 from ringfence.escape import visible
 
@@ -67,7 +67,7 @@ def enable(agent: _Agent, *, json: JsonOption = False) -> None:
     client.post("agents", agent, "enable")
     is_enabled = any(each["is_enabled"] for each in client.get("agents") if each["name"] == agent)
     if not is_enabled:
-        _tell_configured(f"agent {agent!r} is disabled")
+        _report_configured(f"agent {agent!r} is disabled")
     print_answer({"agent": agent, "is_enabled": is_enabled}, (), json=json)
 
 
@@ -102,7 +102,7 @@ def next_times(
     client = FleetClient()
     found = client.get("schedules", agent, name, "next", count=limit)
     if _is_paused(client, agent, name):
-        say("it is paused; these would be its times")
+        notify("it is paused; these would be its times")
     print_answer({"next": found}, found, json=json)
 
 
@@ -127,7 +127,7 @@ def resume(schedule: _Schedule, *, json: JsonOption = False) -> None:
     client.post("schedules", agent, name, "resume")
     is_paused = _is_paused(client, agent, name)
     if is_paused:
-        _tell_configured(f"schedule {schedule!r} rests")
+        _report_configured(f"schedule {schedule!r} rests")
     print_answer({"agent": agent, "schedule": name, "is_paused": is_paused}, (), json=json)
 
 
@@ -136,9 +136,9 @@ def _is_paused(client: "FleetClient", agent: str, name: str) -> bool:
     return any((each["agent"], each["name"], each["next_at"]) == (agent, name, None) for each in listed)
 
 
-def _tell_configured(stands: str) -> None:
+def _report_configured(stands: str) -> None:
     advice = "take `enabled: false` out of it, then `ringfence config trust` and `ringfence fleet reload`"
-    say(f"{visible(stands, one_line=True)} by its configuration; {advice}")
+    notify(f"{visible(stands, one_line=True)} by its configuration; {advice}")
 
 
 def _parts(schedule: str) -> tuple[str, str]:
@@ -152,7 +152,7 @@ def _next(schedule: dict[str, Any]) -> str:
     return f"next {schedule['next_at']}" if schedule["next_at"] else "paused"
 
 
-def tell_former(client: "FleetClient", known: set[str]) -> None:
+def report_former_agents(client: "FleetClient", known: set[str]) -> None:
     """Name agents that are not configured any more, of which jobs wait."""
     waiting = [job for job in client.get("jobs", state="queued", limit=1000) if job["agent"] not in known]
     for name, count in Counter(job["agent"] for job in waiting).items():

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.fleet.agents import tell_former
-from ringfence.cli.fleet.herdctl import tell_notes, tell_of_notes
+from ringfence.cli.fleet.agents import report_former_agents
+from ringfence.cli.fleet.herdctl import report_note_count, report_notes
 from ringfence.cli.options import JsonOption, LogFormatOption
-from ringfence.cli.output import counted, print_answer, say
+from ringfence.cli.output import counted, notify, print_answer
 from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError, UsageError
 from ringfence.escape import safe_json
 
@@ -62,9 +62,9 @@ def up(
 
         lines = [f"fleet is up, process {pid}; its log: {log}"]
         print_answer({"pid": pid, "log": str(log)}, lines, json=json)
-        tell_of_notes(fleet.notes)
+        report_note_count(fleet.notes)
         for doubt in _first_doubts(fleet, missing):
-            say(doubt)
+            notify(doubt)
         return
     anyio.run(_up, path, json, log_format)
 
@@ -89,7 +89,7 @@ async def _up(path: Path, is_json: bool, log_format: "LogFormat | None") -> None
     missing = await _checked(daemon.fleet)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_obey_signals, daemon)
-        await daemon.run(on_ready=lambda: _tell_ready(daemon, missing, is_json=is_json))
+        await daemon.run(on_ready=lambda: _report_ready(daemon, missing, is_json=is_json))
         tasks.cancel_scope.cancel()
 
 
@@ -117,12 +117,12 @@ async def _checked(fleet: "Fleet") -> list[str]:
     return await missing_programs(fleet)
 
 
-def _tell_ready(daemon: "Daemon", missing: "Sequence[str]", *, is_json: bool) -> None:
+def _report_ready(daemon: "Daemon", missing: "Sequence[str]", *, is_json: bool) -> None:
     agents = counted(len(daemon.fleet.agents), "agent")
     print_answer({"pid": os.getpid(), "log": None}, (), json=is_json)
     line = f"fleet {daemon.fleet.settings.name!r} is up: {agents}; `ringfence fleet status` shows it"
     daemon.tell(line, event="fleet.ready", level="info", fleet=daemon.fleet.settings.name)
-    tell_of_notes(daemon.fleet.notes)
+    report_note_count(daemon.fleet.notes)
     for doubt in _first_doubts(daemon.fleet, missing):
         daemon.tell(doubt, event="fleet.doubted")
 
@@ -202,7 +202,7 @@ def status(*, json: JsonOption = False) -> None:
         and not json
         and answer["queued"] > sum(agent["queued"] for agent in agents)
     ):
-        tell_former(client, {agent["name"] for agent in agents})
+        report_former_agents(client, {agent["name"] for agent in agents})
 
 
 def reload(*, json: JsonOption = False) -> None:
@@ -269,7 +269,7 @@ def trigger(
         raise typer.Exit(wait_for(client, entered["job"]["id"], json=json))
     print_answer(entered, [entered["job"]["id"]], json=json)
     if not json and not entered["is_new"]:
-        say("it was there already")
+        notify("it was there already")
 
 
 def validate(*, file: FileOption = None, json: JsonOption = False) -> None:
@@ -293,11 +293,11 @@ def validate(*, file: FileOption = None, json: JsonOption = False) -> None:
         typer.echo(safe_json({"schema_version": 1, **found, **more}, indent=2))
     else:
         typer.echo(f"{fleet.file}: fleet {fleet.settings.name!r}, {counted(len(fleet.agents), 'agent')}")
-        tell_notes(fleet.notes)
+        report_notes(fleet.notes)
         for line in (*refused, *found_doubts):
-            say(line)
+            notify(line)
         for untrusted in fleet.untrusted():
-            say(f"{str(untrusted)!r} is not trusted as it is; `ringfence fleet up` needs that")
+            notify(f"{str(untrusted)!r} is not trusted as it is; `ringfence fleet up` needs that")
     if refused:
         raise typer.Exit(ExitCode.REFUSED)
 

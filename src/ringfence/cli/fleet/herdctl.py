@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli.options import JsonOption
-from ringfence.cli.output import counted, print_answer, replace_file, say
+from ringfence.cli.output import counted, notify, print_answer, replace_file
 from ringfence.errors import ExitCode, UsageError
 from ringfence.escape import visible
 
@@ -56,22 +56,22 @@ def import_fleet(
     written = [str(target) for target in texts]
     rows = [_row(note) for note in notes.items]
     print_answer({"written": written, "notes": rows, "unset": unset}, written, json=json)
-    tell_notes(notes.items)
+    report_notes(notes.items)
     if unset:
-        say(f"not checked as a whole, as these variables are not set: {', '.join(unset)}")
+        notify(f"not checked as a whole, as these variables are not set: {', '.join(unset)}")
 
 
-def tell_notes(notes: "Iterable[Note]") -> None:
+def report_notes(notes: "Iterable[Note]") -> None:
     """Name what does not come over, a line each."""
     for note in notes:
-        say(str(note))
+        notify(str(note))
 
 
-def tell_of_notes(notes: "Iterable[Note]") -> None:
+def report_note_count(notes: "Iterable[Note]") -> None:
     """Say how many keys do not come over, and who names them."""
     losses = sum(note.kind != "no_effect" for note in notes)
     if losses:
-        say(
+        notify(
             f"of herdctl's keys {losses} do not come over as they stand; `ringfence fleet validate` names them"
         )
 
@@ -98,11 +98,11 @@ def trust_herdctl(file: Path, *, yes: bool) -> bool:
         f"makes   {counted(agents, 'agent')} of herdctl's; `ringfence fleet show --file` says what each may do"
     )
     if not yes and not typer.confirm("Trust these files?", err=True):
-        say("not trusted")
+        notify("not trusted")
         raise typer.Exit(ExitCode.FAILED)
     for each in brought.documents:
         trust_content(each.file, each.content)
-    say("trusted; any change of a file ends that")
+    notify("trusted; any change of a file ends that")
     return True
 
 

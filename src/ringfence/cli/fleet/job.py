@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli.options import FollowOption, JsonOption
-from ringfence.cli.output import RecordPrinter, print_answer, say
+from ringfence.cli.output import RecordPrinter, notify, print_answer
 from ringfence.cli.render.summary import how_to_apply
 from ringfence.errors import InfrastructureFault, RecordError, UsageError
 from ringfence.escape import visible
@@ -55,7 +55,7 @@ def show(job: JobArgument, *, json: JsonOption = False) -> None:
     if found["run_id"] and found["ended_at"] is not None and run_dir(found["run_id"]).is_dir():
         run = visible(found["run_id"][-8:], one_line=True)
         typer.echo(f"work: `ringfence diff {run}` shows it, `ringfence diff {run} --raw` is for `git apply`")
-        _tell_copy(found)
+        _report_copy(found)
 
 
 def logs(
@@ -75,15 +75,15 @@ def logs(
         _follow(reader, found, printer)
         return
     if follow and found["ended_at"] is None:
-        say(f"nothing is followed: {NOT_RUNNING}")
+        notify(f"nothing is followed: {NOT_RUNNING}")
     if not found["run_id"]:
-        _tell_unbegun(found)
+        _report_not_started(found)
     elif _has_record(found):
         for record in read(run_dir(found["run_id"])):
             printer.show(record)
 
 
-class _Patience:
+class _WaitReporter:
     """Says why a job waits, each reason once, if it has to wait for long."""
 
     def __init__(self) -> None:
@@ -93,23 +93,23 @@ class _Patience:
     def look(self, job: dict[str, Any]) -> None:
         if job["waits_for"] not in (None, self._told) and time.monotonic() > self._until:
             self._told = job["waits_for"]
-            say(f"job {job['id']} waits: {visible(job['waits_for'], one_line=True)}")
+            notify(f"job {job['id']} waits: {visible(job['waits_for'], one_line=True)}")
 
 
 def _follow(client: "FleetClient", found: dict[str, Any], printer: "RecordPrinter") -> None:
     """Print a job to its end: where an attempt was broken off or is tried again, the next one, too."""
-    shown, is_sealed, patience = None, False, _Patience()
+    shown, is_sealed, patience = None, False, _WaitReporter()
     while True:
         run_id, is_over = found["run_id"], found["ended_at"] is not None
         if run_id not in (None, shown) and (is_over or _has_begun(run_id)):
             if not _has_record(found):
                 return
             if shown is not None:
-                say(f"job {found['id']}: that was not its end; attempt {found['attempt']} follows")
+                notify(f"job {found['id']}: that was not its end; attempt {found['attempt']} follows")
             shown, is_sealed = run_id, _print_to_its_end(run_id, printer)
         elif is_over:
             if run_id is None:
-                _tell_unbegun(found)
+                _report_not_started(found)
             return
         else:
             patience.look(found)
@@ -152,7 +152,7 @@ def _print_to_its_end(run_id: str, printer: "RecordPrinter") -> bool:
     return isinstance(last, JournalSealed)
 
 
-def _tell_unbegun(job: dict[str, Any]) -> None:
+def _report_not_started(job: dict[str, Any]) -> None:
     typer.echo(f"job {job['id']} has not begun: {job['waits_for'] or job['state']}", err=True)
 
 
@@ -222,7 +222,7 @@ def wait_for(client: "FleetClient", job_id: str, *, json: bool) -> int:
     """Wait for a job's end, and print it; returns the exit code that tells it. Says why it has to wait for long."""
     from ringfence.job.state import JobState, exit_code
 
-    patience = _Patience()
+    patience = _WaitReporter()
     while True:
         try:
             job: dict[str, Any] = client.get("jobs", job_id)
@@ -237,7 +237,7 @@ def wait_for(client: "FleetClient", job_id: str, *, json: bool) -> int:
         time.sleep(_LOOK_S)
     print_answer(job, [f"{job['id']}  {job['state']}  {job['reason']}"], json=json)
     if not json:
-        _tell_copy(job)
+        _report_copy(job)
     recorded = _recorded_exit_code(job)
     return exit_code(JobState(job["state"]), require_verified=False) if recorded is None else recorded
 
@@ -256,7 +256,7 @@ def _recorded_exit_code(job: dict[str, Any]) -> int | None:
     return ends[-1].exit_code if ends and ends[-1].state == job["state"] else None
 
 
-def _tell_copy(job: dict[str, Any]) -> None:
+def _report_copy(job: dict[str, Any]) -> None:
     """Where a job changed files on a private copy, say on stderr what brings them in."""
     from ringfence.events import WorkExported
     from ringfence.journal import read, run_dir
@@ -270,4 +270,4 @@ def _tell_copy(job: dict[str, Any]) -> None:
         return
     hint = how_to_apply(work[-1] if work else None, path)
     if hint is not None:
-        say(hint)
+        notify(hint)

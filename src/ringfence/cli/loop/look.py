@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ringfence.cli.output import print_answer, replace_file, say
+from ringfence.cli.output import notify, print_answer, replace_file
 from ringfence.errors import ConfigurationError, RecordError, RingfenceError, UsageError
 from ringfence.escape import visible
 
@@ -31,7 +31,7 @@ def list_loops(*, json: bool) -> None:
         try:
             rows.append(_with(place, _listed))
         except RingfenceError as exc:  # of another version, or damaged; the others are there all the same
-            say(f"loop {place.id}: {exc}")
+            notify(f"loop {place.id}: {exc}")
     cells = [(row["id"], row["state"], f"{row['passed']}/{row['stories']}", row["source"]) for row in rows]
     print_list({"loops": rows}, ("loop", "state", "passed", "stories"), cells, json=json)
 

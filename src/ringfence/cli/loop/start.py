@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringfence.cli.output import counted, print_answer, say
+from ringfence.cli.output import counted, notify, print_answer
 from ringfence.errors import RingfenceError, UsageError
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ def start_loop(
         if not is_agreed and not sys.stdin.isatty():
             raise UsageError("the planner's stories need your word: add --yes, or run it on a terminal")
         anyio.run(_refuse_unfit, workspace.resolve(), effective, settings)  # before a planner is paid
-        drafted = anyio.run(draft, goal, workspace, effective, settings, say)
+        drafted = anyio.run(draft, goal, workspace, effective, settings, notify)
         plan, done = _agreed(drafted, is_agreed=is_agreed), [drafted.step]
     elif prd is not None:
         plan, done = read_plan(prd), []
     for note in plan.notes:
-        say(note)
+        notify(note)
     return anyio.run(_start, plan, done, workspace, effective, settings, json)
 
 
@@ -78,10 +78,10 @@ async def _refuse_unfit(source: Path, effective: "Effective", settings: "LoopSet
 def _agreed(drafted: "Draft", *, is_agreed: bool) -> "Plan":
     """The planner's stories, once the user has agreed to them."""
     for story in drafted.plan.ordered():
-        say(f"{story.id}  {story.title}")
+        notify(f"{story.id}  {story.title}")
         for criterion in story.criteria:
-            say(f"    - {criterion}")
-    say(f"these stories are kept in {drafted.file}")
+            notify(f"    - {criterion}")
+    notify(f"these stories are kept in {drafted.file}")
     if not is_agreed and not _is_agreed():
         step = f"copy {str(drafted.file)!r}, mend it, and give it by --prd"
         raise UsageError(f"nothing was begun; {step}")
@@ -106,8 +106,8 @@ async def _start(
     from ringfence.loop.credentials import with_second_writer
     from ringfence.loop.starting import begin
 
-    settings = await with_second_writer(effective, settings, workspace, say)
-    begun = await begin(plan, workspace, effective=effective, settings=settings, tell=say, done=done)
+    settings = await with_second_writer(effective, settings, workspace, notify)
+    begun = await begin(plan, workspace, effective=effective, settings=settings, tell=notify, done=done)
     return await _worked(begun, effective, settings, json=json)
 
 
@@ -126,11 +126,11 @@ async def _worked(
     view = LoopView(begun.place, json=json)
     if goes_on:
         await view.go_on()
-    runs = Runs(tell=say, is_checked=True)
+    runs = Runs(tell=notify, is_checked=True)
 
     def interrupt() -> None:
         again = runs.is_stopping
-        say("stopping at once" if again else "stopping; what passed is kept, once more to stop at once")
+        notify("stopping at once" if again else "stopping; what passed is kept, once more to stop at once")
         runs.stop()
 
     async with anyio.create_task_group() as tasks:
@@ -142,7 +142,7 @@ async def _worked(
             settings=settings,
             checks=begun.checks,
             runs=runs,
-            tell=say,
+            tell=notify,
             is_resumed=goes_on,
         )
         tasks.cancel_scope.cancel()
@@ -150,7 +150,7 @@ async def _worked(
     if done.problem is not None:
         raise done.problem
     if done.row.state is not LoopState.SUCCEEDED and (settings.merge or settings.pr):
-        say("not everything passed: nothing is merged or proposed")
+        notify("not everything passed: nothing is merged or proposed")
     return int(EXIT_CODES[done.row.state])
 
 
@@ -183,7 +183,7 @@ async def _resume(said: str | None, limits: Mapping[str, Any], who: "Sequence[Fl
         settings = settings.model_copy(update={"limits": changed})
     effective, settings = with_others(effective, settings, who)
     await check_players(effective, settings, Path(row.source))
-    await check_credentials(effective, settings, Path(row.source), say)
+    await check_credentials(effective, settings, Path(row.source), notify)
     begun = Begun(place, await checks_of(place, row, settings))
     return await _worked(begun, effective, settings, json=json, goes_on=True)
 
@@ -236,10 +236,10 @@ def cancel_loop(said: str | None) -> None:
         from ringfence.loop.starting import one_at_a_time
 
         if said is not None:
-            return say(await cancel_it(await _mine(said), say, is_named=True))
+            return notify(await cancel_it(await _mine(said), notify, is_named=True))
         async with one_at_a_time(Path.cwd()):  # the loop that is being started here is the one that is meant
             place = await _mine(said)
-        return say(await cancel_it(place, say, is_named=False))
+        return notify(await cancel_it(place, notify, is_named=False))
 
     anyio.run(cancel)
 
@@ -263,7 +263,7 @@ def clean_loop(said: str | None, *, everything: bool) -> None:
         if everything:
             remove_tree(place.directory)
     if left:
-        say(f"{left} was asked for and is not done; the branch is in your repository")
+        notify(f"{left} was asked for and is not done; the branch is in your repository")
 
 
 async def _give_up(place: "LoopPlace") -> None:
@@ -274,7 +274,7 @@ async def _give_up(place: "LoopPlace") -> None:
         await _row(place)
     except RingfenceError:
         return  # its rows are damaged or gone, and that keeps nobody from removing it
-    await give_up(place, say)
+    await give_up(place, notify)
 
 
 async def _still_asked_for(place: "LoopPlace") -> str:
@@ -297,7 +297,7 @@ def check_loop(prd: Path, workspace: Path, effective: "Effective", flags: "list[
     if json:
         return found.exit_code
     for problem in found.problems:
-        say(problem.message)
+        notify(problem.message)
     typer.echo(
         f"{counted(len(found.problems), 'problem')}" if found.problems else "nothing stands against it"
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ringfence.cli.output import counted, print_json_line, say
+from ringfence.cli.output import counted, notify, print_json_line
 from ringfence.cli.render.summary import WARNING
 from ringfence.errors import InfrastructureFault, RingfenceError
 
@@ -89,7 +89,7 @@ class LoopView:
         self._database.close()
         self._try(lambda: self._print_end(report, problem))
         if self._is_unwatched:
-            say(f"loop {report.id}  {report.state}: {report.reason}")
+            notify(f"loop {report.id}  {report.state}: {report.reason}")
 
     async def _flagged(self, report: "LoopReport") -> dict[str, Any]:
         """What to look at before the branch is used; nothing where the loop's repository is in use, or gone."""
@@ -210,9 +210,9 @@ def _summary(place: "LoopPlace", report: "LoopReport", problem: "RingfenceError 
 
 def print_loop(said: str | None, *, follow: bool, json: bool) -> int:
     """Print the events of a loop; where it is followed, to its end, and return the exit code of that."""
-    from ringfence.cli.sandbox.standing import run_to_the_end
+    from ringfence.cli.sandbox.standing import run_interruptible
 
-    return run_to_the_end(lambda: _watch(said, json=json) if follow else _print_so_far(said, json=json))
+    return run_interruptible(lambda: _watch(said, json=json) if follow else _print_so_far(said, json=json))
 
 
 async def _print_so_far(said: str | None, *, json: bool) -> int:
@@ -240,7 +240,7 @@ async def _watch(said: str | None, *, json: bool) -> int:
         database.close()
     await view.finish()
     if not row.state.is_end:
-        say(
+        notify(
             f"nobody works on loop {place.id}: it was interrupted; `ringfence loop resume {place.id[-6:]}` goes on"
         )
     return EXIT_CODES[row.state]

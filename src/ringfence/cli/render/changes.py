@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ringfence.cli.output import counted, say
+from ringfence.cli.output import counted, notify
 from ringfence.escape import visible
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ _UNKEPT_SHOWN = 100
 def show_unkept(diff: "Diff") -> None:
     """Tell what differs and is in no patch."""
     for unkept in diff.unkept[:_UNKEPT_SHOWN]:
-        say(f"in no patch: {unkept}")
+        notify(f"in no patch: {unkept}")
     if len(diff.unkept) > _UNKEPT_SHOWN:
-        say(f"in no patch: {counted(len(diff.unkept) - _UNKEPT_SHOWN, 'more file')} like these")
+        notify(f"in no patch: {counted(len(diff.unkept) - _UNKEPT_SHOWN, 'more file')} like these")
 
 
 def show_stat(diff: "Diff") -> None:
@@ -39,9 +39,9 @@ def show_committed(files: "Sequence[CommittedFile]") -> None:
     for file in files[:_UNKEPT_SHOWN]:
         lines = "binary" if file.binary else f"+{file.insertions} -{file.deletions}"
         told = "in a commit before the last" if file.is_earlier else f"{file.kind:<10} {lines:<12}"
-        say(f"{told} {file.path}  (in {file.ref})")
+        notify(f"{told} {file.path}  (in {file.ref})")
     if len(files) > _UNKEPT_SHOWN:
-        say(f"{counted(len(files) - _UNKEPT_SHOWN, 'more file')} changed in commits only")
+        notify(f"{counted(len(files) - _UNKEPT_SHOWN, 'more file')} changed in commits only")
 
 
 def show_patch(patch: bytes, *, raw: bool) -> None:
@@ -88,14 +88,14 @@ def print_lines(lines: "Iterable[str]") -> None:
         typer.echo(visible(line, one_line=True))
 
 
-def tell_restored(verb: str, done: str, restored: "Restored", *, whose: str = "the run") -> None:
+def report_restored(verb: str, done: str, restored: "Restored", *, whose: str = "the run") -> None:
     """Tell what was written to the workspace, and what was not."""
     from ringfence.sandbox.workspace.protect.flags import reason
 
     files, repositories = restored.diff.files, restored.repositories
     print_lines(f"{change.kind:<10} {change.path}" for change in files)
     not_done = f"NOT {done}"
-    _say_each(
+    _notify_each(
         (
             f"{not_done}: {path!r}; what it held before could not be kept, so it is left as it is"
             for path in restored.kept
@@ -103,7 +103,7 @@ def tell_restored(verb: str, done: str, restored: "Restored", *, whose: str = "t
         f"{not_done}: {{}} more like these",
         len(restored.kept),
     )
-    _say_each(
+    _notify_each(
         (
             f"left: {path!r}, which {whose} made and nothing holds; remove it if you do not want it"
             for path in restored.left
@@ -111,7 +111,7 @@ def tell_restored(verb: str, done: str, restored: "Restored", *, whose: str = "t
         "left: {} more like these",
         len(restored.left),
     )
-    _say_each(
+    _notify_each(
         (
             f"moved: {path!r}, a repository that {whose} made, to {place!r}; remove it there if you do not want it"
             for path, place in repositories.moved
@@ -119,7 +119,7 @@ def tell_restored(verb: str, done: str, restored: "Restored", *, whose: str = "t
         "moved: {} more like these",
         len(repositories.moved),
     )
-    _say_each(
+    _notify_each(
         (
             f"{not_done}: {path!r}, a repository that {whose} made ({why}); git runs programs that it names: remove "
             f"it with `rm -rf {shlex.quote(path)}`"
@@ -128,7 +128,7 @@ def tell_restored(verb: str, done: str, restored: "Restored", *, whose: str = "t
         f"{not_done}: {{}} more like these",
         len(repositories.stuck),
     )
-    _say_each(
+    _notify_each(
         (
             f"{not_done}: {path!r} ({reason(path)}), since no checkpoint holds what git ignores; look at it, and unless "
             f"it is yours remove it with `rm -rf {shlex.quote(path)}`"
@@ -141,9 +141,9 @@ def tell_restored(verb: str, done: str, restored: "Restored", *, whose: str = "t
         typer.echo(f"{done}: {counted(len(files), 'file')}" if files else f"nothing to {verb}", err=True)
 
 
-def _say_each(lines: "Iterable[str]", more: str, count: int) -> None:
+def _notify_each(lines: "Iterable[str]", more: str, count: int) -> None:
     """Say the first lines, and how many there are beyond them."""
     for line in islice(lines, _KEPT_SHOWN):
-        say(line)
+        notify(line)
     if count > _KEPT_SHOWN:
-        say(more.format(f"{count - _KEPT_SHOWN:,}"))
+        notify(more.format(f"{count - _KEPT_SHOWN:,}"))

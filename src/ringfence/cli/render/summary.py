@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ringfence.cli.output import counted, say
+from ringfence.cli.output import counted, notify
 from ringfence.errors import RecordError
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ def print_summary(console: "Console", result: "RunResult") -> None:
         for line, how in lines:
             print_line(console, line, how)
     except OSError:
-        say_end(result)
+        report_end(result)
 
 
-def say_end(result: "RunResult") -> None:
+def report_end(result: "RunResult") -> None:
     """How a run ended, in a line on stderr: nobody reads stdout."""
-    say(f"{result.state.value}: {result.reason}; record: {result.run_dir}")
+    notify(f"{result.state.value}: {result.reason}; record: {result.run_dir}")
 
 
 def _spent(ended: "JobEnded") -> str:

@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 from ringfence.cli import options
 from ringfence.cli.options import takes_settings, with_options
-from ringfence.cli.output import say
+from ringfence.cli.output import notify
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
@@ -82,7 +82,7 @@ def misplaced(parameters: list[Any], name: str, args: Sequence[str]) -> list[str
     return [word for word in words if word in ours - _SHARED[name] - {"--help"}]
 
 
-def told_of_misplaced(name: str, words: Sequence[str], exit_code: int | None) -> list[str]:
+def misplaced_option_lines(name: str, words: Sequence[str], exit_code: int | None) -> list[str]:
     """What to say of such options after the client has ended: they may be why it took no argument."""
     if not words or exit_code not in _WRONG_WORDS:
         return []
@@ -112,14 +112,14 @@ def client_command(name: "CliName", title: str) -> Callable[..., None]:
         model = settings["model"]
         named = [] if model is None or model.startswith("scripted:") else ["--model", model]
         theirs = tuple(misplaced(ctx.command.params, name, args or ()))
-        _run(_Asked(name, (*named, *(args or ())), workspace, effective, wait_of(wait), theirs))
+        _run(_TerminalRequest(name, (*named, *(args or ())), workspace, effective, wait_of(wait), theirs))
 
     command.__doc__ = _HELP.format(title=title, name=name, example=_EXAMPLES[name])
     return with_options(cls=ClientCommand)(command)
 
 
 @frozen
-class _Asked:
+class _TerminalRequest:
     name: "CliName"
     args: tuple[str, ...]
     workspace: Path
@@ -134,7 +134,7 @@ class _Asked:
         return "claude-cli" if self.name == "claude" else "codex-cli"
 
 
-def _run(asked: _Asked) -> None:
+def _run(asked: _TerminalRequest) -> None:
     if not (os.isatty(0) and os.isatty(1)):
         raise UsageError(
             f"ringfence {asked.name} needs a terminal; in scripts use `ringfence run --runtime {asked.name}-cli`"
@@ -149,17 +149,17 @@ def _run(asked: _Asked) -> None:
     refused = Refused()
     result = anyio.run(_on_terminal, asked, refused)
     for line in refused.lines():
-        say(line)
+        notify(line)
     print_summary(open_console(stderr=True), result)
-    for line in told_of_misplaced(asked.name, asked.misplaced, result.command_exit_code):
-        say(line)
+    for line in misplaced_option_lines(asked.name, asked.misplaced, result.command_exit_code):
+        notify(line)
     hint = how_to_undo(result.work, result.run_dir)
     if hint is not None:
-        say(hint)
+        notify(hint)
     raise typer.Exit(result.exit_code if result.command_exit_code is None else result.command_exit_code)
 
 
-async def _on_terminal(asked: _Asked, refused: "Refused") -> "RunResult":
+async def _on_terminal(asked: _TerminalRequest, refused: "Refused") -> "RunResult":
     from ringfence.cli.run.execution import run_to_end
     from ringfence.config.paths import state_dir
     from ringfence.job.agent import provider_of
@@ -178,8 +178,8 @@ async def _on_terminal(asked: _Asked, refused: "Refused") -> "RunResult":
     client.check_interactive(asked.args)
     provider = provider_of(asked.runtime) if needs_credential(effective.settings.run.model) else None
     with locked_sessions(client, request.workspace, state_dir()) as home:
-        agent = TerminalAgent(client, program, asked.args, home, partial(_tell_start, client), choices)
-        async with lease_credentials(effective, request.workspace, model=provider, notify=say) as leased:
+        agent = TerminalAgent(client, program, asked.args, home, partial(_report_start, client), choices)
+        async with lease_credentials(effective, request.workspace, model=provider, notify=notify) as leased:
             complete = replace(
                 request,
                 spec=request.spec.model_copy(update={"mounts": (*request.spec.mounts, *program.mounts)}),
@@ -192,7 +192,7 @@ async def _on_terminal(asked: _Asked, refused: "Refused") -> "RunResult":
             return await run_to_end(complete, view=refused.show)
 
 
-def _options(asked: _Asked) -> "Options":
+def _options(asked: _TerminalRequest) -> "Options":
     """What of the settings of clients holds for one on a terminal; the rest is the person's to choose there.
 
     Raises:
@@ -206,7 +206,7 @@ def _options(asked: _Asked) -> "Options":
     return Options(cli_path=settings.path, settings_sources=settings.settings_sources, force=settings.force)
 
 
-def _request(asked: _Asked) -> "RunRequest":
+def _request(asked: _TerminalRequest) -> "RunRequest":
     """The run, with the model granted. Bounds of time hold that somebody asked for."""
     from ringfence.job.agent import with_model_granted
     from ringfence.job.resolution import command_request, is_set
@@ -234,7 +234,7 @@ def _access(effective: "Effective", spec: "SandboxSpec", leased: "RunCredentials
     return replace(access, tokens=tokens, agent_is_inside=True)
 
 
-def _tell_start(client: "AgentCli", sandbox: "Sandbox", version: str) -> None:
+def _report_start(client: "AgentCli", sandbox: "Sandbox", version: str) -> None:
     """Where the work goes, and what may be reached: before the screen is the client's."""
     placement, facts = sandbox.placement, sandbox.facts
     is_copy = placement.workspace_source != placement.workspace
@@ -246,9 +246,9 @@ def _tell_start(client: "AgentCli", sandbox: "Sandbox", version: str) -> None:
         if allowed == ["model"]
         else f"{', '.join(allowed)}; no key is inside"
     )
-    say(f"{client.title} {version} on {where}")
+    notify(f"{client.title} {version} on {where}")
     fence = f"in the fence ({facts.backend})" if facts.is_fence else "with NO fence"
-    say(f"{fence} it reaches: {reached}")
+    notify(f"{fence} it reaches: {reached}")
 
 
 claude = client_command("claude", "Claude Code")

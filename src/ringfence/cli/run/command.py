@@ -12,7 +12,7 @@ import typer
 
 from ringfence.cli import options
 from ringfence.cli.options import PASS_ARGUMENTS, takes_settings, with_options
-from ringfence.cli.output import say
+from ringfence.cli.output import notify
 from ringfence.cli.render.summary import commit_lines, how_to_apply, warnings
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
@@ -55,11 +55,11 @@ def execute(
 async def _execute(request: "RunRequest", command: tuple[str, ...], effective: "Effective") -> int:
     from ringfence.job.resolution import with_credentials
 
-    async with with_credentials(request, effective, say) as complete:
-        return await _passed_through(complete, command)
+    async with with_credentials(request, effective, notify) as complete:
+        return await _pass_through(complete, command)
 
 
-async def _passed_through(request: "RunRequest", command: tuple[str, ...]) -> int:
+async def _pass_through(request: "RunRequest", command: tuple[str, ...]) -> int:
     from ringfence.cli.render.egress import HINT, Refused, Unconnected
     from ringfence.cli.run.execution import run_to_end
     from ringfence.job.command import Stdio, open_null, run_command
@@ -92,7 +92,7 @@ async def _passed_through(request: "RunRequest", command: tuple[str, ...]) -> in
     if result.command_exit_code is None or result.state.value not in ("succeeded", "failed"):
         told.append(f"{result.state.value}: {result.reason}")
     for line in told:
-        say(line)
+        notify(line)
     return result.exit_code if result.command_exit_code is None else result.command_exit_code
 
 
@@ -128,11 +128,11 @@ def shell(
     work = partial(run_on_terminal, (program,), sys.stdin.fileno(), sys.stdout.fileno())
 
     async def leased() -> "RunResult":
-        async with with_credentials(request, effective, say) as complete:
+        async with with_credentials(request, effective, notify) as complete:
             return await run_to_end(replace(complete, work=work), view=refused.show)
 
     result = anyio.run(leased)
     for line in refused.lines():
-        say(line)
+        notify(line)
     print_summary(open_console(stderr=True), result)
     raise typer.Exit(result.exit_code if result.command_exit_code is None else result.command_exit_code)

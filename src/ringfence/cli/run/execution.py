@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ringfence.cli.output import say
+from ringfence.cli.output import notify
 
 if TYPE_CHECKING:
     from ringfence.job.outcome import RunResult
@@ -22,24 +22,24 @@ async def run_to_end(request: "RunRequest", *, view: "View | None" = None) -> "R
     from ringfence.job.run import JobRun
 
     def waiting(reason: str) -> None:
-        say(f"waiting for up to {format_duration(request.wait_s)}: {reason}; Ctrl-C ends it")
+        notify(f"waiting for up to {format_duration(request.wait_s)}: {reason}; Ctrl-C ends it")
 
     request = replace(request, on_wait=waiting)
-    job = JobRun(request, view=view, store=await recover_runs(say))
+    job = JobRun(request, view=view, store=await recover_runs(notify))
     told = iter(("stopping; what was made is kept, once more to stop at once", "stopping at once"))
 
     def interrupt() -> None:
         job.cancel()
         line = next(told, None)
         if line is not None:
-            say(line)
+            notify(line)
 
     async with anyio.create_task_group() as tasks:
         await tasks.start(on_interrupt, interrupt)
         result = await job.run()
         tasks.cancel_scope.cancel()
     for line in result.problems:
-        say(line)
+        notify(line)
     return result
 
 

@@ -10,7 +10,7 @@ import typer
 
 from ringfence.cli import options
 from ringfence.cli.options import takes_settings
-from ringfence.cli.output import say
+from ringfence.cli.output import notify
 from ringfence.cli.settings import load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
 
@@ -86,7 +86,7 @@ async def _run(
 ) -> int:
     from ringfence.job.resolution import agent_run
 
-    async with agent_run(prompt, workspace, effective, resume=resume, notify=say) as request:
+    async with agent_run(prompt, workspace, effective, resume=resume, notify=notify) as request:
         return await _watched(replace(request, wait_s=wait_s), json)
 
 
@@ -99,9 +99,9 @@ async def _watched(request: "RunRequest", json: bool) -> int:
 
     result = await run_to_end(request, view=print_event)
     if result.is_unwatched:
-        from ringfence.cli.render.summary import say_end
+        from ringfence.cli.render.summary import report_end
 
-        say_end(result)
+        report_end(result)
     return result.exit_code
 
 
@@ -110,7 +110,7 @@ async def _shown(request: "RunRequest") -> int:
 
     from ringfence.cli.render.console import open_console
     from ringfence.cli.render.live import LiveView
-    from ringfence.cli.render.summary import print_summary, say_end
+    from ringfence.cli.render.summary import print_summary, report_end
     from ringfence.cli.run.execution import run_to_end
 
     console = open_console(stderr=True)
@@ -121,7 +121,7 @@ async def _shown(request: "RunRequest") -> int:
         result = await run_to_end(request, view=live.show)
         tasks.cancel_scope.cancel()
     if result.is_unwatched:
-        say_end(result)
+        report_end(result)
     else:
         print_summary(console, result)
     _print_answer(result)

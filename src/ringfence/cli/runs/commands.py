@@ -205,12 +205,12 @@ def _follow(directory: Path, printer: RecordPrinter) -> None:
 
 async def _remove(paths: "Sequence[Path]") -> None:
     from ringfence.cli.gc import not_of_a_fleet
-    from ringfence.cli.output import say
+    from ringfence.cli.output import notify
     from ringfence.job.recovery import recover_runs
     from ringfence.job.retention import remove_runs
     from ringfence.journal import is_alive
 
-    store = await recover_runs(say)
+    store = await recover_runs(notify)
     for path in paths:
         if is_alive(path):
             raise UsageError(f"run {path.name!r} is running; stop it first, then remove its record")

@@ -10,15 +10,15 @@ import typer
 
 from ringfence.cli import options
 from ringfence.cli.options import setting_option, takes_settings
-from ringfence.cli.output import print_answer, say
+from ringfence.cli.output import notify, print_answer
 from ringfence.cli.sandbox.standing import (
     change_one,
-    clear_and_tell,
+    clear_dead_sandboxes,
     execute_in,
-    living,
+    find_standing,
     remove_one,
     row_of,
-    run_to_the_end,
+    run_interruptible,
     show_one_port,
 )
 from ringfence.cli.settings import duration_of, load_settings, parse_pairs, warn_about
@@ -54,23 +54,23 @@ def create(
     idle_s = duration_of("--idle", idle)
 
     async def act() -> int:
-        request = await standing_request(name, workspace, effective, say)
-        await clear_and_tell()
+        request = await standing_request(name, workspace, effective, notify)
+        await clear_dead_sandboxes()
         refused = await create_standing(name, request, idle_s=idle_s)
         if refused is not None:
-            say(refused.message)
+            notify(refused.message)
             return refused.exit_code
         typer.echo(name)
         return 0
 
-    raise typer.Exit(run_to_the_end(act))
+    raise typer.Exit(run_interruptible(act))
 
 
 def ls(*, json: options.JsonOption = False) -> None:
     """List standing sandboxes."""
     from ringfence.sandbox.supervisor.directory import list_directories, standing_root
 
-    run_to_the_end(clear_and_tell)
+    run_interruptible(clear_dead_sandboxes)
     rows = [row_of(directory) for directory in list_directories(standing_root())]
     if json:
         typer.echo(safe_json(rows, indent=2))
@@ -112,7 +112,7 @@ def execute(
     async def act() -> int:
         return await execute_in(name, words, variables, limit_s, interactive=interactive, tty=tty)
 
-    raise typer.Exit(run_to_the_end(act))
+    raise typer.Exit(run_interruptible(act))
 
 
 def copy(
@@ -142,23 +142,23 @@ def copy(
         from ringfence.sandbox.supervisor.copy import copy_in, copy_out
 
         name, path = outer or inner or ("", "")
-        async with attach(await living(name)) as sandbox:
+        async with attach(await find_standing(name)) as sandbox:
             if outer is not None:
                 copied = await copy_out(sandbox, path, Path(target), limit_bytes=limit_bytes)
             else:
                 copied = await copy_in(sandbox, Path(source), path)
         for one in copied.left_out:
-            say(f"left out: {one}")
+            notify(f"left out: {one}")
         return int(bool(copied.left_out))
 
-    raise typer.Exit(run_to_the_end(act))
+    raise typer.Exit(run_interruptible(act))
 
 
 def show(name: _Name) -> None:
     """Show a standing sandbox's state and policy as JSON."""
     from ringfence.sandbox.supervisor.client import read_living_state
 
-    directory = run_to_the_end(partial(living, name))
+    directory = run_interruptible(partial(find_standing, name))
     state = read_living_state(directory)
     document = {
         **row_of(directory),
@@ -187,14 +187,14 @@ def stats(
 
         rows = []
         for name in names or [each.name for each in list_directories(standing_root()) if each.is_alive()]:
-            async with attach(await living(name)) as sandbox:
+            async with attach(await find_standing(name)) as sandbox:
                 use = await sandbox.stats()
             rows.append(
                 {"name": name, "memory_bytes": use.memory_bytes, "cpu_s": use.cpu_s, "pids": use.pids}
             )
         return rows
 
-    rows = run_to_the_end(act)
+    rows = run_interruptible(act)
     if json:
         typer.echo(safe_json(rows, indent=2))
         return
@@ -215,7 +215,7 @@ def allow_egress(name: _Name, what: _Rule) -> None:
 
     The change is recorded.
     """
-    raise typer.Exit(run_to_the_end(partial(change_one, name, "allow", what)))
+    raise typer.Exit(run_interruptible(partial(change_one, name, "allow", what)))
 
 
 def deny_egress(name: _Name, what: _Rule) -> None:
@@ -223,7 +223,7 @@ def deny_egress(name: _Name, what: _Rule) -> None:
 
     Open connections to the address are closed. The change is recorded.
     """
-    raise typer.Exit(run_to_the_end(partial(change_one, name, "deny", what)))
+    raise typer.Exit(run_interruptible(partial(change_one, name, "deny", what)))
 
 
 def forward(
@@ -241,7 +241,7 @@ def forward(
 
     Prints the address and serves it until Ctrl-C. The forward is recorded.
     """
-    raise typer.Exit(run_to_the_end(partial(show_one_port, name, port, host_port)))
+    raise typer.Exit(run_interruptible(partial(show_one_port, name, port, host_port)))
 
 
 def remove(
@@ -256,7 +256,7 @@ def remove(
         for name in names:
             await remove_one(name)
 
-    run_to_the_end(act)
+    run_interruptible(act)
 
 
 def _split(word: str) -> tuple[str, str] | None:

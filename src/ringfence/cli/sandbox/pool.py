@@ -8,7 +8,7 @@ import typer
 
 from ringfence.cli.options import JsonOption
 from ringfence.cli.output import print_answer
-from ringfence.cli.sandbox.standing import age_of, run_to_the_end
+from ringfence.cli.sandbox.standing import age_of, run_interruptible
 from ringfence.cli.settings import load_settings
 from ringfence.escape import visible
 
@@ -24,7 +24,7 @@ def status(*, json: JsonOption = False) -> None:
         await pool.sweep()
         return _document(pool)
 
-    document = run_to_the_end(act)
+    document = run_interruptible(act)
     if json:
         print_answer(document, (), json=True)
         return
@@ -53,7 +53,7 @@ def stop() -> None:
 
     The next run fills the pool again.
     """
-    ended = run_to_the_end(lambda: _pool().drain())
+    ended = run_interruptible(lambda: _pool().drain())
     typer.echo(f"warm sandboxes ended: {ended}", err=True)
 
 

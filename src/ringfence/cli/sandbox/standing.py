@@ -4,7 +4,7 @@ import sys
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ringfence.cli.output import say
+from ringfence.cli.output import notify
 from ringfence.cli.render.summary import how_to_apply
 from ringfence.errors import ExitCode, InfrastructureFault, RecordError, UsageError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 
-def run_to_the_end(act: "Callable[[], Awaitable[_Result]]") -> _Result:
+def run_interruptible(act: "Callable[[], Awaitable[_Result]]") -> _Result:
     """Run to the end.
 
     Raises:
@@ -51,20 +51,20 @@ def run_to_the_end(act: "Callable[[], Awaitable[_Result]]") -> _Result:
     return results[0]
 
 
-async def clear_and_tell() -> frozenset[str]:
+async def clear_dead_sandboxes() -> frozenset[str]:
     """Close the records of what died, and tell of standing sandboxes that are no more; returns their names."""
     from ringfence.job.recovery import recover_runs
     from ringfence.job.standing import remove_dead
 
-    await recover_runs(say)
+    await recover_runs(notify)
     gone = remove_dead()
     for one in gone:
         record = f"; its record is run {one.run_id}" if one.run_id else ""
-        say(f"the standing sandbox {one.name!r} is gone ({one.why}){record}")
+        notify(f"the standing sandbox {one.name!r} is gone ({one.why}){record}")
     return frozenset(one.name for one in gone)
 
 
-async def living(name: str) -> "SandboxDirectory":
+async def find_standing(name: str) -> "SandboxDirectory":
     """The directory of a standing sandbox that lives.
 
     Raises:
@@ -74,7 +74,7 @@ async def living(name: str) -> "SandboxDirectory":
 
     directory = standing_directory(name)
     if not directory.is_alive():
-        await clear_and_tell()
+        await clear_dead_sandboxes()
         raise UsageError(f"there is no standing sandbox {name!r}; `ringfence sandbox ls` lists them")
     return directory
 
@@ -100,7 +100,7 @@ async def execute_in(
     from ringfence.job.state import JobState
     from ringfence.sandbox.supervisor.client import attach
 
-    directory = await living(name)
+    directory = await find_standing(name)
     with ExitStack() as files:
         stdio = Stdio(
             sys.stdin.buffer if sys.stdin and interactive else None,
@@ -116,25 +116,27 @@ async def execute_in(
                         outcome = await run_on_terminal(command, 0, 1, sandbox, None)
                     else:
                         outcome = await run_command(command, stdio, sandbox, None)
-                _tell_refused(name, refused)
+                _report_refused(name, refused)
                 if outcome.state is JobState.LIMIT:
-                    say(f"{outcome.reason} of `ringfence sandbox create`")
+                    notify(f"{outcome.reason} of `ringfence sandbox create`")
                 return int(outcome.command_exit_code or 0)
-    say(f"the time limit of {limit_s:g} s was reached; raise it with --timeout")
+    notify(f"the time limit of {limit_s:g} s was reached; raise it with --timeout")
     return ExitCode.TIMED_OUT
 
 
-def _tell_refused(name: str, lines: "Iterable[str]") -> None:
+def _report_refused(name: str, lines: "Iterable[str]") -> None:
     """What the gate refused while a command ran: many programs do not say why they failed."""
     can_be_allowed = was_denied = False
     for line in lines:
-        say(line if " cannot be reached: " in line else f"refused: {line}")
+        notify(line if " cannot be reached: " in line else f"refused: {line}")
         can_be_allowed |= "; allow it: " in line
         was_denied |= line.partition("; ")[2].startswith("take it out of egress.deny")
     if can_be_allowed:
-        say(f"while it stands, `ringfence sandbox allow {name} HOST` allows a host")
+        notify(f"while it stands, `ringfence sandbox allow {name} HOST` allows a host")
     if was_denied:
-        say(f"while it stands, `ringfence sandbox allow {name} RULE` takes back the denial of the same words")
+        notify(
+            f"while it stands, `ringfence sandbox allow {name} RULE` takes back the denial of the same words"
+        )
 
 
 async def change_one(name: str, action: str, rule: str) -> int:
@@ -146,9 +148,9 @@ async def change_one(name: str, action: str, rule: str) -> int:
     """
     from ringfence.sandbox.supervisor.client import change_egress
 
-    await change_egress(await living(name), action=action, rule=rule)
+    await change_egress(await find_standing(name), action=action, rule=rule)
     if action == "allow" and rule == "open":
-        say(f"WARNING: egress to every public host for {name!r}, from now on")
+        notify(f"WARNING: egress to every public host for {name!r}, from now on")
     return 0
 
 
@@ -161,9 +163,9 @@ async def show_one_port(name: str, port: int, host_port: int) -> int:
     """
     from ringfence.sandbox.supervisor.client import forward_port
 
-    async with forward_port(await living(name), port, host_port=host_port) as (chosen, wait_for_death):
+    async with forward_port(await find_standing(name), port, host_port=host_port) as (chosen, wait_for_death):
         print(f"http://127.0.0.1:{chosen}/", flush=True)  # noqa: T201 -- typer would be loaded for it
-        say(f"port {port} of {name!r} is shown there until you press Ctrl-C")
+        notify(f"port {port} of {name!r} is shown there until you press Ctrl-C")
         await wait_for_death()
     return 0
 
@@ -181,10 +183,10 @@ async def remove_one(name: str) -> None:
     from ringfence.sandbox.supervisor.directory import standing_directory
 
     directory = standing_directory(name)
-    if not directory.is_alive() and name in await clear_and_tell():
+    if not directory.is_alive() and name in await clear_dead_sandboxes():
         typer.echo(name)
         return
-    directory = await living(name)
+    directory = await find_standing(name)
     state = None
     with suppress(RecordError):  # of another version: it ends all the same
         state = directory.read_state()
@@ -212,9 +214,9 @@ def _tell_work(run_id: str) -> None:
                 *(line for line, _ in work_lines(event, run_dir(run_id))),
                 *([hint] if hint else ()),
             ):
-                say(line)
+                notify(line)
         elif isinstance(event, JobEnded) and event.state != "succeeded":
-            say(f"{event.state}: {event.reason}")
+            notify(f"{event.state}: {event.reason}")
 
 
 def row_of(directory: "SandboxDirectory") -> dict[str, Any]:
