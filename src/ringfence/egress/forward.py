@@ -1,7 +1,6 @@
 """Forwards: each connection to a port inside is connected to the service that the port stands for."""
 
 import time
-from collections.abc import Awaitable, Callable
 
 import anyio
 from anyio.abc import ByteStream
@@ -12,12 +11,11 @@ from ringfence.egress.limiter import RateLimiter
 from ringfence.egress.resolver import Resolved, Unreachable, connect_first, own_ports, resolve_checked
 from ringfence.egress.transfer import Transfer, transfer
 from ringfence.errors import PolicyRefused
-from ringfence.events import Event, ForwardClosed, ForwardOpened, ForwardRefused
+from ringfence.events import ForwardClosed, ForwardOpened, ForwardRefused
+from ringfence.events.event import Emit
 
 _PER_S, _BURST = 50.0, 200
 _EMIT_S = 5.0
-
-Emit = Callable[[Event], Awaitable[None]]
 
 
 def check_forward(forward: Forward) -> None:

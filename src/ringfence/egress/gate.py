@@ -11,10 +11,11 @@ from ringfence.config.egress import WEB_PORTS, Egress, EgressRule
 from ringfence.config.engine_access import SOCKET_INSIDE
 from ringfence.egress.address import refused_target
 from ringfence.egress.environment import PROXY_PORT, USE_PROXY_INSIDE, Grants, use_proxy
-from ringfence.egress.forward import Emit, Forwarder
+from ringfence.egress.forward import Forwarder
 from ringfence.egress.resolver import Resolve, resolve_by_system
 from ringfence.errors import PolicyRefused, UsageError
 from ringfence.events import EgressChanged
+from ringfence.events.event import Emit
 from ringfence.frozen import frozen
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """What all events share."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 import msgspec
@@ -60,3 +61,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     def name(self) -> str:
         """The tag, such as `tool.called`."""
         return str(type(self).__struct_config__.tag)
+
+
+Emit = Callable[[Event], Awaitable[None]]
+"""Writes an event to the record, or shows it; returns when that is done."""

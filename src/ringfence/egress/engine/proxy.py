@@ -13,13 +13,13 @@ from ringfence.egress.engine.client import EngineError, EngineResponse, send_req
 from ringfence.egress.engine.messages import command_of, short_info, visible_only, without_secrets
 from ringfence.egress.engine.policy import CallPolicy, Forwarded
 from ringfence.egress.engine.routes import Rejected, find_call
-from ringfence.egress.forward import Emit
 from ringfence.egress.http.rules import BadRequest, Request
 from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.limiter import RateLimiter
 from ringfence.egress.transfer import Transfer, transfer
 from ringfence.errors import SandboxDied
 from ringfence.events import EngineAnswered, EngineCalled
+from ringfence.events.event import Emit
 
 _STREAM_S = 3600.0
 _STREAM_BYTES = 256 * 1024 * 1024

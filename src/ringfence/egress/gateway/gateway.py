@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from ringfence.egress.forward import Emit
 from ringfence.egress.gateway.admission import Admitted, admit
 from ringfence.egress.gateway.budget import Budget, Reservation, Reserved, UnknownPrice
 from ringfence.egress.gateway.exchange import Exchange, KeptBody, Quotas, rejection_event
@@ -22,6 +21,7 @@ from ringfence.egress.http.client import UpstreamError
 from ringfence.egress.http.rules import Request
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, PolicyRefused, RingfenceError
 from ringfence.events import Event
+from ringfence.events.event import Emit
 from ringfence.secret import Credential, CredentialKind, Provider, Redactor
 
 _FAULTS_IN_A_ROW = 50

@@ -9,7 +9,6 @@ from typing import Protocol
 import anyio
 from anyio.abc import ByteStream
 
-from ringfence.egress.forward import Emit
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provider import PORT_INSIDE, SOCKET_INSIDE
 from ringfence.egress.gateway.rejection import error_value
@@ -19,6 +18,7 @@ from ringfence.egress.http.rules import BadRequest, Request
 from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.limiter import ByteQuota, RateLimiter
 from ringfence.errors import SandboxDied
+from ringfence.events.event import Emit
 
 _BODY_LIMIT_BYTES = 32 * 1024 * 1024
 _ALL_BODIES_BYTES = 128 * 1024 * 1024

@@ -1,7 +1,7 @@
 """Sends HTTP requests from the host: over verified TLS, through the host's proxies, and without following redirects.
 
 Importing aiohttp takes about 80 ms, so it is imported in a thread: when a client is opened ahead of its first request
-(`open`), or with that.
+(`open`), or with that. What else only a request needs is imported with it.
 """
 
 # Names are resolved in threads; two of them may find this module half imported ("unknown encoding: idna").
@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import anyio.to_thread
-
-from ringfence.egress.host_proxy import UnknownProxy, find_proxy
 
 if TYPE_CHECKING:
     import aiohttp
@@ -157,6 +155,8 @@ def find_host_proxy(url: str, environ: Mapping[str, str] | None = None) -> str |
     Raises:
         UpstreamError: The environment names a proxy of an unsupported kind.
     """
+    from ringfence.egress.host_proxy import UnknownProxy, find_proxy
+
     try:
         return find_proxy(url, environ)
     except UnknownProxy as exc:

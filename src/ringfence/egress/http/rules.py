@@ -6,8 +6,6 @@ refused before it is parsed, so that no request can hide in another one.
 
 import re
 
-import h11
-
 from ringfence.frozen import frozen
 
 HEAD_LIMIT_BYTES = 32 * 1024
@@ -25,7 +23,6 @@ these is decided when the next byte has come."""
 _FRAMING = re.compile(rb"\r\n(host|content-length|transfer-encoding):[ \t]*([^\r]*)", re.IGNORECASE)
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _END = b"\r\n\r\n"
-_VERSIONS = (b"1.0", b"1.1")
 
 
 class BadRequest(Exception):
@@ -100,18 +97,6 @@ class HeadReader:
         self._data.clear()
         _check_head(self.head)
         return True
-
-
-def to_request(event: h11.Request) -> Request:
-    """The request of a parsed head.
-
-    Raises:
-        BadRequest: Its version of HTTP is not supported.
-    """
-    if event.http_version not in _VERSIONS:
-        raise BadRequest(505, "only HTTP/1.1 is supported")
-    headers = tuple((name.decode("ascii"), value.decode("latin-1")) for name, value in event.headers)
-    return Request(event.method.decode("ascii"), event.target.decode("ascii"), headers)
 
 
 def _check_head(head: bytes) -> None:

@@ -7,13 +7,14 @@ import anyio
 import h11
 from anyio.abc import ByteStream
 
-from ringfence.egress.http.rules import HEAD_LIMIT_BYTES, BadRequest, HeadReader, Request, to_request
+from ringfence.egress.http.rules import HEAD_LIMIT_BYTES, BadRequest, HeadReader, Request
 from ringfence.egress.limiter import ByteQuota
 
 BODY_LIMIT_BYTES = 256 * 1024
 REQUEST_TIMEOUT_S = 30.0
 _READ_BYTES = 64 * 1024
 _NO_BODY_STATUSES = (204, 304)
+_VERSIONS = (b"1.0", b"1.1")
 
 Headers = Iterable[tuple[str, str]]
 
@@ -144,7 +145,7 @@ class HttpConnection:
         self._http.receive_data(reader.head)
         event = self._next_event()
         assert isinstance(event, h11.Request)
-        request = to_request(event)
+        request = _to_request(event)
         self._method = request.method
         if request.method == "CONNECT":
             self._check_connect(request)
@@ -263,3 +264,15 @@ class HttpConnection:
         data, self._pending = self._pending + (data or b""), b""
         if data:
             await self.stream.send(data)
+
+
+def _to_request(event: h11.Request) -> Request:
+    """The request of a parsed head.
+
+    Raises:
+        BadRequest: Its version of HTTP is not supported.
+    """
+    if event.http_version not in _VERSIONS:
+        raise BadRequest(505, "only HTTP/1.1 is supported")
+    headers = tuple((name.decode("ascii"), value.decode("latin-1")) for name, value in event.headers)
+    return Request(event.method.decode("ascii"), event.target.decode("ascii"), headers)

@@ -8,7 +8,6 @@ import anyio
 from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
-from ringfence.egress.forward import Emit
 from ringfence.egress.http.rules import BadRequest
 from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.injection.injector import Injector
@@ -22,6 +21,7 @@ from ringfence.egress.stream import TlsByteStream
 from ringfence.egress.transfer import CutOff, Transfer
 from ringfence.errors import AuthenticationFailed, InfrastructureFault
 from ringfence.events import EgressIntercepted, PlaceholderStrayed
+from ringfence.events.event import Emit
 from ringfence.secret import Redactor, StreamRedactor
 
 _HANDSHAKE_S = 20.0

@@ -10,7 +10,6 @@ import anyio.to_thread
 from anyio.abc import ByteStream
 
 from ringfence.config.egress import Egress
-from ringfence.egress.forward import Emit
 from ringfence.egress.http.rules import BadRequest
 from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.limiter import RateLimiter
@@ -23,6 +22,7 @@ from ringfence.egress.proxy.tunnel import Tunnel
 from ringfence.egress.resolver import Resolve, Resolved, Unreachable, is_own_address, resolve_by_system
 from ringfence.egress.transfer import Allowance, transfer
 from ringfence.events import EgressClosed
+from ringfence.events.event import Emit
 
 if TYPE_CHECKING:
     from ringfence.egress.injection.interceptor import Interceptor

@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable
 
 from ringfence.config.host import written
-from ringfence.egress.forward import Emit
 from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.proxy.connector import Route
 from ringfence.egress.proxy.decision import Decision, Target
 from ringfence.events import EgressDecided
+from ringfence.events.event import Emit
 
 _PHRASE_CHARS = 160
 _UNPRINTABLE = re.compile(rb"[^ -~]")
