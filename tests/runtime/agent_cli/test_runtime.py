@@ -305,7 +305,7 @@ async def test_half_a_line_and_a_good_exit_code_is_no_last_word(bench: Bench) ->
 @pytest.mark.slow
 async def test_the_end_of_stderr_is_told(bench: Bench) -> None:
     """It has the reason where the program says nothing else; what came long before is passed over."""
-    with pytest.raises(ConfigurationError, match=r"unknown flag; see --cli-arg"):
+    with pytest.raises(ConfigurationError, match=r"unknown flag; check --cli-arg"):
         await bench.run(["stderr", "\n" * 20_000 + "unknown flag"], ["exit", 2])
 
 
