@@ -31,18 +31,18 @@ _FIVE = ("mount", "ptrace-guest", "home", "interfaces", "proc-sys")
 def doctor(
     *,
     attack: Annotated[
-        bool, typer.Option("--attack", help="Try the whole escape suite; takes a minute or two.")
+        bool, typer.Option("--attack", help="Run the whole escape suite; takes a minute or two.")
     ] = False,
     image: Annotated[
         str | None,
         typer.Option(
-            "--image", metavar="IMAGE", help="Image to open containers of; without one none is opened."
+            "--image", metavar="IMAGE", help="Image for container backends; without it none is opened."
         ),
     ] = None,
     auth: Annotated[
         bool,
         typer.Option(
-            "--auth", help="Instead: one real call with each credential. Exit 77 if one is refused."
+            "--auth", help="Only test each credential with one real call. Exit 77 if one is refused."
         ),
     ] = False,
     json: JsonOption = False,

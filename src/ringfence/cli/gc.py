@@ -27,7 +27,7 @@ def gc(
         str, typer.Option("--older-than", metavar="TIME", help="Remove records of runs older than this.")
     ] = "30d",
     keep: Annotated[int, typer.Option("--keep", metavar="N", min=0, help="Always keep the N newest.")] = 20,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Clean up after dead processes, and remove old runs.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _EngineOption = Annotated[str | None, setting_option("engine")]
 _PodmanOption = Annotated[
-    bool, typer.Option("--podman", help="An engine of Podman, where the configuration does not say so.")
+    bool, typer.Option("--podman", help="Use Podman's engine instead of the configured one.")
 ]
 _MB = 1000**2
 
@@ -33,16 +33,16 @@ def build(
     ] = None,
     *,
     bootstrap: Annotated[
-        bool, typer.Option("--bootstrap", help="From the distribution's packages; no registry is needed.")
+        bool, typer.Option("--bootstrap", help="Build from the distribution's packages, without a registry.")
     ] = False,
     mirror: Annotated[
         str | None, typer.Option("--mirror", metavar="URL", help="Where --bootstrap gets packages from.")
     ] = None,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Build what is there too, for newer packages.")
+        bool, typer.Option("--rebuild", help="Rebuild existing images, for newer packages.")
     ] = False,
     without_host_ca: Annotated[
-        bool, typer.Option("--without-host-ca", help="Trust no authority that was added to this machine.")
+        bool, typer.Option("--without-host-ca", help="Do not add this machine's own certificate authorities.")
     ] = False,
     engine: _EngineOption = None,
     podman: _PodmanOption = False,
@@ -116,8 +116,10 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
 def rm(
     names: Annotated[list[str] | None, typer.Argument(metavar="IMAGE", help="Targets, names or ids.")] = None,
     *,
-    stale: Annotated[bool, typer.Option("--stale", help="Also those that a build would not reuse.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="All images of ringfence.")] = False,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Remove images that a build would not reuse.")
+    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Remove all images of ringfence.")] = False,
     engine: _EngineOption = None,
     podman: _PodmanOption = False,
 ) -> None:

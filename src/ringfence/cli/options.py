@@ -42,16 +42,17 @@ WorkspaceOption = Annotated[
     ),
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="With `last`: the newest run on any workspace.")]
-LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Show at most so many.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Show at most N.")]
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Continue until the end.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 LogFormatOption = Annotated[
     Literal["text", "json"] | None,
-    typer.Option("--log-format", help="How it says what happens; else `fleet.log_format`."),
+    typer.Option("--log-format", help="Format of the log; default: `fleet.log_format`."),
 ]
 
 WaitOption = Annotated[
-    str, typer.Option("--wait", metavar="TIME", help="Wait so long for another run to leave the workspace.")
+    str,
+    typer.Option("--wait", metavar="TIME", help="Wait this long for another run on the workspace to end."),
 ]
 
 
@@ -72,7 +73,10 @@ class SettingOption:
 
 SETTINGS: Mapping[str, SettingOption] = {
     "sandbox": SettingOption(
-        "sandbox.backend", str, "NAME", "auto, bubblewrap, docker, podman, gvisor, or host (no fence)."
+        "sandbox.backend",
+        str,
+        "NAME",
+        "Backend: auto, bubblewrap, docker, podman, gvisor, or host (no sandbox).",
     ),
     "image": SettingOption("sandbox.image", str, "IMAGE", "Container image, with a tag or digest."),
     "engine": SettingOption(
@@ -82,79 +86,92 @@ SETTINGS: Mapping[str, SettingOption] = {
     "memory": SettingOption("sandbox.memory", str, "SIZE", "Memory limit, like 512m."),
     "cpus": SettingOption("sandbox.cpus", float, "N", "Processor limit, like 1.5."),
     "pids": SettingOption("sandbox.pids", int, "N", "Process limit."),
-    "disk": SettingOption("sandbox.disk", str, "SIZE", "Growth of the workspace (watched)."),
+    "disk": SettingOption("sandbox.disk", str, "SIZE", "Limit on the growth of the workspace (watched)."),
     "soft_limits": SettingOption(
         "sandbox.soft_limits", bool, "", "Accept a watchdog where the kernel cannot enforce a limit."
     ),
-    "setup": SettingOption("sandbox.setup", list[str], "CMD", "Shell command run inside first; repeatable."),
+    "setup": SettingOption(
+        "sandbox.setup", list[str], "CMD", "Shell command to run inside first; repeatable."
+    ),
     "forward": SettingOption(
         "sandbox.forward",
         list[str],
         "HOST:PORT",
-        "TCP service reachable inside at 127.0.0.1, also as NAME:PORT=HOST:PORT; repeatable.",
+        "Forward a TCP service to 127.0.0.1 inside, also as NAME:PORT=HOST:PORT; repeatable.",
     ),
     "allow": SettingOption(
         "egress.allow",
         list[str],
         "WHAT",
-        "Reachable from inside: packages, model, open, or a host like *.example.com:8443; repeatable.",
+        "Allow packages, model, open, or a host like *.example.com:8443; repeatable.",
     ),
     "env": SettingOption(
-        "sandbox.env", list[str], "NAME=VALUE", "Variable inside. Never a secret.", short="-e"
+        "sandbox.env",
+        list[str],
+        "NAME=VALUE",
+        "Environment variable inside; never a secret. Repeatable.",
+        short="-e",
     ),
     "label": SettingOption(
         "labels", list[str], "KEY=VALUE", "Label of the run, for `ringfence runs ls --label`; repeatable."
     ),
     "auth": SettingOption(
-        "auth", str, "HOW", "keyless, or inject: the models' credentials inside (a loosening)."
+        "auth", str, "HOW", "keyless, or inject to put models' credentials inside (weaker)."
     ),
-    "ttl": SettingOption("sandbox.ttl", str, "TIME", "It ends after this long, in any case."),
+    "ttl": SettingOption("sandbox.ttl", str, "TIME", "Stop the sandbox after this time in any case."),
     "timeout": SettingOption("limits.wall_clock", str, "TIME", "Wall clock limit, like 30m."),
-    "model": SettingOption("run.model", str, "MODEL", "Model, or scripted:FILE.", short="-m"),
+    "model": SettingOption("run.model", str, "MODEL", "Name of the model, or scripted:FILE.", short="-m"),
     "runtime": SettingOption(
-        "run.runtime", str, "NAME", "api (our own loop), or a client: claude-cli, claude-sdk, codex-cli."
+        "run.runtime", str, "NAME", "Agent: api (built in), claude-cli, claude-sdk or codex-cli."
     ),
-    "toolset": SettingOption("run.toolset", str, "NAME", "coder, or operator (one shell tool)."),
+    "toolset": SettingOption("run.toolset", str, "NAME", "Tools: coder, or operator (one shell tool)."),
     "system_prompt": SettingOption(
-        "run.system_prompt", str, "TEXT", "In place of the agent's own system prompt."
+        "run.system_prompt", str, "TEXT", "Text that replaces the agent's system prompt."
     ),
     "system_append": SettingOption(
-        "run.system_append", str, "TEXT", "Added to the end of the system prompt."
+        "run.system_append", str, "TEXT", "Text added to the end of the system prompt."
     ),
     "allow_tool": SettingOption(
-        "tools.allow", list[str], "TOOL", "Only this tool of the agent's own; repeatable."
+        "tools.allow", list[str], "TOOL", "Allow only this tool of the agent; repeatable."
     ),
-    "deny_tool": SettingOption("tools.deny", list[str], "TOOL", "Not this tool; repeatable."),
+    "deny_tool": SettingOption("tools.deny", list[str], "TOOL", "Deny this tool of the agent; repeatable."),
     "permission_mode": SettingOption(
-        "client.permission_mode", str, "MODE", "Of a client: bypass, accept_edits, plan, or deny."
+        "client.permission_mode",
+        str,
+        "MODE",
+        "Permission mode of an agent CLI: bypass, accept_edits, plan, or deny.",
     ),
-    "output_schema": SettingOption("run.output_schema", Path, "FILE", "JSON Schema of a client's answer."),
+    "output_schema": SettingOption(
+        "run.output_schema", Path, "FILE", "JSON Schema of the agent CLI's answer."
+    ),
     "idle_timeout": SettingOption(
-        "client.idle_timeout", str, "TIME", "End a client that is silent for so long."
+        "client.idle_timeout", str, "TIME", "End an agent CLI that is silent for this long."
     ),
-    "cli_path": SettingOption("client.path", Path, "FILE", "The client's program; else it is looked for."),
-    "cli_arg": SettingOption("client.args", list[str], "ARG", "Further argument of the client; repeatable."),
+    "cli_path": SettingOption(
+        "client.path", Path, "FILE", "Program of the agent CLI; default: found on PATH."
+    ),
+    "cli_arg": SettingOption(
+        "client.args", list[str], "ARG", "Further argument of the agent CLI; repeatable."
+    ),
     "plugin": SettingOption(
-        "client.plugins", list[Path], "DIR", "Plugin of the client, shown read-only; repeatable."
+        "client.plugins", list[Path], "DIR", "Plugin of the agent CLI, mounted read-only; repeatable."
     ),
     "settings_source": SettingOption(
         "client.settings_sources",
         list[str],
         "WHICH",
-        "The client's own settings count: user, project, local; repeatable. Default: none.",
+        "Apply the agent CLI's own settings: user, project, local; repeatable. Default: none.",
     ),
-    "force": SettingOption(
-        "client.force", bool, "", "Try a client whose version is outside of the tested range."
-    ),
-    "verify": SettingOption("run.verify", str, "CMD", "Check that decides the outcome, in a new sandbox."),
+    "force": SettingOption("client.force", bool, "", "Accept an agent CLI outside of the tested versions."),
+    "verify": SettingOption("run.verify", str, "CMD", "Command that checks the work in a new sandbox."),
     "no_verify": SettingOption(
-        "run.verify", bool, "", "No check is wanted: an end without one is 0, not 9.", value="none"
+        "run.verify", bool, "", "Run no check, and exit with 0 instead of 9.", value="none"
     ),
     "require_verified": SettingOption("run.require_verified", bool, "", "Exit 3 unless a check has passed."),
-    "max_turns": SettingOption("limits.turns", int, "N", "Replies of the model."),
-    "max_tool_calls": SettingOption("limits.tool_calls", int, "N", "Calls of tools."),
-    "max_tokens": SettingOption("limits.tokens", int, "N", "Tokens in all."),
-    "max_cost_usd": SettingOption("limits.cost_usd", float, "USD", "Cost in all."),
+    "max_turns": SettingOption("limits.turns", int, "N", "Limit on replies of the model."),
+    "max_tool_calls": SettingOption("limits.tool_calls", int, "N", "Limit on tool calls."),
+    "max_tokens": SettingOption("limits.tokens", int, "N", "Limit on tokens."),
+    "max_cost_usd": SettingOption("limits.cost_usd", float, "USD", "Limit on the cost."),
 }
 
 

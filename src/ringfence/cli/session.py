@@ -27,7 +27,7 @@ _Session = Annotated[
         help="A transcript's file, a session's id or the beginning of one, or 'last': the newest of the clients.",
     ),
 ]
-_All = Annotated[bool, typer.Option("--all", help="Bookkeeping of the client, too.")]
+_All = Annotated[bool, typer.Option("--all", help="Also show the agent CLI's bookkeeping.")]
 _CLIENTS = ("claude", "codex", "ringfence")
 
 
@@ -36,10 +36,12 @@ def ls(
     json: JsonOption = False,
     limit: LimitOption = 20,
     client: Annotated[
-        str | None, typer.Option("--client", metavar="NAME", help="Only those of claude, codex or ringfence.")
+        str | None,
+        typer.Option("--client", metavar="NAME", help="List only sessions of claude, codex or ringfence."),
     ] = None,
     workspace: Annotated[
-        Path | None, typer.Option("--workspace", "-C", metavar="DIR", help="Only those on this directory.")
+        Path | None,
+        typer.Option("--workspace", "-C", metavar="DIR", help="List only sessions on this directory."),
     ] = None,
 ) -> None:
     """List sessions of the agent CLIs and of ringfence.
@@ -88,9 +90,9 @@ def show(session: _Session, *, everything: _All = False, json: JsonOption = Fals
 def follow(
     session: _Session,
     *,
-    new: Annotated[bool, typer.Option("--new", help="Leave out what is in it already.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="Skip events that the file holds already.")] = False,
     idle: Annotated[
-        str | None, typer.Option("--idle", metavar="TIME", help="End when nothing was added for so long.")
+        str | None, typer.Option("--idle", metavar="TIME", help="End after this time without a new event.")
     ] = None,
     everything: _All = False,
     json: JsonOption = False,

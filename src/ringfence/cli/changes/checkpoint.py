@@ -70,14 +70,13 @@ def ls(*, workspace: WorkspaceOption = Path(), json: JsonOption = False) -> None
 def diff(
     name: _Name,
     other: Annotated[
-        str | None, typer.Argument(metavar="OTHER", help="Compare with this one, not with the workspace.")
+        str | None,
+        typer.Argument(metavar="OTHER", help="Checkpoint to compare with; default: the workspace."),
     ] = None,
     *,
     workspace: WorkspaceOption = Path(),
-    stat: Annotated[bool, typer.Option("--stat", help="Only the files and how many lines.")] = False,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="The patch as it is, for `git apply`; not escaped.")
-    ] = False,
+    stat: Annotated[bool, typer.Option("--stat", help="Show only the files and numbers of lines.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the unescaped patch, for `git apply`.")] = False,
 ) -> None:
     """Show what changed since a checkpoint."""
     if stat and raw:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ringfence.sandbox.workspace.record import WorkRecord
     from ringfence.sandbox.workspace.restore import Restored
 
-_Force = Annotated[bool, typer.Option("--force", help="Also over files that were changed since.")]
+_Force = Annotated[bool, typer.Option("--force", help="Overwrite files that were changed since.")]
 _UNDONE = "undone"
 """A file in a run's directory: its changes were taken back, and not brought in again since."""
 
@@ -33,13 +33,11 @@ _UNDONE = "undone"
 def diff(
     run: RunArgument = "last",
     *,
-    stat: Annotated[bool, typer.Option("--stat", help="Only the files and how many lines.")] = False,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="The patch as it is, for `git apply`; not escaped.")
-    ] = False,
+    stat: Annotated[bool, typer.Option("--stat", help="Show only the files and numbers of lines.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the unescaped patch, for `git apply`.")] = False,
     flagged: Annotated[
         bool,
-        typer.Option("--flagged", help="Only the files that run on your machine or are protected, and why."),
+        typer.Option("--flagged", help="Show only files that run on your machine or are protected."),
     ] = False,
 ) -> None:
     """Show what a run changed in its workspace."""

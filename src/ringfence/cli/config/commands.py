@@ -27,7 +27,7 @@ def show(
     workspace: Annotated[
         Path, typer.Option("--workspace", "-C", metavar="DIR", help="The directory a run would work on.")
     ] = Path(),
-    origin: Annotated[bool, typer.Option("--origin", help="Say for each value where it comes from.")] = False,
+    origin: Annotated[bool, typer.Option("--origin", help="Show where each value comes from.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Show the effective configuration of a run."""
@@ -134,14 +134,12 @@ def _price_cells(row: dict[str, Any]) -> tuple[str, ...]:
 def trust(
     path: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="PATH", help="A ringfence.yaml or its directory; else the nearest one upwards."
-        ),
+        typer.Argument(metavar="PATH", help="A ringfence.yaml or its directory; default: the nearest one."),
     ] = None,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List what is trusted.")] = False,
-    revoke: Annotated[bool, typer.Option("--revoke", help="Trust no content of PATH any more.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke the trust in PATH.")] = False,
     json: Annotated[bool, typer.Option("--json", help="With --list: print JSON for programs.")] = False,
 ) -> None:
     """Trust the present content of a project's ringfence.yaml.
@@ -163,7 +161,7 @@ def trust(
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The project.")] = Path(),
     *,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write a ringfence.yaml that explains every key.
 

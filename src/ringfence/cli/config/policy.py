@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SHOWN_WITH = ("sandbox", "image", "engine", "mode", "allow")
 _AllowOption = Annotated[list[str] | None, setting_option("allow")]
 _RulesOption = Annotated[
-    bool, typer.Option("--rules", help="Also what is refused and which system calls are denied.")
+    bool, typer.Option("--rules", help="Also print refused workspaces and denied system calls.")
 ]
 
 
@@ -61,7 +61,9 @@ def explain(
     allow: _AllowOption = None,
     method: Annotated[
         str,
-        typer.Option("--method", metavar="WORD", help="Of a request by http://; in TLS it cannot be seen."),
+        typer.Option(
+            "--method", metavar="WORD", help="Method of an http:// request; inside TLS it cannot be seen."
+        ),
     ] = "GET",
     json: options.JsonOption = False,
 ) -> None:

@@ -92,7 +92,9 @@ def list_schedules(*, json: JsonOption = False) -> None:
 def next_times(
     schedule: _Schedule,
     *,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 5,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=1000, help="Number of times to print.")
+    ] = 5,
     json: JsonOption = False,
 ) -> None:
     """Print when a schedule fires next, in UTC."""

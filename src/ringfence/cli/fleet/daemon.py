@@ -29,7 +29,7 @@ FileOption = Annotated[
     typer.Option(
         "--file",
         metavar="FILE",
-        help="The fleet's file, or a herdctl.yaml; else ringfence.yaml, found upwards.",
+        help="The fleet's file or a herdctl.yaml; default: the nearest ringfence.yaml.",
     ),
 ]
 _DOUBTS = 5
@@ -39,7 +39,7 @@ _DOUBTS = 5
 def up(
     *,
     file: FileOption = None,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Go on in the background.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
     json: JsonOption = False,
     log_format: LogFormatOption = None,
 ) -> None:
@@ -139,7 +139,7 @@ def _first_doubts(fleet: "Fleet", missing: "Sequence[str]") -> "Iterator[str]":
 
 def down(
     *,
-    now: Annotated[bool, typer.Option("--now", help="Do not wait for what runs.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Do not wait for running jobs.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Stop the fleet's daemon, and wait until it is gone.
@@ -243,16 +243,17 @@ def trigger(
     agent: Annotated[str, typer.Argument(metavar="AGENT")],
     *,
     prompt: Annotated[
-        str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="The task; else the agent's.")
+        str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="Task; default: the agent's.")
     ] = None,
     priority: Annotated[
-        int | None, typer.Option("--priority", metavar="N", help="Higher goes first.")
+        int | None, typer.Option("--priority", metavar="N", help="Priority; higher numbers start first.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="Asking twice with one gives one job.")
+        str | None,
+        typer.Option("--key", metavar="KEY", help="Idempotency key: the same key starts one job only."),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", "-w", help="Wait for its end; the exit code is the job's.")
+        bool, typer.Option("--wait", "-w", help="Wait for the job's end and exit with its code.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -305,8 +306,10 @@ def validate(*, file: FileOption = None, json: JsonOption = False) -> None:
 def show(
     *,
     file: FileOption = None,
-    agent: Annotated[str | None, typer.Option("--agent", metavar="AGENT", help="Only this one.")] = None,
-    origin: Annotated[bool, typer.Option("--origin", help="Say for each value where it comes from.")] = False,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="AGENT", help="Show only this agent.")
+    ] = None,
+    origin: Annotated[bool, typer.Option("--origin", help="Show where each value comes from.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Print the effective configuration of each agent."""

@@ -23,10 +23,10 @@ def import_fleet(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="OUT", help="Where to write; else ringfence.yaml beside FILE."
+            "--output", "-o", metavar="OUT", help="File to write; default: ringfence.yaml beside FILE."
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Convert a herdctl fleet to a ringfence.yaml.

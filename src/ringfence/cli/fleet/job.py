@@ -16,18 +16,23 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.2
 _PATIENT_S = 3.0
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Its id, or the end of it.")]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of a job, or its end.")]
 
 
 def ls(
     *,
-    agent: Annotated[str | None, typer.Option("--agent", metavar="AGENT", help="Only this one's.")] = None,
-    state: Annotated[
-        list[str] | None, typer.Option("--state", metavar="STATE", help="Only in this state.")
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="AGENT", help="Show only this agent.")
     ] = None,
-    before: Annotated[str | None, typer.Option("--before", metavar="JOB", help="Only older ones.")] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="STATE", help="List only jobs in this state; repeatable."),
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option("--before", metavar="JOB", help="List only jobs older than this one.")
+    ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=1000, metavar="N", help="Show at most so many.")
+        int, typer.Option("--limit", "-n", min=1, max=1000, metavar="N", help="Show at most N.")
     ] = 20,
     json: JsonOption = False,
 ) -> None:
@@ -183,7 +188,7 @@ def retry(
     job: JobArgument,
     *,
     prompt: Annotated[
-        str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="Another task.")
+        str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="New task; default: the same.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -194,7 +199,7 @@ def retry(
 def fork(
     job: JobArgument,
     *,
-    prompt: Annotated[str, typer.Option("--prompt", "-p", metavar="TEXT", help="What comes next.")],
+    prompt: Annotated[str, typer.Option("--prompt", "-p", metavar="TEXT", help="Task that follows.")],
     json: JsonOption = False,
 ) -> None:
     """Start a new job from where a job ended."""

@@ -22,7 +22,7 @@ def worker(
         bool,
         typer.Option("--told", hidden=True, help="Read what to work on from stdin, as the daemon says it."),
     ] = False,
-    slots: Annotated[int, typer.Option("--slots", min=1, max=256, help="Jobs at once.")] = 4,
+    slots: Annotated[int, typer.Option("--slots", min=1, max=256, help="Number of jobs in parallel.")] = 4,
     log_format: LogFormatOption = None,
 ) -> None:
     """Run jobs of a fleet on this machine until stopped.

@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 LoopArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="LOOP", show_default=False, help="Its id, or the end of it; default: the last one here."
+        metavar="LOOP", show_default=False, help="Id of a loop, or its end; default: the newest loop here."
     ),
 ]
-StoryArgument = Annotated[str, typer.Argument(metavar="STORY", help="Its id.")]
+StoryArgument = Annotated[str, typer.Argument(metavar="STORY", help="Id of a story.")]
 LoopOption = Annotated[
     str | None,
-    typer.Option("--loop", metavar="LOOP", help="Its id, or the end of it; default: the last one here."),
+    typer.Option("--loop", metavar="LOOP", help="Id of a loop, or its end; default: the newest loop here."),
 ]
 RoleOption = Annotated[
     list[str] | None,
     typer.Option(
         "--role",
         metavar="ROLE=RUNTIME:MODEL",
-        help="Who plays a role, as judge=claude-cli:MODEL; repeatable.",
+        help="Runtime and model of a role, like judge=claude-cli:MODEL; repeatable.",
     ),
 ]
 BaseOption = Annotated[
     str | None,
-    typer.Option("--base", metavar="COMMIT", help="Where to begin; default: what is checked out."),
+    typer.Option("--base", metavar="COMMIT", help="Commit to start from; default: the one checked out."),
 ]
 MaxCostOption = Annotated[
-    float | None, typer.Option("--max-cost-usd", metavar="USD", help="Of the whole loop.")
+    float | None, typer.Option("--max-cost-usd", metavar="USD", help="Limit for the whole loop.")
 ]
 PrdArgument = Annotated[Path, typer.Argument(metavar="PRD", help="The file with the stories.")]
 
@@ -48,45 +48,48 @@ PrdArgument = Annotated[Path, typer.Argument(metavar="PRD", help="The file with 
 )  # fmt: skip
 def start(
     *,
-    prd: Annotated[Path | None, typer.Option("--prd", metavar="FILE", help="The stories.")] = None,
+    prd: Annotated[Path | None, typer.Option("--prd", metavar="FILE", help="File with the stories.")] = None,
     goal: Annotated[
         str | None,
-        typer.Option("--goal", metavar="TEXT", help="Instead: what is wanted; the planner drafts stories."),
+        typer.Option(
+            "--goal", metavar="TEXT", help="Goal from which a planner drafts the stories, instead of --prd."
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Take the planner's stories without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Accept the planner's stories without asking.")] = False,
     workspace: options.WorkspaceOption = Path(),
     base: BaseOption = None,
     baseline: Annotated[
         Literal["record", "refuse"] | None,
-        typer.Option(
-            "--baseline", help="If tests fail before anything is done: count new failures only, or refuse."
-        ),
+        typer.Option("--baseline", help="If tests fail at the start: count only new failures, or refuse."),
     ] = None,
     attempts: Annotated[
-        int | None, typer.Option("--attempts", metavar="N", help="At a story's code, before it is skipped.")
+        int | None,
+        typer.Option("--attempts", metavar="N", help="Attempts at a story's code before it is skipped."),
     ] = None,
-    parallel: Annotated[int | None, typer.Option("--parallel", metavar="N", help="Stories at once.")] = None,
+    parallel: Annotated[
+        int | None, typer.Option("--parallel", metavar="N", help="Number of stories in parallel.")
+    ] = None,
     role: RoleOption = None,
     review: Annotated[
-        bool | None, typer.Option("--review/--no-review", help="Whether a reviewer answers before the judge.")
+        bool | None, typer.Option("--review/--no-review", help="Have a reviewer answer before the judge.")
     ] = None,
     max_agent_calls: Annotated[
-        int | None, typer.Option("--max-agent-calls", metavar="N", help="Runs of agents, of all roles.")
+        int | None, typer.Option("--max-agent-calls", metavar="N", help="Limit on agent calls, of all roles.")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", metavar="N", help="Of the whole loop.")
+        int | None, typer.Option("--max-tokens", metavar="N", help="Limit for the whole loop.")
     ] = None,
     max_cost_usd: MaxCostOption = None,
     timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="TIME", help="Of the whole loop, like 8h.")
+        str | None, typer.Option("--timeout", metavar="TIME", help="Time limit for the whole loop, like 8h.")
     ] = None,
     merge: Annotated[
-        bool, typer.Option("--merge", help="Fast-forward the branch it began at, if everything passed.")
+        bool, typer.Option("--merge", help="Fast-forward the base branch if every story passed.")
     ] = False,
     pr: Annotated[
         bool, typer.Option("--pr", help="Push the branch and open a pull request with your `gh`.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print what happens as NDJSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
     **settings: Any,
 ) -> None:
     """Start a loop that works through stories test-first."""
@@ -135,18 +138,18 @@ def resume(
     loop: LoopArgument = None,
     *,
     max_agent_calls: Annotated[
-        int | None, typer.Option("--max-agent-calls", metavar="N", help="Another bound than before.")
+        int | None, typer.Option("--max-agent-calls", metavar="N", help="New limit on agent calls.")
     ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", metavar="N", help="Another bound.")
-    ] = None,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", metavar="N", help="New limit.")] = None,
     max_cost_usd: Annotated[
-        float | None, typer.Option("--max-cost-usd", metavar="USD", help="Another bound.")
+        float | None, typer.Option("--max-cost-usd", metavar="USD", help="New limit.")
     ] = None,
-    timeout: Annotated[str | None, typer.Option("--timeout", metavar="TIME", help="From now.")] = None,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="TIME", help="New time limit, from now.")
+    ] = None,
     model: Annotated[str | None, setting_option("model")] = None,
     role: RoleOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print what happens as NDJSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
 ) -> None:
     """Resume a loop that stopped before its stories were done."""
     from ringfence.cli.loop.start import resume_loop
@@ -173,9 +176,9 @@ def retry(
     *,
     loop: LoopOption = None,
     answer: Annotated[
-        str | None, typer.Option("--answer", metavar="TEXT", help="What a blocked story asked for.")
+        str | None, typer.Option("--answer", metavar="TEXT", help="Answer the question of a blocked story.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print what happens as NDJSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
 ) -> None:
     """Retry a skipped or blocked story and resume the loop."""
     from ringfence.cli.loop.start import retry_story
@@ -223,7 +226,7 @@ def show(
     loop: LoopArgument = None,
     *,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write the report as a page instead.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page instead.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -247,12 +250,13 @@ def logs(
 
 def diff(
     story: Annotated[
-        str | None, typer.Argument(metavar="STORY", show_default=False, help="Only this one's.")
+        str | None,
+        typer.Argument(metavar="STORY", show_default=False, help="Print only this story's changes."),
     ] = None,
     *,
     loop: LoopOption = None,
     rejected: Annotated[
-        int | None, typer.Option("--rejected", metavar="N", help="Of its attempt N, which was rejected.")
+        int | None, typer.Option("--rejected", metavar="N", help="Print attempt N, which was rejected.")
     ] = None,
 ) -> None:
     """Print the changes of a loop or of one story as a patch."""
@@ -288,7 +292,7 @@ def rm(
     loop: LoopArgument = None,
     *,
     everything: Annotated[
-        bool, typer.Option("--all", help="Its report and its rows, too; not the records of its runs.")
+        bool, typer.Option("--all", help="Also remove its report and rows; records of its runs stay.")
     ] = False,
 ) -> None:
     """Remove a loop's working files; its branch stays."""

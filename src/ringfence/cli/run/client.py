@@ -101,7 +101,7 @@ def client_command(name: "CliName", title: str) -> Callable[..., None]:
     def command(
         ctx: typer.Context,
         args: Annotated[
-            list[str] | None, typer.Argument(metavar="ARGS", help="For the client, as they are.")
+            list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of the agent CLI.")
         ] = None,
         *,
         workspace: options.WorkspaceOption = Path(),

@@ -32,7 +32,7 @@ _LIMIT_BYTES = 16 * 1024**2
 )  # fmt: skip
 def run(
     prompt: Annotated[
-        str | None, typer.Argument(metavar="PROMPT", help="The task, in quotes; - reads stdin.")
+        str | None, typer.Argument(metavar="PROMPT", help="Task, in quotes; `-` reads it from stdin.")
     ] = None,
     *,
     file: Annotated[
@@ -41,15 +41,15 @@ def run(
     workspace: options.WorkspaceOption = Path(),
     wait: options.WaitOption = "0",
     continue_: Annotated[
-        bool, typer.Option("--continue", help="Go on with the last run's session in this workspace.")
+        bool, typer.Option("--continue", help="Resume the session of the last run on this workspace.")
     ] = False,
     resume: Annotated[
         str | None,
-        typer.Option("--resume", metavar="ID", help="Go on with this run's or session's, by its id."),
+        typer.Option("--resume", metavar="ID", help="Resume the session of a run, or a session, by its id."),
     ] = None,
     fork: Annotated[
         bool,
-        typer.Option("--fork", help="With either: leave that session as it is, and begin another from it."),
+        typer.Option("--fork", help="With --continue or --resume: fork the session instead."),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
     **settings: Any,

@@ -169,7 +169,7 @@ def export(
     run: RunArgument = "last",
     *,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there; default: stdout.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write; default: stdout.")
     ] = None,
 ) -> None:
     """Export a run's session as one JSON document.

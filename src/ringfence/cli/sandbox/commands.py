@@ -38,7 +38,7 @@ def create(
     *,
     workspace: options.WorkspaceOption = Path(),
     idle: Annotated[
-        str, typer.Option("--idle", metavar="TIME", help="It ends when nobody used it for so long.")
+        str, typer.Option("--idle", metavar="TIME", help="Stop the sandbox after this time without use.")
     ] = _IDLE,
     **settings: Any,
 ) -> None:
@@ -89,9 +89,11 @@ def execute(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="Program and arguments.")],
     *,
     interactive: Annotated[
-        bool, typer.Option("--interactive", "-i", help="Pass stdin on; without it the command gets none.")
+        bool, typer.Option("--interactive", "-i", help="Pass stdin to the command.")
     ] = False,
-    tty: Annotated[bool, typer.Option("--tty", "-t", help="Run it on this terminal; with -i.")] = False,
+    tty: Annotated[
+        bool, typer.Option("--tty", "-t", help="Run the command on this terminal; needs -i.")
+    ] = False,
     env: Annotated[list[str] | None, setting_option("env")] = None,
     timeout: Annotated[str | None, setting_option("timeout")] = None,
 ) -> None:
@@ -120,7 +122,7 @@ def copy(
     target: Annotated[str, typer.Argument(metavar="DST", help="A path, or NAME:PATH for one inside.")],
     *,
     limit: Annotated[
-        str, typer.Option("--limit", metavar="SIZE", help="Bring no more than this out.")
+        str, typer.Option("--limit", metavar="SIZE", help="Copy at most this much out of the sandbox.")
     ] = "4g",
 ) -> None:
     """Copy files into a standing sandbox, or out of it.
@@ -233,7 +235,7 @@ def forward(
     host_port: Annotated[
         int,
         typer.Option(
-            "--host-port", metavar="N", min=0, max=65_535, help="Port of this machine; 0: a free one."
+            "--host-port", metavar="N", min=0, max=65_535, help="Port on this machine; 0 chooses a free one."
         ),
     ] = 0,
 ) -> None:
