@@ -16,8 +16,8 @@ Parameter = Any
 _HEAD = """\
 # Commands
 
-What they print on stdout is data, on stderr talk. Exit codes: [exit-codes.md](exit-codes.md). `RUN` is a run's id, the
-beginning of one that is clear, or `last`, which is the default: the newest run on the workspace that the current
+Commands print data on stdout and everything else on stderr. Exit codes: [exit-codes.md](exit-codes.md). `RUN` is a run's
+id, an unambiguous beginning of one, or `last`, which is the default: the newest run on the workspace that the current
 directory is in. `diff`, `apply` and `undo` say on stderr which run they took. `-n` is `--limit`, `-f` is `--follow`
 and `-C` is `--workspace` everywhere.
 """
