@@ -21,16 +21,17 @@ PYTHON = os.environ.get("PROMISES_PYTHON", sys.executable)
 TIMEOUT_S = 100.0
 
 COMMANDS: dict[str, str] = {
-    "runs ls": "audit ls",
-    "runs show": "audit show",
-    "runs verify": "audit verify",
-    "runs export": "audit export",
-    "loop ls": "loop list",
-    "agents ls": "agent ls",
-    "agents enable": "agent enable",
-    "secrets ls": "secret ls",
-    "schedules ls": "schedule ls",
-    "schedules resume": "schedule resume",
+    "runs show": "runs logs",
+    "agents ls": "fleet agents ls",
+    "agents enable": "fleet agents enable",
+    "secrets ls": "config secrets ls",
+    "schedules ls": "fleet schedules ls",
+    "schedules resume": "fleet schedules resume",
+    "loop clean": "loop rm",
+    "pool status": "sandbox pool status",
+    "sandbox inspect": "sandbox show",
+    "trust": "config trust",
+    "policy show": "config policy show",
 }
 """The tests' name of a command, and the product's, where these differ."""
 

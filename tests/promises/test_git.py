@@ -98,7 +98,7 @@ def test_one_interrupt_ends_what_brings_commits_out(product: Product) -> None:
     (exported,) = product.recorded("work.exported")
     assert "commits made inside were not imported" in " ".join(map(str, exported["notes"]))
     assert (exported["files_changed"], exported["refs"]) == (1, [])
-    assert product("audit verify", "last").code == 0
+    assert product("runs verify", "last").code == 0
 
 
 _PLANTED = (
