@@ -71,7 +71,7 @@ mutants: setup ## Disable each guard of tests/mutants/guards.toml in a copy, see
 test-chaos: setup ## A fleet of twenty for half an hour, while its workers, daemon, sandboxes and database are killed (CHAOS_S=SECONDS)
 	$(BIN)/python -m tests.fleet.chaos.storm --seconds $(CHAOS_S)
 
-demo: setup ## The main job: an agent repairs the red suite of examples/red-suite inside a fence (SANDBOX=docker: in a container)
+demo: setup ## The main job: an agent repairs the failing tests of examples/red-suite in a sandbox (SANDBOX=docker: in a container)
 	@./scripts/demo.sh
 
 demo-loop: setup ## A loop: five stories for examples/loop, tests first, each in sandboxes, what passes on a branch

@@ -13,7 +13,7 @@ demo=$(mktemp -d "${TMPDIR:-/tmp}/ringfence-demo.XXXXXX")
 project="$demo/kitty"
 export RINGFENCE_STATE_DIR="$demo/state" XDG_CONFIG_HOME="$demo/config" XDG_CACHE_HOME="$demo/cache"
 
-say "A small project and five stories that it lacks, copied to $project"
+say "A small project and five stories to implement, copied to $project"
 cp -R examples/loop "$project"
 find "$project" -name __pycache__ -prune -exec rm -rf {} +
 git -C "$project" init --quiet --initial-branch main
@@ -29,7 +29,7 @@ if [ -n "${ANTHROPIC_API_KEY:-}${ANTHROPIC_AUTH_TOKEN:-}${CLAUDE_CODE_OAUTH_TOKE
     set -- --max-cost-usd 5
     ends="0 3"
 else
-    say "No key is set: all roles say what examples/loop.script.yaml tells them to; all else is real"
+    say "No key is set: all roles follow examples/loop.script.yaml; everything else is real"
     set -- --model "scripted:$here/examples/loop.script.yaml"
     ends=3 # by the script one story is skipped
 fi
@@ -48,7 +48,7 @@ say "The branch it left in the project; what is checked out is as it was"
 git log --oneline --reverse "main..$branch"
 git status --short --branch
 
-say "The branch's own tests, outside of the fence"
+say "The branch's own tests, outside of the sandbox"
 git checkout --quiet "$branch"
 suite
 python3 -B -m kitty settle holiday.csv

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The main job on a copy of examples/red-suite: an agent repairs it inside a fence, and the outcome is checked.
+# The main job on a copy of examples/red-suite: an agent repairs it in a sandbox, and the outcome is checked.
 #
 # All of it stays in one new temporary directory: the copy, the records, the configuration. It is kept to look at.
 set -eu
@@ -41,29 +41,29 @@ if [ -n "${ANTHROPIC_API_KEY:-}${ANTHROPIC_AUTH_TOKEN:-}${CLAUDE_CODE_OAUTH_TOKE
     say "A key is set: the agent is the real model, and its tokens cost money (at most 1 USD)"
     set -- --max-cost-usd 1
 else
-    say "No key is set: the agent says what examples/red-suite.script.yaml tells it to; all else is real"
+    say "No key is set: the agent follows examples/red-suite.script.yaml; everything else is real"
     set -- --model "scripted:$here/examples/red-suite.script.yaml"
 fi
 
 [ -z "$sandbox" ] || set -- --sandbox "$sandbox" "$@"
 [ -z "$image" ] || set -- --image "$image" "$@"
 
-say "The agent works inside the fence; then its work is checked in a new one"
+say "The agent works in a sandbox; then its work is checked in a new one"
 show run "Fix the failing tests" --workspace "$project" --verify "$check" --require-verified "$@"
 
 say "What it changed"
 cd "$project" # 'last' is the newest run on the workspace one is in
 show diff last
 
-say "Is the record whole?"
-show audit verify last
+say "The record is complete and unchanged"
+show runs verify last
 
 if diff -r --exclude=.git --exclude=__pycache__ "$here/examples/red-suite" "$project" >/dev/null; then
     say "It worked on a private copy (a sandbox never runs as root); now its work is put into the project"
     show apply last
 fi
 
-say "The project's own tests, outside of the fence"
+say "The project's own tests, outside of the sandbox"
 (cd "$project" && PYTHONDONTWRITEBYTECODE=1 $check)
 
 say "Done: verified. Everything is in $demo; remove it with: rm -r $demo"

@@ -2,7 +2,7 @@
 # The operator's lab: a small shop with Redis in containers, a fault, an agent that finds and repairs it from inside a
 # fence, and a check that decides the outcome.
 #
-#   examples/operator/run.sh                        the agent says what repairs.script.yaml tells it to; all else is real
+#   examples/operator/run.sh                        the agent follows repairs.script.yaml; everything else is real
 #   AGENT=only-says-so examples/operator/run.sh     an agent that only claims a repair: the check is red, exit code 3
 #   SANDBOX=docker IMAGE=NAME:TAG examples/operator/run.sh     the agent in a container of that image, instead of bubblewrap
 #
@@ -95,9 +95,9 @@ run:
   toolset: operator
 END
 cd "$place/workspace"
-"$ringfence" policy | grep -E -A2 '^(forward|engine):'
+"$ringfence" config policy show | grep -E -A2 '^(forward|engine):'
 
-say "The agent works inside the fence; then the check decides, in a new one"
+say "The agent works in a sandbox; then the check decides, in a new one"
 code=0
 "$ringfence" run --file "$OLDPWD/task.md" --model "scripted:$OLDPWD/${AGENT:-repairs}.script.yaml" \
     --verify "python3 check.py" --require-verified || code=$?
@@ -105,9 +105,9 @@ code=0
 say "The record: what was asked of the engine, other than pings"
 sed -n 's/.*"event":"engine.called","data":{\(.*\)}}$/\1/p' "$RINGFENCE_STATE_DIR"/runs/*/journal.jsonl |
     grep -v '"action":"ping"' |
-    sed 's/.*"method":"\([A-Z]*\)","path":"\([^"?]*\)[^"]*","allowed":\([a-z]*\).*/\3  \1 \2/; s/^true /passed on/; s/^false/refused  /' |
+    sed 's/.*"method":"\([A-Z]*\)","path":"\([^"?]*\)[^"]*","allowed":\([a-z]*\).*/\3  \1 \2/; s/^true /forwarded/; s/^false/refused  /' |
     sort | uniq -c
-"$ringfence" audit verify last
+"$ringfence" runs verify last
 
 say "From outside: an order is answered with $(order)"
 [ "$(started billing)" = "$billing_started" ] || { echo "the billing container was touched" >&2; exit 1; }

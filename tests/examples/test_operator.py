@@ -52,7 +52,7 @@ def test_repaired(tmp_path: Path):
     done = run_lab(tmp_path, "repairs")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "succeeded: the check passed" in done.stdout
-    assert "passed on POST /" in done.stdout
+    assert "forwarded POST /" in done.stdout
     assert "refused    POST /v1.41/containers/create" in done.stdout
     assert left_behind(tmp_path) == []
 
