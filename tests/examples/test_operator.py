@@ -51,7 +51,7 @@ def test_repaired(tmp_path: Path):
     """The agent repairs the shop by a filtered restart; what it was not granted is refused and in the record."""
     done = run_lab(tmp_path, "repairs")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "succeeded: the check passed" in done.stdout
+    assert "succeeded: the check passed" in done.stderr
     assert "forwarded POST /" in done.stdout
     assert "refused    POST /v1.41/containers/create" in done.stdout
     assert left_behind(tmp_path) == []
@@ -62,5 +62,5 @@ def test_only_said(tmp_path: Path):
     """An agent that only claims a repair does not get its way: the check is red."""
     done = run_lab(tmp_path, "only-says-so")
     assert done.returncode == 3, done.stdout + done.stderr
-    assert "check_red" in done.stdout
+    assert "check_red" in done.stderr
     assert left_behind(tmp_path) == []
