@@ -12,7 +12,7 @@ from benchmarks import (
     checkpoint,
     clients,
     containers,
-    crew,
+    fleet,
     gateway,
     loop,
     pool,
@@ -52,7 +52,7 @@ _GROUPS: dict[str, Callable[[], Sequence[Row]]] = {
     "transcripts": transcripts.measure,
     "checkpoint": lambda: anyio.run(checkpoint.measure),
     "schedules": lambda: anyio.run(schedules.measure),
-    "crew": crew.measure,
+    "fleet": fleet.measure,
     "loop": loop.measure,
 }
 

@@ -13,7 +13,7 @@ from ringfence.frozen import frozen
 ADDING_UP: frozenset[KeyPath] = frozenset({("sandbox", "protect"), ("egress", "deny")})
 """Lists that grow from layer to layer; all others are replaced."""
 
-CREW_KEYS = ("fleet", "agents", "include", "loop")
+FLEET_KEYS = ("fleet", "agents", "include", "loop")
 """Keys of a file that are about a fleet, beside the sections of a run."""
 
 
@@ -40,7 +40,7 @@ def document_layer(document: Document, kind: Literal["project", "user"]) -> Laye
     values = {
         key: value
         for key, value in document.values.items()
-        if key not in (*CREW_KEYS, OLD_KEY) and (value is not None or key not in sections)
+        if key not in (*FLEET_KEYS, OLD_KEY) and (value is not None or key not in sections)
     }
     return Layer(values, origin_of)
 

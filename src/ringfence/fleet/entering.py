@@ -9,7 +9,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, bindparam, func, select
 
 from ringfence.errors import UsageError
-from ringfence.fleet.config.crew import Agent
+from ringfence.fleet.config.definition import Agent
 from ringfence.fleet.store.adding import add_in
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import Job, NewJob, TriggerKind, job_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ringfence.config.old_names import fleet_database
 from ringfence.fleet.client import FleetClient, socket_path
-from ringfence.fleet.config.crew import Fleet
+from ringfence.fleet.config.definition import Fleet
 from ringfence.fleet.config.loading import load_trusted
 from ringfence.fleet.noted import held, noted_file
 from ringfence.fleet.retention import Forgotten, Retention

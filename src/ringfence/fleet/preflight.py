@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import anyio.to_thread
 
 from ringfence.errors import ConfigurationError, PolicyRefused, RingfenceError
-from ringfence.fleet.config.crew import Agent, Fleet
+from ringfence.fleet.config.definition import Agent, Fleet
 from ringfence.fleet.worker.asking import effective_settings
 from ringfence.job.resolution import options_of
 from ringfence.job.sandbox_spec import spec_of

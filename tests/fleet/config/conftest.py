@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.fleet.config.crew import Fleet
+from ringfence.fleet.config.definition import Fleet
 from ringfence.fleet.config.loading import load_fleet
 
 Load = Callable[..., Fleet]

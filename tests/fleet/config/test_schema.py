@@ -5,13 +5,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from ringfence.fleet.config.schema import crew_schema
+from ringfence.fleet.config.schema import fleet_schema
 
 
 @pytest.fixture(scope="module")
 def check() -> Any:
     """Validates what a file holds."""
-    return jsonschema.Draft202012Validator(crew_schema())
+    return jsonschema.Draft202012Validator(fleet_schema())
 
 
 _GOOD: dict[str, Any] = {
@@ -55,7 +55,7 @@ def test_what_is_wrong_does_not_fit(check: Any, content: Any):
 
 def test_each_key_is_explained():
     """Every key of a crew has its description, for who hovers over it."""
-    definitions = crew_schema()["$defs"]
+    definitions = fleet_schema()["$defs"]
     for name in ("FleetSettings", "AgentSettings", "ScheduleSettings", "RetrySettings"):
         said = definitions[name]["properties"].items()
         missing = [key for key, value in said if "description" not in value and "$ref" not in value]

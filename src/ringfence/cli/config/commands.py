@@ -42,9 +42,9 @@ def show(
 
 def schema() -> None:
     """Print the JSON Schema of ringfence.yaml for editors."""
-    from ringfence.fleet.config.schema import crew_schema
+    from ringfence.fleet.config.schema import fleet_schema
 
-    typer.echo(safe_json(crew_schema(), indent=2))
+    typer.echo(safe_json(fleet_schema(), indent=2))
 
 
 def prices(
@@ -169,12 +169,12 @@ def init(
     """
     from ringfence.config.discovery import PROJECT_FILE_NAME
     from ringfence.config.template import SCHEMA_FILE_NAME, commented_file
-    from ringfence.fleet.config.schema import crew_schema
+    from ringfence.fleet.config.schema import fleet_schema
 
     home = _directory(directory)
     texts = {
         home / PROJECT_FILE_NAME: commented_file(),
-        home / SCHEMA_FILE_NAME: safe_json(crew_schema(), indent=2) + "\n",
+        home / SCHEMA_FILE_NAME: safe_json(fleet_schema(), indent=2) + "\n",
     }
     present = [file for file in texts if os.path.lexists(file)]
     if present and not force:

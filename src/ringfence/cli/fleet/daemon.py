@@ -20,7 +20,7 @@ from ringfence.escape import safe_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ringfence.fleet.config.crew import Fleet
+    from ringfence.fleet.config.definition import Fleet
     from ringfence.fleet.config.model import LogFormat
     from ringfence.fleet.daemon.daemon import Daemon
 

@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from ringfence.config.fields import nearest
 from ringfence.config.validation import combine
 from ringfence.errors import RingfenceError, UsageError
-from ringfence.fleet.config.crew import Agent
+from ringfence.fleet.config.definition import Agent
 from ringfence.fleet.config.idle import idle_keys
 from ringfence.fleet.config.lending import unnamed_secrets
 from ringfence.fleet.config.model import (
@@ -42,7 +42,7 @@ def schedule_of(settings: ScheduleSettings, timezone: str | None) -> Schedule:
     return IntervalSchedule(timedelta(seconds=settings.every), EPOCH)
 
 
-def check_crew(settings: FleetSettings, agents: Mapping[str, Agent]) -> None:
+def check_fleet(settings: FleetSettings, agents: Mapping[str, Agent]) -> None:
     """See that a fleet makes sense as a whole.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ringfence.config.origin import Origin
-from ringfence.fleet.config.crew import Fleet
+from ringfence.fleet.config.definition import Fleet
 
 _SHOWN = 80
 _LATER = ("fleet.workers", "fleet.engine", "fleet.webhooks", "fleet.metrics")

@@ -7,7 +7,7 @@ from pathlib import Path
 from ringfence.config.old_names import old_names_in
 from ringfence.config.origin import DEFAULT
 from ringfence.errors import ConfigurationError, PolicyRefused
-from ringfence.fleet.config.crew import Agent, Fleet
+from ringfence.fleet.config.definition import Agent, Fleet
 from ringfence.fleet.config.model import DirectoryTrigger, FleetSettings
 from ringfence.job.resolution import DEFAULT_MODELS, prices_of
 from ringfence.model.registry import read_model

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ringfence.config.document import KeyPath
 from ringfence.errors import RingfenceError
-from ringfence.fleet.config.crew import Agent
+from ringfence.fleet.config.definition import Agent
 from ringfence.fleet.config.model import AgentSettings
 
 

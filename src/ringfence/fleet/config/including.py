@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ringfence.config.document import Document, KeyPath, read_regular_file
 from ringfence.config.fields import nearest
-from ringfence.config.layer import CREW_KEYS, Layer, merge
+from ringfence.config.layer import FLEET_KEYS, Layer, merge
 from ringfence.config.old_names import with_new_names
 from ringfence.config.origin import Origin
 from ringfence.config.parts import SECTIONS, error_at, only, part_of, sections_of, value_at
@@ -19,13 +19,13 @@ from ringfence.fleet.config.herdctl.note import Note
 from ringfence.fleet.config.interpolation import interpolate
 from ringfence.fleet.config.model import NAME, NAME_ADVICE, FleetSettings, IncludeSettings
 
-_KEYS = (*CREW_KEYS, *SECTIONS)
+_KEYS = (*FLEET_KEYS, *SECTIONS)
 _DEPTH = 8
 _OF_EACH_FLEET = ("name", "description")
 
 
 @dataclass(frozen=True)
-class CrewFile:
+class FleetFile:
     """A file on the way down to agents."""
 
     document: Document
@@ -71,17 +71,17 @@ class CrewFile:
         return found
 
 
-def first_file(file: Path, below: tuple[Layer, ...]) -> CrewFile:
+def first_file(file: Path, below: tuple[Layer, ...]) -> FleetFile:
     """The file that was asked for.
 
     Raises:
         ConfigurationError: It cannot be read.
     """
     document = with_new_names(parse_document(read_regular_file(file), file))
-    return CrewFile(document, (), below, (), {}, (file.resolve(),))
+    return FleetFile(document, (), below, (), {}, (file.resolve(),))
 
 
-def walk(file: CrewFile, environ: Mapping[str, str]) -> Iterator[CrewFile]:
+def walk(file: FleetFile, environ: Mapping[str, str]) -> Iterator[FleetFile]:
     """A file and all that it includes, itself first.
 
     Raises:
@@ -100,7 +100,7 @@ def walk(file: CrewFile, environ: Mapping[str, str]) -> Iterator[CrewFile]:
         yield from _included(file, ("include", index), environ)
 
 
-def _included(file: CrewFile, path: KeyPath, environ: Mapping[str, str]) -> Iterator[CrewFile]:
+def _included(file: FleetFile, path: KeyPath, environ: Mapping[str, str]) -> Iterator[FleetFile]:
     merged = merge([part_of(file.document, path)])
     interpolate(merged, environ, of=f"include.{path[-1]}.")
     include = fitted(merged, IncludeSettings, of=f"include.{path[-1]}.")
@@ -112,7 +112,7 @@ def _included(file: CrewFile, path: KeyPath, environ: Mapping[str, str]) -> Iter
     if len(file.chain) >= _DEPTH:
         raise error_at(file.document, (*path, "file"), f"include: more than {_DEPTH} files deep")
     above = (only(part_of(file.document, (*path, "overrides")), SECTIONS), *file.above)
-    child = CrewFile(document, (), file.below, above, {}, (*file.chain, real))
+    child = FleetFile(document, (), file.below, above, {}, (*file.chain, real))
     is_brought = is_herdctl(document)
     files = list(walk(child, environ)) if is_brought else [child]
     name = _name(files[0], include, environ)
@@ -125,7 +125,7 @@ def _included(file: CrewFile, path: KeyPath, environ: Mapping[str, str]) -> Iter
         yield replace(each, prefix=(*file.prefix, name, *each.prefix), overrides=own)
 
 
-def _brought(file: CrewFile, environ: Mapping[str, str]) -> Iterator[CrewFile]:
+def _brought(file: FleetFile, environ: Mapping[str, str]) -> Iterator[FleetFile]:
     brought, notes = bring(file.document, environ=environ)
     for prefix, level in brought.top.walk():
         is_first = not prefix
@@ -148,7 +148,7 @@ def _below(
     return {name.removeprefix(start): layers for name, layers in overrides.items() if name.startswith(start)}
 
 
-def _overrides(file: CrewFile, include: KeyPath, name: str) -> dict[str, tuple[Layer, ...]]:
+def _overrides(file: FleetFile, include: KeyPath, name: str) -> dict[str, tuple[Layer, ...]]:
     """Overrides for agents of an included file, by their names in there; those from further out last."""
     path: KeyPath = (*include, "overrides", "agents")
     said = value_at(file.document, path)
@@ -204,7 +204,7 @@ def _refuse_unknown(document: Document) -> None:
             raise error_at(document, (key,), f"there is no key {key!r}; {hint}", of_key=True)
 
 
-def _name(file: CrewFile, include: IncludeSettings, environ: Mapping[str, str]) -> str:
+def _name(file: FleetFile, include: IncludeSettings, environ: Mapping[str, str]) -> str:
     """What stands before an included file's agents' names. Of the fleet as a whole the first file alone decides."""
     said = file.fleet()
     idle = [key for key in said.values if key in FleetSettings.model_fields and key not in _OF_EACH_FLEET]

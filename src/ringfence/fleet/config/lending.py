@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ringfence.config.document import KeyPath
 from ringfence.config.fields import nearest
 from ringfence.errors import RingfenceError
-from ringfence.fleet.config.crew import Agent
+from ringfence.fleet.config.definition import Agent
 from ringfence.fleet.filling import names_in
 from ringfence.secret import VARIABLES
 

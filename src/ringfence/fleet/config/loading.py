@@ -15,9 +15,9 @@ from ringfence.config.parts import SECTIONS, only
 from ringfence.config.paths import user_config_file
 from ringfence.config.validation import fitted, refuse_unnamed_loosenings
 from ringfence.errors import ConfigurationError, PolicyRefused, RingfenceError, UsageError
-from ringfence.fleet.config.checks import check_crew
-from ringfence.fleet.config.crew import Agent, Fleet
-from ringfence.fleet.config.including import CrewFile, first_file, walk
+from ringfence.fleet.config.checks import check_fleet
+from ringfence.fleet.config.definition import Agent, Fleet
+from ringfence.fleet.config.including import FleetFile, first_file, walk
 from ringfence.fleet.config.interpolation import interpolate
 from ringfence.fleet.config.model import AgentSettings, FleetSettings
 from ringfence.fleet.config.plain import refuse_plain
@@ -52,7 +52,7 @@ def load_fleet(file: Path, *, environ: Mapping[str, str]) -> Fleet:
     interpolate(merged, environ, of="fleet.")
     settings = fitted(merged, FleetSettings, of="fleet.")
     _check_zone(settings, merged)
-    check_crew(settings, agents)
+    check_fleet(settings, agents)
     documents = {doc.file: doc for each in files for doc in (each.document, *each.documents)}
     notes = tuple(note for each in files for note in each.notes)
     led_from = {doc.file: each.document.file for each in files for doc in each.documents}
@@ -66,7 +66,7 @@ def _check_zone(settings: FleetSettings, merged: Merged) -> None:
         raise merged.blame(("timezone",)).error(f"fleet.timezone: {exc}") from None
 
 
-def _twice(file: CrewFile, agent: Agent, other: Agent) -> RingfenceError:
+def _twice(file: FleetFile, agent: Agent, other: Agent) -> RingfenceError:
     place = file.agents()[agent.name.rpartition(".")[2]][1]
     return place.error(
         f"there are two agents {agent.name!r}; the other is of {str(other.directory)!r}; give one of the fleets "
@@ -94,7 +94,7 @@ def load_trusted(file: Path, *, environ: Mapping[str, str]) -> Fleet:
     return fleet
 
 
-def _agents(file: CrewFile, environ: Mapping[str, str]) -> Iterator[Agent]:
+def _agents(file: FleetFile, environ: Mapping[str, str]) -> Iterator[Agent]:
     for name, (said, place) in file.agents().items():
         layers = [*file.below, said, *file.above, *file.overrides.get(name, ())]
         yield _agent(".".join((*file.prefix, name)), layers, place, environ)

@@ -11,7 +11,7 @@ from ringfence.fleet.config.model import NAME, AgentSettings, FleetSettings, Inc
 _Name = Annotated[str, StringConstraints(pattern=f"^{NAME.pattern}$")]
 
 
-def crew_schema() -> dict[str, Any]:
+def fleet_schema() -> dict[str, Any]:
     """The schema: a run's configuration, and `fleet:`, `agents:` and `include:` beside it."""
     for model in (Settings, FleetSettings, AgentSettings, IncludeSettings):
         describe(model)

@@ -1,6 +1,6 @@
 """What may run at once and be spent, from the configuration to what admission goes by."""
 
-from ringfence.fleet.config.crew import Agent, Fleet
+from ringfence.fleet.config.definition import Agent, Fleet
 from ringfence.fleet.store.admission import AgentBounds, Bounds, Budget, Rate
 
 

@@ -16,7 +16,7 @@ from ringfence.engine.base import Engine, WorkflowState
 from ringfence.engine.opening import open_engine
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.fleet.client import socket_path
-from ringfence.fleet.config.crew import Fleet
+from ringfence.fleet.config.definition import Fleet
 from ringfence.fleet.config.differing import differences
 from ringfence.fleet.config.loading import load_fleet, load_trusted
 from ringfence.fleet.config.model import LogFormat

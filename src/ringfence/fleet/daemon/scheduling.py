@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from ringfence.errors import UsageError
 from ringfence.fleet.config.checks import schedule_of
-from ringfence.fleet.config.crew import Agent, Fleet
+from ringfence.fleet.config.definition import Agent, Fleet
 from ringfence.fleet.config.model import ScheduleSettings
 from ringfence.fleet.daemon.slots import Slots, fire_in
 from ringfence.fleet.entering import Wanted, new_job

@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
-from ringfence.fleet.config.crew import Agent, Fleet
+from ringfence.fleet.config.definition import Agent, Fleet
 from ringfence.fleet.config.model import DirectoryTrigger, FilesTrigger, GithubTrigger
 from ringfence.fleet.entering import Entered, Wanted
 from ringfence.fleet.store.claims import Intent, Intents

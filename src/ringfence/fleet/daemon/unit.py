@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from ringfence.fleet.config.crew import Fleet
+from ringfence.fleet.config.definition import Fleet
 
 _END_S = 60
 _WATCHDOG_S = 60

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ringfence.errors import RingfenceError
-from ringfence.fleet.config.crew import Agent
+from ringfence.fleet.config.definition import Agent
 from ringfence.fleet.config.model import WebhookTrigger
 from ringfence.fleet.entering import Entered, Wanted
 from ringfence.fleet.filling import with_secrets

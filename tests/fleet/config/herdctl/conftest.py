@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ringfence.config.yaml import read_document
-from ringfence.fleet.config.crew import Fleet
+from ringfence.fleet.config.definition import Fleet
 from ringfence.fleet.config.herdctl.bringing import bring
 from ringfence.fleet.config.loading import load_fleet
 

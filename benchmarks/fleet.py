@@ -1,6 +1,6 @@
-"""A standing crew: from a trigger to its job's start, jobs through two cores, an idle daemon, long lists, a dead worker.
+"""A fleet: from a trigger to its job's start, jobs through two cores, an idle daemon, long lists, a dead worker.
 
-python -m benchmarks.crew
+python -m benchmarks.fleet
 """
 
 import json
@@ -35,8 +35,8 @@ _USER = 60_777
 _DONE = [{"text": "Nothing to do."}]
 
 
-class _Crew:
-    """A crew in a directory of its own, with a daemon."""
+class _Fleet:
+    """A fleet in a directory of its own, with a daemon."""
 
     def __init__(
         self, home: Path, fleet: dict[str, Any], agents: dict[str, dict[str, Any]], user: int | None
@@ -100,10 +100,10 @@ class _Crew:
 
 
 @contextmanager
-def _crew(
+def _started(
     fleet: dict[str, Any], agents: dict[str, dict[str, Any]], turns: list[Any], *, user: int | None = None
-) -> Iterator[_Crew]:
-    """A crew whose agents follow one script, each in a small workspace of its own; of another user if that is said."""
+) -> Iterator[_Fleet]:
+    """A fleet whose agents follow one script, each in a small workspace of its own; of another user if that is said."""
     with tempfile.TemporaryDirectory(prefix="ringfence-bench-") as name:
         home = Path(name)
         home.chmod(0o711)
@@ -122,7 +122,7 @@ def _crew(
                 "run": {"model": f"scripted:{home}/script.yaml"},
                 **more,
             }
-        crew = _Crew(home, fleet, settings, user)
+        crew = _Fleet(home, fleet, settings, user)
         crew.run("fleet", "up", "--detach")
         try:
             crew.waits(lambda: bool(crew.rows("SELECT 1 FROM ringfence_executors")) or not fleet["workers"])
@@ -144,7 +144,7 @@ def measure() -> list[Row]:
 
 
 def _trigger_to_start() -> Row:
-    with _crew({"workers": 1}, {"one": {}}, _DONE) as crew:
+    with _started({"workers": 1}, {"one": {}}, _DONE) as crew:
         entered: dict[str, float] = {}
         for number in range(_TRIGGERS + 2):
             began = time.time() * 1e3
@@ -174,7 +174,7 @@ def _throughputs() -> list[Row]:
 
 def _throughput(whose: str, user: int | None = None) -> Row:
     agents: dict[str, dict[str, Any]] = {f"agent{number}": {} for number in range(_AGENTS)}
-    with _crew({"workers": 2, "concurrency": _AGENTS}, agents, _DONE, user=user) as crew:
+    with _started({"workers": 2, "concurrency": _AGENTS}, agents, _DONE, user=user) as crew:
         warm = [crew.trigger(name) for name in agents for _ in range(2)]
         crew.waits_for(len(warm))
         status = crew.client.get("status")
@@ -203,7 +203,7 @@ def _throughput(whose: str, user: int | None = None) -> Row:
 def _idle() -> list[Row]:
     every = {"schedules": {"often": {"every": "1m"}}}
     agents: dict[str, dict[str, Any]] = {f"agent{number}": dict(every) for number in range(_IDLE_AGENTS)}
-    with _crew({"workers": 1}, agents, _DONE) as crew:
+    with _started({"workers": 1}, agents, _DONE) as crew:
         pid = int(crew.client.get("status")["pid"])
         crew.waits(lambda: crew.ended() >= _IDLE_AGENTS)  # all have fired once
         crew.waits(lambda: not crew.rows("SELECT 1 FROM crew_jobs WHERE ended_ms IS NULL"))
@@ -225,7 +225,7 @@ def _idle() -> list[Row]:
 
 
 def _listing() -> Row:
-    with _crew({"workers": 0}, {"one": {"enabled": False}}, _DONE) as crew:
+    with _started({"workers": 0}, {"one": {"enabled": False}}, _DONE) as crew:
         _fill(crew.state / "fleet" / "fleet.db")
         times, commands = [], []
         for _ in range(_LOOKS):
@@ -264,7 +264,7 @@ def _death() -> Row:
     turns = [{"tools": [{"run": "sleep 2"}]}, *_DONE]
     delays: list[float] = []
     agents: dict[str, dict[str, Any]] = {f"agent{number}": {} for number in range(4)}
-    with _crew({"workers": 2, "concurrency": 4}, agents, turns) as crew:
+    with _started({"workers": 2, "concurrency": 4}, agents, turns) as crew:
         for number in range(_DEATHS):
             crew.waits(lambda: len(crew.rows("SELECT 1 FROM ringfence_executors")) == 2)
             for name in agents:
@@ -295,7 +295,7 @@ def _death() -> Row:
 def _schedules() -> Row:
     cron = {f"s{number}": {"cron": "* * * * *"} for number in range(_SCHEDULES_EACH)}
     agents = {f"agent{number}": {"schedules": cron} for number in range(_SCHEDULES // _SCHEDULES_EACH)}
-    with _crew({"workers": 0, "concurrency": 1}, agents, _DONE) as crew:
+    with _started({"workers": 0, "concurrency": 1}, agents, _DONE) as crew:
         crew.waits(lambda: crew.rows("SELECT count(*) FROM crew_jobs")[0][0] >= _SCHEDULES)
         found = crew.rows(f"SELECT created_ms FROM crew_jobs ORDER BY id LIMIT {_SCHEDULES}")
     late = [created % 60_000 for (created,) in found]
