@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.claim import Row
 from ringfence.events import Event, ModelReplied, ToolCalled, ToolReturned, Usage
-from ringfence.journal import Journal, new_run_id, run_dir, verify
+from ringfence.journal import Journal, new_run_id, run_dir, verify_run
 
 _PROMISED = 100_000
 _ROUNDS = 3
@@ -33,7 +33,7 @@ def measure(count: int = 100_000) -> list[Row]:
             directory = run_dir(run_id)
             _write(directory, run_id, count=count)
             verify_s = min(_verify(directory) for _ in range(_ROUNDS))
-            found = verify(directory)
+            found = verify_run(directory)
             began = time.perf_counter()
             hashlib.sha256((directory / "journal.jsonl").read_bytes()).hexdigest()
             hash_s = time.perf_counter() - began
@@ -59,7 +59,7 @@ def _write(directory: Path, run_id: str, *, count: int) -> float:
 
 def _verify(directory: Path) -> float:
     started = time.perf_counter()
-    verify(directory)
+    verify_run(directory)
     return time.perf_counter() - started
 
 

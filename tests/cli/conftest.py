@@ -15,7 +15,7 @@ import pytest
 from tests.forked import Forked
 
 from ringfence.cli import main
-from ringfence.journal import resolve, run_dirs, verify
+from ringfence.journal import resolve, run_dirs, verify_run
 
 COMMAND = [sys.executable, "-c", "from ringfence.cli import main; main()"]
 
@@ -160,7 +160,7 @@ def events() -> Callable[..., list[dict[str, Any]]]:
 
     def read(run: str = "last", status: str = "sealed") -> list[dict[str, Any]]:
         path = run_dirs()[0] if run == "last" else resolve(run)
-        assert verify(path).status == status
+        assert verify_run(path).status == status
         return [json.loads(line) for line in (path / "journal.jsonl").read_bytes().splitlines()]
 
     return read

@@ -10,7 +10,7 @@ from ringfence.cli.app import app
 from ringfence.errors import RecordError, UsageError
 from ringfence.events import Event, JobCreated, JobEnded, MessageSent, ToolCalled, ToolReturned
 from ringfence.journal import Journal, new_run_id, run_dir
-from ringfence.journal.keys import keys_dir
+from ringfence.journal.seal import keys_dir
 
 _EVIL = "\x1b[2J\u202e[red]ok\rno"
 

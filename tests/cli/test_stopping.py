@@ -14,7 +14,7 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from ringfence.journal import run_dirs, runs_dir, verify
+from ringfence.journal import run_dirs, runs_dir, verify_run
 
 Cli = Callable[..., Any]
 pytestmark = pytest.mark.slow
@@ -198,7 +198,7 @@ def test_a_full_disk_ends_the_run_and_keeps_the_record(
         told = (out + err).decode()
         assert (process.returncode, "Traceback" in told) == (75, False), told[-2000:]
         journal = next(runs_dir().iterdir())
-        assert verify(journal).status in ("sealed", "open")
+        assert verify_run(journal).status in ("sealed", "open")
     finally:
         subprocess.run(["umount", "-l", full], check=True)
 

@@ -66,7 +66,7 @@ def test_changes_of_an_interrupted_run_are_undone(golden: Unpack):
 
 @pytest.mark.parametrize("verdict", TAMPERING)
 def test_tampering_with_a_sealed_journal_is_detected(golden: Unpack, verdict: str):
-    """Changed lines are detected by their hashes, missing lines by the index of heads."""
+    """Changed lines are detected by their hashes, missing lines by the chain."""
     journals = golden("journals")
     run = journals.facts["sealed"]
     journal = journals.state / "runs" / run / "journal.jsonl"

@@ -12,8 +12,8 @@ from ringfence.events import JobEnded
 from ringfence.job.recovery import recover
 from ringfence.job.state import JobState
 from ringfence.job.store import JobStore
-from ringfence.journal import Journal, new_run_id, run_dir, runs_dir, verify
-from ringfence.journal.record import JOURNAL_NAME
+from ringfence.journal import Journal, new_run_id, run_dir, runs_dir, verify_run
+from ringfence.journal.layout import JOURNAL_NAME
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ async def test_a_dead_run_is_interrupted_and_sealed(store: JobStore):
     """And told once."""
     run_id = _left(store)
     assert (await recover(store), await recover(store)) == ([run_id], [])
-    assert verify(run_dir(run_id)).status == "sealed"
+    assert verify_run(run_dir(run_id)).status == "sealed"
 
 
 async def test_of_several_that_sweep_at_once_one_tells_of_a_run(store: JobStore):
@@ -63,7 +63,7 @@ async def test_an_end_that_was_recorded_is_kept(store: JobStore, sealed: bool):
     told = await recover(store)
     job = store.get(run_id)
     assert job is not None
-    assert (told, job.state, verify(run_dir(run_id)).status) == ([], JobState.SUCCEEDED, "sealed")
+    assert (told, job.state, verify_run(run_dir(run_id)).status) == ([], JobState.SUCCEEDED, "sealed")
 
 
 async def test_a_living_run_is_left_alone(store: JobStore):

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from ringfence.errors import InfrastructureFault
-from ringfence.journal.appending import Syncer
+from ringfence.journal.disk import Syncer
 
 
 def test_a_mark_reaches_the_disk_without_a_wait() -> None:

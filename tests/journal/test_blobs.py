@@ -1,5 +1,6 @@
 """Large bodies beside the journal."""
 
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -31,7 +32,7 @@ class _Memory:
         self.bodies: dict[str, bytes] = {}
 
     def keep(self, body: bytes) -> str:
-        digest = f"{len(self.bodies):064x}"
+        digest = sha256(body).hexdigest()
         self.bodies[digest] = body
         return digest
 

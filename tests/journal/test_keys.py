@@ -1,4 +1,4 @@
-"""The signing key and the index of heads."""
+"""The signing key and the chain."""
 
 import subprocess
 import sys
@@ -7,13 +7,13 @@ import pytest
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import RecordError
-from ringfence.journal import verify
-from ringfence.journal.heads import known_heads, record_head
-from ringfence.journal.keys import keys_dir, signing_key, trusted_keys
+from ringfence.journal import verify_run
+from ringfence.journal.chain import known_heads, record_head
+from ringfence.journal.seal import keys_dir, signing_key, trusted_keys
 
 from .conftest import MakeRun
 
-_ASK = "from ringfence.journal.keys import signing_key; print(signing_key().public_hex)"
+_ASK = "from ringfence.journal.seal import signing_key; print(signing_key().public_hex)"
 
 
 @pytest.mark.slow
@@ -80,4 +80,4 @@ def test_a_forged_head_does_not_count(make_run: MakeRun) -> None:
     directory = make_run()
     heads = state_dir() / "heads"
     heads.write_bytes(heads.read_bytes() + heads.read_bytes().replace(b'"seq":6', b'"seq":9'))
-    assert verify(directory).ok
+    assert verify_run(directory).ok

@@ -22,7 +22,7 @@ from ringfence.journal import (
     run_dir,
     runs_dir,
     summarize,
-    verify,
+    verify_run,
 )
 
 from .conftest import MakeRun, conversation
@@ -134,7 +134,7 @@ def test_an_interrupted_run_gets_its_end(make_run: MakeRun) -> None:
     path = directory / "journal.jsonl"
     path.write_bytes(path.read_bytes()[:-5])
     assert mark_interrupted(directory)
-    assert verify(directory).ok
+    assert verify_run(directory).ok
     names = [record.event.name for record in read(directory)][-4:]
     assert names == ["journal.repaired", "job.ended", "files.recorded", "journal.sealed"]
     assert summarize(directory).state == "interrupted"
@@ -148,7 +148,7 @@ def test_a_run_has_one_end(make_run: MakeRun) -> None:
     assert mark_interrupted(directory)
     ends = [record.event for record in read(directory) if isinstance(record.event, JobEnded)]
     assert [end.state for end in ends] == ["succeeded"]
-    assert verify(directory).ok
+    assert verify_run(directory).ok
 
 
 def test_a_damaged_record_is_not_sealed_over(make_run: MakeRun) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from ringfence.errors import InfrastructureFault, RecordError
 from ringfence.events import JobEnded, JobStarted, MessageSent, TextStreamed, ToolCalled
-from ringfence.journal import Journal, is_alive, new_run_id, read, run_dir, verify
+from ringfence.journal import Journal, is_alive, new_run_id, read, run_dir, verify_run
 
 from .conftest import MakeRun
 
@@ -154,7 +154,7 @@ async def test_finish_seals_and_lets_go() -> None:
     """After `finish` the journal is sealed and the run is free."""
     directory, run_id = _new()
     await Journal.create(directory, run_id).finish()
-    assert verify(directory).ok
+    assert verify_run(directory).ok
     assert not is_alive(directory)
 
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_recorded_is_refused() -> None:
             journal.append(MessageSent(content=object()))
         journal.append(JobStarted())
         journal.seal()
-    assert verify(directory).ok
+    assert verify_run(directory).ok
 
 
 def test_file_size_limit_leaves_whole_lines(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_file_size_limit_leaves_whole_lines(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _LIMITED, tmp_path / "run"], capture_output=True, text=True, check=True
     )
-    found = verify(tmp_path / "run")
+    found = verify_run(tmp_path / "run")
     assert "File too large" in done.stdout
     assert (found.status, found.events, found.torn_bytes) == ("open", int(done.stdout.split()[0]), 0)
 
@@ -196,7 +196,7 @@ def test_full_disk_leaves_room_for_the_end(tmp_path: Path, monkeypatch: pytest.M
                 _fill(journal)
             journal.append(JobEnded(state="infrastructure", exit_code=75, reason="disk full"))
             journal.seal()
-        assert verify(directory).ok
+        assert verify_run(directory).ok
     finally:
         subprocess.run(["umount", tmp_path], check=True)
 
@@ -211,7 +211,7 @@ def test_kill_loses_nothing_that_was_told(tmp_path: Path) -> None:
             told = len(child.stdout.read(50 + 37 * round_number))
             child.send_signal(signal.SIGKILL)
             told += len(child.stdout.read())
-        found = verify(directory)
+        found = verify_run(directory)
         assert found.status == "open"
         assert found.events >= told + 1
         assert not is_alive(directory)
@@ -224,9 +224,9 @@ def test_every_torn_end_verifies_up_to_its_last_whole_line(make_run: MakeRun, tm
     path = tmp_path / "journal.jsonl"
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
-        found = verify(path)
+        found = verify_run(path)
         lines = whole[:size].count(b"\n")
-        # The index of heads knows the whole journal: it says what is missing, as soon as the run is known.
+        # The chain knows the whole journal: it says what is missing, as soon as the run is known.
         assert (found.status, found.events) == ("truncated" if lines else "open", lines)
 
 
@@ -242,7 +242,7 @@ def test_reopening_repairs_a_torn_end(cut: int, make_run: MakeRun) -> None:
         journal.seal()
     repaired = next(record.event for record in read(directory) if record.event.name == "journal.repaired")
     assert repaired.dropped_bytes > 0  # type: ignore[attr-defined]  # found by its name
-    assert verify(directory).ok
+    assert verify_run(directory).ok
 
 
 @pytest.mark.parametrize("damage", ["sealed", "broken", "truncated"])

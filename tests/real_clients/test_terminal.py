@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.job.terminal.person import Person
 
-from ringfence.journal import list_runs, verify
+from ringfence.journal import list_runs, verify_run
 
 from .clients import Client
 
@@ -56,7 +56,7 @@ class Desk:
     def events(self) -> list[dict[str, Any]]:
         """The record of the last run, verified first."""
         path = Path(list_runs()[0].path)
-        assert verify(path).status == "sealed"
+        assert verify_run(path).status == "sealed"
         lines = (path / "journal.jsonl").read_bytes()
         assert KEY.encode() not in lines
         return [json.loads(line) for line in lines.splitlines()]

@@ -170,6 +170,6 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
     paths = [*early, *await not_of_a_fleet(expired_runs(seconds, keep))]
     if not dry_run:
         await clear_removed()
-        await remove_runs(paths, store)
+        await remove_runs(paths, store, by="gc")
         await remove_all([*abandoned_directories(_VERIFICATION_S), *abandoned_sessions(store)])
     return paths, containers, named

@@ -22,6 +22,8 @@ class FilesRecorded(Event, frozen=True, kw_only=True, tag="files.recorded"):
     """The other files of a record, just before the seal: each name in the run's directory, and its SHA-256."""
 
     files: dict[str, str]
+    is_complete: bool = False
+    """Whether all of them are listed; in records of 0.1, only those of certain names are."""
 
 
 class JournalSealed(Event, frozen=True, kw_only=True, tag="journal.sealed"):

@@ -151,7 +151,9 @@ class Retention:
         paths = [path for job in jobs for path in map(run_dir, job.run_ids) if path.is_dir()]
         size = await anyio.to_thread.run_sync(_size, paths)
         if not dry_run:
-            await remove_runs([run_dir(run) for job in jobs for run in job.run_ids], JobStore())
+            await remove_runs(
+                [run_dir(run) for job in jobs for run in job.run_ids], JobStore(), by="retention"
+            )
             await self._engine.forget([each for job in jobs for each in job.workflow_ids])
             await self._jobs.forget([job.id for job in jobs])
         done.jobs += [job.id for job in jobs]

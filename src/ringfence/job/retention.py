@@ -6,6 +6,7 @@ import secrets
 import shutil
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -15,7 +16,7 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import InfrastructureFault, RecordError
 from ringfence.flock import try_lock
 from ringfence.job.store import JobStore
-from ringfence.journal import is_alive, list_runs, runs_dir
+from ringfence.journal import is_alive, list_runs, record_removals, runs_dir
 from ringfence.removal import remove_tree
 from ringfence.runtime.session.store import is_locked, sessions_dir
 from ringfence.sandbox.workspace.record import load_record, open_store
@@ -58,14 +59,21 @@ async def make_room(paths: list[Path]) -> None:
     await clear_removed()
 
 
-async def remove_runs(paths: list[Path], store: JobStore) -> None:
+async def remove_runs(paths: list[Path], store: JobStore, *, by: str) -> None:
     """Remove runs: the record, and checkpoints that no other run needs. Those that are not there are forgotten.
 
-    Who dies in between leaves whole records, and remains that `clear_removed` and later removals see to.
+    The chain of records gets an entry for each before it goes, so that its absence is not taken for tampering.
+    A process that dies in between leaves whole records, and remains that `clear_removed` and later removals see to.
+
+    Args:
+        paths: The directories of the runs.
+        store: The store of jobs.
+        by: The command that removes them, for the chain.
 
     Raises:
         InfrastructureFault: Git failed, or a directory could not be removed.
     """
+    await anyio.to_thread.run_sync(partial(record_removals, [path.name for path in paths], by=by))
     there = [path for path in paths if path.is_dir()]
     kept = frozenset(path.name for path in _all_runs()) - {path.name for path in paths}
     kept |= {path.name for path in (state_dir() / "tmp").glob(f"{SANDBOX_PREFIX}*")}

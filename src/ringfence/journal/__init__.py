@@ -1,29 +1,39 @@
 """The record of a run: what happened, in order, chained by hash, sealed with a signature."""
 
-from ringfence.journal.lock import is_alive
-from ringfence.journal.reading import follow, read
-from ringfence.journal.record import Record, UnknownEvent, as_json
-from ringfence.journal.runs import (
+from ringfence.journal.chain import record_removals
+from ringfence.journal.disk import is_alive
+from ringfence.journal.layout import new_run_id, run_dir, run_dirs, runs_dir
+from ringfence.journal.reader import (
     RunSummary,
     creation_of,
     fitting,
+    follow,
     list_runs,
-    mark_interrupted,
-    new_run_id,
+    read,
     resolve,
-    run_dir,
-    run_dirs,
-    runs_dir,
     summarize,
 )
+from ringfence.journal.record import Record, UnknownEvent, as_json
 from ringfence.journal.session import export, write_session
-from ringfence.journal.verification import Verification, verify
-from ringfence.journal.writing import Journal
+from ringfence.journal.verification import (
+    RECORD_LIMITS,
+    STATE_LIMITS,
+    Finding,
+    StateVerification,
+    Verification,
+    verify_all,
+    verify_run,
+)
+from ringfence.journal.writer import Journal, mark_interrupted
 
 __all__ = [
+    "RECORD_LIMITS",
+    "STATE_LIMITS",
+    "Finding",
     "Journal",
     "Record",
     "RunSummary",
+    "StateVerification",
     "UnknownEvent",
     "Verification",
     "as_json",
@@ -36,11 +46,13 @@ __all__ = [
     "mark_interrupted",
     "new_run_id",
     "read",
+    "record_removals",
     "resolve",
     "run_dir",
     "run_dirs",
     "runs_dir",
     "summarize",
-    "verify",
+    "verify_all",
+    "verify_run",
     "write_session",
 ]

@@ -7,7 +7,8 @@ can be read back as a reference.
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from ringfence.config.paths import make_private_dir
-from ringfence.errors import RecordError
+from ringfence.errors import InfrastructureFault, RecordError
 from ringfence.events import Event
 from ringfence.filesystem import replace_file
 from ringfence.journal.record import encode_data, encode_json
@@ -72,6 +73,28 @@ class BlobStore:
         replace_file(path, body)
         self.unsynced.append(path)
         return digest
+
+    def drop(self, kept: int) -> None:
+        """Remove the bodies that were stored after the first `kept` of `unsynced`: their line was not written."""
+        for path in self.unsynced[kept:]:
+            with suppress(OSError):
+                path.unlink()
+        del self.unsynced[kept:]
+
+    def prune(self, bodies: Collection[str]) -> None:
+        """Remove all but these bodies, and what a process that died left of others.
+
+        Raises:
+            InfrastructureFault: One cannot be removed.
+        """
+        try:
+            for path in self.directory.iterdir() if self.directory.is_dir() else ():
+                if path.name not in bodies:
+                    path.unlink()
+        except OSError as exc:
+            raise InfrastructureFault(
+                f"could not remove {exc.filename!r}, to which no line of the journal refers: {exc.strerror}"
+            ) from exc
 
     def load(self, ref: BlobRef) -> bytes:
         """The body of a reference.
@@ -131,8 +154,11 @@ def pack(event: Event, keep: Keep) -> bytes:
     if data and len(data) <= MAX_INLINE_BYTES and _MARK not in data:
         return data
     fields = {key: value for key, value in msgspec.to_builtins(event).items() if key != "event"}
-    packed = encode_json(_packed(fields, keep))
+    bodies: list[bytes] = []
+    packed = encode_json(_packed(fields, bodies))
     if len(packed) <= MAX_DATA_BYTES:
+        for body in bodies:
+            keep(body)
         return packed
     whole = encode_json(_map_text(fields, _whole_text))
     return encode_json(BlobRef(keep(whole), len(whole), "json"))
@@ -180,16 +206,18 @@ def _decoded(raw: bytes) -> Any:
         raise RecordError(f"an event's data does not parse: {exc}; run `ringfence runs verify`") from exc
 
 
-def _packed(value: Any, keep: Keep) -> Any:
+def _packed(value: Any, bodies: list[bytes]) -> Any:
+    """The value with references in the place of long texts, which are added to `bodies`."""
     if isinstance(value, str):
         text = _whole_text(value)
         if len(text) * 4 <= MAX_INLINE_BYTES or len(body := text.encode()) <= MAX_INLINE_BYTES:
             return text
-        return {"$blob": keep(body), "bytes": len(body), "kind": "text"}
+        bodies.append(body)
+        return {"$blob": sha256(body).hexdigest(), "bytes": len(body), "kind": "text"}
     if isinstance(value, dict):
-        return {_escaped(key): _packed(item, keep) for key, item in value.items()}
+        return {_escaped(key): _packed(item, bodies) for key, item in value.items()}
     if isinstance(value, list):
-        return [_packed(item, keep) for item in value]
+        return [_packed(item, bodies) for item in value]
     return value
 
 

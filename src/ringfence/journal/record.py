@@ -27,8 +27,6 @@ GENESIS = "0" * 64
 MAX_LINE_BYTES = 2 * 1024**2
 """No line is longer: writers put large bodies beside the journal, readers stop at a longer line."""
 
-JOURNAL_NAME = "journal.jsonl"
-
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 

@@ -23,8 +23,8 @@ from ringfence.events import (
     Usage,
 )
 from ringfence.filesystem import replace_file
-from ringfence.journal.files import session_name
-from ringfence.journal.reading import read
+from ringfence.journal.layout import session_name
+from ringfence.journal.reader import read
 from ringfence.journal.record import Record, format_time
 
 _SHELL_KEYS = {"stdout", "stderr", "exit_code", "timed_out"}
@@ -126,7 +126,7 @@ def write_session(run_dir: Path, session: bytes) -> None:
     Raises:
         InfrastructureFault: It could not be written.
     """
-    _write(run_dir / session_name(run_dir), session)
+    _write(run_dir / session_name(run_dir.name), session)
 
 
 def _add(document: SessionDocument, calls: dict[str, ToolCall], *, event: Event, time: str) -> None:

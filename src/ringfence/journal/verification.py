@@ -1,6 +1,10 @@
-"""Whether a journal is what was written. Streams: memory does not grow with the journal."""
+"""Whether a record is what was written: its journal, its bodies, its other files, and its place in the chain.
 
-from collections.abc import Collection, Mapping
+Streams: memory does not grow with the journal.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,45 +17,86 @@ from ringfence.errors import RecordError
 from ringfence.events import FilesRecorded, JournalOpened, JournalSealed
 from ringfence.frozen import frozen
 from ringfence.journal.blobs import BlobStore, references
-from ringfence.journal.files import check
-from ringfence.journal.heads import known_heads
-from ringfence.journal.keys import key_id, trusted_keys
-from ringfence.journal.record import (
-    FORMAT,
-    GENESIS,
+from ringfence.journal.chain import Link, is_genuine, known_heads, read_chain
+from ringfence.journal.layout import (
+    BLOBS_NAME,
     JOURNAL_NAME,
-    MAX_LINE_BYTES,
-    Header,
-    decode_header,
-    format_time,
+    LATER_NAMES,
+    LOCK_NAME,
+    PARTIAL_NAME,
+    WORK_DIRECTORIES,
+    WORK_NAME,
+    digest_of_file,
+    journal_path,
+    run_dirs,
+    runs_dir,
+    session_name,
 )
-from ringfence.journal.sealing import seal_fault
+from ringfence.journal.record import FORMAT, GENESIS, MAX_LINE_BYTES, Header, decode_header, format_time
+from ringfence.journal.seal import key_id, seal_fault, trusted_keys
 
 Status = Literal["sealed", "open", "truncated", "broken"]
+Kind = Literal[
+    "broken", "truncated", "changed", "missing", "unknown", "unlisted", "unsealed", "uncovered", "unreadable"
+]
+
+RECORD_LIMITS = (
+    "Whoever has the signing key can write a record anew, with a valid seal.",
+    "The directories that a run worked in (its clone, its git directory) are no part of its record.",
+)
+"""What the verification of a record cannot show."""
+
+STATE_LIMITS = (
+    *RECORD_LIMITS,
+    "The last entries of the chain can be cut off together with the records that they name.",
+    "A whole state directory can be replaced: only a head of its chain that was kept elsewhere shows it.",
+    "A run that was killed, and whose record was removed before a later command closed it, is in no entry.",
+)
+"""What the verification of a state directory cannot show."""
 
 _OPENED = "journal.opened"
 _SEALED = "journal.sealed"
 _FILES = "files.recorded"
 _SPECIAL = frozenset({_OPENED, _FILES, _SEALED})
+_REMOVED = ".removed-"
+
+Heads = Callable[[str], Mapping[int, str]]
+"""Gives the heads of a run that the chain knows, by sequence number."""
+
+
+@frozen
+class Finding:
+    """Something that the verification found, or that it cannot show."""
+
+    kind: Kind
+    """`broken`: a line of the journal or of the chain is not what was written. `truncated`: lines at its end are
+    missing. `changed`, `missing`: a file of the record. `unknown`: a file that was added. `unlisted`: a sealed record
+    that the chain does not know. `unsealed`: nothing proves the end. `uncovered`: a file that the seal does not cover.
+    `unreadable`: a line of the chain that a crash may have torn."""
+    path: Path
+    message: str
+    is_fault: bool = True
+    """False: the record is what was written as far as it can be shown; this is what cannot."""
 
 
 @frozen
 class Verification:
-    """What `verify` found.
+    """What `verify_run` found.
 
-    `sealed`: every line is as it was written, and the end is signed. `open`: in order, but nothing vouches
-    for the end (a run that goes on, or was killed). `truncated`: in order, but the index of heads knows of
-    later lines. `broken`: the line `bad_line`, or a file of the record (then it is None), is not what was written.
+    `sealed`: every line and file is as it was written, and the end is signed. `open`: in order, but nothing proves
+    the end (a run that goes on, or was killed). `truncated`: in order, but the chain knows of later lines. `broken`: the
+    line `bad_line`, or a file of the record (then it is None), is not what was written.
     """
 
     path: Path
+    """The journal."""
     status: Status
     run_id: str | None
     events: int
     """Whole lines in order, up to the first bad one."""
+    findings: tuple[Finding, ...] = ()
     bad_line: int | None = None
     """1-based."""
-    reason: str | None = None
     signer: str | None = None
     """Key id of the seal."""
     sealed_at: str | None = None
@@ -62,6 +107,34 @@ class Verification:
     def ok(self) -> bool:
         """Whether it is sealed and nothing is wrong."""
         return self.status == "sealed"
+
+    @property
+    def reason(self) -> str | None:
+        """What is wrong, or why the end is not proved; None if the record is sealed, or its run goes on."""
+        wrong = [one.message for one in self.findings if one.is_fault]
+        return "; ".join(wrong or [one.message for one in self.findings if one.kind == "unsealed"]) or None
+
+
+@frozen
+class StateVerification:
+    """What `verify_all` found."""
+
+    runs: tuple[Verification, ...]
+    """The newest first."""
+    findings: tuple[Finding, ...]
+    """About the chain, and about runs that are missing or that it does not list."""
+    entries: int
+    """Lines of the chain."""
+    head: str
+    """The hash of the chain's end. Kept elsewhere, it shows later that nothing up to here was removed."""
+    removed: Mapping[str, str]
+    """The runs whose records were removed, and the command that removed each."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong. Runs may be open-ended."""
+        is_whole = all(run.status in ("sealed", "open") for run in self.runs)
+        return is_whole and not any(one.is_fault for one in self.findings)
 
 
 @frozen
@@ -85,37 +158,49 @@ class Tail:
         return replace(self, size=self.size + length, next_seq=self.next_seq + 1, head=digest)
 
 
-def verify(path: Path, *, public_keys: Collection[str] | None = None) -> Verification:
-    """Check every line of a journal, the bodies beside it, its seal and its place in the index of heads.
+def verify_run(path: Path, *, public_keys: Collection[str] | None = None) -> Verification:
+    """Check every line of a journal, the bodies beside it, its seal, its place in the chain, and the record's files.
 
     Args:
-        path: The journal; or the directory of a run, whose other files are then checked, too.
+        path: The directory of a run; or a journal alone, whose record's other files are then not checked.
         public_keys: Trusted keys in hexadecimal; None takes those of the state directory.
 
-    The directory of a run without a journal is `truncated` where the index of heads knows the run.
+    The directory of a run without a journal is `truncated` where the chain knows the run.
 
     Raises:
         RecordError: There is no journal at `path`, or a file of keys is damaged.
-        InfrastructureFault: The index of heads cannot be read.
+        InfrastructureFault: The chain cannot be read.
     """
-    with_files, path = path.is_dir(), journal_path(path)
-    if with_files and not path.exists() and known_heads(path.parent.name):
-        return Verification(path, "truncated", path.parent.name, 0, reason="the journal was removed")
-    walk = _Walk(path, None if public_keys is None else frozenset(public_keys), with_files)
-    try:
-        walk.run()
-    except _BrokenError as exc:
-        return walk.result("broken", bad_line=walk.tail.next_seq + 1, reason=str(exc))
-    return walk.outcome()
+    return _verify(path, _trusted(public_keys), known_heads)
 
 
-def tail_of(path: Path) -> Tail:
-    """Where an open-ended journal ends, after checking it.
+def verify_all(*, public_keys: Collection[str] | None = None, anchor: str | None = None) -> StateVerification:
+    """Check every record of the state directory, and by the chain that none is missing.
+
+    A record that a command removed is in the chain as removed. What cannot be shown is in `STATE_LIMITS`.
+
+    Args:
+        public_keys: As for `verify_run`.
+        anchor: A head of the chain that was kept elsewhere; the chain must have had it.
 
     Raises:
-        RecordError: It cannot be gone on with: sealed, broken, truncated or absent.
+        RecordError: A file of keys is damaged.
+        InfrastructureFault: The chain cannot be read.
     """
-    walk = _Walk(path, None)
+    trusted = _trusted(public_keys)
+    chain = _Chain(trusted, anchor)
+    runs = tuple(_verify_among(path, trusted, chain.heads_of) for path in run_dirs())
+    findings = [*chain.findings, *chain.missing(), *_unlisted(runs, chain)]
+    return StateVerification(runs, tuple(findings), chain.entries, chain.head, chain.removed)
+
+
+def tail_of(path: Path) -> tuple[Tail, frozenset[str]]:
+    """Where an open-ended journal ends, after checking it, and the bodies that its lines refer to.
+
+    Raises:
+        RecordError: Nothing can be added to it: it is sealed, broken, truncated or absent.
+    """
+    walk = _Walk(path, trusted_keys(), known_heads)
     try:
         walk.run()
     except _BrokenError as exc:
@@ -125,12 +210,34 @@ def tail_of(path: Path) -> Tail:
     found = walk.outcome()
     if found.status != "open":
         raise RecordError(f"the journal {str(path)!r} is {found.status}, so nothing can be added to it")
-    return walk.tail
+    return walk.tail, frozenset(walk.bodies)
 
 
-def journal_path(path: Path) -> Path:
-    """The journal in a run's directory, or the path itself."""
-    return path / JOURNAL_NAME if path.is_dir() else path
+def _trusted(public_keys: Collection[str] | None) -> frozenset[str]:
+    return trusted_keys() if public_keys is None else frozenset(public_keys)
+
+
+def _verify(path: Path, trusted: frozenset[str], heads_of: Heads) -> Verification:
+    with_files, path = path.is_dir(), journal_path(path)
+    if with_files and not os.path.lexists(path) and heads_of(path.parent.name):
+        finding = Finding("truncated", path, "the journal was removed")
+        return Verification(path, "truncated", path.parent.name, 0, (finding,))
+    walk = _Walk(path, trusted, heads_of, with_files)
+    try:
+        walk.run()
+    except _BrokenError as exc:
+        finding = Finding("broken", path, str(exc))
+        return walk.result("broken", finding, bad_line=walk.tail.next_seq + 1)
+    return walk.outcome()
+
+
+def _verify_among(path: Path, trusted: frozenset[str], heads_of: Heads) -> Verification:
+    """Verify one record of several: what cannot be read of one says nothing of the others."""
+    try:
+        return _verify(path, trusted, heads_of)
+    except RecordError as exc:
+        journal = path / JOURNAL_NAME
+        return Verification(journal, "broken", path.name, 0, (Finding("broken", journal, str(exc)),))
 
 
 class _BrokenError(Exception):
@@ -140,14 +247,16 @@ class _BrokenError(Exception):
 @dataclass
 class _Walk:
     path: Path
-    public_keys: frozenset[str] | None
+    trusted: frozenset[str]
+    heads_of: Heads
     with_files: bool = False
     tail: Tail = field(default_factory=Tail.empty)
     heads: Mapping[int, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: FilesRecorded = field(default_factory=lambda: FilesRecorded(files={}))
     """The digests of the record's other files."""
     seal: Header | None = None
-    checked_bodies: set[str] = field(default_factory=set)
+    bodies: set[str] = field(default_factory=set)
+    """Digests of those that were checked."""
 
     def run(self) -> None:
         try:
@@ -175,9 +284,7 @@ class _Walk:
                     self._bodies(header)
                 digest = sha256(line).hexdigest()
                 if seq in self.heads and self.heads[seq] != digest:
-                    raise _BrokenError(
-                        "the index of heads knows another line here: lines up to here were replaced"
-                    )
+                    raise _BrokenError("the chain knows another line here: lines up to here were replaced")
                 seq, size, prev = seq + 1, size + len(line), digest
             else:
                 torn = (0, "")
@@ -188,28 +295,26 @@ class _Walk:
     def outcome(self) -> Verification:
         if self.tail.next_seq == 0:
             # No line says whose it was; what is in a run's directory is that run's.
-            self.heads = known_heads(self.path.absolute().parent.name)
+            self.heads = self.heads_of(self.path.absolute().parent.name)
         last_known = max(self.heads, default=-1)
         if last_known >= self.tail.next_seq:
             missing = last_known + 1 - self.tail.next_seq
-            return self.result("truncated", reason=f"{missing} lines at the end were cut off")
+            finding = Finding("truncated", self.path, f"{missing} lines at the end were cut off")
+            return self.result("truncated", finding)
         if self.seal is not None:
             return self._sealed()
         torn = self.tail.torn_bytes
-        reason = f"its last line is torn: {torn} bytes without an end" if torn else None
-        return self.result("open", reason=reason)
+        if not torn:
+            return self.result("open")
+        reason = f"its last line is torn: {torn} bytes without an end"
+        return self.result("open", Finding("unsealed", self.path, reason, is_fault=False))
 
     def _sealed(self) -> Verification:
-        try:
-            if self.with_files:
-                check(self.path.parent, self.files)
-        except RecordError as exc:
-            return self.result("broken", reason=str(exc))
-        return self.result("sealed")
+        found = list(self._beside()) if self.with_files else []
+        is_broken = any(one.is_fault for one in found)
+        return self.result("broken" if is_broken else "sealed", *found)
 
-    def result(
-        self, status: Status, *, bad_line: int | None = None, reason: str | None = None
-    ) -> Verification:
+    def result(self, status: Status, *findings: Finding, bad_line: int | None = None) -> Verification:
         signer = sealed_at = None
         if self.seal is not None:
             signer = key_id(msgspec.json.decode(self.seal.data, type=JournalSealed).public_key)
@@ -219,8 +324,8 @@ class _Walk:
             status=status,
             run_id=self.tail.run_id,
             events=self.tail.next_seq,
+            findings=findings,
             bad_line=bad_line,
-            reason=reason,
             signer=signer,
             sealed_at=sealed_at,
             torn_bytes=self.tail.torn_bytes,
@@ -260,9 +365,9 @@ class _Walk:
         if opened.format != FORMAT:
             raise _BrokenError(f"format {opened.format!r} is not known here; take a newer ringfence")
         home = self.path.absolute().parent
-        if home.parent == state_dir() / "runs" and home.name != opened.run_id:
+        if home.parent == runs_dir() and home.name != opened.run_id:
             raise _BrokenError(f"it is the journal of another run: {opened.run_id!r}")
-        self.heads = known_heads(opened.run_id)
+        self.heads = self.heads_of(opened.run_id)
         return opened.run_id
 
     def _special(self, line: bytes, header: Header, seq: int, run_id: str) -> None:
@@ -272,22 +377,145 @@ class _Walk:
             return
         if header.event == _FILES:
             try:
-                self.files = msgspec.json.decode(header.data, type=FilesRecorded).files
+                self.files = msgspec.json.decode(header.data, type=FilesRecorded)
             except (ValueError, RecursionError) as exc:
                 raise _BrokenError(f"its {_FILES!r} does not parse: {exc}") from exc
             return
-        trusted = trusted_keys() if self.public_keys is None else self.public_keys
-        fault = seal_fault(line, header, run_id=run_id, trusted=trusted)
+        fault = seal_fault(line, header, run_id=run_id, trusted=self.trusted)
         if fault is not None:
             raise _BrokenError(fault)
         self.seal = header
 
     def _bodies(self, header: Header) -> None:
-        store = BlobStore(self.path.parent / "blobs")
+        store = BlobStore(self.path.parent / BLOBS_NAME)
         try:
             for ref in references(header.data):
-                if ref.digest not in self.checked_bodies:
+                if ref.digest not in self.bodies:
                     store.check(ref)
-                    self.checked_bodies.add(ref.digest)
+                    self.bodies.add(ref.digest)
         except RecordError as exc:
             raise _BrokenError(str(exc)) from exc
+
+    def _beside(self) -> Iterator[Finding]:
+        """What is wrong with the files beside a sealed journal, and which of them its seal does not cover."""
+        run_dir = self.path.parent
+        there = {entry.name: entry for entry in os.scandir(run_dir) if entry.name != JOURNAL_NAME}
+        for name, digest in self.files.files.items():
+            yield from self._listed(run_dir / name, digest)
+            there.pop(name, None)
+        for name, entry in sorted(there.items()):
+            if name == BLOBS_NAME and entry.is_dir(follow_symlinks=False):
+                yield from self._beside_bodies(run_dir / name)
+            elif name in WORK_DIRECTORIES and entry.is_dir(follow_symlinks=False):
+                continue
+            elif not entry.is_file(follow_symlinks=False):
+                yield Finding("unknown", run_dir / name, f"{name!r} is not a file of the record")
+            elif name != LOCK_NAME or entry.stat().st_size:
+                yield self._unlisted(run_dir / name)
+
+    def _listed(self, path: Path, digest: str) -> Iterator[Finding]:
+        name = path.name
+        if path.parent != self.path.parent or name == JOURNAL_NAME:
+            yield Finding(
+                "broken", self.path, f"the journal lists {str(path)!r}, which is no file of the record"
+            )
+            return
+        try:
+            found = digest_of_file(path)
+        except FileNotFoundError:
+            # It is written after the seal; on a full disk it is not.
+            is_session = name == session_name(self.tail.run_id or "")
+            advice = "; it can be written again from the journal" if is_session else ""
+            message = f"{name!r} is missing; the journal lists it{advice}"
+            yield Finding("missing", path, message, is_fault=not is_session)
+        except OSError as exc:
+            yield Finding("changed", path, f"the file {name!r} of the record cannot be read: {exc.strerror}")
+        else:
+            if found != digest:
+                message = f"{name!r} does not match its SHA-256 in the journal: it was changed after the seal"
+                yield Finding("changed", path, message)
+
+    def _unlisted(self, path: Path) -> Finding:
+        name = path.name
+        if name in (WORK_NAME, *LATER_NAMES) or PARTIAL_NAME.fullmatch(name):
+            message = f"{name!r} was written after the seal, which does not cover it"
+            return Finding("uncovered", path, message, is_fault=False)
+        if not self.files.is_complete:
+            message = f"{name!r} is not covered by the seal of this record"
+            return Finding("uncovered", path, message, is_fault=False)
+        return Finding("unknown", path, f"{name!r} was added after the seal: the journal does not list it")
+
+    def _beside_bodies(self, blobs: Path) -> Iterator[Finding]:
+        for name in sorted(set(os.listdir(blobs)) - self.bodies):  # noqa: PTH208 -- names, not paths
+            kind: Kind = "unknown" if self.files.is_complete else "uncovered"
+            message = f"no line of the journal refers to the body {name!r}"
+            yield Finding(kind, blobs / name, message, is_fault=self.files.is_complete)
+
+
+class _Chain:
+    """The chain of the state directory, checked."""
+
+    def __init__(self, trusted: frozenset[str], anchor: str | None) -> None:
+        self.entries = 0
+        self.head = sha256().hexdigest()
+        self.removed: dict[str, str] = {}
+        self.findings: list[Finding] = []
+        self._heads: dict[str, dict[int, str]] = {}
+        self._path = state_dir() / "heads"
+        is_anchored = anchor in (None, self.head)
+        for link in read_chain():
+            self._add(link, trusted)
+            self.entries, self.head = link.number, link.head
+            is_anchored = is_anchored or link.head == anchor
+        if not is_anchored:
+            self._found(
+                "broken", f"the chain never had the head {anchor!r}: entries were removed or replaced"
+            )
+
+    def heads_of(self, run_id: str) -> Mapping[int, str]:
+        return self._heads.get(run_id, {})
+
+    def missing(self) -> Iterator[Finding]:
+        for run_id, heads in self._heads.items():
+            path = runs_dir() / run_id
+            if run_id not in self.removed and not path.is_dir():
+                lines = max(heads) + 1
+                message = (
+                    f"run {run_id!r} is missing: the chain knows {lines} lines of its journal, and no removal"
+                )
+                yield Finding("missing", path, message)
+
+    def _add(self, link: Link, trusted: frozenset[str]) -> None:
+        entry = link.entry
+        if entry is None:
+            self._found("unreadable", f"line {link.number} of the chain cannot be read", is_fault=False)
+            return
+        if not link.is_in_order:
+            self._found(
+                "broken",
+                f"line {link.number} of the chain does not follow from what is before it: entries were edited, "
+                "dropped, inserted or reordered",
+            )
+        if not is_genuine(entry, trusted):
+            self._found("broken", f"line {link.number} of the chain has no signature of a trusted key")
+        elif entry.removed_by:
+            self.removed[entry.run_id] = entry.removed_by
+        else:
+            self._heads.setdefault(entry.run_id, {})[entry.seq] = entry.head
+
+    def _found(self, kind: Kind, message: str, *, is_fault: bool = True) -> None:
+        self.findings.append(Finding(kind, self._path, message, is_fault=is_fault))
+
+
+def _unlisted(runs: tuple[Verification, ...], chain: _Chain) -> Iterator[Finding]:
+    for run in runs:
+        if run.status == "sealed" and run.events - 1 not in chain.heads_of(run.run_id or ""):
+            message = (
+                f"the chain does not list the seal of run {run.run_id!r}: its last entries were cut off, or the run's "
+                "process was killed before it could write one"
+            )
+            yield Finding("unlisted", run.path.parent, message)
+    for path in sorted(runs_dir().iterdir()) if runs_dir().is_dir() else []:
+        is_run = path in {run.path.parent for run in runs}
+        if not is_run and not path.name.startswith(_REMOVED):
+            yield Finding("unknown", path, f"{path.name!r} is no record of a run", is_fault=False)

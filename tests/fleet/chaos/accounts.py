@@ -29,9 +29,9 @@ _LOCKS = sa.text(
 _VERIFY = """
 import json, sys
 from pathlib import Path
-from ringfence.journal import verify
+from ringfence.journal import verify_run
 for folder in map(Path, sys.argv[1:]):
-    found = verify(folder)
+    found = verify_run(folder)
     print(json.dumps([folder.name, found.status, found.reason]))
 """
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import examples, slow_after
 
-from ringfence.journal import Journal, new_run_id, verify
+from ringfence.journal import Journal, new_run_id, verify_run
 from ringfence.runtime.agent_cli.base import AgentCli
 from ringfence.runtime.agent_cli.exit_status import Exit, classify_exit
 from ringfence.runtime.claude.cli import ClaudeCli
@@ -76,7 +76,7 @@ def test_any_lines_can_be_read(client: Any, tmp_path: Path) -> None:
     with Journal.create(tmp_path, new_run_id()) as journal:
         check()
         journal.seal()
-    assert verify(tmp_path).ok
+    assert verify_run(tmp_path).ok
 
 
 ENDLESS = {

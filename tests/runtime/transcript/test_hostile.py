@@ -15,7 +15,7 @@ from tests.cases import examples, slow_after
 
 from ringfence.cli.render.transcript import print_event
 from ringfence.events import Event, TranscriptDamaged, TranscriptNoted
-from ringfence.journal import Journal, new_run_id, read, verify
+from ringfence.journal import Journal, new_run_id, read, verify_run
 from ringfence.runtime.transcript.session import read_events
 
 _TEXT = st.text(st.characters(), max_size=20) | st.sampled_from(
@@ -114,8 +114,8 @@ def test_any_records_can_be_read_recorded_and_shown(
                 print_event(console, event, None)
             directory = Path(folder, "run")
             _journal(directory, events)
-            assert verify(directory).ok
-            assert len(list(read(directory))) == len(events) + 2
+            assert verify_run(directory).ok
+            assert len(list(read(directory))) == len(events) + 3
         assert not set(shown.getvalue()) & set("\x1b\0\u202e")
 
     check()

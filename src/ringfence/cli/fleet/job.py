@@ -130,7 +130,7 @@ def _follow(client: "FleetClient", found: dict[str, Any], printer: "RecordPrinte
 def _has_begun(run_id: str) -> bool:
     """Whether there is something to follow: the directory of a run is there a moment before its record is."""
     from ringfence.journal import run_dir
-    from ringfence.journal.verification import journal_path
+    from ringfence.journal.layout import journal_path
 
     try:
         return journal_path(run_dir(run_id)).stat().st_size > 0

@@ -14,7 +14,7 @@ from ringfence.escape import safe_json, visible
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ringfence.journal import RunSummary, Verification
+    from ringfence.journal import Finding, RunSummary, StateVerification, Verification
 
 _WORDS = {"sealed": "sealed", "open": "open end", "truncated": "TRUNCATED", "broken": "BROKEN"}
 
@@ -124,10 +124,23 @@ def rm(
 
 def verify(
     run: Annotated[
-        str | None, typer.Argument(metavar="RUN|FILE", help="A run, or the path of a journal (with a '/').")
+        str | None,
+        typer.Argument(
+            metavar="RUN|FILE",
+            help="A run, or the path of a journal (with a '/'); default: last.",
+            show_default=False,
+        ),
     ] = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="Verify all runs.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Verify all runs, and that none is missing.")] = False,
+    anchor: Annotated[
+        str | None,
+        typer.Option(
+            "--anchor",
+            metavar="SHA256",
+            help="With --all: a head of the chain that you kept elsewhere, which must be in it.",
+        ),
+    ] = None,
     key: Annotated[
         list[Path] | None,
         typer.Option("--key", metavar="FILE", help="Trust this public key (PEM) instead of this machine's."),
@@ -136,33 +149,34 @@ def verify(
 ) -> None:
     """Verify that a record is complete and unchanged.
 
-    Checks the journal and all files beside it. Exit code 0: sealed, 3: open end, 1: broken or truncated.
+    Checks the journal and all files beside it. Exit code 0: sealed, 3: open end, 1: broken, truncated or missing.
     """
-    from ringfence.journal import Verification
-    from ringfence.journal import verify as verify_journal
-    from ringfence.journal.keys import read_public_key
-    from ringfence.journal.record import JOURNAL_NAME
+    from ringfence.journal import RECORD_LIMITS, STATE_LIMITS, verify_all, verify_run
+    from ringfence.journal.seal import read_public_key
 
-    if every == (run is not None):
-        raise UsageError("say what to verify: one RUN or FILE, or --all")
+    if every and run is not None:
+        raise UsageError(f"--all verifies all runs; leave out {run!r}, or --all")
+    if anchor is not None and not every:
+        raise UsageError("--anchor is a head of the chain of all runs; give --all with it")
     keys = None if key is None else [read_public_key(path) for path in key]
-    found = []
-    for path in _journals(run):
-        try:
-            found.append(verify_journal(path, public_keys=keys))
-        except RecordError as exc:  # of one run among all, that says nothing of the others
-            if not every:
-                raise
-            found.append(Verification(path / JOURNAL_NAME, "broken", path.name, 0, reason=str(exc)))
-    if json:
-        documents = [_verification_document(one) for one in found]
-        typer.echo(safe_json(documents if every else documents[0], indent=2))
-    else:
-        for one in found:
-            typer.echo(_verification_line(one))
+    limits: tuple[str, ...] = RECORD_LIMITS
+    findings: tuple[Finding, ...] = ()
+    chain = ""
     if every:
-        _report_absent({one.path.parent.name for one in found})
-    raise typer.Exit(_verification_code(found))
+        state = verify_all(public_keys=keys, anchor=anchor)
+        document: Any = _state_document(state)
+        found, findings, limits = state.runs, state.findings, STATE_LIMITS
+        chain = f"entries in the chain of records: {state.entries:,}; its head: {state.head or 'none'}"
+    else:
+        found = (verify_run(_journal_of(run or "last"), public_keys=keys),)
+        document = _verification_document(found[0])
+    print_answer(document, [_verification_line(one) for one in found], json=json)
+    for finding in findings:
+        note(f"{finding.kind}: {finding.message}")
+    for line in (chain, *(f"not proved: {limit}" for limit in limits)):
+        if line:
+            note(line)
+    raise typer.Exit(ExitCode.FAILED if any(one.is_fault for one in findings) else _verification_code(found))
 
 
 def export(
@@ -220,7 +234,7 @@ async def _remove(paths: "Sequence[Path]") -> None:
         raise UsageError(
             f"run {theirs.name!r} belongs to a job of the fleet; `ringfence job rm` removes that"
         )
-    await remove_runs(list(paths), store)
+    await remove_runs(list(paths), store, by="runs rm")
 
 
 def _work_of(path: Path) -> Any:
@@ -275,35 +289,20 @@ def _run_row(run: "RunSummary") -> tuple[str, ...]:
 
 
 def _warn_if_damaged(path: Path) -> None:
-    """Say so before a record is shown that is not what was written."""
-    from ringfence.journal import verify as verify_journal
+    """Warn before a record is shown that is not what was written."""
+    from ringfence.journal import verify_run
 
-    found = verify_journal(path)
+    found = verify_run(path)
     if found.status in ("broken", "truncated"):
         where = "" if found.bad_line is None else f" at line {found.bad_line}"
         line = f"this record is {_WORDS[found.status]}{where}: {found.reason}; do not rely on what it says"
         typer.echo(f"ringfence: WARNING: {visible(line, one_line=True)}", err=True)
 
 
-def _journals(run: str | None) -> list[Path]:
+def _journal_of(run: str) -> Path:
     from ringfence.cli.runs.reference import chosen_run
-    from ringfence.journal import run_dirs
 
-    if run is None:
-        return run_dirs()
-    return [Path(run)] if "/" in run else [chosen_run(run)]
-
-
-def _report_absent(present: set[str]) -> None:
-    """Say on stderr how many runs the index of heads knows that are not here."""
-    from ringfence.journal.heads import known_runs
-
-    absent = known_runs() - present
-    if absent:
-        typer.echo(
-            f"not here any more: {counted(len(absent), 'run')} of the index, removed by `ringfence gc` or by hand",
-            err=True,
-        )
+    return Path(run) if "/" in run else chosen_run(run)
 
 
 def _verification_line(found: "Verification") -> str:
@@ -317,13 +316,38 @@ def _verification_line(found: "Verification") -> str:
     return visible("  ".join(parts), one_line=True)
 
 
+def _state_document(state: "StateVerification") -> dict[str, Any]:
+    from ringfence.journal import STATE_LIMITS
+
+    return {
+        "runs": [_verification_document(one) for one in state.runs],
+        "findings": _finding_documents(state.findings),
+        "chain": {"entries": state.entries, "head": state.head},
+        "limits": STATE_LIMITS,
+    }
+
+
 def _verification_document(found: "Verification") -> dict[str, Any]:
     import dataclasses
 
-    return {**dataclasses.asdict(found), "path": str(found.path)}
+    from ringfence.journal import RECORD_LIMITS
+
+    return {
+        **dataclasses.asdict(found),
+        "path": str(found.path),
+        "findings": _finding_documents(found.findings),
+        "reason": found.reason,
+        "limits": RECORD_LIMITS,
+    }
 
 
-def _verification_code(found: "list[Verification]") -> ExitCode:
+def _finding_documents(findings: "Sequence[Finding]") -> list[dict[str, Any]]:
+    import dataclasses
+
+    return [{**dataclasses.asdict(one), "path": str(one.path)} for one in findings]
+
+
+def _verification_code(found: "Sequence[Verification]") -> ExitCode:
     states = {one.status for one in found}
     if states & {"broken", "truncated"}:
         return ExitCode.FAILED

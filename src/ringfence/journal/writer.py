@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,7 +14,7 @@ from typing import Self
 import anyio
 
 from ringfence.config.paths import make_private_dir
-from ringfence.errors import InfrastructureFault, RecordError, next_step
+from ringfence.errors import ExitCode, InfrastructureFault, RecordError, next_step
 from ringfence.events import (
     Event,
     FilesRecorded,
@@ -24,21 +25,14 @@ from ringfence.events import (
     JournalSealed,
     PolicyLoosened,
 )
-from ringfence.journal.appending import LineFile, Reserve, Syncer
 from ringfence.journal.blobs import BlobStore, pack
-from ringfence.journal.files import digests
-from ringfence.journal.heads import record_head
-from ringfence.journal.keys import signing_key
-from ringfence.journal.lock import RunLock
-from ringfence.journal.record import (
-    FORMAT,
-    JOURNAL_NAME,
-    Record,
-    digest_of,
-    encode_line,
-    format_time,
-)
-from ringfence.journal.sealing import make_seal
+from ringfence.journal.chain import record_head
+from ringfence.journal.disk import LineFile, Reserve, RunLock, Syncer, is_alive
+from ringfence.journal.layout import BLOBS_NAME, JOURNAL_NAME, RESERVE_NAME, digests, session_name
+from ringfence.journal.reader import read, summarize
+from ringfence.journal.record import FORMAT, Record, digest_of, encode_line, format_time
+from ringfence.journal.seal import make_seal, signing_key
+from ringfence.journal.session import export, write_session
 from ringfence.journal.verification import Tail, tail_of
 
 _DURABLE = (JobCreated, PolicyLoosened, JobEnded, JournalSealed)
@@ -64,8 +58,8 @@ class Journal:
         self._tail = tail
         self._recorded_seq = tail.next_seq - 1
         self._mutex = threading.Lock()
-        self._blobs = BlobStore(run_dir / "blobs")
-        self._reserve = Reserve(run_dir / "reserve")
+        self._blobs = BlobStore(run_dir / BLOBS_NAME)
+        self._reserve = Reserve(run_dir / RESERVE_NAME)
         self._is_closed = False
         self._reserve.take()
         self._syncer = Syncer(self._flush)
@@ -103,10 +97,10 @@ class Journal:
     def reopen(cls, run_dir: Path) -> Self:
         """Go on with the journal of a run whose writer died.
 
-        Half a line at its end is cut off; `journal.repaired` records that.
+        Half a line at its end is cut off, which `journal.repaired` records; bodies that no line refers to are removed.
 
         Raises:
-            RecordError: It is sealed, damaged before its end, shorter than the index of heads knows, absent,
+            RecordError: It is sealed, damaged before its end, shorter than the chain knows, absent,
                 or held by a living process.
             InfrastructureFault: It cannot be written.
         """
@@ -115,8 +109,9 @@ class Journal:
             raise RecordError(f"there is no journal {str(path)!r}; `ringfence runs ls` lists the runs")
         lock = RunLock.acquire(run_dir)
         try:
-            tail = tail_of(path)
+            tail, bodies = tail_of(path)
             _cut(path, tail.size)
+            BlobStore(run_dir / BLOBS_NAME).prune(bodies)
             file = LineFile(path, create=False)
             journal = cls(run_dir, tail.run_id or run_dir.name, lock=lock, file=file, tail=tail)
         except BaseException:
@@ -158,7 +153,7 @@ class Journal:
             await anyio.to_thread.run_sync(self._syncer.wait)
 
     def seal(self, *, session: bytes | None = None) -> Record:
-        """Enter the record's other files, sign the head as the last line, and enter it in the index of heads.
+        """List the other files, sign the head as the last line, and append it to the chain of the state directory.
 
         Blocks on the disk.
 
@@ -174,8 +169,7 @@ class Journal:
         files = self._files(session)
         with self._mutex:
             time = datetime.now(UTC)
-            if files:
-                self._append(FilesRecorded(files=files), time)
+            self._append(FilesRecorded(files=files, is_complete=True), time)
             seal = make_seal(key, self.run_id, seq=self._tail.next_seq, time=time, head=self._tail.head)
             record = self._append(seal, time)
             self.is_sealed = True
@@ -227,11 +221,14 @@ class Journal:
 
     def _files(self, session: bytes | None) -> dict[str, str]:
         try:
-            return digests(self.run_dir, session)
+            files = digests(self.run_dir)
         except OSError as exc:
             raise InfrastructureFault(
                 f"a file of the record {str(self.run_dir)!r} cannot be read: {exc.strerror}; {next_step(exc)}"
             ) from exc
+        if session is not None:
+            files[session_name(self.run_id)] = sha256(session).hexdigest()
+        return files
 
     def _opened(self, *first: Event) -> Self:
         try:
@@ -259,17 +256,20 @@ class Journal:
         return Record(seq=seq, time=time, prev=prev, event=event, digest=digest)
 
     def _written(self, event: Event, *, seq: int, time: str, prev: str) -> bytes:
+        before = len(self._blobs.unsynced)
         try:
             if isinstance(event, _LAST):
                 self._reserve.give_back()
             line = encode_line(seq, time, prev=prev, event=event.name, data=pack(event, self._blobs.keep))
             self._file.append(line)
         except OSError as exc:
+            self._blobs.drop(before)
             raise InfrastructureFault(
                 f"could not write {event.name!r} to the journal {str(self.path)!r}: {exc.strerror}; "
                 f"{next_step(exc, is_state=True)}"
             ) from exc
         except (TypeError, ValueError, RecursionError) as exc:
+            self._blobs.drop(before)
             raise InfrastructureFault(
                 f"{event.name!r} cannot be recorded, so it must not happen: {exc}; report this as a bug"
             ) from exc
@@ -289,6 +289,45 @@ class Journal:
         if bodies:
             _sync_directory(self._blobs.directory)
         os.fsync(self._file.fd)
+
+
+def mark_interrupted(path: Path) -> bool:
+    """Close the record of a run whose process died: repair it, append `job.ended`, seal it.
+
+    The session file is written too.
+
+    Returns:
+        False if the run needed none of it: it is alive, or has its end and its seal.
+
+    Raises:
+        RecordError: The journal is damaged, so nothing is added to it.
+        InfrastructureFault: It could not be written.
+    """
+    if is_alive(path) or not (path / JOURNAL_NAME).is_file() or summarize(path).is_sealed:
+        return False
+    with Journal.reopen(path) as journal:
+        end = _interruption(path)
+        if end is not None:
+            journal.append(end)
+        session = export(path).encode()
+        journal.seal(session=session)
+    write_session(path, session)
+    return True
+
+
+def _interruption(path: Path) -> JobEnded | None:
+    """The end that a journal lacks; None if it has one."""
+    times: list[datetime] = []
+    for record in read(path):
+        if isinstance(record.event, JobEnded):
+            return None
+        times = [*times[:1], record.time]
+    return JobEnded(
+        state="interrupted",
+        exit_code=ExitCode.INFRASTRUCTURE,
+        reason="its process died before the run ended",
+        duration_s=(times[-1] - times[0]).total_seconds(),
+    )
 
 
 def _opening(run_id: str) -> JournalOpened:

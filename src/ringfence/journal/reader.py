@@ -1,36 +1,36 @@
-"""The runs of this state directory: listing, finding, and closing those whose process died.
+"""Reading records back: the events of a run, finished or as it goes on, and the runs of this state directory.
 
-A summary reads the first and the last lines of a journal, not what is between, and verifies nothing.
+Reading does not verify. It refuses what does not parse, and stops before a last line that has no end. A summary reads
+the first and the last lines of a journal, not what is between.
 """
 
 import re
-import secrets
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice, takewhile
 from pathlib import Path
+from typing import BinaryIO, Self
 
+import anyio
 import msgspec
 
-from ringfence.config.paths import state_dir
-from ringfence.errors import ExitCode, RecordError, UsageError
+from ringfence.errors import RecordError, UsageError
 from ringfence.events import Event, JobCreated, JobEnded, JournalOpened, JournalSealed
 from ringfence.journal.blobs import BlobStore, unpack
-from ringfence.journal.lock import is_alive
-from ringfence.journal.reading import read
+from ringfence.journal.disk import is_alive
+from ringfence.journal.layout import BLOBS_NAME, JOURNAL_NAME, journal_path, run_dirs
 from ringfence.journal.record import (
-    JOURNAL_NAME,
     MAX_LINE_BYTES,
+    Record,
     convert_event,
     decode_event,
     decode_header,
+    digest_of,
     format_time,
 )
-from ringfence.journal.session import export, write_session
-from ringfence.journal.writing import Journal
 
-_RUN_ID = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-[0-9a-f]{8}")
+_BATCH = 256
 _TIMESTAMP_LENGTH = len("2026-01-28T10-30-45")
 _TAIL_STEPS = (8 * 1024, 128 * 1024, MAX_LINE_BYTES)
 _HEAD_LINES = 4
@@ -58,37 +58,40 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def new_run_id(now: datetime | None = None) -> str:
-    """A name for a new run: its time in UTC and eight hexadecimal digits, so that later names sort after earlier ones.
-
-    Three of the digits are the second's fraction, in 4096ths; five are random.
-    """
-    moment = (now or datetime.now(UTC)).astimezone(UTC)
-    fraction = moment.microsecond * 4096 // 1_000_000
-    return f"{moment:%Y-%m-%dT%H-%M-%S}-{fraction:03x}{secrets.token_hex(3)[1:]}"
-
-
-def runs_dir() -> Path:
-    """Where the runs are."""
-    return state_dir() / "runs"
-
-
-def run_dirs() -> list[Path]:
-    """The directories of all runs, the newest first."""
-    if not runs_dir().is_dir():
-        return []
-    return sorted((path for path in runs_dir().iterdir() if _RUN_ID.fullmatch(path.name)), reverse=True)
-
-
-def run_dir(run_id: str) -> Path:
-    """The directory of a run, whether it exists or not.
+def read(path: Path) -> Iterator[Record]:
+    """The records of a journal (or of the run in a directory) in order, large bodies in place.
 
     Raises:
-        UsageError: It is no run id.
+        RecordError: It is absent, a line does not parse, or a body beside it is absent or damaged.
     """
-    if not _RUN_ID.fullmatch(run_id):
-        raise UsageError(f"{run_id!r} is no run id; `ringfence runs ls` lists the runs")
-    return runs_dir() / run_id
+    with _Cursor(path) as cursor:
+        while records := cursor.take(1):
+            yield from records
+
+
+async def follow(path: Path, *, poll_s: float = 0.05) -> AsyncIterator[Record]:
+    """The records of a journal, then those that are added; ends at the seal, or when the writer is gone.
+
+    Args:
+        path: The journal, or the directory of a run.
+        poll_s: How often to look for more.
+
+    Raises:
+        RecordError: As `read`.
+    """
+    cursor = await anyio.to_thread.run_sync(_Cursor, path)
+    with cursor:
+        while True:
+            alive = await anyio.to_thread.run_sync(is_alive, cursor.path.parent)
+            records = await anyio.to_thread.run_sync(cursor.take, _BATCH)
+            for record in records:
+                yield record
+                if isinstance(record.event, JournalSealed):
+                    return
+            if not records and not alive:  # asked before reading: what it wrote last has been read
+                return
+            if not records:
+                await anyio.sleep(poll_s)
 
 
 def list_runs(limit: int | None = None) -> list[RunSummary]:
@@ -153,46 +156,61 @@ def creation_of(path: Path) -> JobCreated | None:
         return None
 
 
-def mark_interrupted(path: Path) -> bool:
-    """Close the record of a run whose process died: repair it, append `job.ended`, seal it.
+class _Cursor:
+    def __init__(self, path: Path) -> None:
+        self.path = journal_path(path)
+        self._number = 0
+        self._blobs = BlobStore(self.path.parent / BLOBS_NAME)
+        try:
+            self._file: BinaryIO = self.path.open("rb")
+        except OSError as exc:
+            raise RecordError(
+                f"the journal {str(self.path)!r} cannot be read: {exc.strerror}; "
+                "`ringfence runs ls` lists the runs"
+            ) from exc
 
-    The session file is written too.
+    def __enter__(self) -> Self:
+        return self
 
-    Returns:
-        False if the run needed none of it: it is alive, or has its end and its seal.
+    def __exit__(self, *exc_info: object) -> None:
+        self._file.close()
 
-    Raises:
-        RecordError: The journal is damaged, so nothing is added to it.
-        InfrastructureFault: It could not be written.
-    """
-    if is_alive(path) or not (path / JOURNAL_NAME).is_file():
-        return False
-    sealed, _ = _last_events(path)
-    if sealed:
-        return False
-    with Journal.reopen(path) as journal:
-        end = _interruption(path)
-        if end is not None:
-            journal.append(end)
-        session = export(path).encode()
-        journal.seal(session=session)
-    write_session(path, session)
-    return True
+    def take(self, count: int) -> list[Record]:
+        """Up to `count` more whole lines."""
+        records: list[Record] = []
+        while len(records) < count:
+            start = self._file.tell()
+            line = self._file.readline(MAX_LINE_BYTES + 1)
+            if not line.endswith(b"\n"):
+                if len(line) > MAX_LINE_BYTES:
+                    raise self._fault(f"it is longer than {MAX_LINE_BYTES} bytes")
+                self._file.seek(start)
+                break
+            self._number += 1
+            records.append(self._record(line))
+        return records
 
+    def _record(self, line: bytes) -> Record:
+        try:
+            header = decode_header(line)
+        except ValueError as exc:
+            raise self._fault(str(exc)) from exc
+        return Record(
+            seq=header.seq,
+            time=header.time,
+            prev=header.prev,
+            event=self._event(header.event, header.data),
+            digest=digest_of(line),
+        )
 
-def _interruption(path: Path) -> JobEnded | None:
-    """The end that a journal lacks; None if it has one."""
-    times: list[datetime] = []
-    for record in read(path):
-        if isinstance(record.event, JobEnded):
-            return None
-        times = [*times[:1], record.time]
-    return JobEnded(
-        state="interrupted",
-        exit_code=ExitCode.INFRASTRUCTURE,
-        reason="its process died before the run ended",
-        duration_s=(times[-1] - times[0]).total_seconds(),
-    )
+    def _event(self, tag: str, data: msgspec.Raw) -> Event:
+        fields = unpack(data, self._blobs)
+        return decode_event(tag, data) if fields is None else convert_event(tag, fields)
+
+    def _fault(self, reason: str) -> RecordError:
+        return RecordError(
+            f"line {self._number} of {str(self.path)!r} cannot be read: {reason}; run `ringfence runs verify`"
+        )
 
 
 def _fits(run_id: str, reference: str) -> bool:
@@ -253,7 +271,7 @@ def _event(line: bytes, path: Path) -> Event:
         raise RecordError(f"a line of {path.name!r} does not parse: {exc}") from exc
     fields: object = None
     with suppress(RecordError):
-        fields = unpack(header.data, BlobStore(path / "blobs"))
+        fields = unpack(header.data, BlobStore(path / BLOBS_NAME))
     return (
         convert_event(header.event, fields)
         if isinstance(fields, dict)

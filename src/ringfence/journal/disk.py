@@ -1,15 +1,21 @@
-"""A file that holds whole lines or nothing of them, and the thread that brings it to the disk."""
+"""What a journal is written with: its file, space kept for its end, the thread that syncs it, the lock of its run."""
 
 import errno
+import fcntl
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault, RecordError, next_step
+from ringfence.flock import try_lock
+from ringfence.journal.layout import LOCK_NAME
 
 _RESERVE_BYTES = 128 * 1024
+_LOCK_PATIENCE_S = 0.5
+_LOCK_STEP_S = 0.005
 
 
 class LineFile:
@@ -171,3 +177,60 @@ class Syncer:
             self._changed.wait_for(lambda: self._urgent > self._flushed or self._stopping, self._delay_s)
             self._is_delaying = False
             return self._marked > self._flushed
+
+
+class RunLock:
+    """Who writes a run: an exclusive `flock` on a file in its directory, held from `acquire` to `release`.
+
+    The kernel releases it when the holder dies, however it dies.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    @classmethod
+    def acquire(cls, run_dir: Path) -> "RunLock":
+        """Take the lock.
+
+        A probe by `is_alive` holds it for some microseconds; so it is tried for half a second.
+
+        Raises:
+            RecordError: Another process holds it.
+            InfrastructureFault: The file cannot be made.
+        """
+        path = run_dir / LOCK_NAME
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise InfrastructureFault(
+                f"could not open {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+            ) from exc
+        deadline = time.monotonic() + _LOCK_PATIENCE_S
+        while not try_lock(fd, fcntl.LOCK_EX, what="a run"):
+            if time.monotonic() >= deadline:
+                os.close(fd)
+                raise RecordError(
+                    f"run {run_dir.name!r} is held by another process; wait for it, or stop it, and try again"
+                )
+            time.sleep(_LOCK_STEP_S)
+        return cls(fd)
+
+    def release(self) -> None:
+        """Let go; harmless when done twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def is_alive(run_dir: Path) -> bool:
+    """Whether a living process holds the run in `run_dir`."""
+    try:
+        fd = os.open(run_dir / LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError as exc:
+        raise InfrastructureFault(f"could not open {str(run_dir / 'lock')!r}: {exc.strerror}") from exc
+    try:
+        return not try_lock(fd, fcntl.LOCK_SH, what="a run")
+    finally:
+        os.close(fd)
