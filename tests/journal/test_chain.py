@@ -23,7 +23,7 @@ def _chain() -> Path:
     return state_dir() / "heads"
 
 
-def _change(change: Callable[[Lines], None]) -> None:
+def _change(change: Callable[[Lines], object]) -> None:
     lines = _chain().read_bytes().splitlines(keepends=True)
     change(lines)
     _chain().write_bytes(b"".join(lines))
