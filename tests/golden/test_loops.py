@@ -62,7 +62,7 @@ def test_a_killed_loop_is_resumed(golden: Unpack):
         "Start", "The piece one: tests", "The piece one", "The piece two: tests", "The piece two",
     ]  # fmt: skip
     steps = ("implementor", "check", "reviewer", "judge")
-    assert len(loop.run("runs verify", "--all", "--json").json) == runs_before + len(steps)
+    assert len(loop.run("runs verify", "--all", "--json").json["runs"]) == runs_before + len(steps)
 
 
 def test_a_killed_loop_is_removed(golden: Unpack):

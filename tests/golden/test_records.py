@@ -14,7 +14,7 @@ def test_records_verify_in_another_directory(relocated: Unpack, case: str):
     state = relocated(case)
     journals = [path.read_text().splitlines() for path in state.state.glob("runs/*/journal.jsonl")]
     ends = ["sealed" if _is_seal(lines[-1]) else "open" for lines in journals]
-    verdicts = state.run("runs verify", "--all", "--json", code=3 if "open" in ends else 0).json
+    verdicts = state.run("runs verify", "--all", "--json", code=3 if "open" in ends else 0).json["runs"]
     assert sorted(verdict["status"] for verdict in verdicts) == sorted(ends)
 
 

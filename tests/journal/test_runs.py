@@ -109,7 +109,7 @@ def test_a_run_is_found_by_what_is_unique(reference: str, make_run: MakeRun) -> 
 def test_what_names_no_run_is_refused(reference: str, make_run: MakeRun) -> None:
     """Nothing but a run is found, and the error says where to look."""
     make_run()
-    with pytest.raises(UsageError, match="audit ls"):
+    with pytest.raises(UsageError, match="runs ls"):
         resolve(reference)
 
 

@@ -169,7 +169,7 @@ def test_verify(kept: Product) -> None:
 
 def test_verify_all(kept: Product) -> None:
     """`runs verify --all` verifies each record."""
-    assert [row["status"] for row in kept.does("runs verify", "--all", "--json").json] == ["sealed"]
+    assert [row["status"] for row in kept.does("runs verify", "--all", "--json").json["runs"]] == ["sealed"]
 
 
 TAMPERED: dict[str, Callable[[list[bytes]], list[bytes]]] = {
@@ -245,11 +245,34 @@ def test_a_record_without_a_journal_hides_no_other(product: Product) -> None:
     assert (lines[newest].lower(), lines[other].lower()) == ("truncated", "sealed")
 
 
-def test_runs_that_are_gone_are_counted(kept: Product, product: Product) -> None:
-    """`runs verify --all` says how many runs the index knows that are not there any more."""
+def test_a_missing_run_is_found(product: Product) -> None:
+    """`runs verify --all` names a run whose record is gone, with exit code 1, unless a command removed it."""
     product.exec("true")
-    shutil.rmtree(product.file("run", run=product.runs()[0]))
-    assert "1 run" in product.does("runs verify", "--all").err
+    product.exec("true")
+    removed, gone = product.runs()
+    product.does("runs rm", removed, "--yes")
+    assert product.does("runs verify", "--all").code == 0
+    shutil.rmtree(product.file("run", run=gone))
+    ended = product("runs verify", "--all")
+    assert (ended.code, gone in ended.err, removed in ended.err) == (1, True, False)
+
+
+def test_a_cut_chain_is_found(product: Product) -> None:
+    """A chain without the last entries, and their records, misses the head that was kept elsewhere."""
+    product.exec("true")
+    whole = product.does("runs verify", "--all", "--json").json["chain"]
+    product.does("runs verify", "--all", "--anchor", whole["head"])
+    product.does("runs rm", "last", "--yes")
+    product.does("runs verify", "--all", "--anchor", whole["head"])
+    heads = product.file("run", run="x").parent.parent / "heads"
+    heads.write_bytes(b"")
+    assert product("runs verify", "--all", "--anchor", whole["head"]).code == 1
+
+
+def test_what_is_not_proved_is_printed(kept: Product) -> None:
+    """`runs verify` prints what a verification cannot prove, for people on stderr and for programs in its JSON."""
+    assert "not proved: " in kept.does("runs verify", "last").err
+    assert kept.does("runs verify", "last", "--json").json["limits"]
 
 
 def test_another_key(kept: Product, product: Product) -> None:

@@ -15,15 +15,8 @@ from ringfence.journal.reader import (
 )
 from ringfence.journal.record import Record, UnknownEvent, as_json
 from ringfence.journal.session import export, write_session
-from ringfence.journal.verification import (
-    RECORD_LIMITS,
-    STATE_LIMITS,
-    Finding,
-    StateVerification,
-    Verification,
-    verify_all,
-    verify_run,
-)
+from ringfence.journal.state_verification import STATE_LIMITS, StateVerification, verify_all
+from ringfence.journal.verification import RECORD_LIMITS, Finding, Verification, verify_run
 from ringfence.journal.writer import Journal, mark_interrupted
 
 __all__ = [

@@ -12,12 +12,11 @@ from typing import BinaryIO, Literal
 
 import msgspec
 
-from ringfence.config.paths import state_dir
 from ringfence.errors import RecordError
 from ringfence.events import FilesRecorded, JournalOpened, JournalSealed
 from ringfence.frozen import frozen
 from ringfence.journal.blobs import BlobStore, references
-from ringfence.journal.chain import Link, is_genuine, known_heads, read_chain
+from ringfence.journal.chain import known_heads
 from ringfence.journal.layout import (
     BLOBS_NAME,
     JOURNAL_NAME,
@@ -28,7 +27,6 @@ from ringfence.journal.layout import (
     WORK_NAME,
     digest_of_file,
     journal_path,
-    run_dirs,
     runs_dir,
     session_name,
 )
@@ -46,19 +44,10 @@ RECORD_LIMITS = (
 )
 """What the verification of a record cannot show."""
 
-STATE_LIMITS = (
-    *RECORD_LIMITS,
-    "The last entries of the chain can be cut off together with the records that they name.",
-    "A whole state directory can be replaced: only a head of its chain that was kept elsewhere shows it.",
-    "A run that was killed, and whose record was removed before a later command closed it, is in no entry.",
-)
-"""What the verification of a state directory cannot show."""
-
 _OPENED = "journal.opened"
 _SEALED = "journal.sealed"
 _FILES = "files.recorded"
 _SPECIAL = frozenset({_OPENED, _FILES, _SEALED})
-_REMOVED = ".removed-"
 
 Heads = Callable[[str], Mapping[int, str]]
 """Gives the heads of a run that the chain knows, by sequence number."""
@@ -116,28 +105,6 @@ class Verification:
 
 
 @frozen
-class StateVerification:
-    """What `verify_all` found."""
-
-    runs: tuple[Verification, ...]
-    """The newest first."""
-    findings: tuple[Finding, ...]
-    """About the chain, and about runs that are missing or that it does not list."""
-    entries: int
-    """Lines of the chain."""
-    head: str
-    """The hash of the chain's end. Kept elsewhere, it shows later that nothing up to here was removed."""
-    removed: Mapping[str, str]
-    """The runs whose records were removed, and the command that removed each."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is wrong. Runs may be open-ended."""
-        is_whole = all(run.status in ("sealed", "open") for run in self.runs)
-        return is_whole and not any(one.is_fault for one in self.findings)
-
-
-@frozen
 class Tail:
     """Where a journal ends, for its writer."""
 
@@ -171,27 +138,7 @@ def verify_run(path: Path, *, public_keys: Collection[str] | None = None) -> Ver
         RecordError: There is no journal at `path`, or a file of keys is damaged.
         InfrastructureFault: The chain cannot be read.
     """
-    return _verify(path, _trusted(public_keys), known_heads)
-
-
-def verify_all(*, public_keys: Collection[str] | None = None, anchor: str | None = None) -> StateVerification:
-    """Check every record of the state directory, and by the chain that none is missing.
-
-    A record that a command removed is in the chain as removed. What cannot be shown is in `STATE_LIMITS`.
-
-    Args:
-        public_keys: As for `verify_run`.
-        anchor: A head of the chain that was kept elsewhere; the chain must have had it.
-
-    Raises:
-        RecordError: A file of keys is damaged.
-        InfrastructureFault: The chain cannot be read.
-    """
-    trusted = _trusted(public_keys)
-    chain = _Chain(trusted, anchor)
-    runs = tuple(_verify_among(path, trusted, chain.heads_of) for path in run_dirs())
-    findings = [*chain.findings, *chain.missing(), *_unlisted(runs, chain)]
-    return StateVerification(runs, tuple(findings), chain.entries, chain.head, chain.removed)
+    return _verify(path, trusted_ids(public_keys), known_heads)
 
 
 def tail_of(path: Path) -> tuple[Tail, frozenset[str]]:
@@ -213,7 +160,8 @@ def tail_of(path: Path) -> tuple[Tail, frozenset[str]]:
     return walk.tail, frozenset(walk.bodies)
 
 
-def _trusted(public_keys: Collection[str] | None) -> frozenset[str]:
+def trusted_ids(public_keys: Collection[str] | None) -> frozenset[str]:
+    """The public keys to trust: these, or, for None, those of the state directory."""
     return trusted_keys() if public_keys is None else frozenset(public_keys)
 
 
@@ -231,7 +179,7 @@ def _verify(path: Path, trusted: frozenset[str], heads_of: Heads) -> Verificatio
     return walk.outcome()
 
 
-def _verify_among(path: Path, trusted: frozenset[str], heads_of: Heads) -> Verification:
+def verify_among(path: Path, trusted: frozenset[str], heads_of: Heads) -> Verification:
     """Verify one record of several: what cannot be read of one says nothing of the others."""
     try:
         return _verify(path, trusted, heads_of)
@@ -450,72 +398,3 @@ class _Walk:
             kind: Kind = "unknown" if self.files.is_complete else "uncovered"
             message = f"no line of the journal refers to the body {name!r}"
             yield Finding(kind, blobs / name, message, is_fault=self.files.is_complete)
-
-
-class _Chain:
-    """The chain of the state directory, checked."""
-
-    def __init__(self, trusted: frozenset[str], anchor: str | None) -> None:
-        self.entries = 0
-        self.head = sha256().hexdigest()
-        self.removed: dict[str, str] = {}
-        self.findings: list[Finding] = []
-        self._heads: dict[str, dict[int, str]] = {}
-        self._path = state_dir() / "heads"
-        is_anchored = anchor in (None, self.head)
-        for link in read_chain():
-            self._add(link, trusted)
-            self.entries, self.head = link.number, link.head
-            is_anchored = is_anchored or link.head == anchor
-        if not is_anchored:
-            self._found(
-                "broken", f"the chain never had the head {anchor!r}: entries were removed or replaced"
-            )
-
-    def heads_of(self, run_id: str) -> Mapping[int, str]:
-        return self._heads.get(run_id, {})
-
-    def missing(self) -> Iterator[Finding]:
-        for run_id, heads in self._heads.items():
-            path = runs_dir() / run_id
-            if run_id not in self.removed and not path.is_dir():
-                lines = max(heads) + 1
-                message = (
-                    f"run {run_id!r} is missing: the chain knows {lines} lines of its journal, and no removal"
-                )
-                yield Finding("missing", path, message)
-
-    def _add(self, link: Link, trusted: frozenset[str]) -> None:
-        entry = link.entry
-        if entry is None:
-            self._found("unreadable", f"line {link.number} of the chain cannot be read", is_fault=False)
-            return
-        if not link.is_in_order:
-            self._found(
-                "broken",
-                f"line {link.number} of the chain does not follow from what is before it: entries were edited, "
-                "dropped, inserted or reordered",
-            )
-        if not is_genuine(entry, trusted):
-            self._found("broken", f"line {link.number} of the chain has no signature of a trusted key")
-        elif entry.removed_by:
-            self.removed[entry.run_id] = entry.removed_by
-        else:
-            self._heads.setdefault(entry.run_id, {})[entry.seq] = entry.head
-
-    def _found(self, kind: Kind, message: str, *, is_fault: bool = True) -> None:
-        self.findings.append(Finding(kind, self._path, message, is_fault=is_fault))
-
-
-def _unlisted(runs: tuple[Verification, ...], chain: _Chain) -> Iterator[Finding]:
-    for run in runs:
-        if run.status == "sealed" and run.events - 1 not in chain.heads_of(run.run_id or ""):
-            message = (
-                f"the chain does not list the seal of run {run.run_id!r}: its last entries were cut off, or the run's "
-                "process was killed before it could write one"
-            )
-            yield Finding("unlisted", run.path.parent, message)
-    for path in sorted(runs_dir().iterdir()) if runs_dir().is_dir() else []:
-        is_run = path in {run.path.parent for run in runs}
-        if not is_run and not path.name.startswith(_REMOVED):
-            yield Finding("unknown", path, f"{path.name!r} is no record of a run", is_fault=False)

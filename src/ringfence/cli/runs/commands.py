@@ -171,11 +171,10 @@ def verify(
         found = (verify_run(_journal_of(run or "last"), public_keys=keys),)
         document = _verification_document(found[0])
     print_answer(document, [_verification_line(one) for one in found], json=json)
-    for finding in findings:
-        note(f"{finding.kind}: {finding.message}")
-    for line in (chain, *(f"not proved: {limit}" for limit in limits)):
-        if line:
-            note(line)
+    said = [f"{finding.kind}: {finding.message}" for finding in findings]
+    said += [chain] if chain else []
+    for line in () if json else (*said, *(f"not proved: {limit}" for limit in limits)):
+        note(line)
     raise typer.Exit(ExitCode.FAILED if any(one.is_fault for one in findings) else _verification_code(found))
 
 
