@@ -142,7 +142,7 @@ def test_verify_of_all_takes_the_worst(run: Path) -> None:
     (run / "journal.jsonl").write_bytes(b"garbage\n")
     result = _run("verify", "--all", "--json")
     assert result.exit_code == 1
-    assert sorted(found["status"] for found in json.loads(result.output)) == ["broken", "open"]
+    assert sorted(found["status"] for found in json.loads(result.output)["runs"]) == ["broken", "open"]
 
 
 def test_verify_with_a_given_key(run: Path, tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ def test_verify_with_a_given_key(run: Path, tmp_path: Path) -> None:
     assert _run("verify", run.name, "--key", str(key)).exit_code == 0
 
 
-@pytest.mark.parametrize("arguments", [[], ["last", "--all"]], ids=["nothing", "both"])
+@pytest.mark.parametrize("arguments", [["last", "--all"], ["--anchor", "0" * 64]], ids=["both", "anchor"])
 def test_verify_asks_what_to_verify(arguments: list[str]) -> None:
-    """One run or all of them: neither and both are refused."""
+    """One run or all of them: both are refused, and so is an anchor for one run."""
     assert isinstance(_run("verify", *arguments).exception, UsageError)
 
 

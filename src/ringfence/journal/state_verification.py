@@ -95,7 +95,7 @@ class _CheckedChain:
         return self._heads.get(run_id, {})
 
     def missing(self) -> Iterator[Finding]:
-        """The runs that are gone without a removal. Version 0.1 recorded none: a run that only it closed may be removed."""
+        """The runs that are gone without a removal; of one that only version 0.1 closed, none would be recorded."""
         for run_id, heads in self._heads.items():
             path = runs_dir() / run_id
             if run_id in self.removed or path.is_dir():
