@@ -200,7 +200,7 @@ def test_bind_is_refused(run: Cli):
     """The workspace itself cannot be had there, and the text says what can."""
     ended = run("true", "--mode", "bind")
     assert ended.code == 4
-    assert "does not see this machine's files" in ended.out
+    assert "does not see this machine's files" in ended.err
     assert "mode 'clone'" in ended.out
 
 

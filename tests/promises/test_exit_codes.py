@@ -39,7 +39,7 @@ def test_ends_of_a_run(product: Product, case: str) -> None:
     state, turns, options = RUNS[case]
     ended = product.run(product.script(*turns), *options)
     assert ended.ends_as(CODES[state])
-    assert state not in {"limit", "timed_out"} or options[0] in ended.out
+    assert state not in {"limit", "timed_out"} or options[0] in ended.err
     end = product.ended()
     assert (end["state"], end["exit_code"]) == (state, ended.code)
     (row,) = product.does("runs ls", "--json").json

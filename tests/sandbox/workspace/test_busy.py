@@ -44,7 +44,7 @@ async def test_one_within_another_is_refused(mine: Path, state: Path, own, first
     if os.geteuid() == 0:
         own(mine)
     async with claimed(mine / first, "bind", run="first", state=state):
-        with pytest.raises(PolicyRefused, match=r"run 'first' is working on .*sandbox ls") as caught:
+        with pytest.raises(PolicyRefused, match=r"run 'first' is working on .*--wait") as caught:
             await claimed(mine / second, "bind", run="second", state=state).__aenter__()
         assert caught.value.rule == "workspace-busy"
     async with claimed(mine / second, "bind", run="second", state=state):

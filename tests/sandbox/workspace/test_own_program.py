@@ -96,7 +96,9 @@ def project(workspace: Path, own: Callable[..., None]) -> Path:
     for path in sys.path:
         if path.endswith("site-packages"):
             copied = [
-                each for each in Path(path).iterdir() if each.name != "__editable__" and each.suffix != ".pth"
+                each
+                for each in Path(path).iterdir()
+                if each.name not in ("__editable__", "ringfence") and each.suffix != ".pth"
             ]
             for each in copied:
                 (site / each.name).symlink_to(each)
