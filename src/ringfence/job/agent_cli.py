@@ -1,10 +1,12 @@
 """An agent CLI on the user's terminal: its sessions are restored inside, kept as they grow, and read into the record."""
 
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import field, replace
+from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -13,23 +15,34 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
+from ringfence.config.paths import state_dir
+from ringfence.config.runtime import RuntimeName
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.events import Event, Origin, SessionKept
 from ringfence.frozen import frozen
+from ringfence.job.agent import provider_of, with_model_granted
+from ringfence.job.credentials import Notify, lease_credentials
 from ringfence.job.outcome import Outcome
+from ringfence.job.request import RunRequest
+from ringfence.job.resolution import access_of, command_request, is_set
 from ringfence.job.state import JobState
 from ringfence.job.terminal import run_on_terminal
+from ringfence.model.registry import needs_credential
 from ringfence.runtime.agent_cli.base import AgentCli, Program
-from ringfence.runtime.agent_cli.program import checked_inside
+from ringfence.runtime.agent_cli.program import checked_inside, find_program
 from ringfence.runtime.agent_cli.runtime import place_in
-from ringfence.runtime.options import Options
+from ringfence.runtime.options import Options, check_options
+from ringfence.runtime.registry import agent_cli_of
 from ringfence.runtime.session import SessionStore, SessionSync, lock_session, sessions_dir
 from ringfence.runtime.transcript.session import read_events, unread
 from ringfence.runtime.transcript.translator import CliName
 from ringfence.sandbox import Sandbox
 
 if TYPE_CHECKING:
+    from ringfence.config import Effective
     from ringfence.job.request import Emit
+
+OnStart = Callable[[AgentCli, Sandbox, str], None]
 
 _RESTORED_BYTES = 64 * 1024**2
 _RESTORED_FILES = 300
@@ -46,8 +59,8 @@ _SESSION_CHARS = 36
 
 
 @frozen
-class TerminalAgent:
-    """An agent CLI to run on a terminal."""
+class _TerminalAgent:
+    """An agent CLI on the terminal of stdin and stdout."""
 
     client: AgentCli
     program: Program
@@ -55,16 +68,69 @@ class TerminalAgent:
     """The user's own arguments for it."""
     home: SessionStore
     """Where its sessions on this workspace are kept."""
-    on_start: Callable[[Sandbox, str], None]
-    """Called when it is about to start, with its version."""
-    options: Options = field(default_factory=Options)
-    """Whose settings count, and whether a version is accepted that was not tested."""
+    options: Options
+    on_start: OnStart
 
 
-async def run_agent_cli(
-    agent: TerminalAgent, keyboard: int, screen: int, sandbox: Sandbox, emit: "Emit"
-) -> Outcome:
-    """Run an agent CLI on the terminal behind `keyboard` and `screen` until it ends.
+@asynccontextmanager
+async def terminal_run(
+    name: CliName,
+    args: tuple[str, ...],
+    workspace: Path,
+    effective: "Effective",
+    *,
+    notify: Notify,
+    on_start: OnStart,
+) -> AsyncIterator[RunRequest]:
+    """The request of a session with an agent CLI on this terminal, with its credentials leased until the end.
+
+    Args:
+        name: Of the agent CLI.
+        args: The user's own arguments for it.
+        workspace: Where it works.
+        effective: The settings. The usual limits of time and tokens are for tasks: only those that were set hold.
+        notify: Is called with what a person should know.
+        on_start: Is called when it is about to start, with its sandbox and version.
+
+    Raises:
+        ConfigurationError: The program is not there, or not of a tested version.
+        UsageError: It lacks what the settings ask for, an argument would lead out of the fence, or too many terminals
+            have it on this workspace.
+        PolicyRefused, AuthenticationFailed, InfrastructureFault: As `command_request` and `lease_credentials`.
+    """
+    settings = effective.settings
+    runtime: RuntimeName = "claude-cli" if name == "claude" else "codex-cli"
+    client = agent_cli_of(runtime)
+    if settings.client.settings_sources:
+        check_options(runtime, ["settings_sources"])
+    own = settings.client
+    options = Options(cli_path=own.path, settings_sources=own.settings_sources, force=own.force)
+    request = command_request((name, *args), workspace, effective, purpose="terminal")
+    spec = with_model_granted(request.spec)
+    program = await find_program(client, spec, options)
+    client.check_interactive(args)
+    provider = provider_of(runtime) if needs_credential(settings.run.model) else None
+    with _locked_sessions(client, request.workspace, state_dir()) as home:
+        agent = _TerminalAgent(client, program, args, home, options, on_start)
+        async with lease_credentials(effective, request.workspace, model=provider, notify=notify) as leased:
+            access = access_of(settings, spec, leased)
+            assert access is not None  # the model is granted
+            tokens = access.tokens if is_set(effective, "limits.tokens") else None
+            yield replace(
+                request,
+                spec=spec.model_copy(update={"mounts": (*spec.mounts, *program.mounts)}),
+                work=partial(_run_on_terminal, agent),
+                runtime=name,
+                wall_clock_s=settings.limits.wall_clock if is_set(effective, "limits.wall_clock") else None,
+                leases=leased.leases,
+                injected=leased.injected,
+                model_access=replace(access, tokens=tokens, agent_is_inside=True),
+                session_id=home.id,
+            )
+
+
+async def _run_on_terminal(agent: _TerminalAgent, sandbox: Sandbox, emit: "Emit") -> Outcome:
+    """Run an agent CLI on the terminal until it ends.
 
     Raises:
         ConfigurationError: The image has no such program, or another version.
@@ -80,11 +146,11 @@ async def run_agent_cli(
         await sandbox.write_file(path, data, mode=0o600)
     kept = KeptSessions(agent.home, sandbox, folder, client.session_files)
     async with kept.inside(emit):
-        agent.on_start(sandbox, program.version or "")
+        agent.on_start(client, sandbox, program.version or "")
         outcome = await run_on_terminal(
             launch.argv,
-            keyboard,
-            screen,
+            sys.stdin.fileno(),
+            sys.stdout.fileno(),
             sandbox,
             emit,
             env=launch.env,
@@ -99,7 +165,7 @@ async def run_agent_cli(
 
 
 @contextmanager
-def locked_sessions(client: AgentCli, workspace: Path, state: Path) -> Iterator[SessionStore]:
+def _locked_sessions(client: AgentCli, workspace: Path, state: Path) -> Iterator[SessionStore]:
     """Lock all sessions of an agent CLI on a workspace, as the user has them on terminals.
 
     If another terminal has them, lock those of a second terminal, and so on: each writes its own.

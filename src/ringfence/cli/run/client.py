@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,14 +19,10 @@ from ringfence.frozen import frozen
 if TYPE_CHECKING:
     from ringfence.cli.render.egress import Refused
     from ringfence.config import Effective
-    from ringfence.job.credentials import RunCredentials
-    from ringfence.job.model_access import ModelAccess
     from ringfence.job.outcome import RunResult
-    from ringfence.job.request import RunRequest
     from ringfence.runtime.agent_cli.base import AgentCli
-    from ringfence.runtime.options import Options, RuntimeName
     from ringfence.runtime.transcript.translator import CliName
-    from ringfence.sandbox import Sandbox, SandboxSpec
+    from ringfence.sandbox import Sandbox
 
 _HELP = """\
 Work with {title} in a sandbox on this terminal.
@@ -128,11 +123,6 @@ class _TerminalRequest:
     misplaced: tuple[str, ...]
     """Options of ours that came too late to be."""
 
-    @property
-    def runtime(self) -> "RuntimeName":
-        """The runtime that is made of the same client."""
-        return "claude-cli" if self.name == "claude" else "codex-cli"
-
 
 def _run(asked: _TerminalRequest) -> None:
     if not (os.isatty(0) and os.isatty(1)):
@@ -161,77 +151,13 @@ def _run(asked: _TerminalRequest) -> None:
 
 async def _on_terminal(asked: _TerminalRequest, refused: "Refused") -> "RunResult":
     from ringfence.cli.run.execution import run_to_end
-    from ringfence.config.paths import state_dir
-    from ringfence.job.agent import provider_of
-    from ringfence.job.agent_cli import TerminalAgent, locked_sessions, run_agent_cli
-    from ringfence.job.credentials import lease_credentials
-    from ringfence.model.registry import needs_credential
-    from ringfence.runtime.agent_cli.program import find_program
-    from ringfence.runtime.registry import agent_cli_of
+    from ringfence.job.agent_cli import terminal_run
 
-    effective = asked.effective
-    client = agent_cli_of(asked.runtime)
-    choices = _options(asked)
-    request = _request(asked)
-    program = await find_program(client, request.spec, choices)
-    # What is wrong with the arguments is said before anything is made for them.
-    client.check_interactive(asked.args)
-    provider = provider_of(asked.runtime) if needs_credential(effective.settings.run.model) else None
-    with locked_sessions(client, request.workspace, state_dir()) as home:
-        agent = TerminalAgent(client, program, asked.args, home, partial(_report_start, client), choices)
-        async with lease_credentials(effective, request.workspace, model=provider, notify=notify) as leased:
-            complete = replace(
-                request,
-                spec=request.spec.model_copy(update={"mounts": (*request.spec.mounts, *program.mounts)}),
-                leases=leased.leases,
-                injected=leased.injected,
-                model_access=_access(effective, request.spec, leased),
-                session_id=home.id,
-                work=partial(run_agent_cli, agent, 0, 1),
-            )
-            return await run_to_end(complete, view=refused.show)
-
-
-def _options(asked: _TerminalRequest) -> "Options":
-    """What of the settings of clients holds for one on a terminal; the rest is the person's to choose there.
-
-    Raises:
-        UsageError: The client has no such thing.
-    """
-    from ringfence.runtime.options import Options, check_options
-
-    settings = asked.effective.settings.client
-    if settings.settings_sources:
-        check_options(asked.runtime, ["settings_sources"])
-    return Options(cli_path=settings.path, settings_sources=settings.settings_sources, force=settings.force)
-
-
-def _request(asked: _TerminalRequest) -> "RunRequest":
-    """The run, with the model granted. Bounds of time hold that somebody asked for."""
-    from ringfence.job.agent import with_model_granted
-    from ringfence.job.resolution import command_request, is_set
-
-    effective = asked.effective
-    request = command_request(
-        (asked.name, *asked.args), asked.workspace, effective, purpose="terminal", wait_s=asked.wait_s
+    opened = terminal_run(
+        asked.name, asked.args, asked.workspace, asked.effective, notify=notify, on_start=_report_start
     )
-    return replace(
-        request,
-        spec=with_model_granted(request.spec),
-        runtime=asked.name,
-        wall_clock_s=effective.settings.limits.wall_clock if is_set(effective, "limits.wall_clock") else None,
-    )
-
-
-def _access(effective: "Effective", spec: "SandboxSpec", leased: "RunCredentials") -> "ModelAccess | None":
-    """What may be asked of models. The usual bound on tokens is one for tasks; a person sees what is spent."""
-    from ringfence.job.resolution import access_of, is_set
-
-    access = access_of(effective.settings, spec, leased)
-    if access is None:
-        return None
-    tokens = access.tokens if is_set(effective, "limits.tokens") else None
-    return replace(access, tokens=tokens, agent_is_inside=True)
+    async with opened as request:
+        return await run_to_end(replace(request, wait_s=asked.wait_s), view=refused.show)
 
 
 def _report_start(client: "AgentCli", sandbox: "Sandbox", version: str) -> None:
