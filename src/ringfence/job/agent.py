@@ -21,7 +21,8 @@ from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.registry import traits_of
 from ringfence.secret import Credential, Provider
 
-_OPENAI = frozenset({"codex-cli"})
+_API_PROVIDER: Provider = "anthropic"
+"""Of the runtime `api`, which runs no agent CLI."""
 _TOOLSET = "coder"
 _PRESETS = {
     "packages": "the public servers of package managers (pip, npm, apt, Maven, cargo and others)",
@@ -32,7 +33,7 @@ _PRESETS = {
 
 def provider_of(runtime: str) -> Provider:
     """The provider of a runtime's models."""
-    return "openai" if runtime in _OPENAI else "anthropic"
+    return _API_PROVIDER if runtime == "api" else agent_cli_of(runtime).provider
 
 
 async def check_agent(request: AgentRequest) -> None:

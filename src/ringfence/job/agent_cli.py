@@ -20,7 +20,7 @@ from ringfence.config.runtime import RuntimeName
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.events import Event, Origin, SessionKept
 from ringfence.frozen import frozen
-from ringfence.job.agent import provider_of, with_model_granted
+from ringfence.job.agent import with_model_granted
 from ringfence.job.credentials import Notify, lease_credentials
 from ringfence.job.outcome import Outcome
 from ringfence.job.request import RunRequest
@@ -109,7 +109,7 @@ async def terminal_run(
     spec = with_model_granted(request.spec)
     program = await find_program(client, spec, options)
     client.check_interactive(args)
-    provider = provider_of(runtime) if needs_credential(settings.run.model) else None
+    provider = client.provider if needs_credential(settings.run.model) else None
     with _locked_sessions(client, request.workspace, state_dir()) as home:
         agent = _TerminalAgent(client, program, args, home, options, on_start)
         async with lease_credentials(effective, request.workspace, model=provider, notify=notify) as leased:

@@ -23,6 +23,7 @@ class FakeCli(AgentCli):
 
     name = "claude"
     title = "the fake client"
+    provider = "anthropic"
     tested = ("1", "1")
     install = "it is here"
     folder = ".fake"

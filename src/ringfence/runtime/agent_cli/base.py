@@ -15,6 +15,7 @@ from ringfence.runtime.options import Options
 from ringfence.runtime.transcript.record import Item, Line, Record
 from ringfence.runtime.transcript.translator import CliName, Translator
 from ringfence.sandbox.spec import Mount
+from ringfence.secret import Provider
 
 _MAX_QUOTED_BYTES = 2000
 
@@ -125,6 +126,8 @@ class AgentCli(ABC):
     name: ClassVar[CliName]
     title: ClassVar[str]
     """Its name for people."""
+    provider: ClassVar[Provider]
+    """Whose models it uses."""
     tested: ClassVar[tuple[str, str]]
     """The oldest and newest version that this release was tested with."""
     install: ClassVar[str]

@@ -66,6 +66,7 @@ class ClaudeCli(AgentCli):
 
     name = "claude"
     title = "Claude Code"
+    provider = "anthropic"
     tested = ("2.1.197", "2.1.330")
     install = "npm install -g @anthropic-ai/claude-code@2.1.329"
     folder = ".claude"  # its CLAUDE_CONFIG_DIR

@@ -73,6 +73,7 @@ class CodexCli(AgentCli):
 
     name = "codex"
     title = "Codex"
+    provider = "openai"
     tested = ("0.169.0", "0.169.0")
     install = "npm install -g @openai/codex@0.169.0"
     folder = ".codex"  # its CODEX_HOME, which must not be below /tmp: it makes no helpers there
