@@ -402,8 +402,8 @@ def test_a_run_of_an_agent(product: Product, call: str) -> None:
 def test_a_run_resolves_the_configuration(product: Product) -> None:
     """What a program does not pass is as configured; what it passes overrides files, and is in the record."""
     model = product.script(says("", "cat kept.txt given.txt; nproc"), says("It is done."))
-    setup = ["echo kept > kept.txt"]
-    product.configure(product.settings, run={"model": model}, sandbox={"setup": setup, "memory": "700m"})
+    sandbox = {"setup": ["echo kept > kept.txt"], "memory": "700m", "soft_limits": True}
+    product.configure(product.settings, run={"model": model}, sandbox=sandbox)
     code = (
         f"{HEAD}spec = SandboxSpec(env={{'GIVEN': 'yes'}}, mode='clone')\n"
         "result = asyncio.run(run_agent('Do it.', sandbox=spec, verify='grep -q kept kept.txt'))\n"
