@@ -15,7 +15,7 @@ from ringfence.runtime.agent_cli.exit_status import Ending
 from ringfence.runtime.base import Session
 from ringfence.runtime.options import Options
 from ringfence.testing.scripted_model import Script, in_prompt
-from ringfence.tool.mcp_server import McpServer
+from ringfence.tool.base import McpServer
 
 from .conftest import own
 from .started import CLIENTS, Run, fenced

@@ -19,8 +19,8 @@ from ringfence.runtime.options import (
     given_options,
 )
 from ringfence.runtime.registry import runtime_names
-from ringfence.tool.mcp_server import McpServer
-from ringfence.tool.python_function import tool
+from ringfence.tool.base import McpServer
+from ringfence.tool.function import tool
 
 CELLS = [(option, runtime) for option in SUPPORT for runtime in get_args(RuntimeName)]
 GIVEN: dict[str, Any] = {

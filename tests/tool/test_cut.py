@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.tool.cut import cut_json_text, cut_text
+from ringfence.tool.text import cut_json_text, cut_text
 
 
 def test_text_that_fits_is_untouched() -> None:

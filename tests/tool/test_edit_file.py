@@ -2,7 +2,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ringfence.tool.edit_file import EditRefused, edit_text
+from ringfence.tool.files import EditRefused, edit_text
 
 TEXT = st.text(alphabet="ab\n", max_size=30)
 OLD = st.text(alphabet="ab\n", min_size=1, max_size=3)

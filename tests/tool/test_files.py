@@ -5,9 +5,7 @@ import pytest
 
 from ringfence.sandbox import Sandbox
 from ringfence.tool import ToolResult
-from ringfence.tool.edit_file import EditFileTool
-from ringfence.tool.read_file import ReadFileTool
-from ringfence.tool.write_file import WriteFileTool
+from ringfence.tool.files import EditFileTool, ReadFileTool, WriteFileTool
 
 pytestmark = pytest.mark.anyio
 Call = Callable[..., Awaitable[ToolResult]]

@@ -9,8 +9,8 @@ from tests.cases import slow_after
 
 from ringfence.sandbox import Sandbox
 from ringfence.tool import ToolResult
-from ringfence.tool.find import ListFilesTool, SearchTool
-from ringfence.tool.inside import glob_to_regex
+from ringfence.tool.search import ListFilesTool, SearchTool
+from ringfence.tool.search_script import glob_to_regex
 
 Call = Callable[..., Awaitable[ToolResult]]
 

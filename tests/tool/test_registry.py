@@ -1,4 +1,5 @@
 import pytest
+from jsonschema import Draft202012Validator
 
 from ringfence.errors import UsageError
 from ringfence.tool.toolset import toolset_names, toolset_tools
@@ -10,6 +11,8 @@ def test_every_toolset_loads(name: str) -> None:
     tools = toolset_tools(name)
     assert len({tool.spec.name for tool in tools}) == len(tools) > 0
     assert all(tool.spec.description for tool in tools)
+    for tool in tools:  # which are taken for valid until they are used
+        Draft202012Validator.check_schema(tool.spec.input_schema)
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from ringfence.runtime.session import RunSession
     from ringfence.sandbox.pool.pool import PoolSize
     from ringfence.secret import KnownSecret, Lease
-    from ringfence.tool.base import Tool
-    from ringfence.tool.mcp_server import McpServer
+    from ringfence.tool.base import McpServer, Tool
 
 Purpose = Literal["agent", "exec", "shell", "terminal", "standing"]
 Emit = Callable[[Event], Awaitable[None]]

@@ -177,8 +177,8 @@ def agent_request(prompt: str, effective: "Effective", earlier: "ResumedRun") ->
         ConfigurationError: A tool cannot be loaded, or the output schema cannot be read.
     """
     from ringfence.runtime.limits import Limits
-    from ringfence.tool.mcp_server import McpServer
-    from ringfence.tool.python_function import import_tool
+    from ringfence.tool.base import McpServer
+    from ringfence.tool.function import import_tool
 
     settings = effective.settings
     limits, model = settings.limits, settings.run.model

@@ -28,7 +28,7 @@ from ringfence.sandbox.workspace.protect.flags import matches_any
 from ringfence.sandbox.workspace.record import WorkRecord
 from ringfence.sandbox.workspace.snapshot.objects import Blob
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
-from ringfence.tool.output_feed import output_feed
+from ringfence.tool.shell import output_feed
 
 TIMEOUT_S = 1800.0
 _NOT_RUN = {126: "command not executable", 127: "command not found"}

@@ -15,7 +15,7 @@ from ringfence.loop.plans import plan_from_json
 from ringfence.loop.state import EXIT_CODES
 from ringfence.loop.store.loops import LoopStore
 from ringfence.loop.store.rows import EventRow, LoopRow
-from ringfence.runtime.surrogates import scrubbed
+from ringfence.tool.text import replace_surrogates
 
 _LOOK_S = 0.5
 
@@ -101,7 +101,7 @@ def _typed(row: EventRow) -> AnyEvent:
     values = {"event": row.type, "number": row.number, **row.data}
     if row.story is not None:
         values["story"] = row.story
-    event: AnyEvent = msgspec.convert(scrubbed(values), type=AnyEvent)
+    event: AnyEvent = msgspec.convert(replace_surrogates(values), type=AnyEvent)
     return event
 
 

@@ -13,9 +13,9 @@ from ringfence.runtime.base import Emit, Runtime, RuntimeResult, Task
 from ringfence.runtime.conversation import Conversation, text_of, tool_result
 from ringfence.runtime.limits import Limits, Meter
 from ringfence.runtime.prompts import system_prompt
-from ringfence.runtime.surrogates import is_text, scrubbed
 from ringfence.sandbox import Sandbox
 from ringfence.tool.base import ToolCall
+from ringfence.tool.text import is_unicode, replace_surrogates
 from ringfence.tool.toolset import Toolset
 
 DEFAULT_MAX_TOKENS = 16_384
@@ -221,4 +221,4 @@ def _calls(content: Sequence[JSONObject]) -> list[ToolCall]:
 
 
 def _readable(content: tuple[JSONObject, ...]) -> tuple[JSONObject, ...]:
-    return content if is_text(content) else tuple(scrubbed(block) for block in content)
+    return content if is_unicode(content) else tuple(replace_surrogates(block) for block in content)

@@ -10,7 +10,7 @@ from ringfence.config.runtime import PermissionMode, RuntimeName, SettingsSource
 from ringfence.config.units import Seconds
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
-from ringfence.tool.mcp_server import McpServer
+from ringfence.tool.base import McpServer
 
 __all__ = [
     "SUPPORT",

@@ -4,9 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ringfence.tool.base import Tool, ToolCall, ToolContext, ToolResult, ToolSpec
-    from ringfence.tool.mcp_server import McpServer
-    from ringfence.tool.python_function import FunctionTool, tool
+    from ringfence.tool.base import McpServer, Tool, ToolCall, ToolContext, ToolResult, ToolSpec
+    from ringfence.tool.function import FunctionTool, tool
     from ringfence.tool.toolset import Toolset, open_toolset, toolset_names
 
 __all__ = [
@@ -24,8 +23,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "FunctionTool": "python_function",
-    "McpServer": "mcp_server",
+    "FunctionTool": "function",
+    "McpServer": "base",
     "Tool": "base",
     "ToolCall": "base",
     "ToolContext": "base",
@@ -33,7 +32,7 @@ _HOMES = {
     "ToolSpec": "base",
     "Toolset": "toolset",
     "open_toolset": "toolset",
-    "tool": "python_function",
+    "tool": "function",
     "toolset_names": "toolset",
 }
 

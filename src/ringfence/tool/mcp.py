@@ -11,35 +11,41 @@ import math
 import re
 import shlex
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import anyio
 import anyio.abc
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from ringfence.background_tasks import background_tasks
 from ringfence.errors import ConfigurationError, RingfenceError, SandboxDied, SandboxFileError, UsageError
 from ringfence.sandbox import Sandbox, SandboxProcess
-from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
-from ringfence.tool.mcp_server import McpServer
+from ringfence.tool.base import JSONObject, McpServer, Tool, ToolContext, ToolResult, ToolSpec
 
 try:
     import mcp_types
     from mcp.client import Client
     from mcp.shared.exceptions import MCPError
+    from mcp.shared.message import SessionMessage
 except ImportError as missing:  # pragma: no cover - the tests' environment has the extra
     raise UsageError(
         "MCP servers need the package mcp; install it with: pip install 'ringfence[mcp]'"
     ) from missing
 
-from ringfence.tool.mcp_wire import Wire
-
+MAX_LINE_BYTES = 8 * 1024**2
+MAX_BYTES_PER_CALL = 32 * 1024**2
+MAX_SERVER_REQUESTS = 1000
 _MAX_TOOLS = 128
 _MAX_PAGES = 20
 _MAX_DESCRIPTION_CHARS = 4000
 _MAX_SCHEMA_BYTES = 64 * 1024
 _MAX_NAME_CHARS = 64
 _GRACE_S = 2.0
+
+_Streams = tuple[
+    MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
+]
 
 
 @asynccontextmanager
@@ -65,7 +71,7 @@ class _Link:
     def __init__(self, server: McpServer) -> None:
         self.server = server
         self.tools: list[Tool] = []
-        self._wire = Wire()
+        self._connection = _Connection()
         self._client: Client | None = None
         self._process: SandboxProcess | None = None
 
@@ -80,19 +86,19 @@ class _Link:
                 argv = list(self.server.command)
                 async with (
                     sandbox.spawn(argv, cwd=self.server.cwd, env=self.server.env) as process,
-                    Client(self._wire.transport(process), cache=None) as client,
+                    Client(self._connection.transport(process), cache=None) as client,
                 ):
                     self.tools = [self._tool(each) for each in await _listed(client)]
                     self._process, self._client = process, client
                     started = True
                     scope.deadline = math.inf
                     task_status.started()
-                    await self._wire.closed.wait()
+                    await self._connection.closed.wait()
         except Exception as error:  # noqa: BLE001 - task boundary: recorded or converted
             root = _root(error)
             if isinstance(root, SandboxDied) and not started:
                 raise root from None
-            problem = self._wire.broken or _text(root)
+            problem = self._connection.broken or _text(root)
         finally:
             self._client = None
         if not started:
@@ -103,14 +109,14 @@ class _Link:
 
     async def call(self, name: str, arguments: JSONObject) -> ToolResult:
         """Call a tool of the server."""
-        self._wire.expect()
+        self._connection.expect()
         with anyio.move_on_after(self.server.call_timeout_s):
             try:
                 return _as_result(await self._request(name, arguments))
             except MCPError as error:
                 await self._see_to_death()
                 return ToolResult(
-                    self._wire.broken_text(self.server.name) or f"{name}: {error}", is_error=True
+                    self._connection.broken_text(self.server.name) or f"{name}: {error}", is_error=True
                 )
         return ToolResult(
             f"the MCP server {self.server.name!r} did not answer within {self.server.call_timeout_s:g} s",
@@ -119,7 +125,7 @@ class _Link:
 
     async def _see_to_death(self) -> None:
         """Raise if the server is gone because its sandbox is."""
-        if self._wire.closed.is_set() and self._process is not None:
+        if self._connection.closed.is_set() and self._process is not None:
             with anyio.move_on_after(_GRACE_S), suppress(SandboxFileError):
                 await self._process.wait()
 
@@ -200,3 +206,111 @@ def _root(error: BaseException) -> BaseException:
 
 def _text(error: BaseException) -> str:
     return str(error) if isinstance(error, RingfenceError | MCPError) else f"{type(error).__name__}: {error}"
+
+
+# --- newline-delimited JSON-RPC over a process in the sandbox, as the stream pair that the MCP SDK takes
+
+
+class _Hostile(Exception):
+    """The server broke a bound."""
+
+
+class _Connection:
+    """The connection to one server; `transport` may be entered once."""
+
+    def __init__(self) -> None:
+        self.closed = anyio.Event()
+        """Set when the server's output ended, by itself or because it broke a bound."""
+        self.broken: str | None = None
+        """Which bound it broke."""
+        self._bytes_left = MAX_BYTES_PER_CALL
+        self._requests_left = MAX_SERVER_REQUESTS
+
+    def expect(self) -> None:
+        """A call begins: the server may write as much again."""
+        self._bytes_left = MAX_BYTES_PER_CALL
+
+    def broken_text(self, server: str) -> str | None:
+        """What to tell the agent if the connection is gone; None while it is not."""
+        if not self.closed.is_set():
+            return None
+        return f"the MCP server {server!r} is gone: {self.broken or 'it closed its output'}"
+
+    def transport(self, process: Any) -> AbstractAsyncContextManager[_Streams]:
+        """The stream pair over the process's stdin and stdout."""
+        return self._transport(process)
+
+    @asynccontextmanager
+    async def _transport(self, process: Any) -> AsyncIterator[_Streams]:
+        to_session, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write_stream, from_session = anyio.create_memory_object_stream[SessionMessage](0)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._read, process, to_session)
+            group.start_soon(self._write, process, from_session)
+            group.start_soon(_drain, process)
+            try:
+                yield read_stream, write_stream
+            finally:
+                group.cancel_scope.cancel()
+                for stream in (to_session, read_stream, write_stream, from_session):
+                    stream.close()
+
+    async def _read(
+        self, process: Any, to_session: MemoryObjectSendStream[SessionMessage | Exception]
+    ) -> None:
+        try:
+            async with to_session:
+                buffer = bytearray()
+                async for chunk in process.stdout:
+                    for line in self._lines(buffer, chunk):
+                        message = self._message(line)
+                        if message is not None:
+                            await to_session.send(message)
+        except _Hostile as error:
+            self.broken = str(error)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, SandboxDied):
+            self.broken = self.broken or "the connection broke"
+        finally:
+            self.closed.set()
+
+    def _lines(self, buffer: bytearray, chunk: bytes) -> list[bytes]:
+        self._bytes_left -= len(chunk)
+        if self._bytes_left < 0:
+            raise _Hostile(f"it wrote more than {MAX_BYTES_PER_CALL} bytes for one call")
+        buffer += chunk
+        lines: list[bytes] = []
+        if b"\n" in chunk:
+            *complete, rest = bytes(buffer).split(b"\n")
+            lines += complete
+            buffer[:] = rest
+        if len(buffer) > MAX_LINE_BYTES or any(len(line) > MAX_LINE_BYTES for line in lines):
+            raise _Hostile(f"it wrote a line of more than {MAX_LINE_BYTES} bytes")
+        return lines
+
+    def _message(self, line: bytes) -> SessionMessage | None:
+        """The message, if it is one that goes through; servers also print logs and worse to stdout."""
+        try:
+            message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            return None
+        if isinstance(message, mcp_types.JSONRPCNotification):
+            return None
+        if isinstance(message, mcp_types.JSONRPCRequest):
+            self._requests_left -= 1
+            if self._requests_left < 0:
+                raise _Hostile(f"it sent more than {MAX_SERVER_REQUESTS} requests of its own")
+        return SessionMessage(message)
+
+    async def _write(self, process: Any, from_session: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, SandboxDied):
+            async with from_session:
+                async for item in from_session:
+                    text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    await process.stdin.send(text.encode() + b"\n")
+
+
+async def _drain(process: Any) -> None:
+    """Read stderr away, so that a server that logs much does not block."""
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, SandboxDied):
+        async for _ in process.stderr:
+            pass

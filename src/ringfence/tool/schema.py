@@ -1,15 +1,18 @@
-"""Checking what an agent gives against a JSON Schema, on the host, with errors it can act on."""
+"""Checks what an agent gives against a JSON Schema, on the host, with errors that the agent can act on.
+
+jsonschema is imported on use: a run whose model calls no tool does without.
+"""
 
 import json
-from functools import lru_cache
-from typing import Any
-
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, ValidationError
-from referencing import Registry
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
 
 from ringfence.errors import ConfigurationError
 from ringfence.tool.base import JSONObject, Tool
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
 
 _SHOWN_ERRORS = 5
 _SHOWN_CHARS = 300
@@ -24,13 +27,25 @@ class InputChecker:
     """
 
     def __init__(self, tool: Tool) -> None:
-        schema = tool.spec.input_schema if tool.trusts_schema else _first_level(tool.spec.input_schema)
+        self._tool = tool
+        if tool.trusts_schema and not tool.has_valid_schema:
+            self._check_schema()
+
+    def _check_schema(self) -> None:
+        from jsonschema.exceptions import SchemaError
+
         try:
-            self._validator = _validator(json.dumps(schema, sort_keys=True))
+            _ = self._validator
         except SchemaError as error:
             raise ConfigurationError(
-                f"the input schema of tool {tool.spec.name!r} is not a JSON Schema: {error.message}"
+                f"the input schema of tool {self._tool.spec.name!r} is not a JSON Schema: {error.message}"
             ) from error
+
+    @cached_property
+    def _validator(self) -> "Draft202012Validator":
+        tool = self._tool
+        schema = tool.spec.input_schema if tool.trusts_schema else _first_level(tool.spec.input_schema)
+        return _validator(json.dumps(schema, sort_keys=True))
 
     def problem(self, arguments: Any) -> str | None:
         """What is wrong with `arguments`, with the path of each error; None if they fit."""
@@ -49,7 +64,7 @@ def answer_problem(schema: JSONObject, answer: Any) -> str | None:
     return _problem(_validator(json.dumps(_first_level(schema), sort_keys=True)), answer)
 
 
-def _problem(validator: Draft202012Validator, value: Any) -> str | None:
+def _problem(validator: "Draft202012Validator", value: Any) -> str | None:
     errors = sorted(validator.iter_errors(value), key=lambda error: error.json_path)
     if not errors:
         return None
@@ -60,19 +75,22 @@ def _problem(validator: Draft202012Validator, value: Any) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _validator(schema: str) -> Draft202012Validator:
+def _validator(schema: str) -> "Draft202012Validator":
     """What checks by a schema that was itself checked; a worker makes the same ones for each job.
 
     Raises:
         SchemaError: It is none.
     """
+    from jsonschema import Draft202012Validator
+    from referencing import Registry
+
     read = json.loads(schema)
     Draft202012Validator.check_schema(read)
     # An empty registry: with the default one, a "$ref" to a URL would make the host fetch it.
     return Draft202012Validator(read, registry=Registry())
 
 
-def _line(error: ValidationError) -> str:
+def _line(error: "ValidationError") -> str:
     message = error.message
     if len(message) > _SHOWN_CHARS:
         message = f"{message[: _SHOWN_CHARS // 2]} ... {message[-_SHOWN_CHARS // 2 :]}"

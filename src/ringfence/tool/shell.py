@@ -1,18 +1,26 @@
-"""The tool `shell`: any command, in the sandbox, with the reason for it.
+"""The tool `shell`: any command, in the sandbox, with the reason for it; and its output as events while it runs.
 
-Commands are not checked or quoted: the fence is the safety boundary, not a list of allowed words.
+Commands are not checked or quoted: the sandbox is the safety boundary, not a list of allowed words.
 """
 
+import codecs
 import hashlib
 import json
 import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 
+import anyio
+
+from ringfence.background_tasks import background_tasks
+from ringfence.events import OutputStreamed
 from ringfence.sandbox import ExecResult, Sandbox
 from ringfence.sandbox.result import OnOutput
 from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
-from ringfence.tool.cut import cut_json_text
-from ringfence.tool.output_feed import output_feed
+from ringfence.tool.text import cut_json_text
+
+EmitOutput = Callable[[OutputStreamed], Awaitable[None]]
 
 DEFAULT_TIMEOUT_S = 120.0
 MAX_TIMEOUT_S = 3600.0
@@ -59,6 +67,7 @@ class ShellTool(Tool):
         result_chars: What stdout and stderr together may take in the result.
     """
 
+    has_valid_schema = True
     spec = ToolSpec(name="shell", description=_DESCRIPTION, input_schema=_SCHEMA)
 
     def __init__(self, *, result_chars: int = _RESULT_CHARS) -> None:
@@ -129,3 +138,70 @@ def _render(result: ExecResult, timeout_s: float, result_chars: int) -> str:
 
 def _seconds(timeout_s: float) -> str:
     return str(math.trunc(timeout_s)) if timeout_s == math.trunc(timeout_s) else f"{timeout_s:g}"
+
+
+# --- output as it comes
+
+_FORWARDED_BYTES = 64 * 1024
+"""Output forwarded for one command, at most."""
+_INTERVAL_S = 0.1
+"""Minimum time between two events, so that many small writes become one."""
+
+
+class OutputFeed:
+    """Collects output without blocking; `output_feed` forwards it.
+
+    Args:
+        emit: Shows an event.
+        call_id: Of the call that the command belongs to.
+    """
+
+    def __init__(self, emit: EmitOutput, call_id: str) -> None:
+        self._emit = emit
+        self._call_id = call_id
+        self._left = _FORWARDED_BYTES
+        self._waiting: list[tuple[bytes, bool]] = []
+        self._changed = anyio.Event()
+        decoder = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {is_stderr: decoder("replace") for is_stderr in (False, True)}
+
+    def take(self, chunk: bytes, is_stderr: bool) -> None:
+        """Take the next piece; what is beyond the limit is dropped."""
+        if self._left > 0:
+            self._waiting.append((chunk[: self._left], is_stderr))
+            self._left -= len(chunk)
+            self._changed.set()
+
+    async def forward(self) -> None:
+        """EmitOutput what has come, until cancelled."""
+        while True:
+            await self._changed.wait()
+            await self.flush()
+            await anyio.sleep(_INTERVAL_S)
+
+    async def flush(self) -> None:
+        """EmitOutput all that is waiting."""
+        self._changed = anyio.Event()
+        while self._waiting:  # piece by piece: one that is cancelled loses no other
+            chunk, is_stderr = self._waiting.pop(0)
+            await self._show(self._decoders[is_stderr].decode(chunk), is_stderr)
+
+    async def finish(self) -> None:
+        """EmitOutput all that is waiting, and what is left of a character that was cut."""
+        await self.flush()
+        for is_stderr, decoder in self._decoders.items():
+            await self._show(decoder.decode(b"", final=True), is_stderr)
+
+    async def _show(self, text: str, is_stderr: bool) -> None:
+        if text:
+            await self._emit(OutputStreamed(call_id=self._call_id, text=text, is_stderr=is_stderr))
+
+
+@asynccontextmanager
+async def output_feed(emit: EmitOutput, call_id: str) -> AsyncIterator[OutputFeed]:
+    """Forward a command's output while the context is open, and flush the rest on exit."""
+    feed = OutputFeed(emit, call_id)
+    async with background_tasks() as tasks:
+        tasks.start_soon(feed.forward)
+        yield feed
+    await feed.finish()

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from itertools import groupby
-from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -14,10 +13,9 @@ import anyio.lowlevel
 from ringfence.errors import ConfigurationError, InfrastructureFault, RingfenceError, SandboxDied, UsageError
 from ringfence.events import ToolCalled, ToolReturned
 from ringfence.sandbox import Sandbox
-from ringfence.tool.base import Emit, JSONObject, Tool, ToolCall, ToolContext, ToolResult, ToolSpec
-from ringfence.tool.cut import cut_text
-from ringfence.tool.mcp_server import McpServer
+from ringfence.tool.base import Emit, JSONObject, McpServer, Tool, ToolCall, ToolContext, ToolResult, ToolSpec
 from ringfence.tool.schema import InputChecker
+from ringfence.tool.text import cut_text, is_unicode, replace_surrogates
 
 RESULT_LIMIT_CHARS = 100_000
 """No result is longer, whatever the tool; the built-in tools keep to smaller budgets of their own."""
@@ -142,7 +140,7 @@ class Toolset:
             known = ", ".join(self._tools) or "none"
             return ToolResult(f"there is no tool {call.name!r}; there are: {known}", is_error=True)
         try:
-            problem = _encoding_problem(call.arguments) or self._checkers[call.name].problem(call.arguments)
+            problem = self._problem(call)
             if problem is not None:
                 return ToolResult(f"the input does not fit {call.name!r}: {problem}", is_error=True)
             result = await tool.call(call.arguments, ToolContext(sandbox, call.id, emit))
@@ -157,7 +155,15 @@ class Toolset:
             if isinstance(error, anyio.get_cancelled_exc_class()) and _is_being_cancelled():
                 raise
             result = ToolResult(f"{call.name} failed: {type(error).__name__}: {error}", is_error=True)
-        return ToolResult(_clean(cut_text(result.content, RESULT_LIMIT_CHARS)), is_error=result.is_error)
+        return ToolResult(
+            replace_surrogates(cut_text(result.content, RESULT_LIMIT_CHARS)), is_error=result.is_error
+        )
+
+    def _problem(self, call: ToolCall) -> str | None:
+        """What is wrong with the input of a call; None if nothing is."""
+        if not is_unicode(call.arguments):
+            return "it holds half of a surrogate pair (such as \\ud83d); write the character"
+        return self._checkers[call.name].problem(call.arguments)
 
 
 @asynccontextmanager
@@ -230,41 +236,14 @@ def _called(call: ToolCall) -> ToolCalled:
     )
 
 
-def _encoding_problem(value: Any) -> str | None:
-    """JSON can spell half of a surrogate pair, which is no text: it fits neither a file nor a command."""
-    if isinstance(value, str):
-        return (
-            None
-            if _is_text(value)
-            else "it holds half of a surrogate pair (such as \\ud83d); write the character"
-        )
-    if isinstance(value, dict):
-        value = [*value.keys(), *value.values()]
-    if isinstance(value, list):
-        return next((problem for item in value if (problem := _encoding_problem(item))), None)
-    return None
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _clean(content: str) -> str:
-    return content if _is_text(content) else content.encode("utf-8", "replace").decode()
-
-
 _TOOLSETS = {
     "coder": (
         "ringfence.tool.shell:ShellTool",
-        "ringfence.tool.read_file:ReadFileTool",
-        "ringfence.tool.write_file:WriteFileTool",
-        "ringfence.tool.edit_file:EditFileTool",
-        "ringfence.tool.find:ListFilesTool",
-        "ringfence.tool.find:SearchTool",
+        "ringfence.tool.files:ReadFileTool",
+        "ringfence.tool.files:WriteFileTool",
+        "ringfence.tool.files:EditFileTool",
+        "ringfence.tool.search:ListFilesTool",
+        "ringfence.tool.search:SearchTool",
     ),
     "operator": ("ringfence.tool.shell:ShellTool",),
 }

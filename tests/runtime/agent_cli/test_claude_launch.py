@@ -12,7 +12,7 @@ from ringfence.runtime.base import Session, Task
 from ringfence.runtime.claude.cli import ClaudeCli
 from ringfence.runtime.claude_sdk.runtime import ClaudeSdkCli
 from ringfence.runtime.options import Options
-from ringfence.tool.mcp_server import McpServer
+from ringfence.tool.base import McpServer
 
 PLACE = Place(
     program="/p/claude",

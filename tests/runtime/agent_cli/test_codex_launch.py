@@ -12,7 +12,7 @@ from ringfence.runtime.agent_cli.base import Launch, Place
 from ringfence.runtime.base import Session, Task
 from ringfence.runtime.codex.cli import CodexCli
 from ringfence.runtime.options import Options
-from ringfence.tool.mcp_server import McpServer
+from ringfence.tool.base import McpServer
 
 PLACE = Place(program="/p/codex", home="/h", workspace="/w", base_url="http://127.0.0.1:1")
 ON_HOST = Place(program="/p/codex", home="/h", workspace="/w", base_url="http://127.0.0.1:1", is_fence=False)

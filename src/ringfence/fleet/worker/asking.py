@@ -16,7 +16,7 @@ from ringfence.fleet.store.agents import AgentState
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.template import PromptTemplate
 from ringfence.job.resumption import ResumeRequest
-from ringfence.runtime.surrogates import scrubbed
+from ringfence.tool.text import replace_surrogates
 
 
 def agent_settings(content: bytes | None, job: Job) -> AgentSettings:
@@ -91,7 +91,7 @@ def task_of(prompt: bytes | None, payload: bytes | None) -> str:
     if payload is None:
         return text
     # JSON from outside can spell halves of surrogate pairs, which fit into no request to a model.
-    return PromptTemplate(text).render({"payload": scrubbed(json.loads(payload))})
+    return PromptTemplate(text).render({"payload": replace_surrogates(json.loads(payload))})
 
 
 def goes_on(settings: AgentSettings, state: AgentState, job: Job, *, host: str) -> ResumeRequest | None:

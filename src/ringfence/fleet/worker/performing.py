@@ -33,7 +33,7 @@ from ringfence.job.resolution import agent_run
 from ringfence.job.resumption import ResumeRequest
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
-from ringfence.runtime.surrogates import scrubbed
+from ringfence.tool.text import replace_surrogates
 
 if TYPE_CHECKING:
     from ringfence.fleet.tracing.traces import Traces
@@ -180,7 +180,7 @@ class Performing:
             tell(problem)
         if settings.repository is not None:
             await bring_in(result.run_dir, tell)
-        await self._jobs.put_blob(job.id, "answer", scrubbed(result.final_text).encode())
+        await self._jobs.put_blob(job.id, "answer", replace_surrogates(result.final_text).encode())
         if result.state in _KEEPS_SESSION:
             is_full = result.cause == "context_full"
             if is_full and settings.session.policy != "fresh":

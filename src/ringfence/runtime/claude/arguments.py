@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from ringfence.errors import UsageError
 from ringfence.runtime.base import Session, Task
 from ringfence.runtime.options import Options
-from ringfence.tool.mcp_server import McpServer
+from ringfence.tool.base import McpServer
 
 SKIP_PERMISSIONS = "--dangerously-skip-permissions"
 

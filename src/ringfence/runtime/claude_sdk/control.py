@@ -19,9 +19,9 @@ import msgspec
 from ringfence.events import Event, HookAnswered, PermissionDecided, ToolCalled, ToolReturned
 from ringfence.frozen import frozen
 from ringfence.runtime.base import Emit
-from ringfence.runtime.surrogates import is_text, scrubbed
 from ringfence.runtime.transcript.record import JSONObject
 from ringfence.runtime.transcript.translator import dict_of, plain, short, text_of
+from ringfence.tool.text import is_unicode, replace_surrogates
 
 CALL_ID = "claudecode/toolUseId"
 """The key under which the CLI tells an MCP server which of the model's calls it forwards."""
@@ -287,7 +287,7 @@ class Exchange:
     async def take(self, value: JSONObject) -> None:
         """Take a control message from inside, which may hold anything."""
         message = checked_message(value)
-        if message is None or not is_text(message):
+        if message is None or not is_unicode(message):
             await self._refuse(request_id_of(value), _MALFORMED)
         elif await self._admit(message):
             await self._upward.send(message)
@@ -329,7 +329,7 @@ class Exchange:
         return True
 
     async def _refuse(self, request_id: str, reason: str) -> None:
-        if request_id and is_text(request_id):
+        if request_id and is_unicode(request_id):
             await self._send(_Outgoing(error_response(request_id, reason)))
 
     def _close_request(self, request_id: str) -> HostRequest | None:
@@ -405,14 +405,14 @@ class Exchange:
 
     async def _record(self, event: Event | None) -> None:
         if event is not None:
-            await self._emit(event if is_text(event) else _scrubbed(event))
+            await self._emit(event if is_unicode(event) else _scrubbed(event))
 
 
 def _line(message: JSONObject) -> bytes:
     """Return a line that any reader accepts: NaN and halves of surrogate pairs come from a function, not the SDK."""
-    return msgspec.json.encode(message if is_text(message) else scrubbed(message)) + b"\n"
+    return msgspec.json.encode(message if is_unicode(message) else replace_surrogates(message)) + b"\n"
 
 
 def _scrubbed(event: Event) -> Event:
     """Return an event without halves of surrogate pairs, which a user's function may return."""
-    return msgspec.convert(scrubbed(msgspec.to_builtins(event)), type(event))
+    return msgspec.convert(replace_surrogates(msgspec.to_builtins(event)), type(event))

@@ -14,7 +14,7 @@ from ringfence.runtime.base import Task
 from ringfence.runtime.codex.exit_status import CodexReport
 from ringfence.runtime.codex.transcript import OutputTranslator
 from ringfence.runtime.options import Options
-from ringfence.tool.mcp_server import McpServer
+from ringfence.tool.base import McpServer
 
 _PROVIDER = "gate"
 _BYPASS = "--dangerously-bypass-approvals-and-sandbox"

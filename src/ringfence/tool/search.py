@@ -1,6 +1,6 @@
 """The tools `list_files` and `search`.
 
-The finding is done by `inside`, a script run in the sandbox; ripgrep is not needed there, python3 is there
+The work is done by `search_script`, a script run in the sandbox; ripgrep is not needed there, python3 is there
 anyway.
 """
 
@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 
 from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
-from ringfence.tool.cut import cut_text
+from ringfence.tool.text import cut_text
 
 _TIMEOUT_S = 60.0
 _RESULT_CHARS = 30_000
@@ -29,6 +29,7 @@ class ListFilesTool(Tool):
     """`list_files(path?, pattern?)`."""
 
     is_read_only = True
+    has_valid_schema = True
     spec = ToolSpec(
         name="list_files",
         description=(
@@ -69,6 +70,7 @@ class SearchTool(Tool):
     """`search(regex, path?, glob?, ignore_case?)`."""
 
     is_read_only = True
+    has_valid_schema = True
     spec = ToolSpec(
         name="search",
         description=(
@@ -109,7 +111,7 @@ class SearchTool(Tool):
 
 @cache
 def _source() -> str:
-    return resources.files("ringfence.tool").joinpath("inside.py").read_text(encoding="utf-8")
+    return resources.files("ringfence.tool").joinpath("search_script.py").read_text(encoding="utf-8")
 
 
 async def _run_inside(context: ToolContext, asked: JSONObject) -> ToolResult:

@@ -1,12 +1,111 @@
-"""The tool `edit_file`: replace a text that is found exactly, and exactly once unless all are meant."""
+"""The tools for files: `read_file`, `write_file` and `edit_file`."""
 
 from ringfence.frozen import frozen
 from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
-from ringfence.tool.text_file import NotText, read_text
+from ringfence.tool.text import NotText, numbered, read_text, split_lines
+
+_MAX_LINES = 2000
+_RESULT_CHARS = 50_000
+
+_READ_SCHEMA: JSONObject = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "minLength": 1, "description": "Relative to the workspace, or absolute."},
+        "start_line": {"type": "integer", "minimum": 1, "description": "First line to show. Default 1."},
+        "end_line": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "Last line to show. Default: as far as fits.",
+        },
+    },
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+
+class ReadFileTool(Tool):
+    """`read_file(path, start_line?, end_line?)`."""
+
+    is_read_only = True
+    has_valid_schema = True
+    spec = ToolSpec(
+        name="read_file",
+        description=(
+            "Read a text file of the sandbox. Each line is shown with its number and a tab before it; these "
+            f"are not part of the file. At most {_MAX_LINES} lines at a time; give start_line to go on. "
+            "Binary files are refused."
+        ),
+        input_schema=_READ_SCHEMA,
+    )
+
+    async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:
+        """Read and number the lines."""
+        path: str = arguments["path"]
+        start: int = arguments.get("start_line", 1)
+        end: int | None = arguments.get("end_line")
+        if end is not None and end < start:
+            return ToolResult(f"end_line {end} is before start_line {start}", is_error=True)
+        try:
+            lines = split_lines(await read_text(context.sandbox, path))
+        except NotText as error:
+            return ToolResult(str(error), is_error=True)
+        if not lines:
+            return ToolResult(f"[{path} is empty]")
+        if start > len(lines):
+            return ToolResult(
+                f"start_line {start} is past the end: {path!r} has {len(lines)} lines", is_error=True
+            )
+        return ToolResult(show_lines(lines, start, end))
+
+
+def show_lines(lines: list[str], start: int, end: int | None) -> str:
+    """Lines `start` to `end` (1-based, both included) as far as the budget goes, and what is not shown."""
+    last = min(len(lines), end or len(lines), start + _MAX_LINES - 1)
+    shown = numbered(lines[start - 1 : last], start)
+    if len(shown) > _RESULT_CHARS:
+        kept = shown[:_RESULT_CHARS].count("\n") or 1
+        shown = "\n".join(shown.split("\n")[:kept])
+        last = start + kept - 1
+    if last < min(len(lines), end or len(lines)):
+        shown += f"\n[lines {start}-{last} of {len(lines)}; go on with start_line={last + 1}]"
+    return shown
+
+
+_WRITE_SCHEMA: JSONObject = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "minLength": 1, "description": "Relative to the workspace, or absolute."},
+        "content": {"type": "string", "description": "The whole new content."},
+    },
+    "required": ["path", "content"],
+    "additionalProperties": False,
+}
+
+
+class WriteFileTool(Tool):
+    """`write_file(path, content)`."""
+
+    has_valid_schema = True
+    spec = ToolSpec(
+        name="write_file",
+        description=(
+            "Write a file in the sandbox, in place of what was there; parent directories are made. To change "
+            "a part of a file, use edit_file."
+        ),
+        input_schema=_WRITE_SCHEMA,
+    )
+
+    async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:
+        """Write it."""
+        path: str = arguments["path"]
+        data = arguments["content"].encode()
+        await context.sandbox.write_file(path, data)
+        return ToolResult(f"wrote {len(data)} bytes to {path}")
+
 
 _LISTED_LINES = 10
 
-_SCHEMA: JSONObject = {
+_EDIT_SCHEMA: JSONObject = {
     "type": "object",
     "properties": {
         "path": {"type": "string", "minLength": 1, "description": "Relative to the workspace, or absolute."},
@@ -93,6 +192,7 @@ def _hint(text: str, old: str) -> str:
 class EditFileTool(Tool):
     """`edit_file(path, old_text, new_text, replace_all?)`."""
 
+    has_valid_schema = True
     spec = ToolSpec(
         name="edit_file",
         description=(
@@ -100,7 +200,7 @@ class EditFileTool(Tool):
             "occur exactly once, unless replace_all is true; otherwise nothing is changed and the result "
             "says how often and where it occurs."
         ),
-        input_schema=_SCHEMA,
+        input_schema=_EDIT_SCHEMA,
     )
 
     async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:

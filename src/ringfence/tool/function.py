@@ -37,6 +37,8 @@ class FunctionTool(Tool):
         UsageError: A hint or the docstring is missing, or a hint has no JSON Schema.
     """
 
+    has_valid_schema = True  # pydantic made it
+
     def __init__(
         self, function: Function, *, name: str | None = None, read_only: bool = False, timeout_s: float
     ) -> None:
