@@ -1,6 +1,5 @@
 """The word `crew` of version 0.1, which version 0.2 still reads in place of `fleet`. Version 0.3 does not."""
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -70,6 +69,8 @@ def rename_database(folder: Path) -> str | None:
         return None
     if new.exists():
         return f"{str(old)!r} is ignored, since there is {new.name!r}; remove it if it holds nothing of use"
+    import sqlite3  # every command reads configurations, and only the daemon renames a database
+
     try:
         with closing(sqlite3.connect(old, timeout=0.0, isolation_level=None)) as link:
             # Only a sole connection can leave WAL mode; the database is one file then, and the lock keeps it so.
