@@ -23,7 +23,7 @@ def conversation() -> list[Event]:
             toolset="operator",
             workspace="/work",
             version="0",
-            labels={"team": "core"},
+            configuration={"labels": {"team": "core"}},
         ),
         MessageSent(content="fix the test"),
         ToolCalled(call_id="c1", tool="shell", arguments={"command": "ls"}, reasoning="to see"),

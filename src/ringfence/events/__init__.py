@@ -106,7 +106,7 @@ __all__ = [
 
 
 class JobCreated(Event, frozen=True, kw_only=True, tag="job.created"):
-    """A run was asked for. `configuration` is what was asked, effective, without secrets."""
+    """A run was requested. `configuration` is its effective configuration, labels included, without secrets."""
 
     job_id: str
     session_id: str
@@ -118,8 +118,6 @@ class JobCreated(Event, frozen=True, kw_only=True, tag="job.created"):
     version: str
     configuration: JSONObject = msgspec.field(default_factory=dict)
     continues: str | None = None
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
-    """What the user marked the run with, to find it again."""
 
 
 class JobStarted(Event, frozen=True, kw_only=True, tag="job.started"):

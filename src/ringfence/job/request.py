@@ -99,8 +99,6 @@ class RunRequest:
     verify: str | None = None
     """Shell command that decides the outcome, in a new sandbox; `NO_CHECK`: none is wanted."""
     require_verified: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """The user's own, kept in the record."""
     loosenings: Sequence[tuple[str, str]] = ()
     """(what, by whom): weaker than the default, requested by name."""
     secrets: Sequence[str] = field(default=(), repr=False)

@@ -211,7 +211,6 @@ class JobRun:
                 version=__version__,
                 configuration=dict(request.configuration),
                 continues=request.continues,
-                labels=dict(request.labels),
             )
         )
         for what, by in request.loosenings:

@@ -144,7 +144,7 @@ def summarize(path: Path) -> RunSummary:
         reason=ended.reason if ended else "",
         exit_code=ended.exit_code if ended else None,
         cost_usd=ended.cost_usd if ended else None,
-        labels=created.labels if created else {},
+        labels=dict(created.configuration.get("labels") or {}) if created else {},
     )
 
 
