@@ -6,12 +6,12 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from reference.markdown import code, table
-from ringfence.config.descriptions import describe
 from ringfence.config.egress import EgressRule
 from ringfence.config.environment import variable_name
 from ringfence.config.fields import Field, all_fields, sections
 from ringfence.config.model import McpServer, MountSettings, PriceSettings
 from ringfence.config.secret_reference import SecretReference
+from ringfence.config.template import describe
 from ringfence.config.tightening import TABLE
 from ringfence.config.units import ByteCount
 

@@ -10,9 +10,9 @@ from pydantic.fields import FieldInfo
 from reference.configuration import kind_of
 from reference.interface import operations
 from reference.markdown import code, first_paragraph, table
-from ringfence.config.descriptions import describe
 from ringfence.config.fields import field_of
 from ringfence.config.model import Settings
+from ringfence.config.template import describe
 from ringfence.fleet.config.model import (
     AgentSettings,
     CommandHook,

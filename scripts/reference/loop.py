@@ -9,7 +9,7 @@ from reference.commands import overview
 from reference.fleet import settings_table
 from reference.markdown import attribute_docs, code, first_paragraph, table
 from ringfence import events
-from ringfence.config.descriptions import describe
+from ringfence.config.template import describe
 from ringfence.loop.report.model import STAGES
 from ringfence.loop.role import Role, schema_for
 from ringfence.loop.settings import (

@@ -201,7 +201,7 @@ def test_bind_is_refused(run: Cli):
     ended = run("true", "--mode", "bind")
     assert ended.code == 4
     assert "does not see this machine's files" in ended.err
-    assert "mode 'clone'" in ended.out
+    assert "mode 'clone'" in ended.err
 
 
 def test_read_only(run: Cli, workspace: Path, events: Cli):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.config.discovery import find_project_file
+from ringfence.config.document import find_project_file
 from ringfence.errors import ConfigurationError
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from ringfence.config.descriptions import describe
 from ringfence.config.fields import all_fields
 from ringfence.config.model import Settings
+from ringfence.config.template import describe
 
 
 def test_defaults_are_bounded() -> None:

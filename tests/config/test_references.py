@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringfence.config.references import expanded, has_password
+from ringfence.config.environment import expanded, has_password
 
 
 @pytest.mark.parametrize(

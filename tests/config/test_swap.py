@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from ringfence.config import load
-from ringfence.config.egress import Egress
-from ringfence.config.swap import Swap
+from ringfence.config.egress import Egress, Swap
 from ringfence.errors import ConfigurationError
 
 GOOD = {"secret": "github", "host": "api.example.com", "env": "GITHUB_TOKEN"}

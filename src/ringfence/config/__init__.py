@@ -3,13 +3,19 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ringfence.config.document import Origin
     from ringfence.config.layers import Effective, Flag, load
     from ringfence.config.model import Settings
-    from ringfence.config.origin import Origin
 
 __all__ = ["Effective", "Flag", "Origin", "Settings", "load"]
 
-_HOMES = {"Effective": "layers", "Flag": "layers", "load": "layers", "Settings": "model", "Origin": "origin"}
+_HOMES = {
+    "Effective": "layers",
+    "Flag": "layers",
+    "load": "layers",
+    "Settings": "model",
+    "Origin": "document",
+}
 
 
 def __getattr__(name: str) -> Any:

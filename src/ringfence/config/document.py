@@ -1,11 +1,14 @@
-"""A file of configuration: its bytes, its plain values, and where each of them was written."""
+"""A file of configuration: where it is found, its bytes and plain values, and where each of them was written.
+
+A project's file is searched upwards from the workspace, never as far as the home directory, never through a link.
+"""
 
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ringfence.errors import ConfigurationError
+from ringfence.errors import ConfigurationError, RingfenceError, UsageError
 from ringfence.frozen import frozen
 
 FILE_LIMIT_BYTES = 64 * 1024
@@ -71,3 +74,83 @@ def read_regular_file(file: Path, *, follow_link: bool = False, limit_bytes: int
             file=file,
         )
     return content
+
+
+OriginKind = Literal["flag", "environment", "project", "user", "default"]
+
+
+@frozen
+class Origin:
+    """Where one effective value was said. Its text: a flag, a variable, `FILE:LINE:COLUMN`, or `default`."""
+
+    kind: OriginKind
+    name: str = ""
+    """Of the flag or the environment variable."""
+    file: Path | None = None
+    line: int | None = None
+    column: int | None = None
+
+    @property
+    def is_file(self) -> bool:
+        """Whether a file said it, as against the user at this very call."""
+        return self.file is not None
+
+    def error(self, message: str) -> RingfenceError:
+        """The error that blames this place: a wrong flag is wrong usage, all else wrong configuration."""
+        if self.kind == "flag":
+            return UsageError(f"{self.name}: {message}")
+        if self.file is not None:
+            return ConfigurationError(message, file=self.file, line=self.line, column=self.column)
+        return ConfigurationError(f"{self.name}: {message}" if self.name else message)
+
+    def data(self) -> dict[str, Any]:
+        """As it is told to programs."""
+        found: dict[str, Any] = {"kind": self.kind}
+        if self.file is not None:
+            found |= {"file": str(self.file), "line": self.line, "column": self.column}
+        return found | ({"name": self.name} if self.name else {})
+
+    def __str__(self) -> str:
+        if self.file is not None:
+            return ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        return self.name or self.kind
+
+
+DEFAULT = Origin("default")
+
+
+PROJECT_FILE_NAME = "ringfence.yaml"
+
+
+def find_project_file(workspace: Path) -> Path | None:
+    """The nearest `ringfence.yaml` in the workspace or above it.
+
+    The search ends before the home directory and before the root of the file system: what lies there belongs
+    to no project. Directories above the workspace that everybody may write (`/tmp`) are passed over.
+
+    Raises:
+        ConfigurationError: There is a `ringfence.yml`, which would not be read.
+    """
+    start = workspace.resolve()
+    home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() raises where there is none
+    for directory in (start, *start.parents):
+        if directory in (home, Path(directory.anchor)):
+            return None
+        if directory != start and _is_writable_by_all(directory):
+            continue
+        file = directory / PROJECT_FILE_NAME
+        if os.path.lexists(file):
+            return file
+        misnamed = directory / "ringfence.yml"
+        if os.path.lexists(misnamed):
+            raise ConfigurationError(
+                f"this name is not read; rename it to {PROJECT_FILE_NAME!r}", file=misnamed
+            )
+    return None
+
+
+def _is_writable_by_all(directory: Path) -> bool:
+    try:
+        return bool(directory.stat().st_mode & stat.S_IWOTH)
+    except OSError:
+        return True

@@ -1,13 +1,14 @@
-"""One layer of raw configuration, and how layers are laid upon each other."""
+"""Layers of raw configuration: made of files, of parts of files, of flags; and how they are merged."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ringfence.config.document import Document, KeyPath
+from ringfence.config.document import DEFAULT, Document, KeyPath, Origin
 from ringfence.config.fields import known_keys
+from ringfence.config.model import Settings
 from ringfence.config.old_names import OLD_KEY
-from ringfence.config.origin import DEFAULT, Origin
+from ringfence.errors import ConfigurationError
 from ringfence.frozen import frozen
 
 ADDING_UP: frozenset[KeyPath] = frozenset({("sandbox", "protect"), ("egress", "deny")})
@@ -140,3 +141,56 @@ def _put(merged: Merged, below: dict[str, Any], layer: Layer, value: Any, path: 
 def _forget(merged: Merged, path: KeyPath) -> None:
     for known in [known for known in merged.sources if known[: len(path)] == path]:
         del merged.sources[known]
+
+
+SECTIONS = tuple(Settings.model_fields)
+"""What stands at the top of a file and holds for all its agents."""
+
+
+def sections_of(document: Document) -> Layer:
+    """What a file says to all of its agents."""
+    return only(document_layer(document, "project"), SECTIONS)
+
+
+def only(layer: Layer, keys: tuple[str, ...]) -> Layer:
+    """A layer without other keys than these."""
+    return replace(layer, values={key: value for key, value in layer.values.items() if key in keys})
+
+
+def part_of(document: Document, path: KeyPath) -> Layer:
+    """What stands at a path of a document, as a layer of its own.
+
+    Raises:
+        ConfigurationError: It is no mapping.
+    """
+    value = value_at(document, path)
+    if value is not None and not isinstance(value, Mapping):
+        raise error_at(document, path, f"{'.'.join(map(str, path))}: write a mapping")
+
+    def origin_of(below: KeyPath, of_key: bool) -> Origin:
+        place = document.place((*path, *below), of_key=of_key)
+        return Origin("project", file=document.file, line=place.line, column=place.column)
+
+    return Layer(
+        {key: below for key, below in (value or {}).items() if below is not None or key not in SECTIONS},
+        origin_of,
+    )
+
+
+def value_at(document: Document, path: KeyPath) -> Any:
+    """What stands at a path; None if nothing does."""
+    value: Any = document.values
+    for part in path:
+        if isinstance(value, Mapping):
+            value = value.get(str(part))
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+        else:
+            return None
+    return value
+
+
+def error_at(document: Document, path: KeyPath, message: str, *, of_key: bool = False) -> ConfigurationError:
+    """The error that blames a place."""
+    place = document.place(path, of_key=of_key)
+    return ConfigurationError(message, file=document.file, line=place.line, column=place.column)

@@ -11,17 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ringfence.config.authorship import with_author
-from ringfence.config.discovery import find_project_file
-from ringfence.config.document import Document, KeyPath, read_regular_file
+from ringfence.config.document import Document, KeyPath, Origin, find_project_file, read_regular_file
 from ringfence.config.environment import environment_layer
 from ringfence.config.fields import all_fields
 from ringfence.config.layer import Layer, Merged, document_layer, merge, named_layer
 from ringfence.config.model import Settings
-from ringfence.config.origin import Origin
 from ringfence.config.paths import state_dir, user_config_file
 from ringfence.config.tightening import Loosened, loosened
-from ringfence.config.trust import is_trusted
+from ringfence.config.trust import is_trusted, with_author
 from ringfence.config.validation import combine, validate
 from ringfence.errors import ConfigurationError
 from ringfence.frozen import frozen

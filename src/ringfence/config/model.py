@@ -13,12 +13,11 @@ from pydantic import (
     model_validator,
 )
 
-from ringfence.config.egress import AllowRules, DenyRules, ProviderTool
+from ringfence.config.egress import AllowRules, DenyRules, ProviderTool, Swaps
 from ringfence.config.engine_access import EngineAct, check_label
 from ringfence.config.forward import Forward, check_forwards, read_forward
 from ringfence.config.runtime import PermissionMode, RuntimeName, SettingsSource
 from ringfence.config.secret_reference import SecretName, SecretReference
-from ringfence.config.swap import Swaps
 from ringfence.config.units import ByteCount, Seconds
 from ringfence.config.values import (
     Count,

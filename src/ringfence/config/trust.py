@@ -1,6 +1,8 @@
-"""Which files the user has read and trusted: a record per file and content, outside of every workspace.
+"""Which files the user has trusted, and which run left a project's file as it is.
 
-Trust is in a path with a content. The bytes that are judged are the bytes that are parsed, read once.
+A record of trust is for a path with a content, outside of every workspace. The bytes that are judged are the bytes that
+are parsed, read once. The author of a content is named where the file causes an error, so that the user knows which run
+to undo; whoever changes the file is its author.
 """
 
 import hashlib
@@ -8,10 +10,12 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.config.document import PROJECT_FILE_NAME, find_project_file, read_regular_file
+from ringfence.config.paths import make_private_dir, replace_state_file, state_dir
 from ringfence.errors import ConfigurationError
 from ringfence.frozen import frozen
 
@@ -134,3 +138,58 @@ def _refuse_state_beside(file: Path) -> None:
             "set RINGFENCE_STATE_DIR to a directory elsewhere",
             file=file,
         )
+
+
+PROJECT_FILE_NAMES = frozenset({PROJECT_FILE_NAME, "ringfence.yml"})
+"""What is read as a project's file, and what is refused for its name."""
+_RUN_LIMIT_BYTES = 200
+
+
+def remember_author(file: Path, content: bytes, *, run: str, state: Path) -> None:
+    """Remember that `run` left `file` with this content.
+
+    Raises:
+        InfrastructureFault: The state directory cannot be written.
+    """
+    replace_state_file(_mark(file, content, state), run.encode())
+
+
+def author_of(file: Path, state: Path) -> str | None:
+    """The run that left `file` as it is; None if none did, or that cannot be told."""
+    try:
+        content = read_regular_file(file, follow_link=False)
+        return _mark(file, content, state).read_bytes()[:_RUN_LIMIT_BYTES].decode()
+    except (ConfigurationError, OSError, UnicodeDecodeError):
+        return None
+
+
+def told(file: Path, run: str) -> str:
+    """What to say about a file that a run made or changed."""
+    return f"run {run!r} made or changed {file.name!r}; `ringfence undo {run[-8:]}` takes that back"
+
+
+def note_author(workspace: Path, state: Path) -> tuple[str, ...]:
+    """Note a project file that a run left: it can only tighten, but that may be what keeps the next from working."""
+    with suppress(ConfigurationError):
+        file = find_project_file(workspace)
+        run = author_of(file, state) if file is not None else None
+        if file is not None and run is not None and not is_trusted(file, read_regular_file(file)):
+            return (f"{told(file, run)}; it is not trusted, so it only tightens this run",)
+    return ()
+
+
+def with_author(error: ConfigurationError, state: Path) -> ConfigurationError:
+    """The error, and the run that left the file so, where one did."""
+    if error.file is None or error.file.name not in PROJECT_FILE_NAMES:
+        return error
+    run = author_of(error.file, state)
+    if run is None:
+        return error
+    message = f"{error.message}; {told(error.file, run)}"
+    return ConfigurationError(message, file=error.file, line=error.line, column=error.column)
+
+
+def _mark(file: Path, content: bytes, state: Path) -> Path:
+    real = os.fsencode(file.parent.resolve() / file.name)
+    name = hashlib.sha256(real + b"\0" + hashlib.sha256(content).digest()).hexdigest()
+    return state / "authors" / name

@@ -7,11 +7,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ringfence.config.document import KeyPath
+from ringfence.config.document import DEFAULT, KeyPath, Origin
 from ringfence.config.fields import known_keys, nearest
 from ringfence.config.layer import Merged
 from ringfence.config.model import Settings
-from ringfence.config.origin import DEFAULT, Origin
 from ringfence.config.secret_reference import holds_a_secret
 from ringfence.errors import ConfigurationError, RingfenceError, UsageError
 

@@ -9,24 +9,42 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from ringfence.events.client import AgentAnswered, ClientEnded, ClientStarted
+from ringfence.events.agent_cli import (
+    AgentAnswered,
+    ClientEnded,
+    ClientStarted,
+    HookAnswered,
+    PermissionDecided,
+    SessionImported,
+    SessionKept,
+    SessionLost,
+    SessionResumed,
+    TranscriptDamaged,
+    TranscriptFile,
+    TranscriptNoted,
+)
 from ringfence.events.egress import (
     EgressChanged,
     EgressClosed,
     EgressDecided,
     EgressIntercepted,
-    PlaceholderStrayed,
-)
-from ringfence.events.event import Event, JSONObject, Origin, Usage
-from ringfence.events.forward import (
     ForwardClosed,
     ForwardOpened,
     ForwardRefused,
+    PlaceholderStrayed,
     PortPublished,
     PortWithdrawn,
 )
-from ringfence.events.host import HookAnswered, PermissionDecided
-from ringfence.events.journal import FilesRecorded, JournalOpened, JournalRepaired, JournalSealed
+from ringfence.events.event import Event, JSONObject, Origin, Usage
+from ringfence.events.journal import (
+    FilesRecorded,
+    JournalOpened,
+    JournalRepaired,
+    JournalSealed,
+    SecretExpiring,
+    SecretLeased,
+    SecretRevoked,
+)
 from ringfence.events.loop import (
     ChecksCompleted,
     CodeCommitted,
@@ -44,9 +62,6 @@ from ringfence.events.loop import (
     TestsWritten,
 )
 from ringfence.events.model import ModelAsked, ModelExchanged, ModelReplied, ModelRetried
-from ringfence.events.secret import SecretExpiring, SecretLeased, SecretRevoked
-from ringfence.events.session import SessionKept, SessionLost, SessionResumed
-from ringfence.events.transcript import SessionImported, TranscriptDamaged, TranscriptFile, TranscriptNoted
 
 __all__ = [
     "AgentAnswered",

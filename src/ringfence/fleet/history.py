@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import anyio
 
 from ringfence import __version__
-from ringfence.config.discovery import find_project_file
+from ringfence.config.document import find_project_file
 from ringfence.config.paths import state_dir
 from ringfence.errors import ConfigurationError, PolicyRefused, UsageError
 from ringfence.fleet.client import FleetClient, NoDaemon, socket_path

@@ -52,8 +52,8 @@ def spec_of(effective: "Effective", workspace: Path | None) -> SandboxSpec:
 
 async def with_fallback(effective: "Effective") -> "Effective":
     """The configuration with the bare host, if `sandbox.fallback` allows that and no fence can be had; else as it is."""
+    from ringfence.config.document import Origin
     from ringfence.config.model import SandboxSettings
-    from ringfence.config.origin import Origin
     from ringfence.sandbox.registry import choose_backend
 
     sandbox = effective.settings.sandbox

@@ -6,12 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from ringfence.config import Effective, Flag
-from ringfence.config.document import KeyPath
+from ringfence.config.document import DEFAULT, KeyPath, Origin
 from ringfence.config.fields import all_fields
-from ringfence.config.layer import merge, named_layer
+from ringfence.config.layer import merge, named_layer, part_of
 from ringfence.config.model import Settings
-from ringfence.config.origin import DEFAULT, Origin
-from ringfence.config.parts import part_of
 from ringfence.config.trust import is_trusted
 from ringfence.config.validation import fitted
 from ringfence.errors import PolicyRefused, RecordError, UsageError

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.cli.settings import load_settings
-from ringfence.config.swap import Swap
+from ringfence.config.egress import Swap
 from ringfence.loop.machine.complaints import bounded
 from ringfence.loop.machine.who import for_checks
 

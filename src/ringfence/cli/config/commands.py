@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ringfence.config import Effective
-    from ringfence.config.origin import Origin
+    from ringfence.config.document import Origin
     from ringfence.model.price_table import Price
 
 _PER_TOKEN = ("input", "cache_write", "cache_write_1h", "cache_read", "output")
@@ -167,7 +167,7 @@ def init(
 
     Also writes its schema, for editors.
     """
-    from ringfence.config.discovery import PROJECT_FILE_NAME
+    from ringfence.config.document import PROJECT_FILE_NAME
     from ringfence.config.template import SCHEMA_FILE_NAME, commented_file
     from ringfence.fleet.config.schema import fleet_schema
 
@@ -292,7 +292,7 @@ def _list_trust(*, json: bool) -> None:
 
 
 def _config_file(path: Path | None, *, must_exist: bool = True) -> Path:
-    from ringfence.config.discovery import PROJECT_FILE_NAME, find_project_file
+    from ringfence.config.document import PROJECT_FILE_NAME, find_project_file
 
     if path is None:
         found = find_project_file(Path.cwd())

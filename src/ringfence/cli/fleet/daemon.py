@@ -338,7 +338,7 @@ def fleet_file(file: Path | None) -> Path:
     Raises:
         UsageError: There is none.
     """
-    from ringfence.config.discovery import find_project_file
+    from ringfence.config.document import find_project_file
 
     found = file.absolute() if file is not None else find_project_file(Path.cwd())
     if found is None and Path("herdctl.yaml").exists():

@@ -8,8 +8,7 @@ from typing import Protocol
 
 import anyio.to_thread
 
-from ringfence.config.egress import Egress
-from ringfence.config.swap import Swap
+from ringfence.config.egress import Egress, Swap
 from ringfence.egress.injection.authority import Authority, outward_context, system_authorities
 from ringfence.egress.proxy.decision import TLS_PORT, Rules, Target
 from ringfence.errors import AuthenticationFailed, PolicyRefused

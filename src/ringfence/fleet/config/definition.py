@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from ringfence.config.document import Document
+from ringfence.config.document import Document, Origin
 from ringfence.config.fields import nearest
 from ringfence.config.layer import Merged
 from ringfence.config.layers import trust_command
-from ringfence.config.origin import Origin
 from ringfence.config.trust import is_trusted
 from ringfence.errors import UsageError
 from ringfence.fleet.config.herdctl.note import Note

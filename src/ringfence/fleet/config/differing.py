@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ringfence.config.origin import Origin
+from ringfence.config.document import Origin
 from ringfence.fleet.config.definition import Fleet
 
 _SHOWN = 80

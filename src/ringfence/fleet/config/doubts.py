@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ringfence.config.document import DEFAULT
 from ringfence.config.old_names import old_names_in
-from ringfence.config.origin import DEFAULT
 from ringfence.errors import ConfigurationError, PolicyRefused
 from ringfence.fleet.config.definition import Agent, Fleet
 from ringfence.fleet.config.model import DirectoryTrigger, FleetSettings

@@ -4,12 +4,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ringfence.config.document import Document, KeyPath, read_regular_file
+from ringfence.config.document import Document, KeyPath, Origin, read_regular_file
 from ringfence.config.fields import nearest
-from ringfence.config.layer import FLEET_KEYS, Layer, merge
+from ringfence.config.layer import (
+    FLEET_KEYS,
+    SECTIONS,
+    Layer,
+    error_at,
+    merge,
+    only,
+    part_of,
+    sections_of,
+    value_at,
+)
 from ringfence.config.old_names import with_new_names
-from ringfence.config.origin import Origin
-from ringfence.config.parts import SECTIONS, error_at, only, part_of, sections_of, value_at
 from ringfence.config.validation import fitted
 from ringfence.config.yaml import parse_document
 from ringfence.errors import ConfigurationError

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringfence.config.document import KeyPath
+from ringfence.config.environment import expanded
 from ringfence.config.layer import Merged
-from ringfence.config.references import expanded
 from ringfence.config.validation import combine
 from ringfence.errors import RingfenceError
 

@@ -8,10 +8,9 @@ it. Variables `RINGFENCE_*` do not count: they are meant for single runs.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ringfence.config.layer import Layer, Merged, document_layer, merge
+from ringfence.config.document import Origin
+from ringfence.config.layer import SECTIONS, Layer, Merged, document_layer, merge, only
 from ringfence.config.layers import read_file
-from ringfence.config.origin import Origin
-from ringfence.config.parts import SECTIONS, only
 from ringfence.config.paths import user_config_file
 from ringfence.config.validation import fitted, refuse_unnamed_loosenings
 from ringfence.errors import ConfigurationError, PolicyRefused, RingfenceError, UsageError

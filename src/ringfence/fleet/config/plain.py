@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ringfence.config.document import KeyPath
+from ringfence.config.environment import has_password, has_reference
 from ringfence.config.layer import Merged
-from ringfence.config.references import has_password, has_reference
 from ringfence.config.validation import combine
 from ringfence.errors import RingfenceError
 

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, create_model
 
-from ringfence.config.descriptions import describe
 from ringfence.config.model import Settings
+from ringfence.config.template import describe
 from ringfence.fleet.config.model import NAME, AgentSettings, FleetSettings, IncludeSettings
 
 _Name = Annotated[str, StringConstraints(pattern=f"^{NAME.pattern}$")]

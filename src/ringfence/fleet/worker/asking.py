@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ringfence.config.document import DEFAULT, Origin
 from ringfence.config.fields import all_fields
 from ringfence.config.layers import Effective
 from ringfence.config.model import LimitSettings, Settings
-from ringfence.config.origin import DEFAULT, Origin
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.config.model import AgentSettings
 from ringfence.fleet.store.agents import AgentState

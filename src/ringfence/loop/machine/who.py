@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from ringfence.config import Effective
+from ringfence.config.document import Origin
 from ringfence.config.model import Settings
-from ringfence.config.origin import Origin
 from ringfence.job.agent import provider_of
 from ringfence.job.resolution import DEFAULT_MODELS, is_set
 from ringfence.loop.settings import LoopSettings, ModelChoice, RoleName, RoleSettings

@@ -18,8 +18,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from ringfence.config.authorship import PROJECT_FILE_NAMES, note_author, remember_author
 from ringfence.config.paths import make_private_dir
+from ringfence.config.trust import PROJECT_FILE_NAMES, note_author, remember_author
 from ringfence.errors import InfrastructureFault, SandboxError, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement

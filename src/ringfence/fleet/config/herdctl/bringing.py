@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ringfence.config.document import Document, KeyPath, read_regular_file
-from ringfence.config.layer import Layer, Merged, merge
-from ringfence.config.origin import Origin
-from ringfence.config.parts import part_of
-from ringfence.config.references import expanded
+from ringfence.config.document import Document, KeyPath, Origin, read_regular_file
+from ringfence.config.environment import expanded
+from ringfence.config.layer import Layer, Merged, merge, part_of
 from ringfence.config.yaml import parse_document
 from ringfence.errors import ConfigurationError
 from ringfence.fleet.config.herdctl.agent import DEFAULTED, convert_agent

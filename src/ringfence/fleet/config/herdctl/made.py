@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ringfence.config.document import Document, KeyPath
+from ringfence.config.document import Document, KeyPath, Origin
 from ringfence.config.layer import Layer
-from ringfence.config.origin import Origin
 
 _LONGEST_NAME = 40
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ringfence.config.origin import Origin
+from ringfence.config.document import Origin
 from ringfence.frozen import frozen
 
 Kind = Literal["left_out", "changed", "no_effect"]

@@ -4,10 +4,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ringfence.config.document import KeyPath
+from ringfence.config.document import KeyPath, Origin
 from ringfence.config.fields import nearest
 from ringfence.config.layer import Merged
-from ringfence.config.origin import Origin
 from ringfence.errors import RingfenceError
 from ringfence.fleet.config.herdctl.note import Kind, Note, Notes
 from ringfence.secret import redact_shapes

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ringfence.config.document import KeyPath
-from ringfence.config.origin import Origin
+from ringfence.config.document import KeyPath, Origin
 from ringfence.config.secret_shape import KNOWN_SHAPES
 from ringfence.config.validation import combine
 from ringfence.errors import RingfenceError
