@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.events import AnyEvent, ModelReplied, TextStreamed, ToolCalled, ToolReturned, Usage
-from ringfence.secret import Redactor
+from ringfence.secret import Redactor, StreamRedactor
 
 SECRET = 'sk-ant/api03+"Zm9v"=\\x ü%1'
 
@@ -67,6 +67,19 @@ def test_escaped_characters_are_found_in_any_mixture(spellings: list[Any]) -> No
     shown = "".join(spell(char) for spell, char in zip(spellings, secret, strict=False))
     assert Redactor([secret]).redact(f"<{shown}>") == "<[redacted]>"
     assert Redactor([secret]).redact(f"<{shown}>".encode()) == b"<[redacted]>"
+
+
+@given(st.lists(st.sampled_from(SPELLINGS), min_size=30, max_size=30), st.integers(1, 40))
+def test_escaped_characters_are_found_in_pieces_of_a_stream(spellings: list[Any], size: int) -> None:
+    """Wherever the stream is cut, and however little of it comes at once; what waits is bounded."""
+    secret = "sk-ant-api03/Zm9v-A+b_c"
+    shown = "".join(spell(char) for spell, char in zip(spellings, secret, strict=False))
+    text = f"data: <{shown}>\n".encode()
+    stream, sent = StreamRedactor(Redactor([secret])), b""
+    for start in range(0, len(text), size):
+        sent += stream.feed(text[start : start + size])
+        assert len(stream.held) <= 9 * len(secret)
+    assert sent + stream.held == b"data: <[redacted]>\n"
 
 
 @pytest.mark.parametrize("spell", SPELLINGS[1:])

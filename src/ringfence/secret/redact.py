@@ -2,9 +2,9 @@
 
 A `Redactor` finds the value itself and the forms in which programs usually print it: JSON-escaped (once or twice),
 percent-encoded, with any of its characters escaped by a percent sign or by a backslash with `u` or `x`, hexadecimal,
-base64 (standard and URL-safe, at each of the three alignments it can have inside a longer text). It does not find a
-value that is cut in two, compressed, encrypted, or spelled out of order. Redaction is the second line of defence; the
-first is that secrets do not enter the sandbox.
+base64 (standard and URL-safe, at each of the three alignments it can have inside a longer text). A `StreamRedactor`
+finds each of them across the pieces of a stream, too. Neither finds a value that is compressed, encrypted, or spelled
+out of order. Redaction is the second line of defence; the first is that secrets do not enter the sandbox.
 
 `redact_shapes` is for texts from elsewhere, whose secrets are not known by value: it removes what is recognizably a
 key or a token. It cannot recognize a password in a sentence.
@@ -15,6 +15,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, AnyStr, Generic, TypeVar, cast
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
@@ -29,6 +30,15 @@ REPLACEMENT = "[redacted]"
 
 _HINT = r"%[0-9a-fA-F]{2}|\\[ux][0-9a-fA-F]{2}"
 """Only a text that contains an escape is searched for a secret with escaped characters."""
+
+_CUT_ESCAPE = re.compile(
+    r"(?:%[0-9a-fA-F]{2}|\\{1,4}(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2})){0,3}"
+    r"(?:%[0-9a-fA-F]?|\\{1,4}(?:u[0-9a-fA-F]{0,3}|x[0-9a-fA-F]?)?)?"
+)
+"""What may be the beginning of one escaped character, which takes up to four escapes; also the empty text."""
+
+_ESCAPED_CHARS, _ESCAPED_WIDE_CHARS = 9, 28
+"""How many characters the longest spelling of a character of ASCII takes, and of any other."""
 
 _SECRET_WORDS = frozenset(
     [
@@ -181,11 +191,9 @@ class Redactor:
         """The number of characters at the end of `text` that may be the beginning of a secret."""
         forms = self._in_text.forms
         longest = len(forms[0]) if forms else 0
-        for start in range(max(0, len(text) - longest + 1), len(text)):
-            end = text[start:]
-            if any(form.startswith(end) for form in forms):
-                return len(end)
-        return 0
+        starts = range(max(0, len(text) - longest + 1), len(text))
+        plain = next((start for start in starts if _begins_any(forms, text[start:])), len(text))
+        return len(text) - min([plain, *(_escaped_start(secret, text) for secret in self._secrets)])
 
     def _redact(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -237,6 +245,33 @@ class StreamRedactor:
         return piece
 
 
+def _begins_any(forms: Iterable[str], text: str) -> bool:
+    return any(form.startswith(text) for form in forms)
+
+
+def _escaped_start(secret: bytes, text: str) -> int:
+    """Where at the end of `text` a secret may begin that has escaped characters; the end, if nowhere."""
+    chars = secret.decode("utf-8", "replace")
+    longest = sum(_ESCAPED_CHARS if char.isascii() else _ESCAPED_WIDE_CHARS for char in chars)
+    first = max(0, len(text) - longest)
+    if text.find("\\", first) < 0 and text.find("%", first) < 0:
+        return len(text)
+    return next((start for start in range(first, len(text)) if _is_cut(chars, text, start)), len(text))
+
+
+def _is_cut(chars: str, text: str, start: int) -> bool:
+    """Whether `text` ends within a spelling of `chars` that begins at `start`."""
+    positions = {start}
+    for char in chars:
+        if any(_CUT_ESCAPE.fullmatch(text, position) for position in positions):
+            return True
+        ends = (way.match(text, position) for way in _ways(char) for position in positions)
+        positions = {match.end() for match in ends if match is not None}
+        if not positions:
+            break
+    return False
+
+
 def _url_passwords(value: str) -> set[str]:
     if "://" not in value or "@" not in value:
         return set()
@@ -269,13 +304,23 @@ def _escaped(secret: bytes) -> str:
 
 
 def _any_spelling(char: str) -> str:
+    return f"(?:{'|'.join(_spellings(char))})"
+
+
+@cache
+def _ways(char: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(map(re.compile, _spellings(char)))
+
+
+def _spellings(char: str) -> tuple[str, ...]:
+    """Regular expressions for a character: plain, and escaped in each known way."""
     percent = "".join(f"%{_hex(byte, 2)}" for byte in char.encode("utf-8", "replace"))
     octets = "".join(rf"\\{{1,4}}x{_hex(byte, 2)}" for byte in char.encode("utf-8", "replace"))
     wide = char.encode("utf-16-be", "replace")
     units = [int.from_bytes(wide[start : start + 2]) for start in range(0, len(wide), 2)]
     unicode = "".join(rf"\\{{1,4}}u{_hex(unit, 4)}" for unit in units)
     plain = rf"\\{{0,4}}{re.escape(char)}" if char in "\"'/" else re.escape(char)
-    return f"(?:{plain}|{percent}|{octets}|{unicode})"
+    return plain, percent, octets, unicode
 
 
 def _hex(value: int, digits: int) -> str:
