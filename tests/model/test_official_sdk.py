@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.testing.scripted_model.test_roundtrip import turns
 
-from ringfence.model.base import ModelReply, ModelRequest
-from ringfence.model.messages_api import API_VERSION, encode_request
+from ringfence.model.base import API_VERSION, ModelReply, ModelRequest
+from ringfence.model.messages_api import encode_request
 from ringfence.model.scripted.dialect import content_blocks, encode, encode_event
 from ringfence.model.scripted.messages import message, stream_events
 from ringfence.model.scripted.script import Turn

@@ -11,7 +11,7 @@ from ringfence.events import AgentAnswered
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome, outcome_of_agent
 from ringfence.job.request import AgentRequest, RunRequest, Work
-from ringfence.model.price_table import Price
+from ringfence.model.prices import Price
 from ringfence.model.registry import check_name, known_model, missing_credential, needs_credential
 from ringfence.runtime.base import AgentFunction, Emit, FunctionRuntime, Runtime, Task
 from ringfence.runtime.options import Options, check_options, given_options

@@ -12,8 +12,7 @@ from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.egress.gateway.provider import BASE_URL_VARIABLES, ModelProvider, base_url_of
 from ringfence.egress.gateway.upstream import check_base_url
 from ringfence.frozen import frozen
-from ringfence.model.price_table import Price
-from ringfence.model.prices import PriceList
+from ringfence.model.prices import Price, PriceList
 from ringfence.model.registry import needs_credential, script_of
 from ringfence.secret import Credential, Provider
 

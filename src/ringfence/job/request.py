@@ -17,7 +17,7 @@ from ringfence.sandbox import Sandbox, SandboxSpec
 if TYPE_CHECKING:
     from ringfence.egress.gateway.policy import ModelPolicy
     from ringfence.job.model_access import ModelAccess
-    from ringfence.model.price_table import Price
+    from ringfence.model.prices import Price
     from ringfence.runtime.agent_cli.base import Program
     from ringfence.runtime.limits import Limits
     from ringfence.runtime.options import Options

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ringfence.egress.gateway.policy import ModelPolicy
     from ringfence.job.model_access import ModelAccess
     from ringfence.job.resumption import ResumedRun, ResumeRequest
-    from ringfence.model.price_table import Price
+    from ringfence.model.prices import Price
     from ringfence.runtime.options import Options
     from ringfence.sandbox import SandboxSpec
     from ringfence.sandbox.pool.pool import PoolSize
@@ -410,7 +410,7 @@ def model_policy(settings: "Settings") -> "ModelPolicy":
 
 def prices_of(settings: "Settings") -> "dict[str, Price]":
     """Prices that the settings give."""
-    from ringfence.model.price_table import Price
+    from ringfence.model.prices import Price
 
     return {name: Price(**price.model_dump()) for name, price in settings.prices.items()}
 

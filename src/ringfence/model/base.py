@@ -12,6 +12,9 @@ from ringfence.errors import UsageError
 from ringfence.events import Event, Usage
 from ringfence.frozen import frozen
 
+API_VERSION = "2026-10-21"
+"""The `anthropic-version` of all our requests, as the official SDK 2.11 sends it."""
+
 JSONObject = dict[str, Any]
 """A JSON object in the Messages API's own shape, passed through untouched (thinking blocks are signed)."""
 

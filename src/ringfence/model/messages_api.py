@@ -26,12 +26,17 @@ from ringfence.errors import (
     UsageError,
 )
 from ringfence.events import ModelRetried
-from ringfence.model.base import ContextExceeded, Emit, JSONObject, Model, ModelReply, ModelRequest
+from ringfence.model.base import (
+    API_VERSION,
+    ContextExceeded,
+    Emit,
+    JSONObject,
+    Model,
+    ModelReply,
+    ModelRequest,
+)
 from ringfence.model.failure import Failure, RetryPolicy, classify_failure
 from ringfence.model.stream import ApiError, BrokenStream, EventReader, ReplyAssembly
-
-API_VERSION = "2026-10-21"
-"""As the official SDK 2.11 sends it."""
 
 _HEADERS = (
     ("accept", "application/json"),

@@ -1,13 +1,205 @@
-"""What tokens cost, and what providers do besides. An unknown model has no price, rather than a guessed one."""
+"""List prices of Anthropic's and OpenAI's models, and what a reply costs by them.
+
+Prices are in USD per million tokens, each with the place it was read at. A model without a known price has none, rather
+than a guessed one.
+"""
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from ringfence.errors import PolicyRefused
 from ringfence.events import Usage
-from ringfence.model.price_table import CODE_EXECUTION_USD, PRICES, WEB_SEARCH_USD, Price
 
-__all__ = ["PRICES", "Price", "PriceList", "cost", "is_client_alias", "price_of", "require_price"]
+_WEB_SEARCH_USD: Final = 10.0 / 1000
+"""For one search of the web, besides its tokens: USD 10 for 1,000 (Anthropic's pricing page, "Web search tool")."""
+
+_CODE_EXECUTION_USD: Final = 0.05 * 5 / 60
+"""For one answer with code executed by the provider: USD 0.05 for an hour of a container, of which five minutes are the
+least (the same page, "Code execution tool"). How long it ran is not told, and neither is what of it was free."""
+
+_CACHE_WRITE_FACTOR = 1.25
+_CACHE_WRITE_1H_FACTOR = 2.0
+_CACHE_READ_FACTOR = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """Price of one model, in USD per million tokens.
+
+    Raises:
+        ValueError: A number is below zero.
+    """
+
+    input: float
+    output: float
+    cache_write: float | None = None
+    """Of the cache that lasts 5 minutes, the one we use. None: 1.25 of `input`."""
+    cache_write_1h: float | None = None
+    """Of the cache that lasts an hour. None: twice `input`."""
+    cache_read: float | None = None
+    """None: 0.1 of `input`."""
+    long_prompt_above: int = 0
+    """Prompts with more tokens than this (cached ones included) cost `long_prompt`, output too."""
+    long_prompt: "Price | None" = None
+
+    def __post_init__(self) -> None:
+        given = (self.input, self.output, self.cache_write, self.cache_write_1h, self.cache_read)
+        for number in given:
+            if number is not None and not number >= 0.0:
+                raise ValueError(f"{number!r} is not a price; write USD per million tokens, 0 or more")
+
+    @property
+    def cache_write_price(self) -> float:
+        """USD per million tokens written to the cache."""
+        return self.input * _CACHE_WRITE_FACTOR if self.cache_write is None else self.cache_write
+
+    @property
+    def cache_write_1h_price(self) -> float:
+        """USD per million tokens written to the cache that lasts an hour."""
+        return self.input * _CACHE_WRITE_1H_FACTOR if self.cache_write_1h is None else self.cache_write_1h
+
+    @property
+    def cache_read_price(self) -> float:
+        """USD per million tokens read from the cache."""
+        return self.input * _CACHE_READ_FACTOR if self.cache_read is None else self.cache_read
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where prices were read, and when."""
+
+    place: str
+    checked_on: str
+    """A date as ISO 8601 writes it. Of a page without a date of its own: the day on which it was looked up."""
+
+
+@dataclass(frozen=True)
+class ListedPrice:
+    """One row of the table."""
+
+    price: Price
+    source: Source
+    note: str = ""
+    """Why it is not simply the present list price."""
+
+
+_CLAUDE = Source("platform.claude.com/docs/en/about-claude/pricing", "2026-10-24")
+_FABLE_5_2 = Source(
+    'docs.laozhang.ai/en/announcements/claude-fable-5-2-2026-11 ("Anthropic\'s list price"); '
+    "github.com/archid21/rightsize/releases/tag/v0.10.2",
+    "2026-11-10",
+)
+
+_FABLE_5 = Price(input=10.0, output=50.0)
+_FABLE_5_1 = Price(input=10.0, output=50.0, cache_read=0.25)
+_OPUS_4_5 = Price(input=5.0, output=25.0)
+_OPUS_4 = Price(input=15.0, output=75.0)
+_SONNET_4 = Price(input=3.0, output=15.0)
+
+_ANTHROPIC: Mapping[str, Price] = {
+    "claude-fable-5-1": _FABLE_5_1,
+    "claude-mythos-5-1": _FABLE_5_1,
+    "claude-fable-5": _FABLE_5,
+    "claude-mythos-5": _FABLE_5,
+    "claude-opus-5-5": Price(input=4.0, output=20.0, cache_read=0.2),
+    "claude-opus-5": _OPUS_4_5,
+    "claude-opus-4-8": _OPUS_4_5,
+    "claude-opus-4-7": _OPUS_4_5,
+    "claude-opus-4-6": _OPUS_4_5,
+    "claude-opus-4-5": _OPUS_4_5,
+    "claude-opus-4-1": _OPUS_4,
+    "claude-opus-4-0": _OPUS_4,
+    "claude-opus-4": _OPUS_4,
+    "claude-sonnet-5-5": Price(input=2.0, output=10.0, cache_read=0.1),
+    "claude-sonnet-5": Price(input=2.0, output=10.0),
+    "claude-sonnet-4-6": _SONNET_4,
+    "claude-sonnet-4-5": _SONNET_4,
+    "claude-sonnet-4-0": _SONNET_4,
+    "claude-sonnet-4": _SONNET_4,
+    "claude-3-7-sonnet": _SONNET_4,
+    "claude-haiku-5-5": Price(
+        input=0.1, output=0.5, long_prompt_above=100_000, long_prompt=Price(input=0.5, output=2.5)
+    ),
+    "claude-haiku-4-5": Price(input=1.0, output=5.0),
+    "claude-3-5-haiku": Price(input=0.8, output=4.0),
+    "claude-3-haiku": Price(input=0.25, output=1.25, cache_write=0.3, cache_read=0.03),
+}
+
+
+def _openai(input_: float, cached: float, output: float) -> Price:
+    """Above 272,000 tokens of input, input and cache cost twice as much and output half as much again.
+
+    Cache writes cost 1.25 of the input (both from developers.openai.com/api/docs/models/gpt-6-sol, looked up on
+    2026-11-24). Models before gpt-5.6 report none.
+    """
+    long_prompt = Price(input=2 * input_, output=1.5 * output, cache_read=2 * cached)
+    return Price(
+        input=input_, output=output, cache_read=cached, long_prompt_above=272_000, long_prompt=long_prompt
+    )
+
+
+def _model_page(model: str) -> Source:
+    return Source(f"developers.openai.com/api/docs/models/{model}", "2026-11-24")
+
+
+_PLANS = Source("github.com/api-evangelist/openai plans/openai-plans-pricing.yml", "2026-05-04")
+_GPT_5_6_SOL = ListedPrice(
+    _openai(5.0, 0.5, 30.0),
+    Source("docs.laozhang.ai/en/announcements/gpt-5-6-pricing-2026-07", "2026-08-01"),
+    note="OpenAI's page names USD 4 and 20 as promotional, until 2026-11-21 at least: this is the price without that",
+)
+
+_OPENAI: Mapping[str, ListedPrice] = {
+    "gpt-6.2-astra": ListedPrice(
+        _openai(8.0, 0.4, 40.0), Source("github.com/BerriAI/litellm/discussions/52347", "2026-11-24")
+    ),
+    "gpt-6.2-sol": ListedPrice(_openai(2.0, 0.1, 10.0), _model_page("gpt-6.2-sol")),
+    "gpt-6.1-sol": ListedPrice(
+        _openai(2.0, 0.1, 10.0),
+        Source(
+            "github.com/KZCFG/AILSA-SubSwitch/releases/tag/v1.0.0-g and "
+            "github.com/amine123max/Codex-Manager/releases/tag/0.4.7, of OpenAI's model page",
+            "2026-10-01",
+        ),
+    ),
+    "gpt-6.1-terra": ListedPrice(_openai(1.0, 0.05, 5.0), _model_page("gpt-6.1-terra")),
+    "gpt-6-astra": ListedPrice(
+        _openai(10.0, 1.0, 50.0), Source("github.com/BerriAI/litellm/discussions/39633", "2026-11-24")
+    ),
+    "gpt-6-sol": ListedPrice(_openai(2.0, 0.2, 10.0), _model_page("gpt-6-sol")),
+    "gpt-6-luna": ListedPrice(
+        _openai(0.1, 0.01, 0.5), Source("github.com/zJay26/codex-usage/releases/tag/v2.7.1", "2026-09-23")
+    ),
+    "gpt-5.6": _GPT_5_6_SOL,
+    "gpt-5.6-sol": _GPT_5_6_SOL,
+    "gpt-5.6-terra": ListedPrice(
+        _openai(2.0, 0.2, 12.0),
+        Source("docs.laozhang.ai/en/announcements/gpt-5-6-pricing-2026-07", "2026-08-01"),
+    ),
+    "gpt-5.6-luna": ListedPrice(_openai(0.2, 0.02, 1.2), _model_page("gpt-5.6-luna")),
+    "gpt-5.5": ListedPrice(_openai(5.0, 0.5, 30.0), _PLANS),
+    "gpt-5.4": ListedPrice(_openai(2.5, 0.25, 15.0), _PLANS),
+    "gpt-5.4-mini": ListedPrice(_openai(0.75, 0.075, 4.5), _PLANS),
+    "gpt-5.4-nano": ListedPrice(_openai(0.2, 0.02, 1.25), _PLANS),
+}
+
+LISTED: Final[Mapping[str, ListedPrice]] = MappingProxyType(
+    {
+        "claude-fable-5-2": ListedPrice(Price(input=8.0, output=40.0, cache_read=0.2), _FABLE_5_2),
+        **{name: ListedPrice(price, _CLAUDE) for name, price in _ANTHROPIC.items()},
+        **_OPENAI,
+    }
+)
+"""By undated model name. A model whose price was found in no source is left out: a guess could not bound anything."""
+
+PRICES: Final[Mapping[str, Price]] = MappingProxyType({name: row.price for name, row in LISTED.items()})
+"""The same without their sources."""
+
+
+# --- what a reply costs
 
 _DATED = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 _LARGE_CONTEXT = re.compile(r"\[1m\]$", re.IGNORECASE)
@@ -54,7 +246,7 @@ def cost(model: str, usage: Usage, overrides: Mapping[str, Price] | None = None)
         + written_1h * price.cache_write_1h_price
         + usage.cache_read_input_tokens * price.cache_read_price
     ) / _MILLION
-    fees = usage.web_search_requests * WEB_SEARCH_USD + usage.code_execution_containers * CODE_EXECUTION_USD
+    fees = usage.web_search_requests * _WEB_SEARCH_USD + usage.code_execution_containers * _CODE_EXECUTION_USD
     return tokens + fees
 
 

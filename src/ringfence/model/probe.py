@@ -17,6 +17,7 @@ from ringfence.egress.http.rules import Request
 from ringfence.errors import AuthenticationFailed
 from ringfence.events import Event
 from ringfence.frozen import frozen
+from ringfence.model.base import API_VERSION
 from ringfence.secret import Credential
 
 Verdict = Literal["ok", "refused", "unreachable", "unclear"]
@@ -27,7 +28,6 @@ _TIMEOUT_S = 10.0
 _ASKED_BEFORE_RUN_S = 5.0
 _MAY_NOT_LIST = "missing scopes: api.model.read"
 """Words of OpenAI's refusal to a restricted key that is good for everything else, some time with 401, some with 403."""
-_VERSION = "2023-06-01"
 
 
 @frozen
@@ -102,7 +102,7 @@ def _questions(credential: Credential, model: str) -> list[tuple[str, str, dict[
 async def _ask(
     gateway: Gateway, credential: Credential, where: str, method: str, path: str, body: dict[str, Any] | None
 ) -> Probe:
-    headers = (("anthropic-version", _VERSION),) if credential.provider == "anthropic" else ()
+    headers = (("anthropic-version", API_VERSION),) if credential.provider == "anthropic" else ()
     content = json.dumps(body).encode() if body is not None else b""
     answer = await gateway.handle(Request(method, path, headers, content))
     raw = bytearray()

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio.to_thread
 
 from ringfence.errors import AuthenticationFailed, UsageError
-from ringfence.model.price_table import Price
+from ringfence.model.prices import Price
 
 _SCRIPTED = "scripted:"
 _SCRIPTED_NAME = "scripted"

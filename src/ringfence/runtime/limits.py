@@ -9,9 +9,8 @@ from ringfence.config.arguments import Arguments
 from ringfence.config.units import Seconds
 from ringfence.errors import LimitReached
 from ringfence.events import Usage
-from ringfence.model.prices import Price, cost, is_client_alias, require_price
+from ringfence.model.prices import Price, PriceList, is_client_alias, require_price
 
-_MILLION = 1_000_000
 _RESOLVES_ALIASES = frozenset({"claude-cli", "claude-sdk"})
 
 
@@ -87,10 +86,10 @@ class Meter:
         self.usage = Usage()
         self.turns = 0
         self.tool_calls = 0
-        self.cost_usd: float | None = cost(model, Usage(), prices)
+        self._prices = PriceList(prices)
+        self.cost_usd: float | None = self._prices.cost(model, Usage())
         """USD so far; None where the price is not known."""
         self._model = model
-        self._prices = prices
         self._clock = clock
         self._started = clock()
 
@@ -120,10 +119,9 @@ class Meter:
     def _affordable_tokens(self, wanted: int) -> int:
         if self.limits.cost_usd is None:
             return wanted
-        price = require_price(self._model, self._prices)
-        dearest = max(price.output, price.long_prompt.output if price.long_prompt else 0.0)
+        token_usd = self._prices.output_price(self._model)
         left = self.limits.cost_usd - (self.cost_usd or 0.0)
-        affordable = int(left / dearest * _MILLION) if dearest else wanted
+        affordable = int(left / token_usd) if token_usd else wanted
         if affordable < 1:
             raise LimitReached("cost_usd", allowed=self.limits.cost_usd, used=self.cost_usd or 0.0)
         return affordable
@@ -132,7 +130,7 @@ class Meter:
         """Count a reply; return what it cost, None where the price is not known."""
         self.turns += 1
         self.usage += usage
-        spent = cost(self._model, usage, self._prices)
+        spent = self._prices.cost(self._model, usage)
         self.cost_usd = None if spent is None or self.cost_usd is None else self.cost_usd + spent
         return spent
 

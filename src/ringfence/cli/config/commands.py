@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ringfence.config import Effective
     from ringfence.config.document import Origin
-    from ringfence.model.price_table import Price
+    from ringfence.model.prices import Price
 
 _PER_TOKEN = ("input", "cache_write", "cache_write_1h", "cache_read", "output")
 
@@ -74,7 +74,7 @@ def prices(
 def _price_rows(effective: "Effective") -> "Iterator[dict[str, Any]]":
     """Each model with its price as it holds here; those of the configuration first."""
     from ringfence.job.resolution import prices_of
-    from ringfence.model.price_table import LISTED
+    from ringfence.model.prices import LISTED
 
     own = prices_of(effective.settings)
     for name, price in own.items():

@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from ringfence.model.price_table import Price
+from ringfence.model.prices import Price
 
 JSONObject = dict[str, Any]
 
