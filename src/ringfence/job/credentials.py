@@ -223,13 +223,11 @@ async def with_own_leases(request: "RunRequest", environ: Mapping[str, str]) -> 
     from ringfence.secret import lease_secrets
 
     async with lease_secrets(request.wanted, state=state_dir(), warn=_log, environ=environ) as found:
-        leases = list(found.values())
+        leases = tuple(found.values())
         access = request.model_access
         if access is not None and leases:
-            credentials = [await lease.credential() for lease in leases]
-            pairs = zip(credentials, leases, strict=True)
-            renewals = {credential.provider: lease.credential for credential, lease in pairs}
-            access = replace(access, credentials=credentials, renewals=renewals)
+            leased = RunCredentials(leases, tuple([await lease.credential() for lease in leases]))
+            access = replace(access, credentials=leased.credentials, renewals=leased.renewals)
         yield replace(request, leases=leases, model_access=access)
 
 

@@ -53,9 +53,8 @@ async def make_room(paths: list[Path]) -> None:
     """
     await clear_removed()
     for path in paths:
-        going = path.with_name(f"{_GOING}{path.name}-{secrets.token_hex(4)}")
         with suppress(OSError):  # on a disk that full, some file systems cannot even rename
-            path.rename(going)
+            _set_aside(path)
     await clear_removed()
 
 
@@ -78,9 +77,8 @@ async def remove_runs(paths: list[Path], store: JobStore, *, by: str) -> None:
     kept = frozenset(path.name for path in _all_runs()) - {path.name for path in paths}
     kept |= {path.name for path in (state_dir() / "tmp").glob(f"{SANDBOX_PREFIX}*")}
     for path in there:
-        going = path.with_name(f"{_GOING}{path.name}-{secrets.token_hex(4)}")
         try:
-            path.rename(going)
+            going = _set_aside(path)
         except OSError as exc:
             raise InfrastructureFault(
                 f"could not remove {str(path)!r}: {exc.strerror}; see to its permissions"
@@ -98,8 +96,12 @@ async def clear_removed() -> None:
     Raises:
         InfrastructureFault: A directory could not be removed.
     """
-    for path in [path for path in _all_runs() if path.name.startswith(_GOING)]:
-        await anyio.to_thread.run_sync(_remove, path)
+    await remove_all([path for path in _all_runs() if path.name.startswith(_GOING)])
+
+
+def _set_aside(path: Path) -> Path:
+    """Rename a run's directory so that it is no record any more, and return the new path."""
+    return path.rename(path.with_name(f"{_GOING}{path.name}-{secrets.token_hex(4)}"))
 
 
 def _all_runs() -> list[Path]:

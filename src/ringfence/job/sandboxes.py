@@ -85,7 +85,7 @@ class Sandboxes:
         opened: Sandbox | None = None
         try:
             injector = None if purpose in _WITHOUT_SECRETS else await self._injector()
-            spec = self._spec_for(purpose, injector)
+            spec = self._spec_with_access(purpose, injector)
             async with self._opening(spec, placement, purpose, sandbox_id) as sandbox:
                 opened = sandbox
                 if sandbox.id != sandbox_id:
@@ -145,7 +145,7 @@ class Sandboxes:
         access = self.request.model_access
         return access.gateway if access is not None and self.request.spec.egress.wants_model else None
 
-    def _spec_for(self, purpose: _Use, injector: "Injector | None") -> SandboxSpec:
+    def _spec_with_access(self, purpose: _Use, injector: "Injector | None") -> SandboxSpec:
         spec, gateway = _spec_for(self.request.spec, purpose), self._gateway
         if injector is not None:
             spec = spec.model_copy(update={"env": {**injector.environment, **spec.env}})
