@@ -209,16 +209,16 @@ def _spec_for(spec: SandboxSpec, purpose: _Use) -> SandboxSpec:
             "env": {},
         }
         return spec.model_copy(update=nothing)
+    env = spec.env
     if purpose == "verify":
-        spec = spec.model_copy(update={"egress": spec.egress.model_copy(update={"swap": ()})})
-    env = {**_CACHES_OF_CHECKS, **spec.env} if purpose == "verify" else spec.env
-    if purpose == "verify":
+        changes: dict[str, object] = {"egress": spec.egress.model_copy(update={"swap": ()})}
+        if spec.engine_access is not None:
+            changes["engine_access"] = spec.engine_access.model_copy(update={"allow": ()})
+        spec = spec.model_copy(update=changes)
+        env = {**_CACHES_OF_CHECKS, **env}
         env["PYTEST_ADDOPTS"] = f"-o cache_dir={_CACHES}/pytest {env.get('PYTEST_ADDOPTS', '')}".strip()
     if _has_gate(spec, purpose):
         from ringfence.egress.environment import environment_for
 
         env = environment_for(spec, env, with_proxy=purpose in _WITH_PROXY)
-    changes: dict[str, object] = {"env": env}
-    if purpose == "verify" and spec.engine_access is not None:
-        changes["engine_access"] = spec.engine_access.model_copy(update={"allow": ()})
-    return spec.model_copy(update=changes)
+    return spec.model_copy(update={"env": env})
