@@ -284,7 +284,9 @@ def _run_row(run: "RunSummary") -> tuple[str, ...]:
     duration = "" if run.duration_s is None else f"{run.duration_s:>7.1f} s"
     what = run.prompt or run.reason
     seal = "sealed (unchecked)" if run.is_sealed else "open"
-    return run.id, run.state, seal, duration, run.model, what
+    kind, _, file = run.model.partition(":")
+    model = f"scripted:{Path(file).name}" if kind == "scripted" else run.model
+    return run.id, run.state, seal, duration, model, what
 
 
 def _warn_if_damaged(path: Path) -> None:
