@@ -14,11 +14,11 @@ _Class = TypeVar("_Class")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[_Class]) -> type[_Class]:
-    """Like `dataclass(frozen=True)`: instances are equal if all fields are, hashable if all fields are, and immutable."""
+    """Like `dataclass(frozen=True)`: equal if all fields are equal, hashable if all are, and immutable."""
     if cls.__doc__ is None:
         cls.__doc__ = (
             cls.__name__
-        )  # otherwise `dataclass` builds one from the signature, which takes as long again
+        )  # else `dataclass` builds one from the signature, which takes as long again
     defined = dict(cls.__dict__)
     dataclass(eq=False, repr=False)(cls)
     for name, method in _methods(cls).items():

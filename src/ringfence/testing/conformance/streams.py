@@ -131,7 +131,8 @@ async def terminal(open_sandbox: OpenSandbox) -> None:
 async def terminal_signals(open_sandbox: OpenSandbox) -> None:
     """Ctrl-C on a terminal interrupts the command, and the end of input is told."""
     async with open_sandbox() as sandbox:
-        code = "import os, time; os.write(1, b'ready'); time.sleep(60)"
+        # Short sleeps: Python notices a signal that comes just before a sleep only when that sleep ends.
+        code = "import os, time; os.write(1, b'ready'); [time.sleep(0.1) for _ in range(600)]"
         async with sandbox.spawn(["python3", "-I", "-S", "-c", code], tty=(24, 80)) as process:
             await _until(process, b"ready")
             await process.stdin.send(b"\x03")
