@@ -252,7 +252,7 @@ class Reservation:
 
     def reached(self) -> LimitReached | None:
         """The limit that the response has exceeded, by its own tokens and not by its prompt."""
-        if self._budget.tokens is None and self._budget.cost_usd is None:
+        if not self._budget.is_bounded:
             return None
         prompt = Usage(
             input_tokens=self._usage.input_tokens,

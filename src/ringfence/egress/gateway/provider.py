@@ -2,10 +2,13 @@
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
-from ringfence.egress.gateway.upstream import Upstream
 from ringfence.frozen import frozen
 from ringfence.secret import Credential, CredentialKind, Provider, Redactor
+
+if TYPE_CHECKING:
+    from ringfence.egress.gateway.upstream import Upstream
 
 PUBLIC: Mapping[Provider, str] = {
     "anthropic": "https://api.anthropic.com",
@@ -45,7 +48,7 @@ class ModelProvider:
     name: Provider
     credential: Credential | Callable[[], Awaitable[Credential]]
     kind: CredentialKind
-    upstream: str | Upstream
+    upstream: "str | Upstream"
 
     async def current_credential(self) -> Credential:
         """The credential that is valid now.

@@ -2,9 +2,9 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Protocol
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import ByteStream
@@ -20,6 +20,9 @@ from ringfence.egress.limiter import ByteQuota, RateLimiter
 from ringfence.errors import SandboxDied
 from ringfence.events.event import Emit
 
+if TYPE_CHECKING:
+    from ringfence.egress.gate import Listens
+
 _BODY_LIMIT_BYTES = 32 * 1024 * 1024
 _ALL_BODIES_BYTES = 128 * 1024 * 1024
 """Of all requests together that are read or answered at once."""
@@ -32,23 +35,8 @@ _GRACE_S = 10.0
 _LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError, SandboxDied)
 
 
-class Listens(Protocol):
-    """What is needed of a sandbox."""
-
-    id: str
-
-    def listen(
-        self,
-        serve: Callable[[ByteStream], Awaitable[None]],
-        *,
-        port: int | None = None,
-        unix: str | None = None,
-    ) -> AbstractAsyncContextManager[object]:
-        """Accept connections of processes inside."""
-
-
 @asynccontextmanager
-async def serving_gateway(gateway: Gateway, sandbox: Listens, emit: Emit) -> AsyncIterator[None]:
+async def serving_gateway(gateway: Gateway, sandbox: "Listens", emit: Emit) -> AsyncIterator[None]:
     """Serve `gateway` inside, at `PORT_INSIDE` and `SOCKET_INSIDE`, until the context is left.
 
     When the gateway stops, clients are told so at once, and the context ends a little later.

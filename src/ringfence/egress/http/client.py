@@ -28,12 +28,13 @@ _PIECE_BYTES = 256 * 1024
 _STREAMED_BODY_BYTES = 1_000_000
 """Bodies above this size are written in pieces, so that they do not hold up the event loop."""
 
-_CERTIFICATE_FILES = (
+CERTIFICATE_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Alpine, Arch
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
     "/etc/ssl/ca-bundle.pem",  # openSUSE
     "/etc/ssl/cert.pem",  # macOS
 )
+"""Where systems keep the authorities that they trust."""
 
 
 class UpstreamError(Exception):
@@ -171,7 +172,7 @@ def _trusting_context(file: str | None, directory: str | None) -> ssl.SSLContext
     paths = ssl.get_default_verify_paths()
     places = (paths.openssl_cafile, paths.openssl_capath)
     has_default = any(Path(place).exists() for place in places)
-    files = (file for file in _CERTIFICATE_FILES if Path(file).is_file())
+    files = (file for file in CERTIFICATE_FILES if Path(file).is_file())
     return ssl.create_default_context(cafile=None if has_default else next(files, None))
 
 

@@ -13,17 +13,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from ringfence.egress.http.client import CERTIFICATE_FILES
 from ringfence.errors import ConfigurationError
 
 _VALID_FOR = timedelta(days=30)
 _VALID_BEFORE = timedelta(hours=1)
 _LIMIT_BYTES = 4 * 1024 * 1024
-_CERTIFICATE_FILES = (
-    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Alpine, Arch
-    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
-    "/etc/ssl/ca-bundle.pem",  # openSUSE
-    "/etc/ssl/cert.pem",  # macOS
-)
 
 
 class Authority:
@@ -96,7 +91,7 @@ def system_authorities() -> str:
     """
     configured = os.environ.get("SSL_CERT_FILE")
     usual = ssl.get_default_verify_paths().openssl_cafile
-    for place in (configured,) if configured else (*_CERTIFICATE_FILES, usual):
+    for place in (configured,) if configured else (*CERTIFICATE_FILES, usual):
         try:
             with Path(place).open("rb") as file:
                 found = file.read(_LIMIT_BYTES + 1)
