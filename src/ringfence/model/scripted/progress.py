@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -228,7 +229,6 @@ class CarriedScripts:
 
     def __init__(self, named: Mapping[str, Script]) -> None:
         self._named = dict(named)
-        self._parsed: OrderedDict[str, Script] = OrderedDict()
         self._faults_done = FaultsDone()
 
     def find(self, request: ParsedRequest, conversation: str) -> ConversationProgress | None:
@@ -258,11 +258,12 @@ class CarriedScripts:
             raise ConfigurationError(
                 f"the script has {len(mark.text)} characters, {_LIMIT_CHARS} are allowed", file=_PATH
             )
-        if mark.text not in self._parsed:
-            self._parsed[mark.text] = _without_cases(parse_embedded(mark.text, path=_PATH))
-            if len(self._parsed) > _PARSED_KEPT:
-                self._parsed.popitem(last=False)
-        return self._parsed[mark.text]
+        return _carried_script(mark.text)
+
+
+@lru_cache(maxsize=_PARSED_KEPT)
+def _carried_script(text: str) -> Script:
+    return _without_cases(parse_embedded(text, path=_PATH))
 
 
 def _without_cases(script: Script) -> Script:

@@ -1,12 +1,12 @@
 """The contract of an agent CLI: how it is started, and how its output is read. Nothing here starts a process."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import ClassVar, Protocol
 
 from ringfence.egress.gateway.verdict import Verdict
-from ringfence.errors import RingfenceError
+from ringfence.errors import RingfenceError, UsageError
 from ringfence.events import Event, Origin, TranscriptNoted
 from ringfence.frozen import frozen
 from ringfence.runtime.agent_cli.exit_status import Report
@@ -118,6 +118,41 @@ class Output:
         return TranscriptNoted(
             origin=origin, kind="no_json", text=data.decode("utf-8", "replace"), record=None
         )
+
+
+def check_arguments(
+    cli: CliName,
+    args: Sequence[str],
+    refused: Mapping[str, str],
+    flags_of: Callable[[str], Iterable[str]],
+) -> None:
+    """Check that none of the arguments of an agent CLI is refused.
+
+    Args:
+        cli: The agent CLI.
+        args: The arguments.
+        refused: Flags that are refused, each with the reason.
+        flags_of: Returns the flags in a word, as the CLI reads it.
+
+    Raises:
+        UsageError: One is refused.
+    """
+    for before, word in zip(("", *args), args, strict=False):
+        if word == "--" and not before.startswith("-"):  # after a flag it may be the flag's value
+            return
+        for name in flags_of(word):
+            if name in refused:
+                raise UsageError(f"the argument {name!r} of {cli} is refused: {refused[name]}; leave it out")
+
+
+def check_command(cli: CliName, args: Sequence[str], refused: Mapping[str, str]) -> None:
+    """Check that a person's arguments do not begin with a command that is refused.
+
+    Raises:
+        UsageError: They do.
+    """
+    if args and args[0] in refused:
+        raise UsageError(f"`{cli} {args[0]}` does not work inside: {refused[args[0]]}")
 
 
 class AgentCli(ABC):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from ringfence.errors import UsageError
+from ringfence.runtime.agent_cli.base import check_arguments, check_command
 from ringfence.runtime.base import Session, Task
 from ringfence.runtime.options import Options
 from ringfence.tool.base import McpServer
@@ -199,7 +200,7 @@ def check_options(options: Options, *, knows_mcp_servers: bool) -> None:
     Raises:
         UsageError: An argument is reserved, a tool is unknown, a pattern would not count, or the schema is too long.
     """
-    _check_arguments(options.cli_args, {**_RESERVED, **_OUTSIDE})
+    check_arguments("claude", options.cli_args, {**_RESERVED, **_OUTSIDE}, _flags)
     _check_tools(options, knows_mcp_servers=knows_mcp_servers)
     patterns = [tool for tool in options.tools_allowed if "(" in tool]
     if patterns and options.permission_mode == "bypass":
@@ -226,19 +227,8 @@ def check_interactive_arguments(args: Sequence[str]) -> None:
     Raises:
         UsageError: They do not.
     """
-    first = args[0] if args else ""
-    if first in _COMMANDS_OUTSIDE:
-        raise UsageError(f"`claude {first}` does not work inside: {_COMMANDS_OUTSIDE[first]}")
-    _check_arguments(args, _OUTSIDE)
-
-
-def _check_arguments(args: Sequence[str], refused: Mapping[str, str]) -> None:
-    for before, word in zip(("", *args), args, strict=False):
-        if word == "--" and not before.startswith("-"):  # after a flag it may be the flag's value
-            return
-        for name in _flags(word):
-            if name in refused:
-                raise UsageError(f"the argument {name!r} of claude is refused: {refused[name]}; leave it out")
+    check_command("claude", args, _COMMANDS_OUTSIDE)
+    check_arguments("claude", args, _OUTSIDE, _flags)
 
 
 def _flags(word: str) -> Iterator[str]:

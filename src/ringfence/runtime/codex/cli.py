@@ -6,10 +6,10 @@ names the gateway as a provider. What the workspace's `.codex` says does not cou
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from ringfence.errors import UsageError
-from ringfence.runtime.agent_cli.base import AgentCli, Launch, Output, Place
+from ringfence.runtime.agent_cli.base import AgentCli, Launch, Output, Place, check_arguments, check_command
 from ringfence.runtime.base import Task
 from ringfence.runtime.codex.exit_status import CodexReport
 from ringfence.runtime.codex.transcript import OutputTranslator
@@ -90,7 +90,7 @@ class CodexCli(AgentCli):
                 f"the task has {len(prompt)} characters, and codex takes at most {_MAX_TASK_CHARS}; put what is long "
                 "into a file of the workspace, and name that"
             )
-        _check_arguments(options.cli_args, {**_RESERVED, **_OUTSIDE, **_INNER_SANDBOX})
+        check_arguments("codex", options.cli_args, {**_RESERVED, **_OUTSIDE, **_INNER_SANDBOX}, _flags)
 
     def launch(self, task: Task, place: Place) -> Launch:
         """Return how to start it on a task. It chooses the ids of its sessions itself.
@@ -127,10 +127,8 @@ class CodexCli(AgentCli):
         Raises:
             UsageError: An argument would lead out of the fence, or cannot work inside.
         """
-        first = args[0] if args else ""
-        if first in _COMMANDS_OUTSIDE:
-            raise UsageError(f"`codex {first}` does not work inside: {_COMMANDS_OUTSIDE[first]}")
-        _check_arguments(args, {**_OUTSIDE, **(_INNER_SANDBOX if is_fence else {})})
+        check_command("codex", args, _COMMANDS_OUTSIDE)
+        check_arguments("codex", args, {**_OUTSIDE, **(_INNER_SANDBOX if is_fence else {})}, _flags)
 
     def interactive(self, place: Place, args: Sequence[str], options: Options) -> Launch:  # noqa: ARG002 -- has none
         """Return how to start it on a person's terminal.
@@ -171,14 +169,11 @@ def _bypass(place: Place) -> list[str]:
     return [_BYPASS] if place.is_fence else []
 
 
-def _check_arguments(args: Sequence[str], refused: Mapping[str, str]) -> None:
-    for before, word in zip(("", *args), args, strict=False):
-        if word == "--" and not before.startswith("-"):  # after a flag it may be the flag's value
-            return
-        is_long = word.startswith("--")
-        name = word.partition("=")[0] if is_long else word[:2] if word.startswith("-") else word
-        if name in refused:
-            raise UsageError(f"the argument {name!r} of codex is refused: {refused[name]}; leave it out")
+def _flags(word: str) -> tuple[str]:
+    """Return the flag in a word: a short one may be followed by its value."""
+    if word.startswith("--"):
+        return (word.partition("=")[0],)
+    return (word[:2] if word.startswith("-") else word,)
 
 
 def configuration(place: Place, options: Options | None, state_dir: str) -> bytes:
