@@ -24,6 +24,14 @@ def test_every_key_is_explained() -> None:
 
 
 @pytest.mark.parametrize(
+    ("short", "full"), [("claude", "claude-cli"), ("codex", "codex-cli"), ("api", "api")]
+)
+def test_runtimes_have_short_names(short: str, full: str) -> None:
+    """`claude` and `codex` stand for the agent CLIs; the record has the full name."""
+    assert Settings.model_validate({"run": {"runtime": short}}).run.runtime == full
+
+
+@pytest.mark.parametrize(
     ("section", "values"),
     [
         pytest.param("limits", {"turns": True}, id="true is no number"),

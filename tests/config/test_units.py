@@ -91,6 +91,11 @@ def test_every_size_survives_being_written(count: int) -> None:
     assert parse_size(format_size(count)) == parse_size(count) == count
 
 
+def test_no_bytes_are_written_without_unit() -> None:
+    """Zero is no multiple of a unit."""
+    assert format_size(0) == "0"
+
+
 @given(st.floats(0.001, 10 * 365 * 86400))
 def test_every_duration_survives_being_written(seconds: float) -> None:
     """format_duration loses nothing."""

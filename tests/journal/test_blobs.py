@@ -90,3 +90,13 @@ def test_an_edited_body_is_not_read_back(make_run: MakeRun) -> None:
     next((directory / "blobs").iterdir()).write_bytes(b"y" * 70_000)
     with pytest.raises(RecordError, match="was edited"):
         list(read(directory))
+
+
+def test_a_directory_in_a_bodys_place_is_an_error(make_run: MakeRun) -> None:
+    """Whatever stands where a body should be is refused as a damaged record."""
+    directory = make_run(events=[MessageSent(content="x" * 70_000)])
+    body = next((directory / "blobs").iterdir())
+    body.unlink()
+    body.mkdir()
+    with pytest.raises(RecordError, match=body.name):
+        list(read(directory))

@@ -415,6 +415,21 @@ def test_a_run_resolves_the_configuration(product: Product) -> None:
     assert "734003200" in shown
 
 
+def test_a_run_takes_each_egress_rule(product: Product) -> None:
+    """The rules of a spec reach the run with their bounds; a spec without rules grants nothing that files grant."""
+    model = product.script(says("It is done."), says("It is done."))
+    product.configure(product.settings, run={"model": model}, egress={"allow": ["packages"]})
+    rule = {"host": "example.com", "ports": [80], "methods": ["GET"], "max_bytes": 100}
+    code = (
+        f"{HEAD}for egress in ({{'allow': [{rule!r}]}}, {{}}):\n"
+        "    spec = SandboxSpec(egress=egress)\n"
+        "    print(run_agent_sync('Do it.', sandbox=spec).run_id)\n"
+    )
+    runs = product.python(code, "SandboxSpec", "run_agent_sync").out.split()
+    allowed = [product.recorded("job.created", run)[0]["configuration"]["egress"]["allow"] for run in runs]
+    assert allowed == [[rule | {"max_bytes": 100}], []]
+
+
 def test_arguments_without_effect(product: Product) -> None:
     """A model or tool that an agent of one's own would never see is a usage error."""
     code = (

@@ -122,7 +122,7 @@ SETTINGS: Mapping[str, SettingOption] = {
     "timeout": SettingOption("limits.wall_clock", str, "TIME", "Wall clock limit, like 30m."),
     "model": SettingOption("run.model", str, "MODEL", "Name of the model, or scripted:FILE.", short="-m"),
     "runtime": SettingOption(
-        "run.runtime", str, "NAME", "Agent: api (built in), claude-cli, claude-sdk or codex-cli."
+        "run.runtime", str, "NAME", "Agent: api (built in), claude, claude-sdk or codex."
     ),
     "toolset": SettingOption("run.toolset", str, "NAME", "Tools: coder, or operator (one shell tool)."),
     "system_prompt": SettingOption(

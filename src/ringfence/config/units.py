@@ -39,7 +39,7 @@ def parse_size(text: str | int) -> int:
 def format_size(count: int) -> str:
     """Write bytes with the largest unit that keeps them exact: `2g`, `1536m`, `1000`."""
     for unit in "tgmk":
-        if count % _FACTORS[unit] == 0:
+        if count and count % _FACTORS[unit] == 0:
             return f"{count // _FACTORS[unit]}{unit}"
     return str(count)
 

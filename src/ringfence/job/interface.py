@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _LOG = logging.getLogger("ringfence")
-_SHORT_NAMES = {"claude": "claude-cli", "codex": "codex-cli"}
 _LIMIT_KEYS = {"wall_clock_s": "wall_clock"}
 
 
@@ -83,9 +82,8 @@ async def run_agent(
             f"verify={verify!r} is empty; give the command that checks the work, or None for no check"
         )
     place = await anyio.to_thread.run_sync(Path(workspace).resolve)
-    name = _SHORT_NAMES.get(agent, agent) if isinstance(agent, str) else None
     flags = [
-        Flag("run.runtime", "agent", name),
+        Flag("run.runtime", "agent", agent if isinstance(agent, str) else None),
         Flag("run.model", "model", model),
         Flag("run.verify", "verify", verify),
         Flag("labels", "labels", dict(labels) if labels else None),
@@ -141,10 +139,12 @@ def _sandbox_flags(spec: SandboxSpec | None, workspace: Path) -> list[Flag]:
         found["unsafe"] = found.pop("sandbox.unsafe")
     if "egress" in values:
         del found["sandbox.egress"]
-        egress = spec.egress
-        found["egress.allow"] = [str(rule) for rule in egress.allow] or None
-        found["egress.deny"] = [str(rule) for rule in egress.deny] or None
-        found["egress.swap"] = values["egress"]["swap"] or None
+        egress = values["egress"]
+        found["egress.allow"] = egress[
+            "allow"
+        ]  # an empty list grants nothing, whatever the configuration grants
+        found["egress.deny"] = egress["deny"] or None
+        found["egress.swap"] = egress["swap"] or None
     if "engine_access" in values:
         access = found.pop("sandbox.engine_access") or {}
         found |= {f"engine.{name}": value for name, value in access.items()}

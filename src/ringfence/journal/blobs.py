@@ -132,12 +132,16 @@ class BlobStore:
             )
         except OSError as exc:
             raise RecordError(f"body {ref.digest!r} cannot be read: {exc.strerror}") from exc
-        with os.fdopen(fd, "rb") as file:
+        try:
             size = os.fstat(fd).st_size
             if size != ref.bytes:
                 raise RecordError(f"body {ref.digest!r} has {size} bytes, not {ref.bytes}")
-            while chunk := file.read(1024**2):
+            while chunk := os.read(fd, 1024**2):
                 yield chunk
+        except OSError as exc:  # such as a directory of that name
+            raise RecordError(f"body {ref.digest!r} cannot be read: {exc.strerror}") from exc
+        finally:
+            os.close(fd)
 
 
 def pack(event: Event, keep: Keep) -> bytes:
