@@ -57,6 +57,8 @@ def test_logs_are_the_events_of_the_newest_run_here(
     monkeypatch.chdir(tmp_path)
     assert ringfence("runs", "logs").code == 2
     assert runs[0] in ringfence("runs", "show", "--all").out
+    assert runs[0] in ringfence("diff", "--all").err
+    assert f'"{runs[0]}"' in ringfence("runs", "export", "--all").out
 
 
 @pytest.mark.slow

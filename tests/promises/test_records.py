@@ -290,6 +290,16 @@ def test_a_run_that_goes_on_has_an_open_end(product: Product) -> None:
     assert (ended.code, ended.json["status"]) == (3, "open")
 
 
+def test_a_run_that_goes_on_is_not_removed(product: Product) -> None:
+    """`runs rm` refuses a run that has not ended, and its record stays whole."""
+    with product.started("exec", "--", "sh", "-c", "echo in; sleep 600") as process:
+        read_until(process.stdout, b"in")
+        refused = product("runs rm", "last", "--yes")
+        assert refused.code != 0
+        assert product.runs()[0] in refused.err
+        assert product("runs verify", "last", "--json").json["status"] == "open"
+
+
 def test_no_run(product: Product) -> None:
     """Where there is no run, the list is empty with exit code 0, and its stdout holds nothing else."""
     assert product.does("runs ls", "--json").json == []

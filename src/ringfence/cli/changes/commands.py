@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringfence.cli.options import RunArgument
+from ringfence.cli.options import AllOption, RunArgument
 from ringfence.cli.output import counted, notify
 from ringfence.cli.render.changes import (
     print_lines,
@@ -19,11 +19,9 @@ from ringfence.cli.render.summary import listing, warnings
 from ringfence.errors import RingfenceError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from ringfence.sandbox.workspace.record import WorkRecord
-    from ringfence.sandbox.workspace.restore import Restored
 
 _Force = Annotated[bool, typer.Option("--force", help="Overwrite files that were changed since.")]
 _UNDONE = "undone"
@@ -39,6 +37,7 @@ def diff(
         bool,
         typer.Option("--flagged", help="Show only files that run on your machine or are protected."),
     ] = False,
+    everywhere: AllOption = False,
 ) -> None:
     """Show what a run changed in its workspace."""
     import anyio
@@ -47,7 +46,7 @@ def diff(
 
     if stat + raw + flagged > 1:
         raise UsageError("--stat, --raw and --flagged show different things; give one of them")
-    record, state = _load(run, "diff")
+    record, state = _load(run, "diff", everywhere=everywhere)
     if _note(record).exists():
         notify(f"this was undone since; `ringfence apply {record.run[-8:]}` brings it in again")
     changes = anyio.run(diff_run, record, open_store(record, state))
@@ -87,32 +86,34 @@ def _show_commits(record: "WorkRecord", *, raw: bool) -> None:
         show_committed(files if patch is None else [file for file in files if file.is_earlier])
 
 
-def apply(run: RunArgument = "last", *, force: _Force = False) -> None:
+def apply(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOption = False) -> None:
     """Apply a run's changes to the workspace.
 
     Applies the changes of a private copy, or changes that were undone.
     """
+    import anyio
+
     from ringfence.sandbox.workspace.record import apply_run
 
-    record, state = _load(run, "apply")
-    restored = _act(apply_run, record, state, force=force)
+    record, state = _load(run, "apply", everywhere=everywhere)
+    restored = anyio.run(partial(apply_run, record, state, force=force))
     _note(record).unlink(missing_ok=True)
     report_restored("apply", "applied", restored)
 
 
-def undo(run: RunArgument = "last", *, force: _Force = False) -> None:
+def undo(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOption = False) -> None:
     """Undo a run's changes in the workspace."""
     import anyio
 
     from ringfence.sandbox.workspace.record import is_applied, undo_run
 
-    record, state = _load(run, "undo")
+    record, state = _load(run, "undo", everywhere=everywhere)
     if record.mode == "clone" and not anyio.run(is_applied, record, state):
         raise RingfenceError(
             f"run {record.run!r} worked on a private copy, and that was not brought in: there is nothing to undo; "
             f"`ringfence diff {record.run[-8:]}` shows it, `ringfence apply {record.run[-8:]}` brings it in"
         )
-    restored = _act(undo_run, record, state, force=force)
+    restored = anyio.run(partial(undo_run, record, state, force=force))
     if restored.diff.files:
         _note(record).touch(mode=0o600)
     report_restored("undo", "undone", restored)
@@ -126,7 +127,7 @@ def _note(record: "WorkRecord") -> "Path":
     return run_dir(record.run) / _UNDONE
 
 
-def _load(run: str, command: str) -> "tuple[WorkRecord, Path]":
+def _load(run: str, command: str, *, everywhere: bool) -> "tuple[WorkRecord, Path]":
     """The work of a run, for `diff`, `apply` or `undo`. One whose process died has its end taken now.
 
     On the workspace itself that may hold what others wrote since; only after a look (`diff`) is it acted on.
@@ -142,7 +143,7 @@ def _load(run: str, command: str) -> "tuple[WorkRecord, Path]":
     from ringfence.journal import is_alive
     from ringfence.sandbox.workspace.record import has_record, load_record
 
-    path = chosen_change(run)
+    path = chosen_change(run, everywhere=everywhere)
     if not has_record(path):
         _report_unchanged(nothing_changed(path, command), command)
         raise typer.Exit
@@ -164,11 +165,3 @@ def _report_unchanged(problem: str | None, command: str) -> None:
         raise RingfenceError(problem)
     if problem is not None:
         notify(problem)
-
-
-def _act(
-    act: "Callable[..., Awaitable[Restored]]", record: "WorkRecord", state: "Path", *, force: bool
-) -> "Restored":
-    import anyio
-
-    return anyio.run(partial(act, record, state, force=force))

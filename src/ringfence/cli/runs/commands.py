@@ -184,6 +184,7 @@ def export(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write; default: stdout.")
     ] = None,
+    everywhere: AllOption = False,
 ) -> None:
     """Export a run's session as one JSON document.
 
@@ -194,7 +195,7 @@ def export(
     from ringfence.cli.runs.reference import chosen_run
     from ringfence.journal import export as export_session
 
-    path = chosen_run(run)
+    path = chosen_run(run, everywhere=everywhere)
     _warn_if_damaged(path)
     document = export_session(path)
     if output is None or str(output) == "-":

@@ -32,7 +32,7 @@ def chosen_run(reference: str, *, everywhere: bool = False) -> Path:
     return newest
 
 
-def chosen_change(reference: str) -> Path:
+def chosen_change(reference: str, *, everywhere: bool = False) -> Path:
     """The directory of the run that `reference` means, as for `chosen_run`; a line on stderr says which one that is.
 
     Raises:
@@ -40,7 +40,7 @@ def chosen_change(reference: str) -> Path:
     """
     from ringfence.sandbox.workspace.record import has_record
 
-    path = chosen_run(reference)
+    path = chosen_run(reference, everywhere=everywhere)
     place, task = _workspace(path) if has_record(path) else "no workspace", _task(path)
     typer.echo(visible(f"run {path.name}  {place}  {task}".rstrip(), one_line=True), err=True)
     return path
