@@ -1,6 +1,12 @@
 """What the gate refused, given to the commands that ran meanwhile."""
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+
 from ringfence.sandbox.protocol.command import Refusals
+from ringfence.sandbox.protocol.records import ProtocolError, Refusal, decode_refusals, encode_refusals
 
 
 def test_each_line_once_for_all_that_watch() -> None:
@@ -13,7 +19,8 @@ def test_each_line_once_for_all_that_watch() -> None:
             refusals.add("b")
         refusals.add("c")
     refusals.add("d")
-    assert (list(first), list(second)) == (["a", "b", "c"], ["b"])
+    assert [refusal.line for refusal in first] == ["a", "b", "c"]
+    assert [refusal.line for refusal in second] == ["b"]
 
 
 def test_bounded() -> None:
@@ -22,4 +29,17 @@ def test_bounded() -> None:
     with refusals.watched() as lines:
         for number in range(1000):
             refusals.add(str(number))
-    assert list(lines) == [str(number) for number in range(20)]
+    assert [refusal.line for refusal in lines] == [str(number) for number in range(20)]
+
+
+@given(st.lists(st.builds(Refusal, st.text(), st.sampled_from(["allow", "undeny", "", None]))))
+def test_refusals_survive_the_stream(refusals: list[Refusal]) -> None:
+    """A supervisor's client gets each refusal as it was noted, whatever is in its text."""
+    assert decode_refusals(encode_refusals(refusals)) == refusals
+
+
+@pytest.mark.parametrize("text", ["", "x", "[1]", '[["a"]]', '{"a": 1}'])
+def test_what_no_supervisor_sends(text: str) -> None:
+    """Anything else ends the connection as a broken protocol."""
+    with pytest.raises(ProtocolError):
+        decode_refusals(text)

@@ -21,6 +21,7 @@ from ringfence.frozen import frozen
 if TYPE_CHECKING:
     from ringfence.egress.gateway.gateway import Gateway
     from ringfence.egress.injection.injector import Injector
+    from ringfence.egress.proxy.decision import Grant
     from ringfence.egress.proxy.proxy import ForwardProxy
 
 _ENGINE_CALLS = 32
@@ -41,8 +42,8 @@ class EgressChange:
 class Notes(Protocol):
     """Takes notes for whoever runs commands inside."""
 
-    def add(self, line: str) -> None:
-        """Take a line."""
+    def add(self, line: str, grant: "Grant | None" = None) -> None:
+        """Take a line on a refusal and what would grant it, or on a failure: None."""
 
 
 class Listens(Protocol):

@@ -353,7 +353,7 @@ class Sandbox:
             signal=end.signal or None,
             duration_s=end.duration_s,
             ended_by="output" if output.is_flood else await self.session.find_cause(end),
-            refused=tuple(refused),
+            refused=tuple(refusal.line for refusal in refused),
         )
 
     @asynccontextmanager

@@ -11,6 +11,7 @@ from ringfence.errors import ExitCode, InfrastructureFault, RecordError, UsageEr
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
+    from ringfence.sandbox.protocol.records import Refusal
     from ringfence.sandbox.supervisor.directory import SandboxDirectory, SupervisorState
 
 _Result = TypeVar("_Result")
@@ -124,19 +125,15 @@ async def execute_in(
     return ExitCode.TIMED_OUT
 
 
-def _report_refused(name: str, lines: "Iterable[str]") -> None:
+def _report_refused(name: str, refusals: "Iterable[Refusal]") -> None:
     """What the gate refused while a command ran: many programs do not say why they failed."""
-    can_be_allowed = was_denied = False
-    for line in lines:
-        notify(line if " cannot be reached: " in line else f"refused: {line}")
-        can_be_allowed |= "; allow it: " in line
-        was_denied |= line.partition("; ")[2].startswith("take it out of egress.deny")
-    if can_be_allowed:
-        notify(f"while it stands, `ringfence sandbox allow {name} HOST` allows a host")
-    if was_denied:
-        notify(
-            f"while it stands, `ringfence sandbox allow {name} RULE` takes back the denial of the same words"
-        )
+    for refusal in refusals:
+        notify(refusal.line if refusal.grant is None else f"refused: {refusal.line}")
+    grants = {refusal.grant for refusal in refusals}
+    if "allow" in grants:
+        notify(f"`ringfence sandbox allow {name} HOST` allows a host until the sandbox is removed")
+    if "undeny" in grants:
+        notify(f"`ringfence sandbox allow {name} RULE` removes the same rule from what is denied")
 
 
 async def change_one(name: str, action: str, rule: str) -> int:

@@ -5,7 +5,7 @@ from anyio.abc import ByteStream
 
 from ringfence.config.host import written
 from ringfence.egress.host_proxy import HostProxy, connect_proxy, host_proxy_for, open_tunnel
-from ringfence.egress.proxy.decision import Decision, Rules, Target, remedy_for
+from ringfence.egress.proxy.decision import Decision, Rules, Target, not_allowed
 from ringfence.egress.resolver import (
     Resolve,
     Resolved,
@@ -79,7 +79,7 @@ class Connector:
         if decision.rule != "open":
             return (), None
         reason = f"{target.authority} cannot be resolved here, so it is not known where this machine's proxy would lead"
-        return (), Decision(False, "open", reason, remedy_for(target))
+        return (), not_allowed(target, "open", reason)
 
     async def _check_addresses(
         self, rules: Rules, target: Target
@@ -100,7 +100,7 @@ class Connector:
         except Unreachable as exc:
             if refused is None:
                 raise
-            return (), Decision(False, refused.rule, str(exc), refused.remedy)
+            return (), Decision(False, refused.rule, str(exc), refused.remedy, refused.grant)
         return found, None
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 from ringfence.config.egress import WEB_PORTS, Egress, EgressRule
 from ringfence.config.host import HIGHEST_PORT, Host, read_host, written
@@ -39,6 +39,10 @@ class Target:
         return f"{written(self.host)}:{self.port}"
 
 
+Grant = Literal["", "allow", "undeny"]
+"""What would allow a refused request: a new rule in `allow`, or taking its rule out of `deny`; empty: neither."""
+
+
 @frozen
 class Decision:
     """Whether a request is allowed, and why."""
@@ -50,6 +54,8 @@ class Decision:
     """Why it is refused; empty if it is allowed."""
     remedy: str = ""
     """What would allow it; empty if nothing does."""
+    grant: Grant = ""
+    """The same for programs: which list of rules to change."""
     max_bytes: int | None = None
     """The rule's limit on bytes, which all connections that it allows share."""
 
@@ -77,9 +83,7 @@ class Rules:
             return Decision(False, "never", reason)
         for named in self._deny:
             if _is_denied(named.rule, target):
-                return Decision(
-                    False, named.name, f"{target.authority} is denied by name", "take it out of egress.deny"
-                )
+                return _denied(named, f"{target.authority} is denied by name")
         if target.port == TLS_PORT and not target.is_tunnel:
             return Decision(False, "tls-only", "plain HTTP to port 443 is no TLS", "use https://")
         decision = self._allowed(target)
@@ -100,8 +104,8 @@ class Rules:
             return Decision(True, "open")
         if near:
             named, mismatch = near[0]
-            return Decision(False, named.name, mismatch, remedy_for(target))
-        return Decision(False, "default", f"{target.authority} is not allowed", remedy_for(target))
+            return not_allowed(target, named.name, mismatch)
+        return not_allowed(target, "default", f"{target.authority} is not allowed")
 
     def check_address(self, address: Address, port: int, *, is_own: bool) -> Decision | None:
         """Refuse an address that a name resolves to; None if it is allowed.
@@ -117,7 +121,7 @@ class Rules:
         plain = embedded(address)
         for named in self._deny:
             if _names_host(named.rule, plain) and _has_port(named.rule, port, any_port=True):
-                return Decision(False, named.name, f"{plain} is denied", "take it out of egress.deny")
+                return _denied(named, f"{plain} is denied")
         if is_public(address) and not is_own:
             return None
         if any(_names_host(named.rule, plain) and _has_port(named.rule, port) for named in self._allow):
@@ -206,12 +210,17 @@ def _is_plain(path: str) -> bool:
     )
 
 
-def remedy_for(target: Target) -> str:
-    """The option that would allow a target."""
+def not_allowed(target: Target, rule: str, reason: str) -> Decision:
+    """Return the refusal of a target that a rule in `allow` would let through."""
     host = written(target.host)
     is_short = isinstance(target.host, str) and "." not in target.host
     port = f":{target.port}" if target.port not in WEB_PORTS or is_short else ""
-    return f"allow it: --allow {host}{port}, or egress.allow in ringfence.yaml"
+    remedy = f"allow it: --allow {host}{port}, or egress.allow in ringfence.yaml"
+    return Decision(False, rule, reason, remedy, "allow")
+
+
+def _denied(named: _Named, reason: str) -> Decision:
+    return Decision(False, named.name, reason, "take it out of egress.deny", "undeny")
 
 
 @cache

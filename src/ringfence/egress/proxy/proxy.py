@@ -1,7 +1,7 @@
 """The forward proxy of one sandbox: each CONNECT and plain request is decided, recorded, and only then forwarded."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from ringfence.egress.limiter import RateLimiter
 from ringfence.egress.proxy.connector import Connector, Route, connect
 from ringfence.egress.proxy.decision import HTTP_PORT, Decision, Rules, Target
 from ringfence.egress.proxy.relay import IDLE_S, Progress, Relay
-from ringfence.egress.proxy.report import DecisionLog, send_failure, send_refusal
+from ringfence.egress.proxy.report import DecisionLog, NoteRefusal, send_failure, send_refusal
 from ringfence.egress.proxy.request import HEAD_TIMEOUT_S, ProxyRequest, read_proxy_request
 from ringfence.egress.proxy.tunnel import Tunnel
 from ringfence.egress.resolver import Resolve, Resolved, Unreachable, is_own_address, resolve_by_system
@@ -80,7 +80,7 @@ class ForwardProxy:
         sandbox_id: str,
         emit: Emit,
         resolve: Resolve = resolve_by_system,
-        note: Callable[[str], None] = lambda _line: None,
+        note: NoteRefusal = lambda _line, _grant=None: None,
         interceptor: "Interceptor | None" = None,
     ) -> None:
         self._interceptor = interceptor

@@ -1,12 +1,12 @@
 """Reports decisions: to the record, to whoever runs the command, and to the client in a response."""
 
 import re
-from collections.abc import Callable
+from typing import Protocol
 
 from ringfence.config.host import written
 from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.proxy.connector import Route
-from ringfence.egress.proxy.decision import Decision, Target
+from ringfence.egress.proxy.decision import Decision, Grant, Target
 from ringfence.events import EgressDecided
 from ringfence.events.event import Emit
 
@@ -16,6 +16,13 @@ _RECORDED_EACH = 5
 _COUNTED_KINDS = 1000
 _PATH_CHARS = 500
 _SHOWN_ADDRESSES = 4
+
+
+class NoteRefusal(Protocol):
+    """Takes a line for whoever runs the command."""
+
+    def __call__(self, line: str, grant: Grant | None = None) -> None:
+        """Take a line on a refusal and what would grant it, or on a failure: None."""
 
 
 class DecisionLog:
@@ -29,7 +36,7 @@ class DecisionLog:
         note: Takes a line for each refusal, for whoever runs the command.
     """
 
-    def __init__(self, sandbox_id: str, emit: Emit, note: Callable[[str], None]) -> None:
+    def __init__(self, sandbox_id: str, emit: Emit, note: NoteRefusal) -> None:
         self._sandbox_id = sandbox_id
         self._emit = emit
         self._note = note
@@ -41,7 +48,8 @@ class DecisionLog:
         """Record a decision; returns when it is written."""
         repeated = 1
         if not decision.is_allowed:
-            self._note("; ".join(filter(None, (decision.reason[:_PATH_CHARS], decision.remedy))))
+            line = "; ".join(filter(None, (decision.reason[:_PATH_CHARS], decision.remedy)))
+            self._note(line, decision.grant)
             repeated = self._count(target, decision)
             if repeated > _RECORDED_EACH and repeated & (repeated - 1):
                 return

@@ -10,7 +10,14 @@ from ringfence.errors import SandboxFileError, UsageError
 from ringfence.frozen import frozen
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol.link import GuestLink
-from ringfence.sandbox.protocol.records import Exit, Failure, ProtocolError, parse_record
+from ringfence.sandbox.protocol.records import (
+    Exit,
+    Failure,
+    ProtocolError,
+    Refusal,
+    decode_refusals,
+    parse_record,
+)
 from ringfence.sandbox.protocol.stream import ByteQueue, Wakeup
 from ringfence.sandbox.result import EndedBy
 
@@ -44,7 +51,7 @@ class Channel:
         """Takes (frames.STDOUT or frames.STDERR, bytes) as they come; must not block."""
         self.on_credit: Callable[[int], None] | None = None
         """Is given how many more bytes of stdin the guest takes."""
-        self.on_refused: Callable[[str], None] | None = None
+        self.on_refused: Callable[[str, str | None], None] | None = None
         """Is given what the end reports of refusals; None: it is not believed."""
         self._link = link
         self._granted = {frames.STDOUT: window, frames.STDERR: window}
@@ -77,8 +84,8 @@ class Channel:
         elif kind == frames.EXIT:
             self.end = parse_record(payload, Exit)
             if self.on_refused is not None and self.end.refused:
-                for line in self.end.refused.split("\n"):
-                    self.on_refused(line)
+                for refusal in decode_refusals(self.end.refused):
+                    self.on_refused(*refusal)
         elif kind == frames.FAIL:
             self.end = parse_record(payload, Failure)
         else:
@@ -305,18 +312,18 @@ class Refusals:
     """
 
     def __init__(self) -> None:
-        self._watching: list[dict[str, None]] = []
+        self._watching: list[dict[Refusal, None]] = []
 
-    def add(self, line: str) -> None:
+    def add(self, line: str, grant: str | None = None) -> None:
         """Take a line, for each command that runs."""
         for lines in self._watching:
             if len(lines) < _MOST_REFUSALS:
-                lines[line] = None
+                lines[Refusal(line, grant)] = None
 
     @contextmanager
-    def watched(self) -> Iterator[dict[str, None]]:
+    def watched(self) -> Iterator[dict[Refusal, None]]:
         """The lines until the context is left, each once, in order, at most 20."""
-        lines: dict[str, None] = {}
+        lines: dict[Refusal, None] = {}
         self._watching.append(lines)
         try:
             yield lines

@@ -1,7 +1,8 @@
 """Records that the guest sends, parsed. Every value is hostile: one that is out of range ends the sandbox."""
 
 import errno
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Iterable
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -28,8 +29,16 @@ class Exit(Struct, frozen=True):
     """0: none."""
     ended_by: Literal["exit", "signal", "timeout", "cancel", "memory", "pids", "disk"]
     duration_s: Annotated[float, Meta(ge=0, lt=1e9)]
-    refused: str = ""
-    """Lines on what the gate refused meanwhile. Only a supervisor is believed, not a guest."""
+    refused: str = "[]"
+    """The refusals meanwhile, encoded. Only a supervisor is believed, not a guest."""
+
+
+class Refusal(NamedTuple):
+    """A line on a request that the gate refused, or that failed."""
+
+    line: str
+    grant: str | None
+    """What would allow it: `allow`, `undeny` or an empty text; None: it was allowed, and failed."""
 
 
 class Failure(Struct, frozen=True):
@@ -83,3 +92,20 @@ def parse_record(payload: bytes, kind: type[_Record]) -> _Record:
 def encode_end(end: Exit | Failure) -> bytes:
     """Encode the record of a channel's last frame."""
     return frames.encode_record(msgspec.to_builtins(end).items())
+
+
+def encode_refusals(refusals: Iterable[Refusal]) -> str:
+    """Encode refusals for the EXIT frame that a supervisor sends."""
+    return msgspec.json.encode(list(refusals)).decode()
+
+
+def decode_refusals(text: str) -> list[Refusal]:
+    """Decode what `encode_refusals` made.
+
+    Raises:
+        ProtocolError: It did not.
+    """
+    try:
+        return msgspec.json.decode(text, type=list[Refusal])
+    except msgspec.DecodeError as exc:
+        raise ProtocolError(f"sent bad refusals: {str(exc)[:_QUOTED]!r}") from exc

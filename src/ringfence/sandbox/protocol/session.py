@@ -61,7 +61,7 @@ class GuestSession:
     ) -> None:
         self.fence = fence
         self._spec = spec
-        self.on_refused: Callable[[str], None] | None = None
+        self.on_refused: Callable[[str, str | None], None] | None = None
         """Called with lines on what a supervisor's gate refused while a command ran."""
         self._id = sandbox_id
         self._directory = directory

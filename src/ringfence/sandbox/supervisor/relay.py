@@ -13,7 +13,7 @@ from msgspec import structs
 from ringfence.errors import SandboxDied, UsageError
 from ringfence.events import CommandEnded
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.records import Exit, Failure, encode_end
+from ringfence.sandbox.protocol.records import Exit, Failure, encode_end, encode_refusals
 from ringfence.sandbox.result import BoundedOutput
 from ringfence.sandbox.supervisor.connection import ClientError
 from ringfence.secret import Redactor, environment_secrets
@@ -98,8 +98,7 @@ class CommandRelay:
             except SandboxDied:
                 return  # the client learns that for all its commands at once
         if isinstance(end, Exit):
-            lines = "\n".join(line.replace("\n", " ") for line in refused)
-            end = structs.replace(end, refused=lines)
+            end = structs.replace(end, refused=encode_refusals(refused))
             with suppress(SandboxDied):
                 end = structs.replace(end, ended_by=await self._server.sandbox.session.find_cause(end))
         if self._argv:
