@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-
 from ringfence.sandbox.protocol.command import Refusals
 from ringfence.sandbox.protocol.records import ProtocolError, Refusal, decode_refusals, encode_refusals
 
