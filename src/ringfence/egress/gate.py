@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from ringfence.config.egress import WEB_PORTS, Egress, EgressRule
 from ringfence.config.engine_access import SOCKET_INSIDE
 from ringfence.egress.address import refused_target
-from ringfence.egress.environment import PROXY_PORT, USE_PROXY_INSIDE, Grants, use_proxy
+from ringfence.egress.environment import PROXY_PORT, USE_PROXY_INSIDE, Grants, read_node_preload
 from ringfence.egress.forward import Forwarder
 from ringfence.egress.resolver import Resolve, resolve_by_system
 from ringfence.errors import PolicyRefused, UsageError
@@ -171,7 +171,7 @@ async def _opened_proxy(
 ) -> "ForwardProxy":
     from ringfence.egress.proxy.proxy import MOST_CONNECTIONS, ForwardProxy
 
-    await sandbox.write_file(USE_PROXY_INSIDE, use_proxy(), mode=0o444)
+    await sandbox.write_file(USE_PROXY_INSIDE, read_node_preload(), mode=0o444)
     interceptor = None
     if injector is not None:
         from ringfence.egress.injection.injector import AUTHORITIES_INSIDE

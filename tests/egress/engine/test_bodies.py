@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.egress.engine.messages import command_of, exec_body, start_body
+from ringfence.egress.engine.messages import exec_body, logged_command, start_body
 from ringfence.egress.engine.routes import Rejected
 
 CLIENTS = {
@@ -107,4 +107,4 @@ def test_any_bytes(body: bytes) -> None:
 def test_what_is_recorded_of_a_command(command: list[str], recorded: list[str]) -> None:
     """All of one that a person would write, and a bounded part of any."""
     body = exec_body(json.dumps({"Cmd": command, "User": "root"}).encode(), may_choose_user=True)
-    assert command_of(body) == (recorded, "root")
+    assert logged_command(body) == (recorded, "root")

@@ -1,7 +1,7 @@
-"""What of the messages between a process inside and the engine is forwarded: pure functions over parsed JSON.
+"""Filters requests to and responses from the container engine. Pure functions over parsed JSON.
 
-Requests are rebuilt from the few fields that are known; a field that is not known is rejected. The engine ignores the
-case of names, and so do we. In responses, what is not known to be harmless is left out.
+A request is rebuilt from the few known fields; an unknown field is rejected. The engine ignores the case of field names,
+and so do these functions. Of a response, only fields that are known to be harmless are forwarded.
 """
 
 import json
@@ -12,9 +12,9 @@ from ringfence.config.engine_access import EngineAccess
 from ringfence.egress.engine.routes import Rejected
 
 OWN_LABELS = frozenset({"ringfence.instance", "ringfence.sandbox"})
-"""Labels of ringfence's own containers; those of its images are on every container."""
+"""Labels of ringfence's own containers. The labels of its images are not among them: every container has those."""
 
-_EXEC = {
+_EXEC_FIELDS = {
     "attachstdin": ("AttachStdin", bool),
     "attachstdout": ("AttachStdout", bool),
     "attachstderr": ("AttachStderr", bool),
@@ -29,12 +29,12 @@ _EXEC = {
     "detach": ("Detach", bool),
     "container": ("Container", str),
 }
-_START = {
+_START_FIELDS = {
     "detach": ("Detach", bool),
     "tty": ("Tty", bool),
     "consolesize": ("ConsoleSize", list),
 }
-_INFO = (
+_INFO_FIELDS = (
     "Architecture",
     "CgroupDriver",
     "CgroupVersion",
@@ -60,12 +60,12 @@ _HIDDEN = "(hidden by ringfence)"
 
 
 def exec_body(body: bytes, *, may_choose_user: bool) -> bytes:
-    """The body that creates a command in a container.
+    """Rebuild the body of a request that creates a command in a container.
 
     Raises:
         Rejected: It requests privileges or another user, or contains an unknown field.
     """
-    fields = _parse(body, _EXEC)
+    fields = _parse(body, _EXEC_FIELDS)
     if fields.get("Privileged"):
         raise Rejected(403, "its body is refused: a privileged command is never forwarded")
     if fields.get("User") and not may_choose_user:
@@ -78,17 +78,17 @@ def exec_body(body: bytes, *, may_choose_user: bool) -> bytes:
 
 
 def start_body(body: bytes) -> tuple[bytes, bool]:
-    """The body that starts a command, and whether the command is detached.
+    """Rebuild the body of a request that starts a command; return it, and whether the command is detached.
 
     Raises:
         Rejected: It contains an unknown field.
     """
-    fields = _parse(body or b"{}", _START)
+    fields = _parse(body or b"{}", _START_FIELDS)
     return json.dumps(fields).encode(), bool(fields.get("Detach"))
 
 
-def command_of(body: bytes) -> tuple[list[str], str | None]:
-    """The command in the result of `exec_body`, cut to what is logged, and its user."""
+def logged_command(body: bytes) -> tuple[list[str], str | None]:
+    """Return the command in the result of `exec_body`, shortened for the log, and its user."""
     fields = json.loads(body)
     words: list[str] = []
     left = _LOGGED_CHARS
@@ -102,7 +102,7 @@ def command_of(body: bytes) -> tuple[list[str], str | None]:
 
 
 def narrow_filters(filters: str, access: EngineAccess) -> str:
-    """The `filters` parameter of a list, restricted to the granted label.
+    """Restrict the `filters` parameter of a list request to the granted label.
 
     Raises:
         Rejected: It is not what an engine accepts, or reveals other containers.
@@ -131,20 +131,21 @@ def _parse(body: bytes, known: Mapping[str, tuple[str, type]]) -> dict[str, Any]
         raise Rejected(400, "its body is refused: it is not a JSON object")
     found: dict[str, Any] = {}
     for key, value in pairs:
-        # Not casefold: Go folds two more letters, which are then unknown here.
-        name, kind = known.get(key.lower(), ("", object)) if key.isascii() else ("", object)
-        if not name:
+        # Go also folds two letters outside of ASCII to ASCII ones; here, fields with such letters are unknown.
+        lower = key.lower()
+        if not key.isascii() or lower not in known:
             raise Rejected(400, f"its body is refused: the field {key[:50]!r} is not known")
+        name, kind = known[lower]
         if name in found:
             raise Rejected(400, f"its body is refused: the field {name} occurs twice")
-        if value is not None and not _is_of(name, value, kind):
+        if value is not None and not _has_type(name, value, kind):
             raise Rejected(400, f"its body is refused: {name} is not a {kind.__name__}")
         if value is not None:
             found[name] = value
     return found
 
 
-def _is_of(name: str, value: Any, kind: type) -> bool:
+def _has_type(name: str, value: Any, kind: type) -> bool:
     if kind is not list or not isinstance(value, list):
         return isinstance(value, kind)
     element: type = int if name == "ConsoleSize" else str
@@ -154,26 +155,26 @@ def _is_of(name: str, value: Any, kind: type) -> bool:
 # --- responses
 
 
-def is_visible(thing: Mapping[str, Any], access: EngineAccess) -> bool:
-    """Whether a container or image may be seen: it has the granted label, and is no sandbox of ringfence."""
-    labels = _labels_of(thing)
+def is_visible(resource: Mapping[str, Any], access: EngineAccess) -> bool:
+    """Whether a container or image may be seen: it has the granted label, and is not a sandbox of ringfence."""
+    labels = _labels_of(resource)
     return access.is_on(labels) and not OWN_LABELS & labels.keys()
 
 
-def visible_only(things: Any, access: EngineAccess) -> list[Any]:
-    """A list of containers or images without those that may not be seen."""
-    if not isinstance(things, list):
+def visible_only(resources: Any, access: EngineAccess) -> list[Any]:
+    """Return the visible ones of a list of containers or images."""
+    if not isinstance(resources, list):
         return []
-    return [thing for thing in things if isinstance(thing, dict) and is_visible(thing, access)]
+    return [resource for resource in resources if isinstance(resource, dict) and is_visible(resource, access)]
 
 
 def short_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The harmless fields of `info`."""
-    return {key: info[key] for key in _INFO if key in info}
+    """Return the harmless fields of `info`."""
+    return {key: info[key] for key in _INFO_FIELDS if key in info}
 
 
 def without_secrets(container: Mapping[str, Any]) -> dict[str, Any]:
-    """An inspected container without its environment's values and its log settings, which may contain passwords."""
+    """Return an inspected container without environment values and log settings, which may hold passwords."""
     config = dict(container.get("Config") or {})
     names = [str(entry).partition("=")[0] for entry in config.get("Env") or []]
     config["Env"] = [f"{name}={_HIDDEN}" for name in names]
@@ -182,7 +183,7 @@ def without_secrets(container: Mapping[str, Any]) -> dict[str, Any]:
     return {**container, "Config": config, "HostConfig": host}
 
 
-def _labels_of(thing: Mapping[str, Any]) -> dict[str, str]:
-    config = thing.get("Config")
-    found = thing.get("Labels") if "Labels" in thing else (config or {}).get("Labels")
+def _labels_of(resource: Mapping[str, Any]) -> dict[str, str]:
+    config = resource.get("Config")
+    found = resource.get("Labels") if "Labels" in resource else (config or {}).get("Labels")
     return {str(key): str(value) for key, value in (found or {}).items()}

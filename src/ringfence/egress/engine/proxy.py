@@ -10,7 +10,7 @@ from anyio.abc import ByteStream
 
 from ringfence.config.engine_access import EngineAccess
 from ringfence.egress.engine.client import EngineError, EngineResponse, send_request
-from ringfence.egress.engine.messages import command_of, short_info, visible_only, without_secrets
+from ringfence.egress.engine.messages import logged_command, short_info, visible_only, without_secrets
 from ringfence.egress.engine.policy import CallPolicy, Forwarded
 from ringfence.egress.engine.routes import Rejected, find_call
 from ringfence.egress.http.rules import BadRequest, Request
@@ -193,7 +193,7 @@ class EngineProxy:
         """Record a call, rejected unless `forwarded` is given; return its number."""
         self._calls += 1
         number = self._calls
-        command, user = command_of(forwarded.body) if forwarded and action == "exec" else (None, None)
+        command, user = logged_command(forwarded.body) if forwarded and action == "exec" else (None, None)
         await self._emit(
             EngineCalled(
                 sandbox_id=self._sandbox_id,
