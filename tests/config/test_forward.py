@@ -25,23 +25,23 @@ BAD = {
     "redis:65536": "a port is a number",
     "redis:\u0663": "a port is a number",
     "redis:80": "privileges",
-    "127.1:6379": "a spelling that hides it",
-    "2130706433:6379": "a spelling that hides it",
-    "0x7f000001:6379": "a spelling that hides it",
-    "0x7f.0.0.1:6379": "a spelling that hides it",
-    "0177.0.0.1:6379": "a spelling that hides it",
-    "127.0.0.0x1:6379": "a spelling that hides it",
+    "127.1:6379": "an unusual spelling of an address",
+    "2130706433:6379": "an unusual spelling of an address",
+    "0x7f000001:6379": "an unusual spelling of an address",
+    "0x7f.0.0.1:6379": "an unusual spelling of an address",
+    "0177.0.0.1:6379": "an unusual spelling of an address",
+    "127.0.0.0x1:6379": "an unusual spelling of an address",
     "::1:6379": "without brackets",
     "[fe80::1%eth0]:6379": "one link",
-    "a b:6379": "no host name",
-    "a\nb:6379": "no host name",
-    "-x:6379": "no host name",
-    "a..b:6379": "no host name",
-    "b\u00fccher:6379": "no host name",
+    "a b:6379": "not a host name",
+    "a\nb:6379": "not a host name",
+    "-x:6379": "not a host name",
+    "a..b:6379": "not a host name",
+    "b\u00fccher:6379": "not a host name",
     "localhost=redis:6379": "means the sandbox itself",
-    "10.0.0.5=redis:6379": "names an address",
-    "[fd00=redis:6379": "no host name",
-    "a=b=c:6379": "no host name",
+    "10.0.0.5=redis:6379": "has an address before",
+    "[fd00=redis:6379": "not a host name",
+    "a=b=c:6379": "not a host name",
 }
 
 
@@ -77,5 +77,5 @@ def test_any_text(text: str) -> None:
 )
 def test_two_for_one(texts: tuple[str, ...]) -> None:
     """Two forwards that take the same port or name inside are refused."""
-    with pytest.raises(ValueError, match="both take"):
+    with pytest.raises(ValueError, match="both use"):
         check_forwards(tuple(Forward.model_validate(text) for text in texts))

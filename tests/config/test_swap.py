@@ -87,7 +87,7 @@ def test_an_untrusted_project_adds_no_swap(write: Callable[[str, str], Path]):
 
 def test_it_is_in_the_policy():
     """Whoever prints what holds sees it, without the secret."""
-    (line,) = Egress.model_validate({"swap": [GOOD]}).lines()
+    (line,) = Egress.model_validate({"swap": [GOOD]}).describe()
     assert line == (
         "swap github into authorization for api.example.com, inside $GITHUB_TOKEN is a placeholder"
     )

@@ -31,7 +31,7 @@ class _Memory:
     def __init__(self) -> None:
         self.bodies: dict[str, bytes] = {}
 
-    def keep(self, body: bytes) -> str:
+    def store(self, body: bytes) -> str:
         digest = sha256(body).hexdigest()
         self.bodies[digest] = body
         return digest
@@ -47,7 +47,7 @@ def test_whatever_an_agent_sends_is_read_back(arguments: dict[str, Any]) -> None
     """Any arguments come back as they were: large ones, and ones that look like references, too."""
     memory = _Memory()
     event = ToolCalled(call_id="1", tool="t", arguments=arguments)
-    data = pack(event, memory.keep)
+    data = pack(event, memory.store)
     fields = unpack(data, memory)  # type: ignore[arg-type]  # it has the two methods that are used
     back: Event = decode_event("tool.called", data if fields is None else msgspec.json.encode(fields))
     assert back == event
@@ -88,7 +88,7 @@ def test_an_edited_body_is_not_read_back(make_run: MakeRun) -> None:
     """Reading refuses a body that is not what its digest says."""
     directory = make_run(events=[MessageSent(content="x" * 70_000)])
     next((directory / "blobs").iterdir()).write_bytes(b"y" * 70_000)
-    with pytest.raises(RecordError, match="was edited"):
+    with pytest.raises(RecordError, match="does not match its digest"):
         list(read(directory))
 
 

@@ -84,7 +84,7 @@ def _rewrite(lines: Lines) -> None:
         (_drop, 3, "dropped"),
         (_swap, 3, "reordered"),
         (_insert, 4, "inserted"),
-        (_blank, 4, "no line of a journal"),
+        (_blank, 4, "not a line of a journal"),
         (_behead, 1, "dropped"),
         (_append, 9, "after the seal"),
         (_append_torn, 9, "after the seal"),
@@ -220,7 +220,7 @@ def test_a_rewritten_journal_is_found_by_the_index(make_run: MakeRun) -> None:
         for event in conversation():
             journal.append(event)
     heads.write_bytes(index)
-    assert "the chain knows another line" in (verify_run(directory).reason or "")
+    assert "the chain records another line" in (verify_run(directory).reason or "")
 
 
 def test_a_seal_of_an_unknown_key_is_refused(make_run: MakeRun) -> None:

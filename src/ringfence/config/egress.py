@@ -1,4 +1,4 @@
-"""What a sandbox may reach through the gate, in its one spelling, and the credentials that the gate injects."""
+"""Egress rules of a sandbox in canonical spelling, and the credentials that the gate injects."""
 
 import re
 from ipaddress import IPv4Address, IPv6Address
@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from ringfence.config.host import HIGHEST_PORT, read_host, read_port, written
+from ringfence.config.host import HIGHEST_PORT, Host, format_host, read_host, read_port
 from ringfence.config.secret_reference import SecretName
 from ringfence.config.units import ByteCount
 from ringfence.config.values import VariableName
@@ -37,10 +37,10 @@ ProviderTool = Literal[
     "computer",
     "urls",
 ]
-"""What may be asked of a model's provider beside answers: its tools, files kept there, addresses that it fetches."""
+"""Services of a model's provider besides replies: its tools, stored files, and addresses that it fetches."""
 
 WEB_PORTS = (80, 443)
-"""Of an allowed host, where no ports are said."""
+"""The ports of an allowed host whose rule names none."""
 
 _PRESETS: tuple[str, ...] = get_args(PresetName)
 _METHOD = re.compile(r"[A-Z]{1,20}")
@@ -50,62 +50,68 @@ _SHAPE = "a preset (packages, model, open), a host such as 'pypi.org', '*.exampl
 _SECOND_LEVEL = frozenset(
     {"ac", "co", "com", "edu", "go", "gob", "gov", "gv", "id", "mil", "ne", "net", "nom", "or", "org", "sch"}
 )
+"""Labels below a country code, such as `co` in `co.uk`, under which registries sell names. This short list is a
+hand-made substitute for the Public Suffix List: it needs no updates, and it does not know every suffix."""
 
 
-def _port(value: Any) -> Any:
+def _check_port(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= HIGHEST_PORT:
-        raise ValueError(f"{value!r} is no port; a port is a number from 1 to {HIGHEST_PORT}")
+        raise ValueError(f"{value!r} is not a port; a port is a number from 1 to {HIGHEST_PORT}")
     return value
 
 
-def _method(value: str) -> str:
+def _check_method(value: str) -> str:
     if not _METHOD.fullmatch(value.upper()) or value.upper() == "CONNECT":
-        raise ValueError(f"{value!r} is no method of HTTP; write GET, HEAD, POST, ...")
+        raise ValueError(f"{value!r} is not an HTTP method; write GET, HEAD, POST, ...")
     return value.upper()
 
 
-def _path(value: str) -> str:
+def _check_path(value: str) -> str:
     if not _PATH.fullmatch(value) or {".", ".."} & set(value.split("/")) or "%" in value:
-        raise ValueError(f"{value!r} is no path; write '/simple/' or, with all below it, '/simple/*'")
+        raise ValueError(f"{value!r} is not a path; write '/simple/', or '/simple/*' for everything below it")
     return value
 
 
 class EgressRule(BaseModel):
-    """One rule. Written as text where it only names a preset or a host and a port."""
+    """One egress rule. A rule that names only a preset, or a host and its ports, is written as text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     preset: PresetName | None = None
-    """Instead of a host: `packages`, `model` or `open`."""
+    """`packages`, `model` or `open`, instead of a host."""
     host: str | None = None
-    """A name, `*.` and a name for everything below it, or an address."""
-    ports: tuple[Annotated[int, BeforeValidator(_port)], ...] = ()
-    """Empty: 80 and 443 in `allow`, any in `deny`."""
-    methods: tuple[Annotated[str, AfterValidator(_method)], ...] = ()
-    """Of plain HTTP; a rule with methods or paths opens no TLS, in which they cannot be seen. Empty: any."""
-    paths: tuple[Annotated[str, AfterValidator(_path)], ...] = ()
-    """Of plain HTTP: a path, or with `*` at its end all that begins so. Empty: any."""
+    """A host name, an address, or `*.` and a name, which matches every host below that name."""
+    ports: tuple[Annotated[int, BeforeValidator(_check_port)], ...] = ()
+    """Ports of the host. Empty: 80 and 443 in `allow`, any port in `deny`."""
+    methods: tuple[Annotated[str, AfterValidator(_check_method)], ...] = ()
+    """Methods of plain HTTP. A rule with methods or paths does not allow TLS, which hides them. Empty: any."""
+    paths: tuple[Annotated[str, AfterValidator(_check_path)], ...] = ()
+    """Paths of plain HTTP; one that ends with `*` matches every path that starts with it. Empty: any."""
     max_bytes: ByteCount | None = None
-    """Both ways together, over the life of a sandbox. null: no bound."""
+    """Limit of the bytes in both directions together, over the life of a sandbox. null: no limit."""
 
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
         if isinstance(value, str):
-            return _read(value)
+            return _read_rule(value)
         if isinstance(value, dict) and isinstance(value.get("host"), str):
-            fields = _read_target(value["host"], value["host"])
+            fields = _read_target(value["host"])
             if "ports" in value and "ports" in fields:
-                raise ValueError(f"host {value['host']!r} names a port, and so does `ports`; leave one out")
+                raise ValueError(
+                    f"host {value['host']!r} names a port, and so does `ports`; remove one of them"
+                )
             return {**value, **fields}
         return value
 
     @model_validator(mode="after")
-    def _whole(self) -> "EgressRule":
+    def _check_target(self) -> "EgressRule":
         if (self.preset is None) == (self.host is None):
-            raise ValueError("a rule names a preset or a host: one of them; write `host: NAME`")
+            raise ValueError("give exactly one of `preset` and `host`, such as `host: NAME`")
         if self.preset and (self.ports or self.methods or self.paths or self.max_bytes):
-            raise ValueError(f"preset {self.preset!r} takes nothing beside it; name hosts instead")
+            raise ValueError(
+                f"preset {self.preset!r} cannot be combined with other fields; name hosts instead"
+            )
         return self
 
     @model_serializer(mode="wrap")
@@ -119,19 +125,19 @@ class EgressRule(BaseModel):
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """The schema for editors: text, or a mapping."""
+        """Return the schema for editors: text, or a mapping."""
         fields = handler.resolve_ref_schema(handler(schema))
         return {"anyOf": [{"type": "string", "description": _SHAPE}, dict(fields)]}
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it is about everything below a name."""
+        """Whether the rule matches every host below a name."""
         return self.host is not None and self.host.startswith("*.")
 
     def __str__(self) -> str:
         if self.host is None:
             return str(self.preset)
-        shown = written(read_host(self.host)) if ":" in self.host else self.host
+        shown = format_host(read_host(self.host)) if ":" in self.host else self.host
         if self.ports:
             shown += ":" + ",".join(str(port) for port in self.ports)
         elif "." not in self.host and ":" not in self.host:
@@ -145,28 +151,28 @@ class EgressRule(BaseModel):
         )
 
 
-def _narrow(rule: EgressRule) -> EgressRule:
+def _reject_public_suffix(rule: EgressRule) -> EgressRule:
     if rule.is_pattern and rule.host is not None and _is_public_suffix(rule.host[2:]):
         raise ValueError(
-            f"{rule.host!r} opens names that anybody can register; name hosts below it, "
-            "or everything by the preset 'open'"
+            f"{rule.host!r} is a public suffix; anybody can register names below it. "
+            "Name hosts below it, or use the preset 'open' for everything"
         )
     return rule
 
 
-def _no_preset_denied(rule: EgressRule) -> EgressRule:
+def _reject_preset(rule: EgressRule) -> EgressRule:
     if rule.preset is not None:
-        raise ValueError(f"preset {rule.preset!r} cannot be denied; leave it out of `allow`")
+        raise ValueError(f"preset {rule.preset!r} cannot be denied; remove it from `allow` instead")
     return rule
 
 
-AllowRule = Annotated[EgressRule, AfterValidator(_narrow)]
-DenyRule = Annotated[EgressRule, AfterValidator(_no_preset_denied)]
+AllowRule = Annotated[EgressRule, AfterValidator(_reject_public_suffix)]
+DenyRule = Annotated[EgressRule, AfterValidator(_reject_preset)]
 AllowRules = Annotated[tuple[AllowRule, ...], Field(max_length=500)]
 DenyRules = Annotated[tuple[DenyRule, ...], Field(max_length=500)]
 
 
-_FRAMING = frozenset(
+_FRAMING_HEADERS = frozenset(
     {
         "host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade",
         "expect", "range", "if-range", "accept-encoding", "proxy-authorization", "proxy-connection",
@@ -174,66 +180,71 @@ _FRAMING = frozenset(
 )  # fmt: skip
 
 
-def _host(value: str) -> str:
+def _check_host_name(value: str) -> str:
     if "*" in value or "/" in value or ":" in value:
-        raise ValueError(f"{value!r} is not the name of one host; write it alone, such as api.example.com")
-    known = read_host(value)
-    if isinstance(known, IPv4Address | IPv6Address) or "." not in known or known.endswith(".localhost"):
-        raise ValueError(f"{value!r} is not the full name of a host; certificates vouch for names")
-    return known
+        raise ValueError(
+            f"{value!r} is not the name of one host; write only the name, such as api.example.com"
+        )
+    host = read_host(value)
+    if isinstance(host, IPv4Address | IPv6Address) or "." not in host or host.endswith(".localhost"):
+        raise ValueError(
+            f"{value!r} is not accepted: a fully qualified name is required, because TLS certificates are issued for "
+            "names"
+        )
+    return host
 
 
-def _header(value: str) -> str:
-    if value.lower() in _FRAMING:
-        raise ValueError(f"{value!r} is no header that a credential stands in")
+def _check_header(value: str) -> str:
+    if value.lower() in _FRAMING_HEADERS:
+        raise ValueError(f"the header {value!r} cannot carry a credential")
     return value.lower()
 
 
 class Swap(BaseModel):
-    """One credential: inside is a placeholder, and the gate puts the secret in its place, for one host."""
+    """A credential for one host: the sandbox holds a placeholder, and the gate replaces it by the secret."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     secret: SecretName
-    """Name under `secrets`."""
-    host: Annotated[str, AfterValidator(_host)]
-    """The one host that gets it, on port 443; it must be allowed."""
+    """The secret's name under `secrets`."""
+    host: Annotated[str, AfterValidator(_check_host_name)]
+    """The only host that receives the secret, on port 443. A rule must allow it."""
     env: VariableName
-    """Variable inside that holds the placeholder."""
+    """Environment variable in the sandbox that holds the placeholder."""
     header: Annotated[
-        str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,63}$"), AfterValidator(_header)
+        str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,63}$"), AfterValidator(_check_header)
     ] = "authorization"
-    """The one request header in which the placeholder is replaced; in Basic authentication, too."""
+    """The only request header in which the placeholder is replaced, also within Basic authentication."""
 
     def __str__(self) -> str:
         return f"swap {self.secret} into {self.header} for {self.host}, inside ${self.env} is a placeholder"
 
 
-def _distinct(swaps: tuple[Swap, ...]) -> tuple[Swap, ...]:
+def _check_distinct_variables(swaps: tuple[Swap, ...]) -> tuple[Swap, ...]:
     names = [swap.env for swap in swaps]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"two swaps have the variable {name!r}; each needs its own")
+            raise ValueError(f"two swaps use the variable {name!r}; each needs its own")
     return swaps
 
 
-Swaps = Annotated[tuple[Swap, ...], Field(max_length=50), AfterValidator(_distinct)]
+Swaps = Annotated[tuple[Swap, ...], Field(max_length=50), AfterValidator(_check_distinct_variables)]
 
 
 class Egress(BaseModel):
-    """Which ways out through the gate a sandbox is granted. Nothing by default."""
+    """The egress that a sandbox is granted through the gate. By default there is none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     allow: AllowRules = ()
     deny: DenyRules = ()
-    """Wins over `allow`."""
+    """Rules that override `allow`."""
     swap: Swaps = ()
-    """Credentials that the gate adds for one host each; inside are placeholders."""
+    """Credentials that the gate injects, each for one host. The sandbox holds placeholders."""
 
     @property
     def wants_model(self) -> bool:
-        """Whether the model's API is granted, by the gateway."""
+        """Whether the model's API is granted, through the gateway."""
         return any(rule.preset == "model" for rule in self.allow)
 
     @property
@@ -243,59 +254,70 @@ class Egress(BaseModel):
 
     @property
     def wants_proxy(self) -> bool:
-        """Whether any host is granted, so that there is a forward proxy inside."""
+        """Whether any host is granted, so that the sandbox needs a forward proxy."""
         return any(rule.preset != "model" for rule in self.allow)
 
-    def lines(self) -> list[str]:
-        """What it says, for people."""
+    def describe(self) -> list[str]:
+        """Return one line of text for each rule and swap."""
         return [
-            *(f"allow {rule}" + _cap(rule) for rule in self.allow),
+            *(f"allow {rule}" + _format_byte_limit(rule) for rule in self.allow),
             *(f"deny {rule}" for rule in self.deny),
             *(str(swap) for swap in self.swap),
         ]
 
 
-def _cap(rule: EgressRule) -> str:
+def _format_byte_limit(rule: EgressRule) -> str:
     return "" if rule.max_bytes is None else f" (at most {int(rule.max_bytes)} bytes)"
 
 
-def _read(text: str) -> dict[str, object]:
+def _read_rule(text: str) -> dict[str, object]:
     if text in _PRESETS:
         return {"preset": text}
-    return _read_target(text, text)
+    return _read_target(text)
 
 
-def _read_target(target: str, text: str) -> dict[str, object]:
-    """Host and ports of `HOST` or `HOST:PORT`."""
-    _refuse_other_shapes(text)
-    host, port = _split(target)
-    ports = tuple(read_port(one, text) for one in port.split(",")) if port is not None else None
-    wildcard = host.startswith("*.")
-    bare = host[2:] if wildcard else host
-    if host == "*" or "*" in bare or not bare:
-        raise ValueError(
-            f"{text!r} is no pattern of hosts; write 'example.com', '*.example.com', or the preset 'open' for everything"
-        )
-    if port is None and not wildcard and re.fullmatch(r"[\w-]+\.?", bare) and not bare.rstrip(".").isdigit():
-        raise ValueError(_unknown_preset(text))
-    known = read_host(bare)
-    if isinstance(known, IPv4Address) and str(known) != bare:
-        raise ValueError(f"{text!r} is an address in a spelling that hides it; write it as {known}")
-    if wildcard and not isinstance(known, str):
-        raise ValueError(f"{text!r} is no pattern of hosts: nothing is below an address")
-    if known == "localhost" or str(known).endswith(".localhost"):
-        raise ValueError(
-            f"{text!r} means the sandbox itself inside; show a service of this machine by "
-            "--forward NAME:PORT=127.0.0.1:PORT"
-        )
-    fields: dict[str, object] = {"host": f"*.{known}" if wildcard else str(known)}
+def _read_target(target: str) -> dict[str, object]:
+    """Return the fields of `HOST`, `*.HOST` or `HOST:PORT`, where PORT may be several ports with commas."""
+    _check_shape(target)
+    name, port_list = _split_ports(target)
+    ports = None if port_list is None else tuple(read_port(word, target) for word in port_list.split(","))
+    is_pattern = name.startswith("*.")
+    name = name.removeprefix("*.")
+    _check_name(name, target, is_word=ports is None and not is_pattern)
+    host = read_host(name)
+    _check_host(host, name, target, is_pattern=is_pattern)
+    fields: dict[str, object] = {"host": f"*.{host}" if is_pattern else str(host)}
     return fields if ports is None else {**fields, "ports": ports}
 
 
-def _refuse_other_shapes(text: str) -> None:
+def _check_name(name: str, target: str, *, is_word: bool) -> None:
+    """Refuse wildcards within a name, and a word of one label that may be a misspelled preset."""
+    if "*" in name or not name:
+        raise ValueError(
+            f"{target!r} is not a pattern of hosts; write 'example.com', '*.example.com', or the preset 'open' for "
+            "everything"
+        )
+    if is_word and re.fullmatch(r"[\w-]+\.?", name) and not name.rstrip(".").isdigit():
+        raise ValueError(_unknown_preset(target))
+
+
+def _check_host(host: Host, name: str, target: str, *, is_pattern: bool) -> None:
+    """Refuse addresses in disguise, patterns of addresses, and the sandbox's own loopback."""
+    if isinstance(host, IPv4Address) and str(host) != name:
+        raise ValueError(f"{target!r} is an unusual spelling of an address; write it as {host}")
+    if is_pattern and not isinstance(host, str):
+        raise ValueError(f"{target!r} is not a pattern of hosts: an address has no names below it")
+    if host == "localhost" or str(host).endswith(".localhost"):
+        raise ValueError(
+            f"{target!r} means the sandbox itself; to make a service of this machine available, use "
+            "--forward NAME:PORT=127.0.0.1:PORT"
+        )
+
+
+def _check_shape(text: str) -> None:
     if "://" in text:
         rest = text.split("://", 1)[1].split("/", 1)[0]
-        raise ValueError(f"{text!r} has a scheme; write the host alone: {rest!r}")
+        raise ValueError(f"{text!r} has a scheme; write only the host: {rest!r}")
     if _NETWORK.fullmatch(text):
         raise ValueError(f"{text!r} is a network; name its hosts, or its addresses one by one")
     if "/" in text:
@@ -303,11 +325,11 @@ def _refuse_other_shapes(text: str) -> None:
             f"{text!r} has a path; write a mapping: {{host: {text.split('/', 1)[0]}, paths: [/...]}}"
         )
     if "@" in text or any(character.isspace() for character in text) or not text:
-        raise ValueError(f"{text!r} is no rule; write {_SHAPE}")
+        raise ValueError(f"{text!r} is not a rule; write {_SHAPE}")
 
 
-def _split(target: str) -> tuple[str, str | None]:
-    """Host and port, if there is one; an IPv6 address has brackets then."""
+def _split_ports(target: str) -> tuple[str, str | None]:
+    """Return the host and the text after its colon, or None; an IPv6 address with ports has brackets."""
     if target.startswith("["):
         host, bracket, rest = target.partition("]")
         return host + bracket, rest[1:] if rest.startswith(":") else None
@@ -319,8 +341,10 @@ def _unknown_preset(text: str) -> str:
     import difflib
 
     guess = difflib.get_close_matches(text.lower(), _PRESETS, n=1, cutoff=0.6)
-    hint = f"did you mean {guess[0]!r}?" if guess else f"there are {', '.join(_PRESETS)}."
-    return f"there is no preset {text!r}; {hint} A host of one label is written with its port: {text}:443"
+    hint = f"did you mean {guess[0]!r}?" if guess else f"choose from {', '.join(_PRESETS)}."
+    return (
+        f"there is no preset {text!r}; {hint} To allow a host of one label, write its port, too: {text}:443"
+    )
 
 
 def _is_public_suffix(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""A named TCP service of the host's side that is shown inside: how it is written, and its one spelling."""
+"""Forwards: TCP services of the host that are reachable inside a sandbox. Reads them into canonical spelling."""
 
 from ipaddress import IPv4Address
 from typing import Any
@@ -13,16 +13,19 @@ _RESERVED_NAMES = frozenset({"localhost", "ringfence"})
 
 
 class Forward(BaseModel):
-    """`redis:6379`: at 127.0.0.1:6379 inside, and by the name `redis` where the backend can."""
+    """A forwarded service.
+
+    `redis:6379` is reachable at 127.0.0.1:6379 in the sandbox, and as `redis:6379` if the backend supports names.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str | None
-    """Its name inside; None for a target that is an address."""
+    """The service's name in the sandbox; None if the target is an address."""
     port: int
-    """On the loopback inside."""
+    """The port on the sandbox's loopback interface."""
     host: str
-    """Target as the host's side knows it: a name in lower case, or an address in its shortest form."""
+    """The target as the host resolves it: a name in lower case, or an address in its shortest form."""
     target_port: int
 
     @model_validator(mode="before")
@@ -32,7 +35,7 @@ class Forward(BaseModel):
 
     @property
     def target(self) -> str:
-        """Where it leads to, for people and for the record."""
+        """The target's host and port, for messages and for the record."""
         return f"[{self.host}]:{self.target_port}" if ":" in self.host else f"{self.host}:{self.target_port}"
 
     def __str__(self) -> str:
@@ -42,10 +45,10 @@ class Forward(BaseModel):
 
 
 def read_forward(text: str) -> dict[str, object]:
-    """The fields of a `Forward` as somebody wrote it.
+    """Return the fields of the `Forward` that `text` describes.
 
     Raises:
-        ValueError: It is none; with what to write instead.
+        ValueError: The text is not a forward; the message says how to write one.
     """
     left, equals, right = text.rpartition("=")
     host, target_port = _host_and_port(right, text)
@@ -55,22 +58,22 @@ def read_forward(text: str) -> dict[str, object]:
         name = _host(word) if word else None
         port = read_port(number, text) if colon else target_port
     if name in _RESERVED_NAMES:
-        raise ValueError(f"{text!r} would take the name {name!r}, which means the sandbox itself inside")
+        raise ValueError(f"{text!r} would use the name {name!r}, which means the sandbox itself")
     if name is not None and _own_name(name) is None:
-        raise ValueError(f"{text!r} names an address before the '='; write the name that it has inside")
+        raise ValueError(f"{text!r} has an address before the '='; write the service's name in the sandbox")
     if port < _LOWEST_PORT_INSIDE:
         raise ValueError(
-            f"{text!r} would listen on port {port} inside, which takes privileges that nobody has there; "
+            f"{text!r} would listen on port {port} in the sandbox, which needs privileges that no process there has; "
             f"write '{name or ''}:{port + 8000}={right}'"
         )
     return {"name": name, "port": port, "host": host, "target_port": target_port}
 
 
 def check_forwards(forwards: tuple[Forward, ...]) -> tuple[Forward, ...]:
-    """See that no two take the same port or name inside.
+    """Check that no two forwards use the same port or name in the sandbox.
 
     Raises:
-        ValueError: Two do.
+        ValueError: Two forwards do.
     """
     ports: dict[int, Forward] = {}
     names: dict[str, Forward] = {}
@@ -78,33 +81,33 @@ def check_forwards(forwards: tuple[Forward, ...]) -> tuple[Forward, ...]:
         other = ports.setdefault(forward.port, forward)
         if other is not forward:
             raise ValueError(
-                f"'{other}' and '{forward}' both take port {forward.port} inside; write NAME:PORT=HOST:PORT"
+                f"'{other}' and '{forward}' both use port {forward.port} in the sandbox; write NAME:PORT=HOST:PORT"
             )
         if forward.name is not None and names.setdefault(forward.name, forward).host != forward.host:
-            raise ValueError(f"'{names[forward.name]}' and '{forward}' both take the name {forward.name!r}")
+            raise ValueError(f"'{names[forward.name]}' and '{forward}' both use the name {forward.name!r}")
     return forwards
 
 
 def _host(text: str) -> str:
-    """A host's name or address in its one spelling, which must not hide that it is an address (`0x7f.1`)."""
-    known = read_host(text)
+    """Return a host's canonical spelling; refuse an address in disguise, such as `0x7f.1`."""
+    host = read_host(text)
     if not text.isascii():
-        raise ValueError(f"{text!r} is no host name; use letters, digits, '-' and '.'")
-    if isinstance(known, IPv4Address) and str(known) != text and not text.startswith("["):
-        raise ValueError(f"{text!r} is an address in a spelling that hides it; write it as {known}")
-    return str(known)
+        raise ValueError(f"{text!r} is not a host name; use letters, digits, '-' and '.'")
+    if isinstance(host, IPv4Address) and str(host) != text and not text.startswith("["):
+        raise ValueError(f"{text!r} is an unusual spelling of an address; write it as {host}")
+    return str(host)
 
 
-def _host_and_port(text: str, whole: str) -> tuple[str, int]:
+def _host_and_port(text: str, forward: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not host:
-        raise ValueError(f"{whole!r} is not {_SHAPE}")
+        raise ValueError(f"{forward!r} is not {_SHAPE}")
     if ":" in host and not host.startswith("["):
-        raise ValueError(f"{whole!r} has an IPv6 address without brackets; write [{host}]:{port}")
-    return _host(host), read_port(port, whole)
+        raise ValueError(f"{forward!r} has an IPv6 address without brackets; write [{host}]:{port}")
+    return _host(host), read_port(port, forward)
 
 
 def _own_name(host: str) -> str | None:
-    """What a target is called inside, unless something else is said: its own name, if it has one of use there."""
+    """Return the default name of a target in the sandbox: its own name, unless that is an address or reserved."""
     is_address = ":" in host or host.replace(".", "").isdigit()
     return None if is_address or host in _RESERVED_NAMES else host

@@ -1,7 +1,7 @@
-"""Hosts in their one spelling, however somebody wrote them: letter case, a last dot, IDNA, addresses as numbers. Pure.
+"""Reads hosts into one canonical spelling: letter case, a trailing dot, IDNA, addresses written as numbers.
 
-Programs disagree on what `0x7f.1` or `127.0.0.1.` is called. What is compared with a rule is what is connected to, so
-both are this module's spelling and no other.
+Programs disagree about the meaning of `0x7f.1` or `127.0.0.1.`. The gate compares a host with its rules and connects to
+it in the spelling of this module only, so that both always mean the same host. The functions do no I/O.
 """
 
 import ipaddress
@@ -9,7 +9,7 @@ import re
 from ipaddress import IPv4Address, IPv6Address
 
 Host = str | IPv4Address | IPv6Address
-"""A name in lower case without a last dot, IDNA-encoded; or an address, an IPv4 one never dressed as IPv6."""
+"""A name in lower case, IDNA-encoded, without a trailing dot; or an address, where IPv4-mapped IPv6 becomes IPv4."""
 
 HIGHEST_PORT = 65_535
 _LONGEST_TEXT = 1024
@@ -20,13 +20,13 @@ _NUMERIC_LAST = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 
 
 def read_host(text: str) -> Host:
-    """What `text` means, as a resolver would take it: `0x7f.1`, `2130706433` and `[::ffff:127.0.0.1]` are 127.0.0.1.
+    """Return the host that `text` means to a resolver: `0x7f.1`, `2130706433`, `[::ffff:127.0.0.1]` are 127.0.0.1.
 
     Raises:
-        ValueError: It is neither a host's name nor an address, or an address of one link only.
+        ValueError: The text is neither a host name nor an address, or it is an address with a scope.
     """
     if len(text) > _LONGEST_TEXT:
-        raise ValueError(f"{text[:80]!r}... is no host: it is longer than {_LONGEST_TEXT} characters")
+        raise ValueError(f"{text[:80]!r}... is not a host: it is longer than {_LONGEST_TEXT} characters")
     is_bracketed = text.startswith("[") and text.endswith("]")
     bare = text[1:-1] if is_bracketed else text
     if is_bracketed or ":" in bare:
@@ -36,58 +36,58 @@ def read_host(text: str) -> Host:
     if _NUMERIC_LAST.fullmatch(labels[-1]):
         return _read_ipv4(labels, text)
     if len(name) > _LONGEST_NAME or not all(_LABEL.fullmatch(label) for label in labels):
-        raise ValueError(f"{text!r} is no host name; use letters, digits, '-' and '.'")
+        raise ValueError(f"{text!r} is not a host name; use letters, digits, '-' and '.'")
     return name
 
 
 def read_port(word: str, text: str) -> int:
-    """The port in a part of `text`.
+    """Return the port that `word`, a part of `text`, names.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The word is not a port.
     """
     if not (word.isascii() and word.isdigit() and 1 <= int(word[:6]) <= HIGHEST_PORT):
         raise ValueError(f"{text!r} has the port {word!r}; a port is a number from 1 to {HIGHEST_PORT}")
     return int(word)
 
 
-def written(host: Host) -> str:
-    """As it stands before a port: IPv6 in brackets."""
+def format_host(host: Host) -> str:
+    """Return the host as it is written before a port: an IPv6 address has brackets."""
     return f"[{host}]" if isinstance(host, IPv6Address) else str(host)
 
 
 def _ascii(bare: str, text: str) -> str:
     if bare.isascii():
         return bare.lower()
-    import idna  # half a millisecond for every command that never meets such a name
+    import idna  # its import takes half a millisecond, which few commands need
 
     try:
         return idna.encode(bare, uts46=True, std3_rules=True).decode("ascii").lower()
     except (idna.IDNAError, UnicodeError) as exc:
-        raise ValueError(f"{text!r} is no host name: {exc}") from None
+        raise ValueError(f"{text!r} is not a host name: {exc}") from None
 
 
 def _read_ipv6(bare: str, text: str) -> Host:
     try:
         address = ipaddress.IPv6Address(bare)
     except ValueError:
-        raise ValueError(f"{text!r} is no IPv6 address") from None
+        raise ValueError(f"{text!r} is not an IPv6 address") from None
     if address.scope_id:
-        raise ValueError(f"{text!r} is an address that is only good on one link; name a routed one")
+        raise ValueError(f"{text!r} is an address that is valid on one link only; give one without a scope")
     return address.ipv4_mapped or address
 
 
 def _read_ipv4(labels: list[str], text: str) -> IPv4Address:
-    """As inet_aton(3) reads it: one to four numbers, the last one fills what is left."""
+    """Read an address as inet_aton(3) does: one to four numbers, of which the last fills the remaining bytes."""
     if len(labels) > 4 or not all(_NUMBER.fullmatch(label) for label in labels):
-        raise ValueError(f"{text!r} is neither an address nor a name: its last part is a number")
+        raise ValueError(f"{text!r} is neither an address nor a name: its last part is numeric")
     *heads, last = (_number(label) for label in labels)
-    room = 256 ** (4 - len(heads))
-    if any(head > 255 for head in heads) or last >= room:
-        raise ValueError(f"{text!r} is no IPv4 address: a part of it is too large")
+    last_limit = 256 ** (4 - len(heads))
+    if any(head > 255 for head in heads) or last >= last_limit:
+        raise ValueError(f"{text!r} is not an IPv4 address: a part of it is too large")
     value = last
-    for place, head in enumerate(heads):
-        value += head << (24 - 8 * place)
+    for index, head in enumerate(heads):
+        value += head << (24 - 8 * index)
     return IPv4Address(value)
 
 

@@ -14,24 +14,27 @@ _FACTORS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 _LARGEST_SIZE = 2**63 - 1
 _DURATION = re.compile(r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
 _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1000}
-_LONGEST_S = 10 * 366 * 86_400.0
+_LONGEST_S = 3660 * 86_400.0
+"""Ten years of 366 days."""
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes in a size such as `512m`, `2GiB` or `1048576`. Units are powers of 1024, as Docker reads them.
+    """Return the bytes in a size such as `512m`, `2GiB` or `1048576`. Units are powers of 1024, as Docker reads them.
 
     Raises:
-        ValueError: It is not a size, not above zero, or beyond 8 EiB.
+        ValueError: The text is not a size, or the size is not between one byte and 8 EiB.
     """
     if isinstance(text, bool) or not isinstance(text, str | int):
         raise ValueError(f"{text!r} is not a size; write a number and a unit, like 512m or 2g")
-    match = _SIZE.fullmatch(_bounded(text).strip())
+    match = _SIZE.fullmatch(_shorten_for_message(text).strip())
     if match is None:
-        raise ValueError(f"{_bounded(text)!r} is not a size; write a number and a unit, like 512m or 2g")
+        raise ValueError(
+            f"{_shorten_for_message(text)!r} is not a size; write a number and a unit, like 512m or 2g"
+        )
     count = int(Fraction(match["number"]) * _FACTORS[match["unit"].lower()])
     if not 0 < count <= _LARGEST_SIZE:
         raise ValueError(
-            f"{_bounded(text)!r} is not between one byte and 8 EiB; write a size like 512m or 2g"
+            f"{_shorten_for_message(text)!r} is not between one byte and 8 EiB; write a size like 512m or 2g"
         )
     return count
 
@@ -45,17 +48,17 @@ def format_size(count: int) -> str:
 
 
 def parse_duration(text: str | float) -> float:
-    """Seconds in a duration such as `90`, `1.5h` or `250ms`.
+    """Return the seconds in a duration such as `90`, `1.5h` or `250ms`.
 
     Raises:
-        ValueError: It is not a duration, not above zero, or beyond ten years.
+        ValueError: The text is not a duration, or the duration is zero or longer than ten years (3660 days).
     """
-    readable = isinstance(text, str | int | float) and not isinstance(text, bool)
-    match = _DURATION.fullmatch(_bounded(text).strip()) if readable else None
+    is_text_or_number = isinstance(text, str | int | float) and not isinstance(text, bool)
+    match = _DURATION.fullmatch(_shorten_for_message(text).strip()) if is_text_or_number else None
     seconds = float(Fraction(match["number"]) * _MILLISECONDS[match["unit"]] / 1000) if match else 0.0
     if not 0 < seconds <= _LONGEST_S:
         raise ValueError(
-            f"{_bounded(text)!r} is not a duration of at most ten years; "
+            f"{_shorten_for_message(text)!r} is not a duration of at most ten years; "
             "write seconds or a number and a unit, like 90, 30m or 1.5h"
         )
     return seconds
@@ -70,22 +73,22 @@ def format_duration(seconds: float) -> str:
     return f"{seconds:.30f}".rstrip("0") + "s"
 
 
-def _bounded(text: object) -> str:
-    # Python refuses to print integers beyond 4300 digits; a number that long is no number here.
+def _shorten_for_message(text: object) -> str:
+    # Python refuses to print integers of more than 4300 digits.
     if isinstance(text, int) and text.bit_length() > 256:
         return "<a number of more than 70 digits>"
-    words = str(text)
-    return words if len(words) <= 80 else words[:77] + "..."
+    message = str(text)
+    return message if len(message) <= 80 else message[:77] + "..."
 
 
 class ByteCount(int):
-    """A number of bytes; pydantic fields of this type accept what `parse_size` reads."""
+    """A number of bytes. Pydantic fields of this type accept every value that `parse_size` reads."""
 
     @classmethod
     def __get_pydantic_core_schema__(
         cls, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
-        """Validate through `parse_size`; publish as integer or string."""
+        """Validate with `parse_size`; the JSON schema is an integer or a string."""
         return core_schema.no_info_before_validator_function(
             lambda value: cls(parse_size(value)),
             core_schema.int_schema(),
@@ -111,4 +114,4 @@ class _Duration:
 
 
 Seconds = Annotated[float, _Duration]
-"""A duration in seconds; accepts what `parse_duration` reads."""
+"""A duration in seconds. Fields of this type accept every value that `parse_duration` reads."""

@@ -96,7 +96,7 @@ class JobRun:
         """
         with self._store.held():
             self._stops.watch_graces()
-            journal = Journal.create(self.dir, self.id, enter=self._enter_job)
+            journal = Journal.create(self.dir, self.id, on_locked=self._enter_job)
             recorder = Recorder(journal, self._redactor, self._view, on_view_lost=self._stops.stop)
             self._recorder = recorder
             outcome = Outcome(JobState.CANCELLED, "stopped from outside")

@@ -1,8 +1,8 @@
-"""Large bodies beside the journal, by their SHA-256.
+"""Blobs: large texts and data of events, stored in files beside the journal and named by their SHA-256.
 
-In a line such a body is `{"$blob":"<sha256>","bytes":n,"kind":"text"}`. An agent chooses the keys
-of its tools' arguments, so a genuine key `$blob` is written as `$$blob` (and so on): nothing an agent sends
-can be read back as a reference.
+A line of the journal refers to a blob by `{"$blob":"<sha256>","bytes":n,"kind":"text"}`. An agent chooses the keys
+of its tools' arguments, so a genuine key `$blob` is written as `$$blob` (`$$blob` as `$$$blob`, and so on). Nothing that
+an agent sends can therefore be read back as a reference.
 """
 
 import os
@@ -22,25 +22,25 @@ from ringfence.filesystem import replace_file
 from ringfence.journal.record import encode_data, encode_json
 
 MAX_INLINE_BYTES = 64 * 1024
-"""Longer strings go beside the journal."""
+"""Longer strings are stored as blobs."""
 
 MAX_DATA_BYTES = 1024**2
-"""Data that is longer though each string in it is short goes beside the journal whole."""
+"""If the data of an event is longer although each string in it is short, all of it becomes one blob."""
 
 MAX_BLOB_BYTES = 256 * 1024**2
-"""No larger body is read back."""
+"""Larger blobs are not read."""
 
 _MARK = b'$blob"'
 _KEY = re.compile(r"\$+blob")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-Keep = Callable[[bytes], str]
-"""Stores a body and gives its SHA-256."""
+StoreBlob = Callable[[bytes], str]
+"""A function that stores a blob and returns its SHA-256."""
 
 
 class BlobRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A reference to a body beside the journal. `kind` is `json` where the body is a line's whole data."""
+    """A reference to a blob. `kind` is `json` if the blob holds all data of a line."""
 
     digest: str = msgspec.field(name="$blob")
     bytes: int
@@ -51,198 +51,164 @@ class BlobStore:
     """The directory `blobs` of one run.
 
     Args:
-        directory: Made when the first body is kept.
+        directory: The directory; it is created with the first blob.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.unsynced: list[Path] = []
-        """Bodies that are not yet known to be on the disk; the journal's writer syncs and clears it."""
+        """Blobs that may not be on the disk yet; the journal's writer syncs them and clears the list."""
 
-    def keep(self, body: bytes) -> str:
-        """Store `body`; return its digest.
+    def store(self, blob: bytes) -> str:
+        """Store `blob`; return its digest.
 
         Raises:
-            OSError: It could not be stored; nothing is left behind.
+            OSError: The blob could not be stored; no partial file remains.
         """
-        digest = sha256(body).hexdigest()
+        digest = sha256(blob).hexdigest()
         path = self.directory / digest
-        if path.exists() and path.stat().st_size == len(body):
+        if path.exists() and path.stat().st_size == len(blob):
             return digest
         make_private_dir(self.directory)
-        replace_file(path, body)
+        replace_file(path, blob)
         self.unsynced.append(path)
         return digest
 
-    def drop(self, kept: int) -> None:
-        """Remove the bodies that were stored after the first `kept` of `unsynced`: their line was not written."""
-        for path in self.unsynced[kept:]:
+    def discard_after(self, count: int) -> None:
+        """Remove the blobs after the first `count` of `unsynced`, if the line that refers to them was not written."""
+        for path in self.unsynced[count:]:
             with suppress(OSError):
                 path.unlink()
-        del self.unsynced[kept:]
+        del self.unsynced[count:]
 
-    def prune(self, bodies: Collection[str]) -> None:
-        """Remove all but these bodies, and what a process that died left of others.
+    def prune(self, digests: Collection[str]) -> None:
+        """Remove every file except the blobs with these digests, also partial files of a process that died.
 
         Raises:
-            InfrastructureFault: One cannot be removed.
+            InfrastructureFault: A file cannot be removed.
         """
         try:
             for path in self.directory.iterdir() if self.directory.is_dir() else ():
-                if path.name not in bodies:
+                if path.name not in digests:
                     path.unlink()
         except OSError as exc:
             raise InfrastructureFault(
-                f"could not remove {exc.filename!r}, to which no line of the journal refers: {exc.strerror}"
+                f"could not remove the unreferenced blob {exc.filename!r}: {exc.strerror}"
             ) from exc
 
     def load(self, ref: BlobRef) -> bytes:
-        """The body of a reference.
+        """Return the blob of a reference.
 
         Raises:
-            RecordError: It is absent, too large, or not what its digest says.
+            RecordError: The blob is absent or too large, or it does not match its digest.
         """
         if ref.bytes > MAX_BLOB_BYTES:
             raise RecordError(
-                f"body {ref.digest!r} is too large to read: {ref.bytes} of {MAX_BLOB_BYTES} bytes"
+                f"blob {ref.digest!r} is too large to read: {ref.bytes} of {MAX_BLOB_BYTES} bytes"
             )
-        body = b"".join(self._chunks(ref))
-        if sha256(body).hexdigest() != ref.digest:
-            raise RecordError(f"body {ref.digest!r} was edited; run `ringfence runs verify`")
-        return body
+        blob = b"".join(self._chunks(ref))
+        if sha256(blob).hexdigest() != ref.digest:
+            raise RecordError(f"blob {ref.digest!r} does not match its digest; run `ringfence runs verify`")
+        return blob
 
-    def check(self, ref: BlobRef) -> None:
-        """Compare a body with its digest, in bounded memory.
+    def verify(self, ref: BlobRef) -> None:
+        """Compare a blob with its digest, in bounded memory.
 
         Raises:
-            RecordError: It is absent or not what its digest says.
+            RecordError: The blob is absent, or it does not match its digest.
         """
-        total = sha256()
+        digest = sha256()
         for chunk in self._chunks(ref):
-            total.update(chunk)
-        if total.hexdigest() != ref.digest:
-            raise RecordError(f"body {ref.digest!r} was edited")
+            digest.update(chunk)
+        if digest.hexdigest() != ref.digest:
+            raise RecordError(f"blob {ref.digest!r} does not match its digest")
 
     def _chunks(self, ref: BlobRef) -> Iterator[bytes]:
         if not _DIGEST.fullmatch(ref.digest):
-            raise RecordError(f"{ref.digest!r} is not a body's digest")
+            raise RecordError(f"{ref.digest!r} is not a blob's digest")
         try:
             fd = os.open(
                 self.directory / ref.digest, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             )
         except OSError as exc:
-            raise RecordError(f"body {ref.digest!r} cannot be read: {exc.strerror}") from exc
+            raise RecordError(f"blob {ref.digest!r} cannot be read: {exc.strerror}") from exc
         try:
             size = os.fstat(fd).st_size
             if size != ref.bytes:
-                raise RecordError(f"body {ref.digest!r} has {size} bytes, not {ref.bytes}")
+                raise RecordError(f"blob {ref.digest!r} has {size} bytes, not {ref.bytes}")
             while chunk := os.read(fd, 1024**2):
                 yield chunk
-        except OSError as exc:  # such as a directory of that name
-            raise RecordError(f"body {ref.digest!r} cannot be read: {exc.strerror}") from exc
+        except OSError as exc:  # for example, there is a directory of that name
+            raise RecordError(f"blob {ref.digest!r} cannot be read: {exc.strerror}") from exc
         finally:
             os.close(fd)
 
 
-def pack(event: Event, keep: Keep) -> bytes:
-    """The data of an event's line; large bodies are handed to `keep`.
+def pack(event: Event, store_blob: StoreBlob) -> bytes:
+    """Encode the data of an event for its line; pass large values to `store_blob`.
 
     Raises:
-        TypeError, ValueError, RecursionError: The event holds something that JSON cannot.
-        OSError: From `keep`.
+        TypeError, ValueError, RecursionError: JSON cannot express a value of the event.
+        OSError: `store_blob` raised it.
     """
     try:
         data = encode_data(event)
-    except UnicodeEncodeError:  # lone surrogates: a model may send them as \\ud800
+    except UnicodeEncodeError:  # a lone surrogate, which a model may send as \\ud800
         data = b""
     if data and len(data) <= MAX_INLINE_BYTES and _MARK not in data:
         return data
     fields = {key: value for key, value in msgspec.to_builtins(event).items() if key != "event"}
-    bodies: list[bytes] = []
-    packed = encode_json(_packed(fields, bodies))
+    blobs: list[bytes] = []
+    packed = encode_json(_map_json(fields, lambda text: _text_or_reference(text, blobs), _escape))
     if len(packed) <= MAX_DATA_BYTES:
-        for body in bodies:
-            keep(body)
+        for blob in blobs:
+            store_blob(blob)
         return packed
-    whole = encode_json(_map_text(fields, _whole_text))
-    return encode_json(BlobRef(keep(whole), len(whole), "json"))
+    blob = encode_json(_map_json(fields, _replace_surrogates, _replace_surrogates))
+    return encode_json(BlobRef(store_blob(blob), len(blob), "json"))
 
 
 def unpack(data: bytes | msgspec.Raw, store: BlobStore) -> Any | None:
-    """The fields of a line that refers to bodies, with the bodies in place; None if it refers to none.
+    """Return the fields of a line with its blobs loaded; None if the line refers to no blob.
 
     Raises:
-        RecordError: A body is absent or damaged, or the data does not parse.
+        RecordError: A blob is absent or damaged, or the data does not parse.
     """
     raw = bytes(data)
     if _MARK not in raw:
         return None
-    tree = _decoded(raw)
-    whole = _as_ref(tree)
-    if whole is not None and whole.kind == "json":
-        return _decoded(store.load(whole))
+    fields = _decode(raw)
+    ref = _as_ref(fields)
+    if ref is not None and ref.kind == "json":
+        return _decode(store.load(ref))
     try:
-        return _unpacked(tree, store)
+        return _map_json(fields, _unchanged, _unescape, lambda ref: store.load(ref).decode(errors="replace"))
     except RecursionError as exc:
         raise RecordError("an event's data is nested too deeply to be read") from exc
 
 
 def references(data: bytes | msgspec.Raw) -> list[BlobRef]:
-    """The bodies that a line's data refers to.
+    """Return the references to blobs in a line's data.
 
     Raises:
         RecordError: The data does not parse.
     """
     raw = bytes(data)
     found: list[BlobRef] = []
-    if _MARK in raw:
-        try:
-            _collect(_decoded(raw), found)
-        except RecursionError as exc:
-            raise RecordError("an event's data is nested too deeply to be read") from exc
+    if _MARK not in raw:
+        return found
+    try:
+        _map_json(_decode(raw), _unchanged, _unchanged, found.append)
+    except RecursionError as exc:
+        raise RecordError("an event's data is nested too deeply to be read") from exc
     return found
 
 
-def _decoded(raw: bytes) -> Any:
+def _decode(raw: bytes) -> Any:
     try:
         return msgspec.json.decode(raw)
     except (ValueError, RecursionError) as exc:
         raise RecordError(f"an event's data does not parse: {exc}; run `ringfence runs verify`") from exc
-
-
-def _packed(value: Any, bodies: list[bytes]) -> Any:
-    """The value with references in the place of long texts, which are added to `bodies`."""
-    if isinstance(value, str):
-        text = _whole_text(value)
-        if len(text) * 4 <= MAX_INLINE_BYTES or len(body := text.encode()) <= MAX_INLINE_BYTES:
-            return text
-        bodies.append(body)
-        return {"$blob": sha256(body).hexdigest(), "bytes": len(body), "kind": "text"}
-    if isinstance(value, dict):
-        return {_escaped(key): _packed(item, bodies) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_packed(item, bodies) for item in value]
-    return value
-
-
-def _unpacked(value: Any, store: BlobStore) -> Any:
-    ref = _as_ref(value)
-    if ref is not None:
-        return store.load(ref).decode(errors="replace")
-    if isinstance(value, dict):
-        return {_unescaped(key): _unpacked(item, store) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_unpacked(item, store) for item in value]
-    return value
-
-
-def _collect(value: Any, found: list[BlobRef]) -> None:
-    ref = _as_ref(value)
-    if ref is not None:
-        found.append(ref)
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            _collect(item, found)
 
 
 def _as_ref(value: Any) -> BlobRef | None:
@@ -251,27 +217,51 @@ def _as_ref(value: Any) -> BlobRef | None:
     try:
         return msgspec.convert(value, BlobRef)
     except msgspec.ValidationError as exc:
-        raise RecordError(f"a reference to a body is malformed: {exc}; run `ringfence runs verify`") from exc
+        raise RecordError(f"a reference to a blob is malformed: {exc}; run `ringfence runs verify`") from exc
 
 
-def _map_text(value: Any, change: Callable[[str], str]) -> Any:
+def _map_json(
+    value: Any,
+    change_text: Callable[[str], Any],
+    change_key: Callable[[str], str],
+    change_ref: Callable[[BlobRef], Any] | None = None,
+) -> Any:
+    """Return a copy of a JSON value with its texts and keys changed, and its references if `change_ref` is given."""
     if isinstance(value, str):
-        return change(value)
+        return change_text(value)
     if isinstance(value, dict):
-        return {change(key): _map_text(item, change) for key, item in value.items()}
+        if change_ref is not None and (ref := _as_ref(value)) is not None:
+            return change_ref(ref)
+        return {
+            change_key(key): _map_json(item, change_text, change_key, change_ref)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [_map_text(item, change) for item in value]
+        return [_map_json(item, change_text, change_key, change_ref) for item in value]
     return value
 
 
-def _whole_text(text: str) -> str:
+def _text_or_reference(text: str, blobs: list[bytes]) -> Any:
+    """Return the text, or a reference if the text is long; the blob is then appended to `blobs`."""
+    text = _replace_surrogates(text)
+    if len(text) * 4 <= MAX_INLINE_BYTES or len(blob := text.encode()) <= MAX_INLINE_BYTES:
+        return text
+    blobs.append(blob)
+    return {"$blob": sha256(blob).hexdigest(), "bytes": len(blob), "kind": "text"}
+
+
+def _unchanged(text: str) -> str:
+    return text
+
+
+def _replace_surrogates(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def _escaped(key: str) -> str:
-    text = _whole_text(key)
+def _escape(key: str) -> str:
+    text = _replace_surrogates(key)
     return "$" + text if _KEY.fullmatch(text) else text
 
 
-def _unescaped(key: str) -> str:
+def _unescape(key: str) -> str:
     return key[1:] if _KEY.fullmatch(key) else key

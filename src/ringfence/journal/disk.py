@@ -87,7 +87,7 @@ class Reserve:
             finally:
                 os.close(fd)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Free the space; harmless when done twice."""
         with suppress(OSError):
             self._path.unlink()

@@ -1,6 +1,6 @@
-"""Whether a record is what was written: its journal, its bodies, its other files, and its place in the chain.
+"""Verifies the record of a run: its journal, its blobs, its other files, and its entries in the chain.
 
-Streams: memory does not grow with the journal.
+The journal is streamed, so memory use does not grow with its length.
 """
 
 import os
@@ -42,7 +42,7 @@ RECORD_LIMITS = (
     "Whoever has the signing key can write a record anew, with a valid seal.",
     "The directories that a run worked in (its clone, its git directory) are no part of its record.",
 )
-"""What the verification of a record cannot show."""
+"""Statements about a record that its verification cannot prove."""
 
 _OPENED = "journal.opened"
 _SEALED = "journal.sealed"
@@ -50,63 +50,65 @@ _FILES = "files.recorded"
 _SPECIAL = frozenset({_OPENED, _FILES, _SEALED})
 
 Heads = Callable[[str], Mapping[int, str]]
-"""Gives the heads of a run that the chain knows, by sequence number."""
+"""A function that returns the heads of a run in the chain, by sequence number."""
 
 
 @frozen
 class Finding:
-    """Something that the verification found, or that it cannot show."""
+    """A fault that the verification found, or something that it cannot prove."""
 
     kind: Kind
-    """`broken`: a line of the journal or of the chain is not what was written. `truncated`: lines at its end are
-    missing. `changed`, `missing`: a file of the record. `unknown`: a file that was added. `unlisted`: a sealed record
-    that the chain does not know. `unsealed`: nothing proves the end. `uncovered`: a file that the seal does not cover.
-    `unreadable`: a line of the chain that a crash may have torn."""
+    """`broken`: a line of the journal or of the chain was changed. `truncated`: lines at the end of the journal are
+    missing. `changed`, `missing`: a file of the record was changed or is missing. `unknown`: a file was added.
+    `unlisted`: the chain has no entry for a sealed record. `unsealed`: the end of the journal is not signed.
+    `uncovered`: the seal does not cover a file. `unreadable`: a line of the chain does not parse, perhaps because of a
+    crash."""
     path: Path
     message: str
     is_fault: bool = True
-    """False: the record is what was written as far as it can be shown; this is what cannot."""
+    """Whether the record is damaged. False: the finding names something that cannot be proved."""
 
 
 @frozen
 class Verification:
-    """What `verify_run` found.
+    """The result of `verify_run`.
 
-    `sealed`: every line and file is as it was written, and the end is signed. `open`: in order, but nothing proves
-    the end (a run that goes on, or was killed). `truncated`: in order, but the chain knows of later lines. `broken`: the
-    line `bad_line`, or a file of the record (then it is None), is not what was written.
+    `sealed`: every line and file is unchanged, and the end is signed. `open`: all lines are in order, but the end is
+    not signed, because the run is alive or was killed. `truncated`: all lines are in order, but the chain records later
+    ones. `broken`: the line `bad_line` was changed or, if that is None, a file of the record.
     """
 
     path: Path
-    """The journal."""
+    """The path of the journal."""
     status: Status
     run_id: str | None
     events: int
-    """Whole lines in order, up to the first bad one."""
+    """The number of complete lines before the first bad one."""
     findings: tuple[Finding, ...] = ()
     bad_line: int | None = None
-    """1-based."""
+    """The number of the bad line, counted from 1."""
     signer: str | None = None
-    """Key id of the seal."""
+    """The id of the key that made the seal."""
     sealed_at: str | None = None
     torn_bytes: int = 0
-    """Length of a last line that has no end."""
+    """The length of an incomplete last line."""
 
     @property
     def ok(self) -> bool:
-        """Whether it is sealed and nothing is wrong."""
+        """Whether the record is sealed and unchanged."""
         return self.status == "sealed"
 
     @property
     def reason(self) -> str | None:
-        """What is wrong, or why the end is not proved; None if the record is sealed, or its run goes on."""
-        wrong = [one.message for one in self.findings if one.is_fault]
-        return "; ".join(wrong or [one.message for one in self.findings if one.kind == "unsealed"]) or None
+        """The faults, or the reason why the end is not signed; None if the record is sealed or the run is alive."""
+        faults = [finding.message for finding in self.findings if finding.is_fault]
+        unsealed = [finding.message for finding in self.findings if finding.kind == "unsealed"]
+        return "; ".join(faults or unsealed) or None
 
 
 @frozen
 class Tail:
-    """Where a journal ends, for its writer."""
+    """The end of a journal, at which its writer continues."""
 
     size: int
     next_seq: int
@@ -117,22 +119,22 @@ class Tail:
 
     @classmethod
     def empty(cls) -> "Tail":
-        """The tail of a journal without lines."""
+        """Return the tail of a journal without lines."""
         return cls(size=0, next_seq=0, head=GENESIS)
 
     def after(self, digest: str, length: int) -> "Tail":
-        """The tail when one line more was written."""
+        """Return the tail after one more line."""
         return replace(self, size=self.size + length, next_seq=self.next_seq + 1, head=digest)
 
 
 def verify_run(path: Path, *, public_keys: Collection[str] | None = None) -> Verification:
-    """Check every line of a journal, the bodies beside it, its seal, its place in the chain, and the record's files.
+    """Check every line of a journal, its blobs, its seal, its entries in the chain, and the record's other files.
 
     Args:
-        path: The directory of a run; or a journal alone, whose record's other files are then not checked.
-        public_keys: Trusted keys in hexadecimal; None takes those of the state directory.
+        path: The directory of a run, or a journal file; with a file, the record's other files are not checked.
+        public_keys: Trusted keys in hexadecimal; None stands for those of the state directory.
 
-    The directory of a run without a journal is `truncated` where the chain knows the run.
+    If a run's directory has no journal and the chain has entries of the run, its status is `truncated`.
 
     Raises:
         RecordError: There is no journal at `path`, or a file of keys is damaged.
@@ -141,11 +143,11 @@ def verify_run(path: Path, *, public_keys: Collection[str] | None = None) -> Ver
     return _verify(path, trusted_ids(public_keys), known_heads)
 
 
-def tail_of(path: Path) -> tuple[Tail, frozenset[str]]:
-    """Where an open-ended journal ends, after checking it, and the bodies that its lines refer to.
+def read_tail(path: Path) -> tuple[Tail, frozenset[str]]:
+    """Check an open-ended journal; return its tail and the digests of the blobs that its lines refer to.
 
     Raises:
-        RecordError: Nothing can be added to it: it is sealed, broken, truncated or absent.
+        RecordError: The journal cannot be continued: it is sealed, broken, truncated or absent.
     """
     walk = _Walk(path, trusted_keys(), known_heads)
     try:
@@ -154,14 +156,16 @@ def tail_of(path: Path) -> tuple[Tail, frozenset[str]]:
         raise RecordError(
             f"the journal {str(path)!r} is broken at line {walk.tail.next_seq + 1}: {exc}"
         ) from exc
-    found = walk.outcome()
-    if found.status != "open":
-        raise RecordError(f"the journal {str(path)!r} is {found.status}, so nothing can be added to it")
-    return walk.tail, frozenset(walk.bodies)
+    verification = walk.verification()
+    if verification.status != "open":
+        raise RecordError(
+            f"the journal {str(path)!r} is {verification.status}, so nothing can be added to it"
+        )
+    return walk.tail, frozenset(walk.blobs)
 
 
 def trusted_ids(public_keys: Collection[str] | None) -> frozenset[str]:
-    """The public keys to trust: these, or, for None, those of the state directory."""
+    """Return `public_keys`, or the keys of the state directory for None."""
     return trusted_keys() if public_keys is None else frozenset(public_keys)
 
 
@@ -176,11 +180,11 @@ def _verify(path: Path, trusted: frozenset[str], heads_of: Heads) -> Verificatio
     except _BrokenError as exc:
         finding = Finding("broken", path, str(exc))
         return walk.result("broken", finding, bad_line=walk.tail.next_seq + 1)
-    return walk.outcome()
+    return walk.verification()
 
 
 def verify_among(path: Path, trusted: frozenset[str], heads_of: Heads) -> Verification:
-    """Verify one record of several: what cannot be read of one says nothing of the others."""
+    """Verify one record of several. A record that cannot be read counts as broken instead of raising an error."""
     try:
         return _verify(path, trusted, heads_of)
     except RecordError as exc:
@@ -189,11 +193,13 @@ def verify_among(path: Path, trusted: frozenset[str], heads_of: Heads) -> Verifi
 
 
 class _BrokenError(Exception):
-    """The line after those counted so far is not what was written there."""
+    """The line that follows the counted ones was changed."""
 
 
 @dataclass
 class _Walk:
+    """One pass over the lines of a journal."""
+
     path: Path
     trusted: frozenset[str]
     heads_of: Heads
@@ -203,8 +209,8 @@ class _Walk:
     files: FilesRecorded = field(default_factory=lambda: FilesRecorded(files={}))
     """The digests of the record's other files."""
     seal: Header | None = None
-    bodies: set[str] = field(default_factory=set)
-    """Digests of those that were checked."""
+    blobs: set[str] = field(default_factory=set)
+    """Digests of the blobs that were checked."""
 
     def run(self) -> None:
         try:
@@ -220,19 +226,21 @@ class _Walk:
         try:
             while line := readline(MAX_LINE_BYTES + 1):
                 if line[-1] != 10:
-                    self._unended(line)
+                    self._check_incomplete(line)
                     torn = (len(line), sha256(line).hexdigest())
                     break
-                header = self._in_order(line, seq, prev)
+                header = self._read_header(line, seq, prev)
                 if seq == 0:
-                    run_id = self._open(header)
+                    run_id = self._read_opening(header)
                 if header.event in _SPECIAL:
-                    self._special(line, header, seq, run_id or "")
+                    self._read_special(line, header, seq, run_id or "")
                 if b'$blob"' in line:
-                    self._bodies(header)
+                    self._verify_blobs(header)
                 digest = sha256(line).hexdigest()
                 if seq in self.heads and self.heads[seq] != digest:
-                    raise _BrokenError("the chain knows another line here: lines up to here were replaced")
+                    raise _BrokenError(
+                        "the chain records another line here: this line or earlier ones were replaced"
+                    )
                 seq, size, prev = seq + 1, size + len(line), digest
             else:
                 torn = (0, "")
@@ -240,9 +248,9 @@ class _Walk:
             self.tail = Tail(size, seq, prev, run_id)
         self.tail = replace(self.tail, torn_bytes=torn[0], torn_sha256=torn[1])
 
-    def outcome(self) -> Verification:
+    def verification(self) -> Verification:
         if self.tail.next_seq == 0:
-            # No line says whose it was; what is in a run's directory is that run's.
+            # No line names the run, so the name of the directory does.
             self.heads = self.heads_of(self.path.absolute().parent.name)
         last_known = max(self.heads, default=-1)
         if last_known >= self.tail.next_seq:
@@ -250,17 +258,17 @@ class _Walk:
             finding = Finding("truncated", self.path, f"{missing} lines at the end were cut off")
             return self.result("truncated", finding)
         if self.seal is not None:
-            return self._sealed()
+            return self._sealed_result()
         torn = self.tail.torn_bytes
         if not torn:
             return self.result("open")
         reason = f"its last line is torn: {torn} bytes without an end"
         return self.result("open", Finding("unsealed", self.path, reason, is_fault=False))
 
-    def _sealed(self) -> Verification:
-        found = list(self._beside()) if self.with_files else []
-        is_broken = any(one.is_fault for one in found)
-        return self.result("broken" if is_broken else "sealed", *found)
+    def _sealed_result(self) -> Verification:
+        findings = list(self._check_files()) if self.with_files else []
+        is_broken = any(finding.is_fault for finding in findings)
+        return self.result("broken" if is_broken else "sealed", *findings)
 
     def result(self, status: Status, *findings: Finding, bad_line: int | None = None) -> Verification:
         signer = sealed_at = None
@@ -279,31 +287,31 @@ class _Walk:
             torn_bytes=self.tail.torn_bytes,
         )
 
-    def _in_order(self, line: bytes, seq: int, prev: str) -> Header:
+    def _read_header(self, line: bytes, seq: int, prev: str) -> Header:
         if self.seal is not None:
             raise _BrokenError("there is a line after the seal")
         try:
             header = decode_header(line)
         except ValueError as exc:
-            raise _BrokenError(f"it is no line of a journal: {exc}") from exc
+            raise _BrokenError(f"it is not a line of a journal: {exc}") from exc
         if header.seq != seq:
             raise _BrokenError(
-                f"number {header.seq} stands where {seq} is due: lines were dropped, inserted or reordered"
+                f"its number is {header.seq} instead of {seq}: lines were dropped, inserted or reordered"
             )
         if header.prev != prev:
             raise _BrokenError(
-                "it does not follow from the line before: that line was edited, or lines were dropped, "
+                "it does not follow from the previous line: that line was edited, or lines were dropped, "
                 "inserted or reordered"
             )
         return header
 
-    def _unended(self, line: bytes) -> None:
+    def _check_incomplete(self, line: bytes) -> None:
         if len(line) > MAX_LINE_BYTES:
             raise _BrokenError(f"it is longer than {MAX_LINE_BYTES} bytes")
         if self.seal is not None:
             raise _BrokenError("there are bytes after the seal")
 
-    def _open(self, header: Header) -> str:
+    def _read_opening(self, header: Header) -> str:
         if header.event != _OPENED:
             raise _BrokenError(f"a journal begins with {_OPENED!r}, not {header.event!r}")
         try:
@@ -311,17 +319,19 @@ class _Walk:
         except (ValueError, RecursionError) as exc:
             raise _BrokenError(f"its {_OPENED!r} does not parse: {exc}") from exc
         if opened.format != FORMAT:
-            raise _BrokenError(f"format {opened.format!r} is not known here; take a newer ringfence")
+            raise _BrokenError(
+                f"format {opened.format!r} is not known to this version; install a newer ringfence"
+            )
         home = self.path.absolute().parent
         if home.parent == runs_dir() and home.name != opened.run_id:
             raise _BrokenError(f"it is the journal of another run: {opened.run_id!r}")
         self.heads = self.heads_of(opened.run_id)
         return opened.run_id
 
-    def _special(self, line: bytes, header: Header, seq: int, run_id: str) -> None:
+    def _read_special(self, line: bytes, header: Header, seq: int, run_id: str) -> None:
         if header.event == _OPENED:
             if seq:
-                raise _BrokenError(f"{_OPENED!r} stands in the middle")
+                raise _BrokenError(f"{_OPENED!r} is not the first line")
             return
         if header.event == _FILES:
             try:
@@ -334,44 +344,44 @@ class _Walk:
             raise _BrokenError(fault)
         self.seal = header
 
-    def _bodies(self, header: Header) -> None:
+    def _verify_blobs(self, header: Header) -> None:
         store = BlobStore(self.path.parent / BLOBS_NAME)
         try:
             for ref in references(header.data):
-                if ref.digest not in self.bodies:
-                    store.check(ref)
-                    self.bodies.add(ref.digest)
+                if ref.digest not in self.blobs:
+                    store.verify(ref)
+                    self.blobs.add(ref.digest)
         except RecordError as exc:
             raise _BrokenError(str(exc)) from exc
 
-    def _beside(self) -> Iterator[Finding]:
-        """What is wrong with the files beside a sealed journal, and which of them its seal does not cover."""
+    def _check_files(self) -> Iterator[Finding]:
+        """Yield the faults of the files beside a sealed journal, and the files that its seal does not cover."""
         run_dir = self.path.parent
-        there = {entry.name: entry for entry in os.scandir(run_dir) if entry.name != JOURNAL_NAME}
+        entries = {entry.name: entry for entry in os.scandir(run_dir) if entry.name != JOURNAL_NAME}
         for name, digest in self.files.files.items():
-            yield from self._listed(run_dir / name, digest)
-            there.pop(name, None)
-        for name, entry in sorted(there.items()):
+            yield from self._check_listed(run_dir / name, digest)
+            entries.pop(name, None)
+        for name, entry in sorted(entries.items()):
             if name == BLOBS_NAME and entry.is_dir(follow_symlinks=False):
-                yield from self._beside_bodies(run_dir / name)
+                yield from self._check_blob_names(run_dir / name)
             elif name in WORK_DIRECTORIES and entry.is_dir(follow_symlinks=False):
                 continue
             elif not entry.is_file(follow_symlinks=False):
                 yield Finding("unknown", run_dir / name, f"{name!r} is not a file of the record")
             elif name != LOCK_NAME or entry.stat().st_size:
-                yield self._unlisted(run_dir / name)
+                yield self._unlisted_finding(run_dir / name)
 
-    def _listed(self, path: Path, digest: str) -> Iterator[Finding]:
+    def _check_listed(self, path: Path, digest: str) -> Iterator[Finding]:
         name = path.name
         if path.parent != self.path.parent or name == JOURNAL_NAME:
             yield Finding(
-                "broken", self.path, f"the journal lists {str(path)!r}, which is no file of the record"
+                "broken", self.path, f"the journal lists {str(path)!r}, which is not a file of the record"
             )
             return
         try:
-            found = digest_of_file(path)
+            actual = digest_of_file(path)
         except FileNotFoundError:
-            # It is written after the seal; on a full disk it is not.
+            # The session file is written after the seal, which fails on a full disk.
             is_session = name == session_name(self.tail.run_id or "")
             advice = "; it can be written again from the journal" if is_session else ""
             message = f"{name!r} is missing; the journal lists it{advice}"
@@ -379,11 +389,11 @@ class _Walk:
         except OSError as exc:
             yield Finding("changed", path, f"the file {name!r} of the record cannot be read: {exc.strerror}")
         else:
-            if found != digest:
+            if actual != digest:
                 message = f"{name!r} does not match its SHA-256 in the journal: it was changed after the seal"
                 yield Finding("changed", path, message)
 
-    def _unlisted(self, path: Path) -> Finding:
+    def _unlisted_finding(self, path: Path) -> Finding:
         name = path.name
         if name in (WORK_NAME, *LATER_NAMES) or PARTIAL_NAME.fullmatch(name):
             message = f"{name!r} was written after the seal, which does not cover it"
@@ -393,8 +403,8 @@ class _Walk:
             return Finding("uncovered", path, message, is_fault=False)
         return Finding("unknown", path, f"{name!r} was added after the seal: the journal does not list it")
 
-    def _beside_bodies(self, blobs: Path) -> Iterator[Finding]:
-        for name in sorted(set(os.listdir(blobs)) - self.bodies):  # noqa: PTH208 -- names, not paths
+    def _check_blob_names(self, blobs: Path) -> Iterator[Finding]:
+        for name in sorted(set(os.listdir(blobs)) - self.blobs):  # noqa: PTH208 -- names, not paths
             kind: Kind = "unknown" if self.files.is_complete else "uncovered"
-            message = f"no line of the journal refers to the body {name!r}"
+            message = f"no line of the journal refers to the blob {name!r}"
             yield Finding(kind, blobs / name, message, is_fault=self.files.is_complete)

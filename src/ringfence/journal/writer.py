@@ -1,4 +1,4 @@
-"""The writer of a run's journal. An event is in the file before `append` returns: written before told."""
+"""Writes the journal of a run. `append` returns after the event is in the file, so events are recorded before use."""
 
 import functools
 import os
@@ -33,19 +33,19 @@ from ringfence.journal.reader import read, summarize
 from ringfence.journal.record import FORMAT, Record, digest_of, encode_line, format_time
 from ringfence.journal.seal import make_seal, signing_key
 from ringfence.journal.session import export, write_session
-from ringfence.journal.verification import Tail, tail_of
+from ringfence.journal.verification import Tail, read_tail
 
 _DURABLE = (JobCreated, PolicyLoosened, JobEnded, JournalSealed)
-"""`emit` returns only when these are on the disk; all others are within a second."""
+"""`emit` returns only when these events are on the disk. All others reach the disk within a second."""
 
 _LAST = (JobEnded, FilesRecorded, JournalSealed)
-"""Before these the reserve is given back, and the seal, a first key and the index find space in it too."""
+"""The reserve is released before these events. Its space also suffices for the seal, a new key and the chain."""
 
 
 class Journal:
-    """An open journal. Use `create` or `reopen`; close it, or leave its `with` block, in every case.
+    """An open journal. Construct it with `create` or `reopen`, and always close it, or use it in a `with` statement.
 
-    Safe to use from several threads. While it is open the run's lock is held.
+    It is safe to use from several threads. An open journal holds the run's lock.
     """
 
     def __init__(self, run_dir: Path, run_id: str, *, lock: RunLock, file: LineFile, tail: Tail) -> None:
@@ -65,18 +65,19 @@ class Journal:
         self._syncer = Syncer(self._flush)
 
     @classmethod
-    def create(cls, run_dir: Path, run_id: str, *, enter: Callable[[], None] = lambda: None) -> Self:
-        """Start the journal of a new run; `run_dir` is made if need be.
+    def create(cls, run_dir: Path, run_id: str, *, on_locked: Callable[[], None] = lambda: None) -> Self:
+        """Start the journal of a new run. `run_dir` is created if it does not exist.
 
         Args:
             run_dir: The run's directory.
             run_id: The run's name.
-            enter: Makes the run known to those who close what dead processes left. It is called once the run is held,
-                so that nobody takes it for dead, and before there is a record, which would else lie there unknown.
+            on_locked: Registers the run with the commands that close the records of dead processes. It is called after
+                the run's lock is taken, because a run without lock counts as dead, and before the journal exists,
+                because a record that is not registered would never be closed.
 
         Raises:
-            RecordError: There is one already, or another process holds the run.
-            InfrastructureFault: It cannot be written.
+            RecordError: The run has a journal already, or another process holds the run's lock.
+            InfrastructureFault: The journal cannot be written.
         """
         try:
             lock = RunLock.acquire(make_private_dir(run_dir))
@@ -85,33 +86,33 @@ class Journal:
                 f"could not make {str(run_dir)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
             ) from exc
         try:
-            enter()
+            on_locked()
             file = LineFile(run_dir / JOURNAL_NAME, create=True)
             journal = cls(run_dir, run_id, lock=lock, file=file, tail=Tail.empty())
         except BaseException:
             lock.release()
             raise
-        return journal._opened(_opening(run_id))
+        return journal._start(_opening_event(run_id))
 
     @classmethod
     def reopen(cls, run_dir: Path) -> Self:
-        """Go on with the journal of a run whose writer died.
+        """Continue the journal of a run whose writer died.
 
-        Half a line at its end is cut off, which `journal.repaired` records; bodies that no line refers to are removed.
+        An incomplete last line is removed and recorded as `journal.repaired`. Unreferenced blobs are removed, too.
 
         Raises:
-            RecordError: It is sealed, damaged before its end, shorter than the chain knows, absent,
-                or held by a living process.
-            InfrastructureFault: It cannot be written.
+            RecordError: The journal is absent, sealed, damaged before its end or shorter than the chain records, or a
+                living process holds the run's lock.
+            InfrastructureFault: The journal cannot be written.
         """
         path = run_dir / JOURNAL_NAME
         if not path.is_file():
             raise RecordError(f"there is no journal {str(path)!r}; `ringfence runs ls` lists the runs")
         lock = RunLock.acquire(run_dir)
         try:
-            tail, bodies = tail_of(path)
-            _cut(path, tail.size)
-            BlobStore(run_dir / BLOBS_NAME).prune(bodies)
+            tail, digests_of_blobs = read_tail(path)
+            _truncate(path, tail.size)
+            BlobStore(run_dir / BLOBS_NAME).prune(digests_of_blobs)
             file = LineFile(path, create=False)
             journal = cls(run_dir, tail.run_id or run_dir.name, lock=lock, file=file, tail=tail)
         except BaseException:
@@ -119,8 +120,8 @@ class Journal:
             raise
         repaired = JournalRepaired(dropped_bytes=tail.torn_bytes, dropped_sha256=tail.torn_sha256)
         if tail.next_seq == 0:
-            return journal._opened(_opening(journal.run_id), repaired)
-        return journal._opened(repaired)
+            return journal._start(_opening_event(journal.run_id), repaired)
+        return journal._start(repaired)
 
     @property
     def head(self) -> str:
@@ -128,14 +129,14 @@ class Journal:
         return self._tail.head
 
     def append(self, event: Event) -> Record | None:
-        """Write an event; it is in the file, whole, when this returns.
+        """Write an event. The complete event is in the file when this method returns.
 
         Returns:
-            Its record; None for events that are not journaled.
+            The event's record; None for events that are not journaled.
 
         Raises:
-            InfrastructureFault: It could not be written (the disk is full, say). The file ends with the event
-                before.
+            InfrastructureFault: The event could not be written, for example because the disk is full. The file then ends
+                with the previous event.
             RecordError: The journal is sealed or closed.
         """
         if not event.journaled:
@@ -144,7 +145,7 @@ class Journal:
             return self._append(event, datetime.now(UTC))
 
     async def emit(self, event: Event) -> None:
-        """`append`; for `job.created`, `policy.loosened` and `job.ended` wait for the disk too.
+        """Append an event; for `job.created`, `policy.loosened` and `job.ended`, also wait for the disk.
 
         Raises:
             InfrastructureFault, RecordError: As `append`.
@@ -153,20 +154,20 @@ class Journal:
             await anyio.to_thread.run_sync(self._syncer.wait)
 
     def seal(self, *, session: bytes | None = None) -> Record:
-        """List the other files, sign the head as the last line, and append it to the chain of the state directory.
+        """Record the other files, write the seal as the last line, and append the head to the state directory's chain.
 
-        Blocks on the disk.
+        This method blocks until the disk is written.
 
         Args:
-            session: The session file that will be written once the journal is closed; None: there is none.
+            session: The content of the session file that will be written after the journal is closed, if any.
 
         Raises:
-            InfrastructureFault: It could not be written, or there is no key and none can be made.
+            InfrastructureFault: The seal could not be written, or a signing key could not be created.
             RecordError: The journal is sealed or closed already, or the key is damaged.
         """
-        self._reserve.give_back()
+        self._reserve.release()
         key = signing_key()
-        files = self._files(session)
+        files = self._digest_files(session)
         with self._mutex:
             time = datetime.now(UTC)
             self._append(FilesRecorded(files=files, is_complete=True), time)
@@ -178,10 +179,12 @@ class Journal:
         return record
 
     def close(self) -> None:
-        """Let go of the run. A journal that was not sealed stays open-ended; harmless when done twice.
+        """Close the journal and release the run's lock. A second call does nothing.
+
+        A journal that was not sealed stays open-ended.
 
         Raises:
-            InfrastructureFault: The disk failed; the lock is released all the same.
+            InfrastructureFault: The disk failed; the lock is released nevertheless.
         """
         with self._mutex:
             if self._is_closed:
@@ -192,15 +195,15 @@ class Journal:
             self._syncer.check()
             self._record_head()
         finally:
-            self._reserve.give_back()
+            self._reserve.release()
             self._file.close()
             self._lock.release()
 
     async def finish(self, *, session: bytes | None = None) -> None:
-        """`seal` and `close`, away from the event loop.
+        """Seal and close the journal in a worker thread.
 
         Raises:
-            InfrastructureFault, RecordError: As `seal`; the journal is closed all the same.
+            InfrastructureFault, RecordError: As `seal`; the journal is closed nevertheless.
         """
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._finish, session)
@@ -219,7 +222,7 @@ class Journal:
         finally:
             self.close()
 
-    def _files(self, session: bytes | None) -> dict[str, str]:
+    def _digest_files(self, session: bytes | None) -> dict[str, str]:
         try:
             files = digests(self.run_dir)
         except OSError as exc:
@@ -230,9 +233,10 @@ class Journal:
             files[session_name(self.run_id)] = sha256(session).hexdigest()
         return files
 
-    def _opened(self, *first: Event) -> Self:
+    def _start(self, *events: Event) -> Self:
+        """Append the first events of an opened journal; close the journal if that fails."""
         try:
-            for event in first:
+            for event in events:
                 self.append(event)
             _sync_directory(self.run_dir)
         except BaseException:
@@ -249,27 +253,27 @@ class Journal:
             )
         self._syncer.check()
         seq, prev = self._tail.next_seq, self._tail.head
-        line = self._written(event, seq=seq, time=format_time(time), prev=prev)
+        line = self._write_line(event, seq=seq, time=format_time(time), prev=prev)
         digest = digest_of(line)
         self._tail = self._tail.after(digest, len(line))
         self._syncer.mark(urgent=isinstance(event, _DURABLE))
         return Record(seq=seq, time=time, prev=prev, event=event, digest=digest)
 
-    def _written(self, event: Event, *, seq: int, time: str, prev: str) -> bytes:
-        before = len(self._blobs.unsynced)
+    def _write_line(self, event: Event, *, seq: int, time: str, prev: str) -> bytes:
+        blobs_before = len(self._blobs.unsynced)
         try:
             if isinstance(event, _LAST):
-                self._reserve.give_back()
-            line = encode_line(seq, time, prev=prev, event=event.name, data=pack(event, self._blobs.keep))
+                self._reserve.release()
+            line = encode_line(seq, time, prev=prev, event=event.name, data=pack(event, self._blobs.store))
             self._file.append(line)
         except OSError as exc:
-            self._blobs.drop(before)
+            self._blobs.discard_after(blobs_before)
             raise InfrastructureFault(
                 f"could not write {event.name!r} to the journal {str(self.path)!r}: {exc.strerror}; "
                 f"{next_step(exc, is_state=True)}"
             ) from exc
         except (TypeError, ValueError, RecursionError) as exc:
-            self._blobs.drop(before)
+            self._blobs.discard_after(blobs_before)
             raise InfrastructureFault(
                 f"{event.name!r} cannot be recorded, so it must not happen: {exc}; report this as a bug"
             ) from exc
@@ -283,10 +287,10 @@ class Journal:
 
     def _flush(self) -> None:
         with self._mutex:
-            bodies, self._blobs.unsynced = self._blobs.unsynced, []
-        for path in bodies:
+            blobs, self._blobs.unsynced = self._blobs.unsynced, []
+        for path in blobs:
             _sync_file(path)
-        if bodies:
+        if blobs:
             _sync_directory(self._blobs.directory)
         os.fsync(self._file.fd)
 
@@ -294,19 +298,19 @@ class Journal:
 def mark_interrupted(path: Path) -> bool:
     """Close the record of a run whose process died: repair it, append `job.ended`, seal it.
 
-    The session file is written too.
+    The session file is written, too.
 
     Returns:
-        False if the run needed none of it: it is alive, or has its end and its seal.
+        False if nothing was to do: the run is alive or has no journal, or its journal is sealed.
 
     Raises:
         RecordError: The journal is damaged, so nothing is added to it.
-        InfrastructureFault: It could not be written.
+        InfrastructureFault: The record could not be written.
     """
     if is_alive(path) or not (path / JOURNAL_NAME).is_file() or summarize(path).is_sealed:
         return False
     with Journal.reopen(path) as journal:
-        end = _interruption(path)
+        end = _interruption_event(path)
         if end is not None:
             journal.append(end)
         session = export(path).encode()
@@ -315,8 +319,8 @@ def mark_interrupted(path: Path) -> bool:
     return True
 
 
-def _interruption(path: Path) -> JobEnded | None:
-    """The end that a journal lacks; None if it has one."""
+def _interruption_event(path: Path) -> JobEnded | None:
+    """Return the missing `job.ended` of a journal; None if the journal has one."""
     times: list[datetime] = []
     for record in read(path):
         if isinstance(record.event, JobEnded):
@@ -330,7 +334,7 @@ def _interruption(path: Path) -> JobEnded | None:
     )
 
 
-def _opening(run_id: str) -> JournalOpened:
+def _opening_event(run_id: str) -> JournalOpened:
     return JournalOpened(run_id=run_id, format=FORMAT, version=_version())
 
 
@@ -341,7 +345,7 @@ def _version() -> str:
     return version("ringfence")
 
 
-def _cut(path: Path, size: int) -> None:
+def _truncate(path: Path, size: int) -> None:
     try:
         os.truncate(path, size)
     except OSError as exc:

@@ -328,7 +328,7 @@ def effective_policy(spec: SandboxSpec, placement: Placement, facts: Facts) -> d
             for forward in spec.forward
         ],
         "engine": _engine_lines(spec.engine_access),
-        "egress": spec.egress.lines(),
+        "egress": spec.egress.describe(),
         "read_only_in_workspace": [str(mount.target) for mount in placement.mounts if mount.read_only],
         "image": facts.image,
         "container_engine": facts.engine,

@@ -3,7 +3,7 @@
 import anyio
 from anyio.abc import ByteStream
 
-from ringfence.config.host import written
+from ringfence.config.host import format_host
 from ringfence.egress.host_proxy import HostProxy, connect_proxy, host_proxy_for, open_tunnel
 from ringfence.egress.proxy.decision import Decision, Rules, Target, not_allowed
 from ringfence.egress.resolver import (
@@ -52,7 +52,7 @@ class Connector:
             Unreachable: There is none.
         """
         scheme = "https" if target.is_tunnel else "http"
-        through = host_proxy_for(f"{scheme}://{written(target.host)}:{target.port}")
+        through = host_proxy_for(f"{scheme}://{format_host(target.host)}:{target.port}")
         if through is None or not isinstance(target.host, str):
             addresses, refused = await self._check_addresses(rules, target)
         else:

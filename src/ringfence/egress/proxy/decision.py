@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from ringfence.config.egress import WEB_PORTS, Egress, EgressRule
-from ringfence.config.host import HIGHEST_PORT, Host, read_host, written
+from ringfence.config.host import HIGHEST_PORT, Host, format_host, read_host
 from ringfence.egress.address import Address, embedded, is_public, refused_address, refused_target
 from ringfence.frozen import frozen
 
@@ -36,7 +36,7 @@ class Target:
     @property
     def authority(self) -> str:
         """Host and port, as they are written."""
-        return f"{written(self.host)}:{self.port}"
+        return f"{format_host(self.host)}:{self.port}"
 
 
 Grant = Literal["", "allow", "undeny"]
@@ -131,7 +131,7 @@ class Rules:
             False,
             "private-address",
             f"{plain} is {what}, and only a rule that names the address opens it",
-            f"name it: --allow {written(plain)}:{port}",
+            f"name it: --allow {format_host(plain)}:{port}",
         )
 
 
@@ -174,7 +174,7 @@ def _mismatch(rule: EgressRule, target: Target) -> str | None:
     if not _has_port(rule, target.port):
         ports = [str(port) for port in rule.ports or WEB_PORTS]
         named = f"port {ports[0]}" if len(ports) == 1 else f"ports {', '.join(ports[:-1])} and {ports[-1]}"
-        return f"{written(target.host)} is allowed on {named}, not {target.port}"
+        return f"{format_host(target.host)} is allowed on {named}, not {target.port}"
     if not (rule.methods or rule.paths):
         return None
     if target.is_tunnel:
@@ -212,7 +212,7 @@ def _is_plain(path: str) -> bool:
 
 def not_allowed(target: Target, rule: str, reason: str) -> Decision:
     """Return the refusal of a target that a rule in `allow` would let through."""
-    host = written(target.host)
+    host = format_host(target.host)
     is_short = isinstance(target.host, str) and "." not in target.host
     port = f":{target.port}" if target.port not in WEB_PORTS or is_short else ""
     remedy = f"allow it: --allow {host}{port}, or egress.allow in ringfence.yaml"

@@ -6,7 +6,7 @@ import anyio
 import h11
 from anyio.abc import ByteStream
 
-from ringfence.config.host import written
+from ringfence.config.host import format_host
 from ringfence.egress.host_proxy import HostProxy, refused_by
 from ringfence.egress.http.rules import HEAD_LIMIT_BYTES, BadRequest
 from ringfence.egress.proxy.decision import HTTP_PORT, TLS_PORT
@@ -113,7 +113,7 @@ class Relay:
         target, request = self._request.target, self._request
         port = "" if target.port in (HTTP_PORT, TLS_PORT) else f":{target.port}"
         is_chunked = any(name == b"transfer-encoding" for name, _ in request.headers)
-        authority = f"{written(target.host)}{port}"
+        authority = f"{format_host(target.host)}{port}"
         headers = [
             (b"Host", authority.encode()),
             *(self._through.headers if self._through is not None else []),

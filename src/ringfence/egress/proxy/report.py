@@ -3,7 +3,7 @@
 import re
 from typing import Protocol
 
-from ringfence.config.host import written
+from ringfence.config.host import format_host
 from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.proxy.connector import Route
 from ringfence.egress.proxy.decision import Decision, Grant, Target
@@ -59,7 +59,7 @@ class DecisionLog:
                 connection=number,
                 allowed=decision.is_allowed,
                 method=target.method if target else "",
-                host=written(target.host) if target else "",
+                host=format_host(target.host) if target else "",
                 port=target.port if target else 0,
                 path=target.path[:_PATH_CHARS] if target else "",
                 rule=decision.rule,
@@ -76,7 +76,11 @@ class DecisionLog:
         self._note(f"{target.authority} cannot be reached: {reason}")
 
     def _count(self, target: Target | None, decision: Decision) -> int:
-        key = (decision.rule, written(target.host), target.port, target.method) if target else ("", "", 0, "")
+        key = (
+            (decision.rule, format_host(target.host), target.port, target.method)
+            if target
+            else ("", "", 0, "")
+        )
         if key not in self._counts and len(self._counts) >= _COUNTED_KINDS:
             key = ("others", "", 0, "")
         self._counts[key] = self._counts.get(key, 0) + 1
