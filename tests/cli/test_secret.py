@@ -99,7 +99,7 @@ def test_a_file_that_others_can_read_is_told(ringfence: Cli, configure: Cli, tmp
     (tmp_path / "key").chmod(0o644)
     configure({"secrets": {"deploy": f"file:{tmp_path / 'key'}"}})
     ended = ringfence("config", "secrets", "test", "deploy")
-    assert (ended.code, "WARNING: others than you can read" in ended.err) == (0, True)
+    assert (ended.code, "WARNING: other users can read" in ended.err) == (0, True)
 
 
 @pytest.fixture

@@ -228,7 +228,7 @@ async def test_without_a_needed_one_or_any_nothing_is_lent(tmp_path: Path, neede
 async def test_a_name_that_is_no_credential_gives_none(tmp_path: Path):
     """A deploy key is not sent to a model."""
     async with lease_secret(_secret({"cmd": ["printf", "x"]}), state=tmp_path) as lease:
-        with pytest.raises(AuthenticationFailed, match="no model's credential"):
+        with pytest.raises(AuthenticationFailed, match="not a model credential"):
             await lease.credential()
 
 

@@ -1,6 +1,6 @@
-"""Model credentials: what they are, which secrets of the configuration and environment hold one, and their headers.
+"""Model credentials: their kinds, where the configuration and the environment provide them, and their headers.
 
-A credential is read on the host and stays there; nothing here puts it into a sandbox, an argument or a text.
+A credential is read on the host and stays there: this module never puts one into a sandbox, an argument or a message.
 """
 
 import os
@@ -15,7 +15,7 @@ from ringfence.errors import AuthenticationFailed
 from ringfence.frozen import frozen
 
 Provider = Literal["anthropic", "openai"]
-"""Whose API accepts it: the Messages API, or the Responses and Chat APIs."""
+"""The company whose API accepts a credential: the Messages API, or the Responses and Chat APIs."""
 
 CredentialKind = Literal["api_key", "bearer", "oauth"]
 """`api_key`: a key of the provider's console. `bearer`: a gateway's token. `oauth`: a subscription's token."""
@@ -28,16 +28,16 @@ VARIABLES: Mapping[str, tuple[Provider, CredentialKind]] = {
     "CODEX_API_KEY": ("openai", "api_key"),
     "CODEX_AUTH": ("openai", "oauth"),
 }
-"""Variables that hold a credential, in order of preference; NAME_FILE names a file that contains it."""
+"""Variables that hold a credential, in order of preference. NAME_FILE names a file that contains it instead."""
 
 CODEX_LOGIN = "CODEX_AUTH"
-"""The variable that is a login instead of a value: Codex's `auth.json`."""
+"""The variable for a login instead of a value; it is read from Codex's `auth.json`."""
 
 _OAUTH_BETA = "oauth-2025-04-20"
 """The header value with which the Claude Code CLI 2.1 sends its OAuth tokens."""
 
 _SHORTEST_REDACTED = 8
-"""Shorter values are placeholders for local servers; redacting them would only garble the text."""
+"""Shorter values are placeholders for local servers, and redacting them would only garble the text."""
 
 _OTHER_WAYS = (
     "each also as NAME_FILE=PATH or under `secrets:` in your configuration; `ringfence run --model scripted:FILE` "
@@ -59,12 +59,12 @@ _WAYS = {
 
 @frozen
 class Credential:
-    """What authenticates a request to a model's API, at one moment: a subscription's token expires and is replaced.
+    """The value that authenticates a request to a model's API now; a subscription's token expires and is replaced.
 
     Its repr never shows the value.
 
     Raises:
-        AuthenticationFailed: The value is empty or contains what no header can carry.
+        AuthenticationFailed: The value is empty or contains characters that a header cannot carry.
     """
 
     kind: CredentialKind
@@ -73,9 +73,9 @@ class Credential:
     """Where it came from: a variable, or a secret of the configuration and its source."""
     provider: Provider = "anthropic"
     account_id: str = ""
-    """The account of a ChatGPT login, which its requests name; otherwise empty."""
+    """The account id that requests with a ChatGPT login must send; empty for other credentials."""
     expires_at: datetime | None = None
-    """In UTC; None: not known."""
+    """The time of expiry in UTC; None if it is not known."""
 
     def __post_init__(self) -> None:
         # A line end in a header would let the value forge further headers.
@@ -86,7 +86,7 @@ class Credential:
             )
 
     def headers(self) -> dict[str, str]:
-        """The request headers that carry it; headers of the same names that a client sent must be removed."""
+        """Return the request headers that carry it; the caller must remove headers of these names that a client sent."""
         if self.provider == "openai":
             account = {"chatgpt-account-id": self.account_id} if self.account_id else {}
             return {"Authorization": f"Bearer {self.value}"} | account
@@ -98,7 +98,7 @@ class Credential:
         return headers | {"anthropic-beta": _OAUTH_BETA} if self.kind == "oauth" else headers
 
     def redact(self, text: str) -> str:
-        """`text` without the value: a server may echo it in an error."""
+        """Return `text` without the value, since a server may echo it in an error."""
         return text.replace(self.value, "[credential]") if len(self.value) >= _SHORTEST_REDACTED else text
 
 
@@ -109,11 +109,11 @@ class KnownSecret:
     name: str
     reference: SecretReference
     is_configured: bool
-    """Whether the configuration names it, as against a variable or file that other programs use, too."""
+    """Whether the configuration names it; otherwise it is a variable or file that other programs use, too."""
 
     @property
     def provider(self) -> Provider | None:
-        """The provider whose credential it is; None: it is no model's."""
+        """The provider whose credential it is; None if it is not a model credential."""
         return VARIABLES[self.name][0] if self.name in VARIABLES else None
 
     @property
@@ -123,14 +123,14 @@ class KnownSecret:
 
     @property
     def where(self) -> str:
-        """Its name and source, for errors."""
+        """Its name and source, for error messages."""
         return f"secret {self.name!r} ({self.reference})"
 
 
 def known_secrets(
     references: Mapping[str, SecretReference], environ: Mapping[str, str] | None = None
 ) -> dict[str, KnownSecret]:
-    """All secrets by name; those of the configuration first, then credentials of the environment.
+    """Return all secrets by name: those of the configuration first, then the credentials of the environment.
 
     Args:
         references: `secrets` of the configuration.
@@ -141,23 +141,23 @@ def known_secrets(
     """
     environ = os.environ if environ is None else environ
     configured = {name: KnownSecret(name, reference, True) for name, reference in references.items()}
-    found = {
+    inherited = {
         name: KnownSecret(name, reference, False)
         for name, reference in _environment_references(environ)
         if name not in configured
     }
-    return configured | found
+    return configured | inherited
 
 
 def credentials_of(provider: Provider, known: Mapping[str, KnownSecret]) -> list[KnownSecret]:
-    """The credentials of a provider, the preferred one first: configured ones, then the order of `VARIABLES`."""
+    """Return the credentials of a provider: configured ones first, each group in the order of `VARIABLES`."""
     order = list(VARIABLES)
     found = [secret for secret in known.values() if secret.provider == provider]
     return sorted(found, key=lambda secret: (not secret.is_configured, order.index(secret.name)))
 
 
 def credential_of(provider: Provider, known: Mapping[str, KnownSecret]) -> KnownSecret:
-    """The preferred credential of a provider.
+    """Return the preferred credential of a provider.
 
     Raises:
         AuthenticationFailed: There is none; the text names the ways to provide one.

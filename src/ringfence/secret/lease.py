@@ -1,4 +1,4 @@
-"""Leases: a secret is read when a run begins, renewed while the run lasts, and forgotten and revoked at its end."""
+"""Leases of secrets: a lease reads a secret when a run begins, renews it during the run, and revokes it at the end."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
@@ -25,12 +25,12 @@ _RELEASE_S = 35.0
 
 
 class Lease:
-    """One secret, for one run. Made by `lease_secret`.
+    """One secret that is leased for one run. `lease_secret` creates it.
 
     Attributes:
         name: The secret's name.
-        source: Its source, without arguments of a command.
-        problem: Why it could not be revoked, once it was released.
+        source: The secret's source; of a command, the program without its arguments.
+        problem: Why the secret could not be revoked when the lease was released; None before, and if it was.
     """
 
     def __init__(self, secret: KnownSecret, file: LeaseFile, environ: Mapping[str, str]) -> None:
@@ -52,12 +52,12 @@ class Lease:
 
     @property
     def expires_at(self) -> datetime | None:
-        """When the secret expires, in UTC; None: not known."""
+        """When the secret expires, in UTC; None if that is not known."""
         return None if self._value is None else self._value.expires_at
 
     @property
     def values(self) -> tuple[str, ...]:
-        """What must be in no record: the secret and its companions."""
+        """The texts that must not appear in any record: the secret and its companions."""
         return () if self._value is None else self._value.all_texts
 
     @property
@@ -66,15 +66,15 @@ class Lease:
         return () if self._value is None else self._value.warnings
 
     def assign(self, run: str, *, on_values: Callable[[tuple[str, ...]], None]) -> None:
-        """Record the run that the lease is for; `on_values` is called with the values of each renewal."""
+        """Record which run holds the lease; `on_values` is called with the new values after each renewal."""
         self._on_values = on_values
         self._file.update(run=run)
 
     async def current(self) -> SecretValue:
-        """The secret, read again if it is about to expire.
+        """Return the secret, which is read again if it is about to expire.
 
         Raises:
-            AuthenticationFailed: It is not available, has expired, or was released.
+            AuthenticationFailed: The secret is not available, has expired, or was released.
             InfrastructureFault: Its source cannot be reached.
         """
         async with self._lock:
@@ -94,14 +94,14 @@ class Lease:
             return self._value
 
     async def credential(self) -> Credential:
-        """The secret as a model's credential; call this for each request, since it may be renewed.
+        """Return the secret as a model credential; call this for each request, since the secret may be renewed.
 
         Raises:
-            AuthenticationFailed, InfrastructureFault: As `current`; or the name is no credential's.
+            AuthenticationFailed, InfrastructureFault: See `current`; also if the secret is not a model credential.
         """
         if self.name not in VARIABLES:
             raise AuthenticationFailed(
-                f"secret {self.name!r} is no model's credential; those are {', '.join(VARIABLES)}"
+                f"secret {self.name!r} is not a model credential; those are {', '.join(VARIABLES)}"
             )
         value = await self.current()
         provider, kind = VARIABLES[self.name]
@@ -115,19 +115,19 @@ class Lease:
         )
 
     async def login_copy(self) -> bytes | None:
-        """For a login that is kept in a file: a copy of that file which cannot be renewed. None for others.
+        """Return a copy of a login file that cannot be used to renew the login; None if the secret is not such a file.
 
         Raises:
-            AuthenticationFailed, InfrastructureFault: As `current`.
+            AuthenticationFailed, InfrastructureFault: See `current`.
         """
         await self.current()
         return await read_login_copy(self._secret)
 
     async def release(self) -> str | None:
-        """Forget the secret, and revoke it where its source says how. Calling it again has no effect.
+        """Forget the secret, and revoke it if its source has a `revoke` command. Calling this again has no effect.
 
         Returns:
-            Why it could not be revoked, in a line without the secret; None if all is well.
+            Why it could not be revoked, in one line without the secret; None on success.
         """
         async with self._lock:
             value, self._value = self._value, None
@@ -140,7 +140,7 @@ class Lease:
             return self.problem
 
     async def _renew(self, now: datetime) -> None:
-        """Read the source; while the old value is good, a source that fails is no error."""
+        """Read the source; a failure is ignored as long as the old value has not expired."""
         try:
             value = await read_source(self._secret, self._environ, lease=self.id)
         except (AuthenticationFailed, InfrastructureFault):
@@ -193,20 +193,20 @@ async def lease_secrets(
     required: Collection[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[dict[str, Lease]]:
-    """Lease those of several secrets that are available, by name; `warn` is called for each that is left out.
+    """Lease those secrets that are available, and yield the leases by name.
 
     Leases of holders that died are revoked first.
 
     Args:
-        secrets: Which ones; duplicates count once.
+        secrets: The secrets; duplicates count once.
         state: The state directory.
-        warn: Called with one line for each secret that is not available, each that is kept where others can
+        warn: Called with one line for each secret that is not available, each that is stored where other users can
             read it, and each abandoned lease that cannot be revoked.
-        required: Names of those whose absence is an error.
+        required: The names of the secrets that must be available.
         environ: Used instead of `os.environ`.
 
     Raises:
-        AuthenticationFailed, InfrastructureFault: A required one is not available, or none at all.
+        AuthenticationFailed, InfrastructureFault: A required secret is not available, or none is.
     """
     leases: dict[str, Lease] = {}
     problem: AuthenticationFailed | InfrastructureFault | None = None
@@ -230,10 +230,10 @@ async def lease_secrets(
 
 
 async def read_cheaply(secret: KnownSecret) -> SecretValue | None:
-    """The value of a secret that is a variable or a file; None for others, which may start a program or ask the user.
+    """Return the value of a secret that is a variable or a file; None for others, which may start a program or prompt.
 
     Raises:
-        AuthenticationFailed: It is not there, or is no secret.
+        AuthenticationFailed: The variable or file does not exist, or does not hold a secret.
     """
     return await read_source(secret, os.environ) if secret.is_cheap else None
 

@@ -1,6 +1,6 @@
-"""The files that list leases: one for each, in the state directory, locked while its holder lives; without values.
+"""Lease files: one file per lease in the state directory, without the secret, locked as long as its holder lives.
 
-A file whose lock is free belongs to a holder that died; whoever finds it revokes the secret.
+A file whose lock is free belongs to a holder that died; the process that finds it revokes the secret.
 """
 
 import fcntl
@@ -44,7 +44,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class LeaseFile:
-    """The holder's handle of its file."""
+    """The holder's handle to its lease file."""
 
     path: Path
     record: LeaseRecord
@@ -64,7 +64,7 @@ class LeaseFile:
             raise _write_error(self.path, exc) from exc
 
     def write(self) -> None:
-        """Write the record over the old one in one call, never shorter, so that no reader sees half of each."""
+        """Write the record over the old one, padded to its length, in one call, so that no reader sees a mixture."""
         content = msgspec.json.encode(self.record)
         os.pwrite(self._descriptor, content.ljust(os.fstat(self._descriptor).st_size), 0)
 
@@ -114,9 +114,9 @@ def create_lease_file(state: Path, secret: KnownSecret, run: str) -> LeaseFile:
 
 
 def active_leases(state: Path) -> list[LeaseRecord]:
-    """The leases whose holders live, the oldest first."""
-    found = [record for _, record, is_alive in _lease_files(state) if is_alive and record is not None]
-    return sorted(found, key=lambda record: (record.granted_at, record.id))
+    """Return the leases whose holders live, the oldest first."""
+    records = [record for _, record, is_alive in _lease_files(state) if is_alive and record is not None]
+    return sorted(records, key=lambda record: (record.granted_at, record.id))
 
 
 def remove_abandoned(state: Path) -> list[LeaseRecord]:
@@ -134,11 +134,11 @@ def remove_abandoned(state: Path) -> list[LeaseRecord]:
 
 
 def _lease_files(state: Path) -> Iterator[tuple[Path, LeaseRecord | None, bool]]:
-    """Each file, its record if that can be read, and whether its holder lives."""
+    """Yield the path of each file, its record if it can be read, and whether its holder lives."""
     for path in sorted((state / _FOLDER).glob(f"*{_SUFFIX}")):
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:  # released meanwhile
+        except OSError:  # the lease was released meanwhile
             continue
         try:
             is_alive = not try_lock(descriptor, fcntl.LOCK_EX, what=str(path))

@@ -1,4 +1,4 @@
-"""Removes secrets from everything that is recorded or shown, by value: each occurrence is replaced.
+"""Removes secrets from everything that is recorded or displayed: each occurrence of a value is replaced.
 
 A `Redactor` finds the value itself and the forms in which programs usually print it: JSON-escaped (once or twice),
 percent-encoded, with any of its characters escaped by a percent sign or by a backslash with `u` or `x`, hexadecimal,
@@ -6,8 +6,8 @@ base64 (standard and URL-safe, at each of the three alignments it can have insid
 finds each of them across the pieces of a stream, too. Neither finds a value that is compressed, encrypted, or spelled
 out of order. Redaction is the second line of defence; the first is that secrets do not enter the sandbox.
 
-`redact_shapes` is for texts from elsewhere, whose secrets are not known by value: it removes what is recognizably a
-key or a token. It cannot recognize a password in a sentence.
+`redact_shapes` is for texts whose secrets are not known by value: it removes everything that is recognizable as a key or
+a token. It cannot recognize a password in a sentence.
 """
 
 import base64
@@ -24,7 +24,7 @@ import msgspec
 from ringfence.config.secret_shape import KNOWN_SHAPES
 
 MINIMUM_LENGTH = 8
-"""Shorter values are not searched for: they occur in innocent text, and the gaps would reveal them."""
+"""Shorter values are not searched for: they occur in ordinary text, and the replacements would reveal them."""
 
 REPLACEMENT = "[redacted]"
 
@@ -35,10 +35,10 @@ _CUT_ESCAPE = re.compile(
     r"(?:%[0-9a-fA-F]{2}|\\{1,4}(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2})){0,3}"
     r"(?:%[0-9a-fA-F]?|\\{1,4}(?:u[0-9a-fA-F]{0,3}|x[0-9a-fA-F]?)?)?"
 )
-"""What may be the beginning of one escaped character, which takes up to four escapes; also the empty text."""
+"""Matches any beginning of one escaped character, which takes up to four escapes; also the empty text."""
 
 _ESCAPED_CHARS, _ESCAPED_WIDE_CHARS = 9, 28
-"""How many characters the longest spelling of a character of ASCII takes, and of any other."""
+"""The lengths of the longest escaped spelling of an ASCII character, and of any other character."""
 
 _SECRET_WORDS = frozenset(
     [
@@ -74,17 +74,17 @@ T = TypeVar("T")
 
 
 def register_secrets(values: Iterable[str]) -> None:
-    """Remember secrets that this process has read, until it ends: no error that it prints may show them."""
+    """Remember secrets that this process has read, so that no error message it prints shows them."""
     _read_values.update(values)
 
 
 def registered_secrets() -> tuple[str, ...]:
-    """Every secret that this process has read from a source."""
+    """Return every secret that this process has read from a source."""
     return tuple(_read_values)
 
 
 def environment_secrets(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Values of the environment whose names look secret, and passwords in its URLs; for redaction.
+    """Return the values of variables whose names look secret, and the passwords in URLs of the environment.
 
     Args:
         environ: Used instead of `os.environ`.
@@ -114,7 +114,7 @@ def redact_shapes(text: str, replacement: str) -> str:
 
 
 class _Finder(Generic[AnyStr]):
-    """Replaces any of several forms in text of one kind."""
+    """Replaces any of several forms of secrets, either in str or in bytes."""
 
     def __init__(
         self,
@@ -125,19 +125,19 @@ class _Finder(Generic[AnyStr]):
         hint: AnyStr,
         escaped: Iterable[AnyStr] = (),
     ) -> None:
-        # The longest first, so that no part of a longer one remains.
+        # The longest form comes first, so that no part of it remains after a shorter one was replaced.
         self.forms: list[AnyStr] = sorted(set(forms), key=lambda form: (-len(form), form))
         self._pattern: re.Pattern[AnyStr] = re.compile(bar.join(re.escape(form) for form in self.forms))
         self._replacement: AnyStr = replacement
         self._hint: re.Pattern[AnyStr] = re.compile(hint)
-        self._escaped: re.Pattern[AnyStr] = re.compile(bar.join(escaped))
+        self._escaped_regex: re.Pattern[AnyStr] = re.compile(bar.join(escaped))
 
     def replace(self, text: AnyStr) -> AnyStr:
         # Sixty searches for one form each are five times faster than one search for any of sixty.
         if any(form in text for form in self.forms):
             text = self._pattern.sub(lambda _: self._replacement, text)
-        if self._escaped.pattern and self._hint.search(text):
-            text = self._escaped.sub(lambda _: self._replacement, text)
+        if self._escaped_regex.pattern and self._hint.search(text):
+            text = self._escaped_regex.sub(lambda _: self._replacement, text)
         return text
 
 
@@ -148,7 +148,7 @@ class Redactor:
         values: The secrets, without surrounding whitespace.
 
     Attributes:
-        ignored: Why a value is not searched for, one line for each, without the value.
+        ignored: One line, without the value, for each value that is too short to be searched for.
     """
 
     def __init__(self, values: Iterable[str | bytes] = ()) -> None:
@@ -157,7 +157,7 @@ class Redactor:
         self.learn(values)
 
     def learn(self, values: Iterable[str | bytes]) -> None:
-        """Search for further secrets from now on, such as a token that was renewed."""
+        """Also search for these secrets from now on, such as a renewed token."""
         secrets, ignored = set(self._secrets), list(self.ignored)
         for value in values:
             secret = (value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value).strip()
@@ -170,7 +170,7 @@ class Redactor:
                 )
         self.ignored, self._secrets = tuple(ignored), secrets
         forms = {form for secret in secrets for form in _forms(secret)}
-        escaped = sorted((_escaped(secret) for secret in secrets), key=lambda form: (-len(form), form))
+        escaped = sorted((_escaped_regex(secret) for secret in secrets), key=lambda form: (-len(form), form))
         in_bytes = [form.encode() for form in escaped]
         self._in_bytes = _Finder[bytes](
             forms, b"|", REPLACEMENT.encode(), hint=_HINT.encode(), escaped=in_bytes
@@ -181,14 +181,14 @@ class Redactor:
         self._in_text = _Finder[str](decoded, "|", REPLACEMENT, hint=_HINT, escaped=escaped)
 
     def redact(self, value: T) -> T:
-        """`value` without secrets; the same object if there are none.
+        """Return `value` without secrets; the same object if it contains none.
 
-        Searches strings, bytes, lists, tuples, mappings (keys too) and structs; leaves all else alone.
+        Strings, bytes, lists, tuples, mappings (also their keys) and structs are searched; other values are kept as is.
         """
         return cast("T", self._redact(value)) if self._in_text.forms else value
 
     def partial_match(self, text: str) -> int:
-        """The number of characters at the end of `text` that may be the beginning of a secret."""
+        """Return how many characters at the end of `text` may be the beginning of a secret."""
         forms = self._in_text.forms
         longest = len(forms[0]) if forms else 0
         starts = range(max(0, len(text) - longest + 1), len(text))
@@ -224,7 +224,7 @@ class Redactor:
 
 
 class StreamRedactor:
-    """Redacts a stream of bytes: an end that may be the beginning of a secret waits for the next piece.
+    """Redacts a stream of bytes; an end that may be the beginning of a secret is held until the next piece.
 
     Args:
         redactor: Finds the secrets; none of them contains a line end.
@@ -233,10 +233,10 @@ class StreamRedactor:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self.held = b""
-        """The end that waits; at the end of the stream it is no secret."""
+        """The held end. At the end of the stream it turns out not to be a secret."""
 
     def feed(self, data: bytes) -> bytes:
-        """Take the next piece; return what is redacted."""
+        """Add the next piece; return the redacted bytes that need no further input."""
         redacted = self._redactor.redact(self.held + data)
         tail = redacted[redacted.rfind(b"\n") + 1 :]
         undecided = self._redactor.partial_match(tail.decode("latin-1")) if tail else 0
@@ -250,7 +250,7 @@ def _begins_any(forms: Iterable[str], text: str) -> bool:
 
 
 def _escaped_start(secret: bytes, text: str) -> int:
-    """Where at the end of `text` a secret may begin that has escaped characters; the end, if nowhere."""
+    """Return where at the end of `text` a secret with escaped characters may begin; its length if nowhere."""
     chars = secret.decode("utf-8", "replace")
     longest = sum(_ESCAPED_CHARS if char.isascii() else _ESCAPED_WIDE_CHARS for char in chars)
     first = max(0, len(text) - longest)
@@ -265,7 +265,7 @@ def _is_cut(chars: str, text: str, start: int) -> bool:
     for char in chars:
         if any(_CUT_ESCAPE.fullmatch(text, position) for position in positions):
             return True
-        ends = (way.match(text, position) for way in _ways(char) for position in positions)
+        ends = (way.match(text, position) for way in _spelling_patterns(char) for position in positions)
         positions = {match.end() for match in ends if match is not None}
         if not positions:
             break
@@ -297,23 +297,23 @@ def _forms(secret: bytes) -> Iterator[bytes]:
         yield core.translate(bytes.maketrans(b"+/", b"-_"))
 
 
-def _escaped(secret: bytes) -> str:
-    """A regular expression for a secret of which any characters are escaped, each in any known way."""
+def _escaped_regex(secret: bytes) -> str:
+    """Return a regular expression for a secret any of whose characters may be escaped, each in any known way."""
     text = secret.decode("utf-8", "replace")
-    return "".join(map(_any_spelling, text))
+    return "".join(map(_spelling_regex, text))
 
 
-def _any_spelling(char: str) -> str:
+def _spelling_regex(char: str) -> str:
     return f"(?:{'|'.join(_spellings(char))})"
 
 
 @cache
-def _ways(char: str) -> tuple[re.Pattern[str], ...]:
+def _spelling_patterns(char: str) -> tuple[re.Pattern[str], ...]:
     return tuple(map(re.compile, _spellings(char)))
 
 
 def _spellings(char: str) -> tuple[str, ...]:
-    """Regular expressions for a character: plain, and escaped in each known way."""
+    """Return regular expressions for a character: plain, and escaped in each known way."""
     percent = "".join(f"%{_hex(byte, 2)}" for byte in char.encode("utf-8", "replace"))
     octets = "".join(rf"\\{{1,4}}x{_hex(byte, 2)}" for byte in char.encode("utf-8", "replace"))
     wide = char.encode("utf-16-be", "replace")
@@ -324,7 +324,7 @@ def _spellings(char: str) -> tuple[str, ...]:
 
 
 def _hex(value: int, digits: int) -> str:
-    """A regular expression for a number in hexadecimal, its letters in either case."""
+    """Return a regular expression for a number in hexadecimal, with letters in either case."""
     return "".join(
         f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in f"{value:0{digits}x}"
     )
@@ -339,7 +339,7 @@ def _json_forms(text: str) -> Iterator[bytes]:
 
 
 def _base64_core(secret: bytes, offset: int) -> bytes:
-    """The characters of a base64 text that depend only on the secret, which starts at byte 3n + offset."""
+    """Return the base64 characters that depend only on a secret that starts at byte 3n + offset of a longer text."""
     encoded = base64.b64encode(b"\0" * offset + secret)
     first = -(-8 * offset // 6)
     return encoded[first : 8 * (offset + len(secret)) // 6]

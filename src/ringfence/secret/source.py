@@ -1,10 +1,10 @@
 """Reads secrets from their sources: a variable, a file, a command, the desktop's keyring, an age-encrypted file.
 
-No error shows a secret, whole or in part.
+No error message shows a secret or a part of one.
 
-A file that others may write is refused: they could replace the secret and read what is done with it. One that
-others may read is used with a warning: what mounts secrets (container engines, systemd) often makes them so.
-Links are followed, as such mounts are made of them; what counts is the file that was opened.
+A file that other users may write is refused, because they could replace the secret and observe its use. A file that
+other users may read is used with a warning, because container engines and systemd often mount secrets that way.
+Symbolic links are followed, because such mounts consist of them; the permissions checked are those of the opened file.
 """
 
 import errno
@@ -29,8 +29,8 @@ from ringfence.secret.value import LIMIT_BYTES, SecretValue, jwt_expiry, parse_v
 
 _STDERR_CHARS = 200
 
-# A keyring may be locked and wait for the user, and its back ends load what the user has configured: neither can
-# be stopped except by ending the process, so the keyring is read in one of its own.
+# A locked keyring waits for the user, and its back ends load the user's plugins. Only the end of the process stops
+# either, so the keyring is read in a process of its own.
 _READ_KEYRING = """\
 import sys
 import keyring, keyring.errors
@@ -46,13 +46,13 @@ async def read_source(secret: KnownSecret, environ: Mapping[str, str], *, lease:
     """Read the current value of a secret.
 
     Args:
-        secret: Which one.
-        environ: The environment it may come from, and that commands inherit.
+        secret: The secret to read.
+        environ: The environment that variables are read from and that commands inherit.
         lease: The id that `{lease}` in a command stands for.
 
     Raises:
-        AuthenticationFailed: It is not available; the text names the secret, its source and the next step.
-        InfrastructureFault: Its source cannot be reached or started; another attempt may succeed.
+        AuthenticationFailed: The secret is not available; the text names it, its source and the next step.
+        InfrastructureFault: The source cannot be reached or started; another attempt may succeed.
     """
     reference, where = secret.reference, secret.where
     if secret.name == CODEX_LOGIN:
@@ -72,19 +72,21 @@ async def read_source(secret: KnownSecret, environ: Mapping[str, str], *, lease:
 
 
 def command_line(words: Sequence[str], lease: str) -> tuple[str, ...]:
-    """The command with `~/` of the program expanded and `{lease}` replaced."""
+    """Return the command with `~/` at the start of its program expanded and `{lease}` replaced."""
     program, *rest = (word.replace("{lease}", lease) for word in words)
     return (os.path.expanduser(program) if program.startswith("~/") else program, *rest)  # noqa: PTH111
 
 
 async def read_login_copy(secret: KnownSecret) -> bytes | None:
-    """For a Codex login: a copy of its file that cannot be renewed, so that whoever has it cannot end the login.
+    """Return a copy of a Codex login's file without its refresh token.
+
+    Renewing a login invalidates the old refresh token, so a holder of the token could end the user's login.
 
     Returns:
-        The content of the copy; None for secrets that are no such login.
+        The content of the copy; None if the secret is not a Codex login.
 
     Raises:
-        AuthenticationFailed: The file is no login.
+        AuthenticationFailed: The file does not hold a login.
     """
     if secret.name != CODEX_LOGIN:
         return None
@@ -108,9 +110,9 @@ def _read_file(reference: SecretReference, where: str) -> SecretValue:
 
 
 def _read_secret_file(path: Path, where: str) -> tuple[bytes, tuple[str, ...]]:
-    """The bytes of a file that holds a secret, one more than allowed at most, and warnings about the file."""
+    """Return at most one byte more than allowed of a secret's file, and warnings about the file."""
     try:
-        # Without O_NONBLOCK a pipe that has no writer would block.
+        # Without O_NONBLOCK, opening a pipe that has no writer would block.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         try:
             warnings = _check_file(os.fstat(descriptor), path, where)
@@ -133,21 +135,21 @@ def _check_file(status: os.stat_result, path: Path, where: str) -> tuple[str, ..
         )
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (0, os.geteuid()):
         raise AuthenticationFailed(
-            f"{where}: others than you can write {str(path)!r}; make it yours alone (chown, chmod 600)"
+            f"{where}: other users can write {str(path)!r}; restrict it to yourself (chown, chmod 600)"
         )
     if status.st_mode & (stat.S_IRGRP | stat.S_IROTH):
-        return (f"others than you can read {str(path)!r}, which holds a secret; chmod 600 it if you can",)
+        return (f"other users can read {str(path)!r}, which holds a secret; run chmod 600 on it if you can",)
     return ()
 
 
 def _read_codex_login(secret: KnownSecret) -> SecretValue:
-    """The access token, or the API key, in Codex's `auth.json`. Codex renews it; here it is only read."""
+    """Return the access token or the API key in Codex's `auth.json`, which only Codex itself renews."""
     document, warnings = _read_codex_file(secret)
     tokens = _tokens(document)
     access, key = tokens.get("access_token"), document.get("OPENAI_API_KEY")
     if isinstance(access, str) and access:
         others = [tokens.get(name) for name in ("refresh_token", "id_token")]
-        companions = tuple(one for one in others if isinstance(one, str) and one)
+        companions = tuple(token for token in others if isinstance(token, str) and token)
         account = tokens.get("account_id")
         account_id = account if isinstance(account, str) else ""
         return SecretValue(access, jwt_expiry(access), companions, account_id, warnings=warnings)
@@ -159,7 +161,7 @@ def _read_codex_login(secret: KnownSecret) -> SecretValue:
 def _read_codex_file(secret: KnownSecret) -> tuple[dict[str, Any], tuple[str, ...]]:
     path = secret.reference.path
     if path is None or secret.reference.kind != "file":
-        raise AuthenticationFailed(f"{secret.where}: a login of Codex is a file; write file:/PATH/auth.json")
+        raise AuthenticationFailed(f"{secret.where}: a Codex login is a file; write file:/PATH/auth.json")
     raw, warnings = _read_secret_file(path, secret.where)
     try:
         document = json.loads(raw) if len(raw) <= LIMIT_BYTES else None
@@ -176,7 +178,7 @@ def _tokens(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 async def _run(argv: Sequence[str], where: str, environ: Mapping[str, str], timeout_s: float) -> bytes:
-    """The output of a program. It runs in `/` without a shell, so no workspace influences it."""
+    """Return the output of a program, which runs in `/` without a shell so that no workspace influences it."""
     try:
         result = await run_process(
             argv,
@@ -187,15 +189,15 @@ async def _run(argv: Sequence[str], where: str, environ: Mapping[str, str], time
             stop_at_limit=True,
         )
     except InfrastructureFault as exc:
-        advice = "" if "/" in argv[0] else ", or write its whole path"
-        raise InfrastructureFault(f"{where} cannot be asked: {exc}{advice}") from exc
+        advice = "" if "/" in argv[0] else ", or write its full path"
+        raise InfrastructureFault(f"{where} cannot be read: {exc}{advice}") from exc
     if result.truncated:
         raise AuthenticationFailed(
             f"{where} prints more than {LIMIT_BYTES} bytes; let it print the secret alone"
         )
     if result.timed_out:
         raise AuthenticationFailed(
-            f"{where} did not end in {timeout_s:g} s; it must not wait for anybody, or give it a longer `timeout`"
+            f"{where} did not end in {timeout_s:g} s; it must not wait for input; or set a longer `timeout`"
         )
     if result.exit_code != 0:
         detail = _last_error_line(result.stderr, result.stdout, environ)
@@ -204,7 +206,7 @@ async def _run(argv: Sequence[str], where: str, environ: Mapping[str, str], time
 
 
 def _last_error_line(stderr: bytes, stdout: bytes, environ: Mapping[str, str]) -> str:
-    """The last line on stderr, without any word of stdout: that may be the secret."""
+    """Return the last line of stderr without the words that are also in stdout, since one may be the secret."""
     lines = stderr.decode("utf-8", "replace").strip().splitlines()
     if not lines:
         return ""
@@ -225,7 +227,7 @@ async def _read_keyring(reference: SecretReference, environ: Mapping[str, str], 
 
 
 def _read_age(reference: SecretReference, where: str) -> SecretValue:
-    """Decrypt a file with an identity; the warnings are about the identity's file."""
+    """Decrypt a file with an identity; warnings in the result concern the identity's file."""
     if importlib.util.find_spec("pyrage") is None:
         raise AuthenticationFailed(
             f"{where} needs the package pyrage; install it: pip install 'ringfence[age]'"
@@ -260,7 +262,7 @@ def _parse_identities(raw: bytes, file: Path, where: str) -> list[Any]:
     except (pyrage.IdentityError, UnicodeDecodeError):
         found = []
     if not found:
-        # Not `from`: the library's own error may quote the line.
+        # The cause is suppressed, because the library's own error may quote the line.
         raise AuthenticationFailed(
             f"{where}: {str(file)!r} holds no age identity and no unencrypted SSH key; make one with age-keygen"
         ) from None

@@ -1,4 +1,4 @@
-"""Parses what a source returns into a secret and its expiry. No error here quotes the input."""
+"""Parses the output of a source into a secret and its expiry. No error message quotes the input."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from ringfence.errors import AuthenticationFailed
 from ringfence.frozen import frozen
 
 LIMIT_BYTES = 64 * 1024
-"""The most that a source may return."""
+"""The largest output of a source that is accepted."""
 
 _LATEST_S = 253_402_300_799.0  # the end of the year 9999, the last that datetime can represent
 _MILLISECONDS_FROM = 1e11
@@ -23,11 +23,11 @@ class SecretValue:
 
     text: str = field(repr=False)
     expires_at: datetime | None = None
-    """In UTC; None: not known."""
+    """The time of expiry in UTC; None if it is not known."""
     companions: tuple[str, ...] = field(default=(), repr=False)
     """Further secrets that came with it, such as a refresh token; they are redacted like the secret itself."""
     account_id: str = ""
-    """The account of a ChatGPT login; otherwise empty."""
+    """The account id of a ChatGPT login; empty for other secrets."""
     is_key: bool = False
     """Whether a login file held an API key instead of a login."""
     warnings: tuple[str, ...] = ()
@@ -48,34 +48,34 @@ def parse_value(raw: bytes, where: str) -> SecretValue:
 
     Args:
         raw: The output.
-        where: The secret's name and source, for errors.
+        where: The secret's name and source, for error messages.
 
     Raises:
-        AuthenticationFailed: It is empty, too long, more than one line, or not printable text.
+        AuthenticationFailed: The output is empty, too long, more than one line, or not printable text.
     """
     if len(raw) > LIMIT_BYTES:
-        raise AuthenticationFailed(f"{where} gives more than {LIMIT_BYTES} bytes; a secret is one line")
+        raise AuthenticationFailed(f"{where} returned more than {LIMIT_BYTES} bytes; a secret is one line")
     try:
         text = raw.decode("utf-8").strip()
     except UnicodeDecodeError as exc:
         raise AuthenticationFailed(f"{where} is not UTF-8 text; a secret is one line of text") from exc
     if not text:
-        raise AuthenticationFailed(f"{where} gives nothing; put the secret there")
+        raise AuthenticationFailed(f"{where} is empty; put the secret there")
     login = parse_login(text)
     if login is not None:
         return login
     lines = len(text.splitlines())
     if lines > 1:
         raise AuthenticationFailed(
-            f"{where} gives {lines} lines; a secret is one line, so let it give that alone"
+            f"{where} returned {lines} lines; a secret is one line, so let the source return only that"
         )
     if not text.isprintable():
-        raise AuthenticationFailed(f"{where} gives control characters; a secret is one line of text")
+        raise AuthenticationFailed(f"{where} contains control characters; a secret is one line of text")
     return SecretValue(text, jwt_expiry(text))
 
 
 def parse_login(text: str) -> SecretValue | None:
-    """The token in the JSON of an OAuth credential file, or None if `text` is no such file.
+    """Return the token in the JSON of an OAuth credential file; None if `text` is not such a file.
 
     Recognizes the file of Claude's CLI (`claudeAiOauth`) and the plain response of a token endpoint.
     """
@@ -96,7 +96,7 @@ def parse_login(text: str) -> SecretValue | None:
 
 
 def jwt_expiry(token: str) -> datetime | None:
-    """The `exp` claim of a JSON web token; None if it is no such token or has none. Nothing is verified."""
+    """Return the `exp` claim of a JSON web token, which is not verified; None if there is no such token or claim."""
     parts = token.split(".")
     if len(parts) != 3 or len(token) > LIMIT_BYTES:
         return None
@@ -108,7 +108,7 @@ def jwt_expiry(token: str) -> datetime | None:
 
 
 def _moment(number: object) -> datetime | None:
-    """The time that a number means: seconds since 1970, or milliseconds where it is too large for seconds."""
+    """Convert a number to a time: seconds since 1970, or milliseconds if it is too large for seconds."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         return None
     try:

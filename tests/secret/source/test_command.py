@@ -56,7 +56,7 @@ async def test_nobody_can_type_into_it():
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        ("", "gives nothing"),
+        ("", "is empty"),
         (f"print('{SECRET}'); raise SystemExit(1)", "exited with 1"),
         (f"print('{SECRET}'); print('{SECRET}')", "2 lines"),
         (f"import sys; print('{SECRET}'); sys.exit('bad {SECRET}')", r"exited with 1 \('bad \[redacted\]'\)"),
@@ -97,7 +97,7 @@ async def test_a_program_that_hangs_is_ended(tmp_path: Path):
 
 async def test_a_program_that_is_not_there_is_another_fault():
     """Nothing is wrong with the credential; the error names it, and that a path would do as well."""
-    with pytest.raises(InfrastructureFault, match=r"secret 'KEY' .*install it, or write its whole path"):
+    with pytest.raises(InfrastructureFault, match=r"secret 'KEY' .*install it, or write its full path"):
         await _read("no-such-program-anywhere")
 
 

@@ -52,7 +52,7 @@ async def test_a_file_that_others_may_read_is_used_and_told(file: Path, mode: in
 async def test_a_file_that_others_may_write_is_refused(file: Path, mode: int):
     """They could put a key of theirs there, and read in their account what the agent does."""
     os.chmod(file, mode)  # noqa: PTH101
-    with pytest.raises(AuthenticationFailed, match="others than you can write"):
+    with pytest.raises(AuthenticationFailed, match="other users can write"):
         await _read(file)
 
 
@@ -60,7 +60,7 @@ async def test_a_file_that_others_may_write_is_refused(file: Path, mode: int):
 async def test_a_file_of_another_user_is_refused(file: Path):
     """Its owner can write it, whatever its mode."""
     os.chown(file, 12_345, 12_345)
-    with pytest.raises(AuthenticationFailed, match="others than you can write"):
+    with pytest.raises(AuthenticationFailed, match="other users can write"):
         await _read(file)
 
 
@@ -96,8 +96,8 @@ def _text(content: bytes) -> Callable[[Path], None]:
         (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
         (lambda path: path.symlink_to(path), "cannot be read"),
         (_huge, "more than 65536 bytes"),
-        (_text(b""), "gives nothing"),
-        (_text(b" \n\n"), "gives nothing"),
+        (_text(b""), "is empty"),
+        (_text(b" \n\n"), "is empty"),
         (_text(f"{SECRET}\nsecond line\n".encode()), "2 lines"),
         (_text(SECRET.encode() + b"\xff"), "not UTF-8 text"),
         (_text(SECRET.encode() + b"\x00\x1b"), "control characters"),
