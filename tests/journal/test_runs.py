@@ -123,7 +123,7 @@ def test_what_names_several_runs_is_refused(make_run: MakeRun) -> None:
 
 def test_only_run_ids_name_directories() -> None:
     """A run's directory cannot be made to lie elsewhere."""
-    with pytest.raises(UsageError, match="is no run id"):
+    with pytest.raises(UsageError, match="is not a run id"):
         run_dir("../../etc")
 
 

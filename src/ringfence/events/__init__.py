@@ -1,6 +1,6 @@
-"""What can happen, in the past tense. The journal holds these; the terminal shows these; nothing else crosses.
+"""Events of a run, named in the past tense. The journal stores them and the terminal shows them.
 
-Every event is a frozen struct with a tag such as `tool.called`. The union `AnyEvent` decodes any of them.
+Every event is a frozen struct with a tag such as `tool.called`. The union `AnyEvent` decodes every one of them.
 """
 
 from functools import reduce
@@ -117,7 +117,7 @@ __all__ = [
     "TranscriptNoted",
     "Usage",
 ]
-"""Those of other modules; the events below are as public."""
+"""The public names of the other modules; the events that this module defines are public, too."""
 
 
 class JobCreated(Event, frozen=True, kw_only=True, tag="job.created"):
@@ -136,11 +136,11 @@ class JobCreated(Event, frozen=True, kw_only=True, tag="job.created"):
 
 
 class JobStarted(Event, frozen=True, kw_only=True, tag="job.started"):
-    """The agent was set to work."""
+    """The agent was started."""
 
 
 class SandboxCreated(Event, frozen=True, kw_only=True, tag="sandbox.created"):
-    """A sandbox was opened. `enforced` says for each limit how: `kernel`, `soft` or `none`."""
+    """A sandbox was opened. `enforced` says how each limit is enforced: `kernel`, `soft` or `none`."""
 
     sandbox_id: str
     backend: str
@@ -154,18 +154,18 @@ class SandboxCreated(Event, frozen=True, kw_only=True, tag="sandbox.created"):
     engine: str | None = None
     """Product and version of the container engine, if there is one."""
     engine_ms: dict[str, float] = msgspec.field(default_factory=dict)
-    """What the engine took for each step: `connect`, `create`, `attach`, `start`."""
+    """The time that the engine took for each step: `connect`, `create`, `attach`, `start`."""
 
 
 class SandboxDestroyed(Event, frozen=True, kw_only=True, tag="sandbox.destroyed"):
-    """A sandbox was closed, or was found dead."""
+    """A sandbox was closed, or had died."""
 
     sandbox_id: str
     reason: str
 
 
 class CommandEnded(Event, frozen=True, kw_only=True, tag="command.ended"):
-    """A command that we (not a tool) ran in a sandbox: set-up, verification, `exec`."""
+    """A command of Ringfence itself, not of a tool, ended in a sandbox: set-up, verification, `exec`."""
 
     sandbox_id: str
     argv: list[str]
@@ -177,7 +177,7 @@ class CommandEnded(Event, frozen=True, kw_only=True, tag="command.ended"):
 
 
 class EngineCalled(Event, frozen=True, kw_only=True, tag="engine.called"):
-    """A process inside asked something of the container engine. In the journal before the engine is asked."""
+    """A process in the sandbox sent a request to the container engine. It is recorded before it is forwarded."""
 
     sandbox_id: str
     call: int
@@ -186,37 +186,37 @@ class EngineCalled(Event, frozen=True, kw_only=True, tag="engine.called"):
     path: str
     allowed: bool
     action: str
-    """What it was taken for: `list`, `inspect`, `restart`, ...; empty if it is none of those there are."""
+    """The kind of the request: `list`, `inspect`, `restart`, ...; empty if it is of no known kind."""
     reason: str
-    """Why it was refused."""
+    """The reason for a refusal."""
     container: str | None = None
     command: list[str] | None = None
-    """Of an `exec` that was passed on: its words, together at most 8192 characters; what goes beyond is cut."""
+    """The command of a forwarded `exec`, cut after 8192 characters in total."""
     user: str | None = None
-    """Whom that was asked to run as, if not the container's own user."""
+    """The user that the command was to run as, if it is not the container's own."""
 
 
 class EngineAnswered(Event, frozen=True, kw_only=True, tag="engine.answered"):
-    """The container engine's answer was passed on."""
+    """The container engine's response was forwarded."""
 
     sandbox_id: str
     call: int
     status: int
     answer_bytes: int
     ended_by: str
-    """`closed`; `limit`, when it was cut off; `inside` or `engine`, who went first."""
+    """`closed`; `limit`, if it was cut off; `inside` or `engine`, if that side closed the connection early."""
     duration_ms: float
 
 
 class PolicyLoosened(Event, frozen=True, kw_only=True, tag="policy.loosened"):
-    """Something weaker than the default was asked for by name."""
+    """The configuration loosens a default of the fence, as requested by name."""
 
     what: str
     by: str
 
 
 class CheckpointCreated(Event, frozen=True, kw_only=True, tag="checkpoint.created"):
-    """The workspace's state was kept. `when` is `before`, `after` or `checked` (the check changed it)."""
+    """The state of the workspace was saved. `when` is `before`, `after` or `checked` (the check changed it)."""
 
     checkpoint: str
     when: str
@@ -231,24 +231,24 @@ class MessageSent(Event, frozen=True, kw_only=True, tag="message.sent"):
 
 
 class TextStreamed(Event, frozen=True, kw_only=True, tag="text.streamed"):
-    """A piece of the model's text, as it comes."""
+    """A piece of the model's text, as it is received."""
 
     journaled: ClassVar[bool] = False
     text: str
 
 
 class ThinkingStreamed(Event, frozen=True, kw_only=True, tag="thinking.streamed"):
-    """A piece of the model's thinking, as it comes."""
+    """A piece of the model's thinking, as it is received."""
 
     journaled: ClassVar[bool] = False
     text: str
 
 
 class OutputStreamed(Event, frozen=True, kw_only=True, tag="output.streamed"):
-    """A piece of a command's output, as it comes: of a call of the tool `shell`, or of the check (`call_id` is empty).
+    """A piece of a command's output, as it is written. The command is a call of the tool `shell`, or the check.
 
-    Of a command that writes more than can be shown only the beginning is streamed; the whole result is in the event of
-    its end.
+    `call_id` is empty for the check. If a command writes more than can be shown, only the beginning is streamed; the
+    event of the command's end has the complete result.
     """
 
     journaled: ClassVar[bool] = False
@@ -258,14 +258,14 @@ class OutputStreamed(Event, frozen=True, kw_only=True, tag="output.streamed"):
 
 
 class ConversationCompacted(Event, frozen=True, kw_only=True, tag="conversation.compacted"):
-    """Old tool results were dropped because the window was full."""
+    """Old tool results were removed from the conversation because the context window was full."""
 
     dropped_results: int
     reason: str
 
 
 class ToolCalled(Event, frozen=True, kw_only=True, tag="tool.called"):
-    """The model called a tool. In the journal before the tool acts."""
+    """The model called a tool. The call is recorded before the tool runs."""
 
     call_id: str
     tool: str
@@ -274,7 +274,7 @@ class ToolCalled(Event, frozen=True, kw_only=True, tag="tool.called"):
 
 
 class ToolReturned(Event, frozen=True, kw_only=True, tag="tool.returned"):
-    """A tool call is over. `content` is what the model gets."""
+    """A tool call ended. `content` is the result that the model receives."""
 
     call_id: str
     tool: str
@@ -290,7 +290,7 @@ class VerificationStarted(Event, frozen=True, kw_only=True, tag="verification.st
 
 
 class VerificationEnded(Event, frozen=True, kw_only=True, tag="verification.ended"):
-    """The check is over; `passed` decides the outcome."""
+    """The check ended; `passed` decides the outcome of the run."""
 
     command: str
     passed: bool
@@ -299,17 +299,17 @@ class VerificationEnded(Event, frozen=True, kw_only=True, tag="verification.ende
     output: str
     duration_ms: float
     runner: str | None = None
-    """The test runner whose report was read; None: only the exit code of the command counted."""
+    """The test runner whose report was read; None if only the exit code of the command counted."""
     tests: dict[str, int] = msgspec.field(default_factory=dict)
-    """How many tests came to each outcome (`passed`, `failed`, `error`, `skipped`), by the runner's report."""
+    """The number of tests with each outcome (`passed`, `failed`, `error`, `skipped`) in the runner's report."""
     canary: bool = False
-    """Whether a test that must fail was run in the place of the tests, and failed."""
+    """Whether a test that must fail was run instead of the tests, and failed."""
     caveats: list[str] = msgspec.field(default_factory=list)
-    """What the check does not exclude."""
+    """Faults that the check cannot exclude."""
 
 
 class WorkExported(Event, frozen=True, kw_only=True, tag="work.exported"):
-    """What the agent made was brought out. `runs_on_your_machine` names files the host would run or trust."""
+    """The agent's work was exported. `runs_on_your_machine` names files that the host would run or trust."""
 
     files_changed: int
     insertions: int
@@ -318,13 +318,13 @@ class WorkExported(Event, frozen=True, kw_only=True, tag="work.exported"):
     refs: list[str]
     runs_on_your_machine: list[str]
     notes: list[str] = msgspec.field(default_factory=list)
-    """What was left behind, and why."""
+    """Parts of the work that were not exported, and the reasons."""
     files_changed_by_commits: int = 0
-    """Further files, which only commits change, or change otherwise than the workspace."""
+    """The number of further files that only commits change, or that commits change differently from the workspace."""
 
 
 class JobEnded(Event, frozen=True, kw_only=True, tag="job.ended"):
-    """The run reached its one terminal state."""
+    """The run reached its terminal state."""
 
     state: str
     exit_code: int
@@ -340,4 +340,4 @@ if TYPE_CHECKING:
     AnyEvent = Event
 else:
     AnyEvent = reduce(or_, Event.__subclasses__())
-"""Every event there is. Those of this package have no subclasses of their own."""
+"""The union of all events. Events of this package have no subclasses."""

@@ -1,4 +1,4 @@
-"""Events of agent CLIs: their start and end, what the host decides for them, their sessions, their transcripts."""
+"""Events of agent CLIs: their start and end, permissions and hooks, sessions and transcripts."""
 
 from typing import Any
 
@@ -8,85 +8,85 @@ from ringfence.events.event import Event, JSONObject
 
 
 class ClientStarted(Event, frozen=True, kw_only=True, tag="client.started"):
-    """A client's program is started in a sandbox. In the journal before it is."""
+    """An agent CLI is started in a sandbox. The event is recorded before the start."""
 
     sandbox_id: str
     client: str
     """`claude` or `codex`."""
     version: str
-    """Empty where it is not known."""
+    """The version of the agent CLI; empty if it is not known."""
     argv: list[str]
     files: list[str] = msgspec.field(default_factory=list)
-    """Written inside for it before."""
+    """Files that were written in the sandbox for the agent CLI."""
 
 
 class ClientEnded(Event, frozen=True, kw_only=True, tag="client.ended"):
-    """A client's program is over, or was ended."""
+    """An agent CLI exited, or was stopped."""
 
     sandbox_id: str
     client: str
     exit_code: int
-    """Negative: the number of the signal that ended it."""
+    """The exit code; a negative one is the number of the signal that ended the process."""
     ending: str
-    """What it is taken for: `done`, `denied`, `silent`, ...; see the page of runtimes."""
+    """The end reason: `done`, `denied`, `silent`, ...; see the page about runtimes."""
     reason: str
     signals: list[str] = msgspec.field(default_factory=list)
-    """That we sent, in order."""
+    """The signals that were sent to it, in order."""
     stderr: str = ""
-    """Its end."""
+    """The end of its standard error."""
     turns: int = 0
-    """Answers of its model, counted by the gateway; in records of 0.1 as far as it told of them."""
+    """The number of model replies, counted by the gateway; in records of version 0.1, as reported by the agent CLI."""
     tool_calls: int = 0
     duration_ms: float = 0.0
 
 
 class AgentAnswered(Event, frozen=True, kw_only=True, tag="agent.answered"):
-    """An agent that is no loop of our own came to an end, and this is what it says. Nobody vouches for it."""
+    """The final answer of an agent CLI. Its fields are the agent's own statements and are not verified."""
 
     ended_by: str
-    """`done`, `denied`, `context`, ..."""
+    """The end reason: `done`, `denied`, `context`, ..."""
     final_text: str
     structured_output: Any = None
-    """By the output schema, where one was asked for."""
+    """The output that follows the output schema, if the run has one."""
     denied: list[str] = msgspec.field(default_factory=list)
-    """Tools that it wanted to use and was not permitted to."""
+    """Tools that the agent requested and was not permitted to use."""
 
 
 class SessionResumed(Event, frozen=True, kw_only=True, tag="session.resumed"):
-    """An earlier session is gone on with."""
+    """The run resumes an earlier session."""
 
     session_id: str
-    """Ours, by which it is found again; of a fork, the new one's."""
+    """Ringfence's id of the session; for a fork, the id of the new session."""
     run: str
-    """The last run of the session that is gone on with."""
+    """The last run of the resumed session."""
     is_forked: bool
     differences: list[str]
-    """What is not as it was then: `model: was A, is B`."""
+    """Settings that differ from those of the earlier run: `model: was A, is B`."""
 
 
 class SessionKept(Event, frozen=True, kw_only=True, tag="session.kept"):
-    """A session's files were brought out, to be gone on with."""
+    """The files of a session were saved, so that the session can be resumed."""
 
     session_id: str
     client_session_id: str
-    """As the client names it."""
+    """The agent CLI's id of the session."""
     files: int
     size_bytes: int
     problem: str = ""
-    """Why not all of it could be kept."""
+    """The reason why a part of the session could not be saved."""
 
 
 class SessionLost(Event, frozen=True, kw_only=True, tag="session.lost"):
-    """The client did not find the session that it was to go on with; it was started afresh, once."""
+    """The agent CLI did not find the session to resume; it was restarted once with a new session."""
 
     session_id: str
     client_session_id: str
     reason: str
-    """In the client's words."""
+    """The message of the agent CLI."""
 
 
 class TranscriptFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that version 0.1 imported: as many of its bytes as there were, and their hash."""
+    """A file that version 0.1 imported: its size at that time, and the hash of those bytes."""
 
     path: str
     size_bytes: int
@@ -95,9 +95,9 @@ class TranscriptFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionImported(Event, frozen=True, kw_only=True, tag="session.imported"):
-    """What follows was read from files of another program. It proves what they held then, not that it happened.
+    """The following events were read from files of another program.
 
-    Only version 0.1 wrote this event.
+    They prove what the files contained, not that the events happened. Only version 0.1 wrote this event.
     """
 
     client: str
@@ -108,48 +108,48 @@ class SessionImported(Event, frozen=True, kw_only=True, tag="session.imported"):
 
 
 class TranscriptNoted(Event, frozen=True, kw_only=True, tag="transcript.noted"):
-    """A record of a transcript that is no other event, kept as it was."""
+    """A record of a transcript for which no other event exists, stored unchanged."""
 
     kind: str
     text: str
-    """What it says to people; empty for bookkeeping."""
+    """The text of the record for people; empty for bookkeeping."""
     record: Any
 
 
 class TranscriptDamaged(Event, frozen=True, kw_only=True, tag="transcript.damaged"):
-    """A place of a transcript that could not be read, or only in part; or its file changed while it was read."""
+    """A line of a transcript could not be read completely, or its file changed while it was read."""
 
     reason: str
     offset: int
-    """Of the line's first byte."""
+    """The offset of the line's first byte."""
     size_bytes: int
     sha256: str | None = None
 
 
 class PermissionDecided(Event, frozen=True, kw_only=True, tag="permission.decided"):
-    """The host decided whether a client may use a tool. In the journal before the client is told."""
+    """The host decided whether an agent CLI may use a tool. The decision is recorded before it is sent."""
 
     call_id: str
-    """The client's, of the call it asks for; empty if it named none."""
+    """The agent CLI's id of the requested call; empty if it named none."""
     tool: str
     allowed: bool
     reason: str
-    """Why it may not, as the client is told."""
+    """The reason for a refusal, as sent to the agent CLI."""
     arguments: JSONObject
-    """As the client wants to call the tool."""
+    """The arguments that the agent CLI requested."""
     changed_arguments: JSONObject | None = None
-    """As it may call it, where that is something else."""
+    """The arguments that are permitted, if they differ."""
 
 
 class HookAnswered(Event, frozen=True, kw_only=True, tag="hook.answered"):
-    """A hook of the host's ran, and this is its answer. In the journal before the client is told."""
+    """A hook ran on the host and returned an answer. The answer is recorded before it is sent to the agent CLI."""
 
     hook: str
-    """The client's name of the occasion: `PreToolUse`, `Stop`, ..."""
+    """The agent CLI's name of the hook: `PreToolUse`, `Stop`, ..."""
     call_id: str
-    """Of the tool call that it is about; empty if it is about none."""
+    """The id of the tool call that the hook concerns; empty if there is none."""
     tool: str
     is_error: bool
     answer: Any = msgspec.field(default_factory=dict)
-    """What it says; its failure, where it failed."""
+    """The answer of the hook, or its error."""
     duration_ms: float = 0.0

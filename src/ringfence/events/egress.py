@@ -1,125 +1,129 @@
-"""Events of the gate: what leaves the sandbox, forwards, and published ports."""
+"""Events of the gate: egress of the sandbox, forwards, and published ports."""
 
 from ringfence.events.event import Event
 
 
 class EgressDecided(Event, frozen=True, kw_only=True, tag="egress.decided"):
-    """A process inside asked for a host on the web. In the journal before the host is called."""
+    """A process in the sandbox requested a host on the web. It is recorded before the gate connects to the host."""
 
     sandbox_id: str
     connection: int
-    """Counted from 1 for each sandbox."""
+    """The number of the connection, counted from 1 in each sandbox."""
     allowed: bool
     method: str
-    """`CONNECT` for what is encrypted, else that of the request; empty if it could not be read."""
+    """`CONNECT` for an encrypted connection, else the request's method; empty if the request could not be read."""
     host: str
-    """In its one spelling."""
+    """The host in canonical spelling."""
     port: int
     path: str
-    """Of a request; empty for CONNECT, in which it cannot be seen."""
+    """The path of the request; empty for CONNECT, which hides it."""
     rule: str
-    """Which one decided: as it is written in the settings, with the preset before it, or `default`, `never`,
+    """The rule that decided: as written in the settings, preceded by its preset, or `default`, `never`,
     `private-address`, `server-name`, `tls-only`, `unreadable`, `limit`."""
     reason: str
-    """Why it was refused."""
+    """The reason for a refusal."""
     remedy: str = ""
-    """What would allow it; empty if nothing does."""
+    """The change that would allow the request; empty if there is none."""
     address: str = ""
-    """What the host was resolved to, and is called at; with `through`, what is known of it here, if anything."""
+    """The address that the gate connects to; with `through`, the address that this machine resolves, if any."""
     through: str = ""
-    """This machine's own proxy that is asked to connect; it looks names up by itself."""
+    """This machine's own proxy, if it makes the connection; the proxy resolves names itself."""
     repeated: int = 1
-    """How often the same was refused by now: of many alike, only some are told."""
+    """The number of equal refusals so far; only some of many equal refusals are recorded."""
 
 
 class EgressClosed(Event, frozen=True, kw_only=True, tag="egress.closed"):
-    """A request or connection that was let out is over."""
+    """An allowed request or connection ended."""
 
     sandbox_id: str
     connection: int
     host: str
     port: int
     status: int
-    """Of the answer to a request; 200 for CONNECT, 502 if the host could not be reached."""
+    """The status of the response; 200 for CONNECT, 502 if the host could not be reached."""
     sent_bytes: int
-    """From inside to the host."""
+    """The bytes from the sandbox to the host."""
     received_bytes: int
-    """From the host to inside."""
+    """The bytes from the host to the sandbox."""
     ended_by: str
-    """`closed`; `inside` or `target`, who cut it off; `limit`, `idle`, `cancelled`; `refused`, for what was in a tunnel;
-    `denied`, by a change of the rules; or why the host could not be reached."""
+    """`closed`; `inside` or `target` if that side cut the connection off; `limit`, `idle`, `cancelled`; `refused` for a
+    request in a tunnel; `denied` after a change of the rules; or the reason why the host could not be reached."""
     duration_ms: float
 
 
 class EgressIntercepted(Event, frozen=True, kw_only=True, tag="egress.intercepted"):
-    """A request to a host with a swap was read. In the journal before it is sent; its status is in `egress.closed`."""
+    """A request to a host with a swap was read. It is recorded before it is sent; `egress.closed` has its status."""
 
     sandbox_id: str
     connection: int
-    """That of the decision and of the end, too."""
+    """The same number as in `egress.decided` and `egress.closed`."""
     host: str
     method: str
     path: str
     secrets: list[str]
-    """Names of those that were put in the place of their placeholders; never the values."""
+    """The names of the secrets that replaced their placeholders; never their values."""
 
 
 class PlaceholderStrayed(Event, frozen=True, kw_only=True, tag="egress.placeholder_strayed"):
-    """A placeholder was sent where it is not replaced: a useless string there. Seen only where requests are read."""
+    """A placeholder was sent to a place where it is not replaced, and where it is useless.
+
+    Placeholders are noticed only in requests that the gate reads.
+    """
 
     sandbox_id: str
     connection: int
     secret: str
-    """The name of what it stands for."""
+    """The name of the placeholder's secret."""
     host: str
     place: str
-    """`path`, or the header's name."""
+    """The part of the request: `path`, or the name of a header."""
     repeated: int = 1
-    """How often that was seen of this secret by now; of many, only some are told."""
+    """The number of such requests so far for this secret; only some of many are recorded."""
 
 
 class EgressChanged(Event, frozen=True, kw_only=True, tag="egress.changed"):
-    """The user changed what a running sandbox may reach. In the journal before it holds."""
+    """The user changed the egress rules of a running sandbox. The change is recorded before it takes effect."""
 
     sandbox_id: str
     action: str
     """`allow` or `deny`."""
     rule: str
     by: str
-    """Who asked: the user's name."""
+    """The name of the user."""
     is_loosening: bool
 
 
 class ForwardOpened(Event, frozen=True, kw_only=True, tag="forward.opened"):
-    """A process inside connected to a forwarded service. In the journal before the service is called."""
+    """A process in the sandbox connected to a forward. It is recorded before the gate connects to the service."""
 
     sandbox_id: str
     forward: str
-    """As it was granted."""
+    """The forward as it was granted."""
     connection: int
-    """Counted from 1 for each forward of a sandbox."""
+    """The number of the connection, counted from 1 for each forward of a sandbox."""
     target: str
     address: str
-    """What the target resolved to, and is called at."""
+    """The resolved address of the target, to which the gate connects."""
 
 
 class ForwardClosed(Event, frozen=True, kw_only=True, tag="forward.closed"):
-    """A connection to a forwarded service is over."""
+    """A connection to a forwarded service ended."""
 
     sandbox_id: str
     forward: str
     connection: int
     sent_bytes: int
-    """From inside to the service."""
+    """The bytes from the sandbox to the service."""
     received_bytes: int
-    """From the service to inside."""
+    """The bytes from the service to the sandbox."""
     ended_by: str
-    """`closed`; `inside` or `target`, who cut it off; `cancelled`; or why the service could not be reached."""
+    """`closed`; `inside` or `target` if that side cut the connection off; `cancelled`; or the reason why the service
+    could not be reached."""
     duration_ms: float
 
 
 class ForwardRefused(Event, frozen=True, kw_only=True, tag="forward.refused"):
-    """A connection to a forwarded service was not made: its name is not known, or leads where nothing may."""
+    """A connection to a forwarded service was refused: its name is unknown, or resolves to a forbidden address."""
 
     sandbox_id: str
     forward: str
@@ -129,7 +133,7 @@ class ForwardRefused(Event, frozen=True, kw_only=True, tag="forward.refused"):
 
 
 class PortPublished(Event, frozen=True, kw_only=True, tag="port.published"):
-    """A port inside can be reached at `host_port` of the host's loopback, because somebody asked for it."""
+    """A port of the sandbox is reachable at `host_port` of the host's loopback interface, at the user's request."""
 
     sandbox_id: str
     port: int
@@ -137,15 +141,15 @@ class PortPublished(Event, frozen=True, kw_only=True, tag="port.published"):
 
 
 class PortWithdrawn(Event, frozen=True, kw_only=True, tag="port.withdrawn"):
-    """A port inside can no longer be reached from the host."""
+    """A port of the sandbox is no longer reachable from the host."""
 
     sandbox_id: str
     port: int
     host_port: int
     connections: int
     failed: int
-    """Connections that were not made: nobody listened inside, or there were too many at once."""
+    """The number of failed connections: nothing listened in the sandbox, or there were too many at once."""
     sent_bytes: int
-    """From inside to the host."""
+    """The bytes from the sandbox to the host."""
     received_bytes: int
-    """From the host to inside."""
+    """The bytes from the host to the sandbox."""

@@ -1,4 +1,4 @@
-"""What all events share."""
+"""The base class of all events, and the types that several events use."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
@@ -16,11 +16,11 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
     cache_creation_1h_input_tokens: int = 0
-    """Of `cache_creation_input_tokens`, those of the cache that lasts an hour."""
+    """The part of `cache_creation_input_tokens` that is cached for an hour."""
     web_search_requests: int = 0
-    """Searches of the web that the provider made."""
+    """The number of web searches that the provider made."""
     code_execution_containers: int = 0
-    """Answers for which the provider executed code in a container of its own."""
+    """The number of replies for which the provider executed code in a container of its own."""
 
     @property
     def total(self) -> int:
@@ -37,25 +37,25 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The place in another program's transcript that an event was read from. Nobody vouches for what it says."""
+    """The position in another program's transcript from which an event was read. The transcript is not verified."""
 
     file: str
     line: int
-    """Counted from 1."""
+    """The line number, counted from 1."""
     at: str | None = None
-    """When it happened, as the transcript says."""
+    """The time of the event according to the transcript."""
     agent: str | None = None
-    """Of a sub-agent, which."""
+    """The sub-agent of the event, if it has one."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     """Root of all events."""
 
     journaled: ClassVar[bool] = True
-    """False for events that only a live view wants (text as it streams)."""
+    """Whether the journal stores the event; False for streamed text, which only live views use."""
 
     origin: Origin | msgspec.UnsetType = msgspec.UNSET
-    """Only of events that were read from a transcript."""
+    """The origin of an event that was read from a transcript."""
 
     @property
     def name(self) -> str:
@@ -64,4 +64,4 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
 
 
 Emit = Callable[[Event], Awaitable[None]]
-"""Writes an event to the record, or shows it; returns when that is done."""
+"""A function that writes an event to the record or shows it, and returns when that is done."""

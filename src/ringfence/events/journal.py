@@ -4,7 +4,7 @@ from ringfence.events.event import Event
 
 
 class JournalOpened(Event, frozen=True, kw_only=True, tag="journal.opened"):
-    """The first line of every journal: binds it to its run."""
+    """The first line of every journal. It binds the journal to its run."""
 
     run_id: str
     format: int
@@ -12,22 +12,22 @@ class JournalOpened(Event, frozen=True, kw_only=True, tag="journal.opened"):
 
 
 class JournalRepaired(Event, frozen=True, kw_only=True, tag="journal.repaired"):
-    """A journal whose writer died was opened again. `dropped_bytes` of a line that was never whole were cut off."""
+    """A journal whose writer died was reopened. `dropped_bytes` of an incomplete last line were removed."""
 
     dropped_bytes: int
     dropped_sha256: str
 
 
 class FilesRecorded(Event, frozen=True, kw_only=True, tag="files.recorded"):
-    """The other files of a record, just before the seal: each name in the run's directory, and its SHA-256."""
+    """The other files of a record, listed before the seal: each name in the run's directory, and its SHA-256."""
 
     files: dict[str, str]
     is_complete: bool = False
-    """Whether all of them are listed; in records of 0.1, only those of certain names are."""
+    """Whether all files are listed. Version 0.1 listed only files with certain names."""
 
 
 class JournalSealed(Event, frozen=True, kw_only=True, tag="journal.sealed"):
-    """The last line of a closed journal: the head it signs is the previous line's hash. All in hexadecimal."""
+    """The last line of a closed journal. It signs the head, the previous line's hash. All fields are hexadecimal."""
 
     head: str
     signature: str
@@ -35,7 +35,7 @@ class JournalSealed(Event, frozen=True, kw_only=True, tag="journal.sealed"):
 
 
 class SecretLeased(Event, frozen=True, kw_only=True, tag="secret.leased"):
-    """A secret was lent to the run. Times are in UTC."""
+    """A secret was leased to the run. Times are in UTC."""
 
     lease: str
     secret: str
@@ -44,7 +44,7 @@ class SecretLeased(Event, frozen=True, kw_only=True, tag="secret.leased"):
 
 
 class SecretExpiring(Event, frozen=True, kw_only=True, tag="secret.expiring"):
-    """A secret that the run has ends soon, and could not be renewed."""
+    """A secret that the run holds expires soon and could not be renewed."""
 
     lease: str
     secret: str
@@ -53,7 +53,7 @@ class SecretExpiring(Event, frozen=True, kw_only=True, tag="secret.expiring"):
 
 
 class SecretRevoked(Event, frozen=True, kw_only=True, tag="secret.revoked"):
-    """A secret was forgotten, and revoked where its source says how; `problem` is why that failed."""
+    """A secret's lease ended, and the secret was revoked if its source supports that. `problem` says why that failed."""
 
     lease: str
     secret: str

@@ -1,33 +1,33 @@
-"""What happens to a loop and its stories. Commits are whole ids; `runs` name the records of what was done."""
+"""Events of a loop and its stories. Commits are full ids; `runs` are the ids of the runs that did the work."""
 
 from ringfence.events.event import Event
 
 
 class LoopStarted(Event, frozen=True, kw_only=True, tag="loop.started"):
-    """The stories are known, and so is what fails before anything is done."""
+    """The stories were read, and the tests and checks that already fail were determined."""
 
     number: int
-    """Of this event in its loop, from 1; so in all of them."""
+    """The number of this event in its loop, counted from 1; the same holds for every event of a loop."""
     base: str
     stories: int
     red: list[str]
-    """Some of the tests that fail already."""
+    """Some of the tests that already fail."""
     red_count: int
     red_checks: list[str]
 
 
 class StoryDispatched(Event, frozen=True, kw_only=True, tag="story.dispatched"):
-    """A story is begun."""
+    """Work on a story started."""
 
     number: int
     story: str
     base: str
-    """Commit of the loop's branch."""
+    """The commit of the loop's branch at which the work starts."""
     slot: int | None = None
 
 
 class TestsWritten(Event, frozen=True, kw_only=True, tag="tests.written"):
-    """A story's tests are there, fail for the right reason, and are frozen."""
+    """The tests of a story were written, fail as expected, and were protected from changes."""
 
     number: int
     story: str
@@ -37,7 +37,7 @@ class TestsWritten(Event, frozen=True, kw_only=True, tag="tests.written"):
 
 
 class CodeCommitted(Event, frozen=True, kw_only=True, tag="code.committed"):
-    """An attempt's code may be checked."""
+    """The code of an attempt was committed and can be checked."""
 
     number: int
     story: str
@@ -48,14 +48,14 @@ class CodeCommitted(Event, frozen=True, kw_only=True, tag="code.committed"):
 
 
 class ChecksCompleted(Event, frozen=True, kw_only=True, tag="checks.completed"):
-    """All checks were run on an attempt, in a new sandbox."""
+    """All checks of an attempt were run, in a new sandbox."""
 
     number: int
     story: str
     attempt: int
     is_green: bool
     checks: dict[str, str]
-    """What each came to."""
+    """The outcome of each check."""
     runs: list[str]
 
 
@@ -66,7 +66,8 @@ class StoryRetried(Event, frozen=True, kw_only=True, tag="story.retried"):
     story: str
     attempt: int
     role: str
-    """Whose: `test_writer`, `implementor`, or `merge` where it did not fit what came meanwhile."""
+    """The role whose work was rejected: `test_writer`, `implementor`, or `merge` if the work conflicts with later
+    commits of the loop's branch."""
     complaints: list[str]
     runs: list[str]
 
@@ -89,16 +90,16 @@ class StoryPassed(Event, frozen=True, kw_only=True, tag="story.passed"):
     story: str
     attempt: int
     commit: str
-    """Of the loop's branch."""
+    """The commit of the loop's branch that contains the story."""
     runs: list[str]
     outside: tuple[str, ...] = ()
-    """Files that it changed outside of those that its `files` name, its tests aside; the first 20."""
+    """The first 20 files that the story changed although neither its `files` nor its tests include them."""
     outside_count: int = 0
-    """How many there are."""
+    """The number of all such files."""
 
 
 class StorySkipped(Event, frozen=True, kw_only=True, tag="story.skipped"):
-    """A story was given up; nothing of it is on the loop's branch."""
+    """A story was skipped; none of its work is on the loop's branch."""
 
     number: int
     story: str
@@ -106,7 +107,7 @@ class StorySkipped(Event, frozen=True, kw_only=True, tag="story.skipped"):
 
 
 class StoryBlocked(Event, frozen=True, kw_only=True, tag="story.blocked"):
-    """A story needs a person."""
+    """A story needs a decision by a person."""
 
     number: int
     story: str
@@ -114,7 +115,7 @@ class StoryBlocked(Event, frozen=True, kw_only=True, tag="story.blocked"):
 
 
 class LoopCompleted(Event, frozen=True, kw_only=True, tag="loop.completed"):
-    """Nothing more is done about the loop by itself."""
+    """The loop ended; it does not continue without the user."""
 
     number: int
     state: str
@@ -123,7 +124,7 @@ class LoopCompleted(Event, frozen=True, kw_only=True, tag="loop.completed"):
 
 
 class LoopMerged(Event, frozen=True, kw_only=True, tag="loop.merged"):
-    """The user's branch was moved forward to the loop's work, as `--merge` asks."""
+    """The user's branch was fast-forwarded to the loop's work, as `--merge` requests."""
 
     number: int
     branch: str
@@ -131,7 +132,7 @@ class LoopMerged(Event, frozen=True, kw_only=True, tag="loop.merged"):
 
 
 class LoopProposed(Event, frozen=True, kw_only=True, tag="loop.proposed"):
-    """A pull request is open, as `--pr` asks."""
+    """A pull request was opened, as `--pr` requests."""
 
     number: int
     address: str

@@ -1,4 +1,4 @@
-"""Events about models: asked, answered, asked again."""
+"""Events about requests to models, their retries and their responses."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from ringfence.events.event import Event, JSONObject, Usage
 
 
 class ModelRetried(Event, frozen=True, kw_only=True, tag="model.retried"):
-    """A request to the model failed and is made again."""
+    """A request to the model failed and is retried."""
 
     attempt: int
     status: int | None
@@ -15,7 +15,7 @@ class ModelRetried(Event, frozen=True, kw_only=True, tag="model.retried"):
 
 
 class ModelReplied(Event, frozen=True, kw_only=True, tag="model.replied"):
-    """A whole reply. `content` is in the Messages API's shape, untouched."""
+    """A complete reply. `content` has the shape of the Messages API and is unchanged."""
 
     model: str
     message_id: str
@@ -29,54 +29,55 @@ class ModelReplied(Event, frozen=True, kw_only=True, tag="model.replied"):
 
 
 class ModelAsked(Event, frozen=True, kw_only=True, tag="model.asked"):
-    """A model's API was asked through the gateway, or was not. In the journal before anything of the answer is told."""
+    """A request to a model's API reached the gateway. It is recorded before any of the response is forwarded."""
 
     sandbox_id: str
-    """Whose process asked; empty for the agent's own loop on the host."""
+    """The sandbox that sent the request; empty for the agent loop on the host."""
     exchange: int
-    """Counted from 1 for each run."""
+    """The number of the exchange, counted from 1 in each run."""
     method: str
     path: str
     model: str
-    """As the request names it; empty if it names none that is allowed."""
+    """The model that the request names; empty if it names no allowed model."""
     allowed: bool
     reason: str
-    """Why it was refused."""
+    """The reason for a refusal."""
     stripped: list[str] = msgspec.field(default_factory=list)
-    """What was taken out of the request as it is not granted: fields, and tools of the provider."""
+    """Fields and provider tools that were removed from the request because they are not granted."""
     max_tokens: int | None = None
-    """Of the answer, as the request was passed on."""
+    """The limit of the reply in the forwarded request."""
     request_digest: str = ""
-    """SHA-256 of the body as it was passed on."""
+    """SHA-256 of the forwarded body."""
     request: str | None = None
-    """That body; null where the conversation is in the record by itself, or nothing was passed on."""
+    """The forwarded body; null if the record holds the conversation as separate events, or nothing was forwarded."""
 
 
 class ModelExchanged(Event, frozen=True, kw_only=True, tag="model.exchanged"):
-    """The answer of a model's API was passed on, or what there was of it."""
+    """The response of a model's API was forwarded, completely or in part."""
 
     sandbox_id: str
     exchange: int
     status: int
-    """Of HTTP; 0 if there was no answer."""
+    """The HTTP status; 0 if there was no response."""
     ended_by: str
-    """`closed` when it came to its end; `inside` or `upstream`, who went first; `limit`, when a bound cut it off."""
+    """`closed` if the response is complete; `inside` or `upstream` if that side closed the connection early; `limit` if
+    a limit cut the response off."""
     model: str
-    """As the answer names it."""
+    """The model that the response names."""
     usage: Usage
     is_estimated: bool
-    """Whether the answer ended before the API told its usage."""
+    """Whether the usage is an estimate, because the response ended before the API reported it."""
     cost_usd: float | None
     first_byte_ms: float
-    """Until the head of the answer."""
+    """The time until the head of the response."""
     duration_ms: float
     answer_bytes: int
     answer_digest: str = ""
-    """SHA-256 of the body, without the credential if it was in there."""
+    """SHA-256 of the response body, in which the credential is redacted."""
     content_type: str = ""
     answer: str | None = None
-    """The body; null where the conversation is in the record by itself, or it was too long to be kept."""
+    """The response body; null if the record holds the conversation as separate events, or the body is too long."""
     fault: str = ""
-    """Why the API could not be asked, or broke off."""
+    """The reason why the API could not be reached or the response broke off."""
     turn: int | None = None
-    """Which turn of the agent the answer was, from 1; 0: none. null in records of 0.1, which did not count here."""
+    """The agent's turn, counted from 1; 0 if the response is not a turn. null in records of version 0.1."""

@@ -10,7 +10,7 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import UsageError
 from ringfence.events import Event, JobCreated
 from ringfence.frozen import frozen
-from ringfence.journal import creation_of, fitting, is_alive, read, resolve, run_dirs
+from ringfence.journal import creation_of, is_alive, matching_runs, read, resolve, run_dirs
 
 if TYPE_CHECKING:
     from ringfence.job.request import AgentRequest
@@ -109,7 +109,7 @@ def run_of(reference: str) -> ResumedRun:
     Raises:
         UsageError: It names none or several, or the run has not ended, or was no agent's.
     """
-    if not fitting(reference):
+    if not matching_runs(reference):
         newest = _newest_of(reference)
         if newest is None:
             raise _unknown(reference)

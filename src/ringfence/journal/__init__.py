@@ -1,4 +1,4 @@
-"""The record of a run: what happened, in order, chained by hash, sealed with a signature."""
+"""The record of a run: its events in order, chained by hashes and sealed with a signature."""
 
 from ringfence.journal.chain import record_removals
 from ringfence.journal.disk import is_alive
@@ -6,9 +6,9 @@ from ringfence.journal.layout import new_run_id, run_dir, run_dirs, runs_dir
 from ringfence.journal.reader import (
     RunSummary,
     creation_of,
-    fitting,
     follow,
     list_runs,
+    matching_runs,
     read,
     resolve,
     summarize,
@@ -32,11 +32,11 @@ __all__ = [
     "as_json",
     "creation_of",
     "export",
-    "fitting",
     "follow",
     "is_alive",
     "list_runs",
     "mark_interrupted",
+    "matching_runs",
     "new_run_id",
     "read",
     "record_removals",

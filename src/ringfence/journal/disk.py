@@ -1,4 +1,4 @@
-"""What a journal is written with: its file, space kept for its end, the thread that syncs it, the lock of its run."""
+"""The parts of a journal's writer: its file, its reserved disk space, its sync thread, and the lock of its run."""
 
 import errno
 import fcntl
@@ -14,16 +14,16 @@ from ringfence.flock import try_lock
 from ringfence.journal.layout import LOCK_NAME
 
 _RESERVE_BYTES = 128 * 1024
-_LOCK_PATIENCE_S = 0.5
-_LOCK_STEP_S = 0.005
+_LOCK_TIMEOUT_S = 0.5
+_LOCK_POLL_S = 0.005
 
 
 class LineFile:
-    """Appends lines with one `write` each; a line that does not fit is taken back.
+    """Appends lines to a file. A line that cannot be written completely is removed again.
 
     Args:
-        path: The file; created with mode 0600 if `create`.
-        create: Whether it must not exist yet (else it must).
+        path: The file.
+        create: Create the file with mode 0600; it must not exist. Otherwise it must exist.
     """
 
     def __init__(self, path: Path, *, create: bool) -> None:
@@ -32,7 +32,7 @@ class LineFile:
         try:
             self.fd = os.open(path, flags | (os.O_CREAT | os.O_EXCL if create else 0), 0o600)
         except FileExistsError as exc:
-            raise RecordError(f"there is a journal already: {str(path)!r}; take a new run id") from exc
+            raise RecordError(f"there is a journal already: {str(path)!r}; use a new run id") from exc
         except OSError as exc:
             raise InfrastructureFault(
                 f"could not open the journal {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
@@ -44,24 +44,24 @@ class LineFile:
         """Write `line`, or leave the file as it was.
 
         Raises:
-            OSError: It does not fit (disk full, quota, file size limit) or the disk failed.
+            OSError: The line does not fit (disk full, quota, file size limit), or the disk failed.
         """
         if self._is_torn:
-            raise OSError(errno.EIO, "an earlier line could not be taken back")
+            raise OSError(errno.EIO, "a part of an earlier line could not be removed")
         view = memoryview(line)
         try:
             while view:
                 view = view[os.write(self.fd, view) :]
         except OSError:
-            self._take_back()
+            self._remove_partial_line()
             raise
         self._size += len(line)
 
-    def _take_back(self) -> None:
+    def _remove_partial_line(self) -> None:
         try:
             os.ftruncate(self.fd, self._size)
         except OSError:
-            self._is_torn = True  # reopening cuts it off; until then nothing may follow the torn line
+            self._is_torn = True  # `reopen` removes the torn line; until then no line may follow it
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -69,17 +69,17 @@ class LineFile:
 
 
 class Reserve:
-    """Disk space kept for a run's last lines, so that a full disk does not keep its end from being recorded.
+    """Disk space that is reserved for the last lines of a run, so that its end is recorded even on a full disk.
 
     Args:
-        path: The file that holds the space.
+        path: The file that occupies the space.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def take(self) -> None:
-        """Set the space aside; on a disk that is full already there is none to take."""
+    def acquire(self) -> None:
+        """Reserve the space; do nothing if the disk is full already."""
         with suppress(OSError):
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -88,7 +88,7 @@ class Reserve:
                 os.close(fd)
 
     def release(self) -> None:
-        """Free the space; harmless when done twice."""
+        """Free the space. A second call does nothing."""
         with suppress(OSError):
             self._path.unlink()
 
@@ -97,9 +97,9 @@ class Syncer:
     """A thread that calls `flush` at most `delay_s` after `mark`, or at once for `wait`.
 
     Args:
-        flush: Brings to the disk what was written before it was called. May raise OSError: then nothing
-            more is promised, and `wait` and `check` raise.
-        delay_s: How long a mark may wait.
+        flush: Writes to the disk everything that was written to the file before the call. After it raised an OSError,
+            it is not called again, and `wait` and `check` raise.
+        delay_s: The longest delay between `mark` and `flush`.
     """
 
     def __init__(self, flush: Callable[[], None], *, delay_s: float = 1.0) -> None:
@@ -116,47 +116,47 @@ class Syncer:
         self._thread.start()
 
     def mark(self, *, urgent: bool = False) -> None:
-        """Say that something was written; `urgent` does not wait for `delay_s`."""
+        """Note that the file was written; if `urgent`, flush it without delay."""
         with self._changed:
             self._marked += 1
             if urgent:
                 self._urgent = self._marked
-            # While it lets a delay pass the thread need not know of more: waking takes time from who marks.
+            # During a delay the thread needs no wake-up, and waking it would slow the caller down.
             if urgent or not self._is_delaying:
                 self._changed.notify_all()
 
     def wait(self) -> None:
-        """Block until all that was marked is on the disk.
+        """Block until everything that was marked is on the disk.
 
         Raises:
             InfrastructureFault: The disk failed.
         """
         with self._changed:
-            wanted = self._urgent = self._marked
+            goal = self._urgent = self._marked
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._flushed >= wanted or self._failure is not None)
+            self._changed.wait_for(lambda: self._flushed >= goal or self._failure is not None)
         self.check()
 
     def check(self) -> None:
-        """Raise if the disk has failed.
+        """Raise an error if the disk has failed.
 
         Raises:
-            InfrastructureFault: It has; what was written since may be lost on a power cut.
+            InfrastructureFault: The disk failed; later lines may be lost on a power failure.
         """
         if self._failure is not None:
             raise InfrastructureFault(
-                f"the journal could not be brought to the disk: {self._failure.strerror}; look at the disk"
+                f"the journal could not be synced to the disk: {self._failure.strerror}; check the disk"
             ) from self._failure
 
     def stop(self) -> None:
-        """Flush what is left and end the thread."""
+        """Flush the remaining lines and end the thread."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
         self._thread.join()
 
     def _run(self) -> None:
-        while self._next_round():
+        while self._wait_for_work():
             goal = self._marked
             try:
                 self._flush()
@@ -169,8 +169,8 @@ class Syncer:
                 self._flushed = goal
                 self._changed.notify_all()
 
-    def _next_round(self) -> bool:
-        """Wait for work; False when there is none and there will be none."""
+    def _wait_for_work(self) -> bool:
+        """Wait for work; return False if there is none and the thread should stop."""
         with self._changed:
             self._changed.wait_for(lambda: self._marked > self._flushed or self._stopping)
             self._is_delaying = True
@@ -180,9 +180,9 @@ class Syncer:
 
 
 class RunLock:
-    """Who writes a run: an exclusive `flock` on a file in its directory, held from `acquire` to `release`.
+    """The lock that the process of a run holds: an exclusive `flock` on a file in the run's directory.
 
-    The kernel releases it when the holder dies, however it dies.
+    The kernel releases the lock when the process dies, whatever the cause.
     """
 
     def __init__(self, fd: int) -> None:
@@ -192,11 +192,11 @@ class RunLock:
     def acquire(cls, run_dir: Path) -> "RunLock":
         """Take the lock.
 
-        A probe by `is_alive` holds it for some microseconds; so it is tried for half a second.
+        `is_alive` holds the lock for some microseconds, so the attempt is repeated for half a second.
 
         Raises:
-            RecordError: Another process holds it.
-            InfrastructureFault: The file cannot be made.
+            RecordError: Another process holds the lock.
+            InfrastructureFault: The file cannot be created.
         """
         path = run_dir / LOCK_NAME
         try:
@@ -205,25 +205,25 @@ class RunLock:
             raise InfrastructureFault(
                 f"could not open {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
             ) from exc
-        deadline = time.monotonic() + _LOCK_PATIENCE_S
+        deadline = time.monotonic() + _LOCK_TIMEOUT_S
         while not try_lock(fd, fcntl.LOCK_EX, what="a run"):
             if time.monotonic() >= deadline:
                 os.close(fd)
                 raise RecordError(
                     f"run {run_dir.name!r} is held by another process; wait for it, or stop it, and try again"
                 )
-            time.sleep(_LOCK_STEP_S)
+            time.sleep(_LOCK_POLL_S)
         return cls(fd)
 
     def release(self) -> None:
-        """Let go; harmless when done twice."""
+        """Release the lock. A second call does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def is_alive(run_dir: Path) -> bool:
-    """Whether a living process holds the run in `run_dir`."""
+    """Whether a living process holds the lock of the run in `run_dir`."""
     try:
         fd = os.open(run_dir / LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Where records lie: the directory of each run, and the files in it.
+"""The layout of records on disk: the directory of each run, and the files in it.
 
-The record of a run is its journal, the bodies in `blobs`, and every regular file beside them. The directories that the
-run worked in (its clone, its git directory) are no part of the record.
+The record of a run is its journal, the blobs in `blobs`, and every regular file beside them. The directories that the
+run worked in (its clone, its git directory) are not part of the record.
 """
 
 import os
@@ -26,7 +26,7 @@ WORK_NAME = "work.json"
 WORK_DIRECTORIES = frozenset({"git", "git-fixed", "submodules", "undone-git", "work"})
 """Directories in which the run worked, and repositories that an undo moved out of the workspace."""
 LATER_NAMES = frozenset({"stories.json", "undone"})
-"""Files that a command writes after the seal: a drafted plan, and the mark of an undo."""
+"""Files that a command writes after the seal: a drafted plan, and the marker of an undo."""
 
 PARTIAL_NAME = re.compile(r"\.[0-9a-f]{16}\.new")
 """A file that `replace_file` was writing when its process died."""
@@ -36,9 +36,10 @@ _CHUNK_BYTES = 1024**2
 
 
 def new_run_id(now: datetime | None = None) -> str:
-    """A name for a new run: its time in UTC and eight hexadecimal digits, so that later names sort after earlier ones.
+    """Return an id for a new run: its time in UTC and eight hexadecimal digits.
 
-    Three of the digits are the second's fraction, in 4096ths; five are random.
+    Later ids sort after earlier ones. The first three digits are the fraction of the second, in 4096ths; the
+    other five are random.
     """
     moment = (now or datetime.now(UTC)).astimezone(UTC)
     fraction = moment.microsecond * 4096 // 1_000_000
@@ -46,42 +47,42 @@ def new_run_id(now: datetime | None = None) -> str:
 
 
 def runs_dir() -> Path:
-    """The directory of all runs."""
+    """Return the directory of all runs."""
     return state_dir() / "runs"
 
 
 def run_dirs() -> list[Path]:
-    """The directories of all runs, the newest first."""
+    """Return the directories of all runs, the newest first."""
     if not runs_dir().is_dir():
         return []
     return sorted((path for path in runs_dir().iterdir() if _RUN_ID.fullmatch(path.name)), reverse=True)
 
 
 def run_dir(run_id: str) -> Path:
-    """The directory of a run, whether it exists or not.
+    """Return the directory of a run, which need not exist.
 
     Raises:
-        UsageError: It is no run id.
+        UsageError: `run_id` is not a run id.
     """
     if not _RUN_ID.fullmatch(run_id):
-        raise UsageError(f"{run_id!r} is no run id; `ringfence runs ls` lists the runs")
+        raise UsageError(f"{run_id!r} is not a run id; `ringfence runs ls` lists the runs")
     return runs_dir() / run_id
 
 
 def journal_path(path: Path) -> Path:
-    """The journal in a run's directory, or the path itself."""
+    """Return the journal in a run's directory, or the path itself if it is not a directory."""
     return path / JOURNAL_NAME if path.is_dir() else path
 
 
 def session_name(run_id: str) -> str:
-    """The name of the session file of a run."""
+    """Return the name of a run's session file."""
     return f"{run_id}.json"
 
 
 def digests(run_dir: Path) -> dict[str, str]:
-    """The SHA-256 of each file of a record beside its journal and its bodies, by name.
+    """Return the SHA-256 of each file of a record except its journal and its blobs, by name.
 
-    Left out is the work record of a run that died: it is completed when somebody looks at the run's work.
+    The work record of a run that died is omitted: a later command completes it.
 
     Raises:
         OSError: A file cannot be read.
@@ -94,26 +95,26 @@ def digests(run_dir: Path) -> dict[str, str]:
 
 
 def regular_files(run_dir: Path) -> Iterator[str]:
-    """The names of the files of a record beside its journal and its bodies."""
-    own = (JOURNAL_NAME, LOCK_NAME, RESERVE_NAME)
+    """Yield the names of the files of a record except its journal and its blobs."""
+    excluded = (JOURNAL_NAME, LOCK_NAME, RESERVE_NAME)
     for entry in os.scandir(run_dir):
-        if entry.name not in own and entry.is_file(follow_symlinks=False):
+        if entry.name not in excluded and entry.is_file(follow_symlinks=False):
             yield entry.name
 
 
 def digest_of_file(path: Path) -> str:
-    """The SHA-256 of a regular file.
+    """Return the SHA-256 of a regular file.
 
     Raises:
-        OSError: It cannot be read, or is a link, a pipe or a device.
+        OSError: The file cannot be read, or it is a link, a pipe or a device.
     """
-    total = sha256()
+    digest = sha256()
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(0, "it is no regular file")
+            raise OSError(0, "it is not a regular file")
         while chunk := file.read(_CHUNK_BYTES):
-            total.update(chunk)
-    return total.hexdigest()
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _is_complete(work: Path) -> bool:

@@ -1,7 +1,7 @@
-"""Reading records back: the events of a run, finished or as it goes on, and the runs of this state directory.
+"""Reads records: the events of a run that has ended or is still alive, and summaries of the runs in a state directory.
 
-Reading does not verify. It refuses what does not parse, and stops before a last line that has no end. A summary reads
-the first and the last lines of a journal, not what is between.
+Reading does not verify a record. A line that does not parse is an error, and reading stops before an incomplete last
+line. A summary reads only the first and the last lines of a journal.
 """
 
 import re
@@ -34,23 +34,23 @@ _BATCH = 256
 _TIMESTAMP_LENGTH = len("2026-01-28T10-30-45")
 _TAIL_STEPS = (8 * 1024, 128 * 1024, MAX_LINE_BYTES)
 _HEAD_LINES = 4
-_HEAD_LINE = re.compile(r"[a-z]+: \S")
-_OPENING_CHARS = 2000
+_HEADER_LINE = re.compile(r"[a-z]+: \S")
+_PROMPT_CHARS = 2000
 _TAIL_EVENTS = 8
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One run at a glance."""
+    """The summary of a run, as lists show it."""
 
     id: str
     path: str
     state: str
-    """`running`, `interrupted` (its process died), `damaged` (does not parse), else the terminal state."""
+    """`running`, `interrupted` (the process died), `damaged` (the journal does not parse), or the terminal state."""
     is_sealed: bool
     started_at: str | None = None
     duration_s: float | None = None
     prompt: str = ""
-    """Its first line."""
+    """The first line of the prompt."""
     model: str = ""
     reason: str = ""
     exit_code: int | None = None
@@ -59,22 +59,22 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(path: Path) -> Iterator[Record]:
-    """The records of a journal (or of the run in a directory) in order, large bodies in place.
+    """Yield the records of a journal, or of the run in a directory, in order, with their blobs loaded.
 
     Raises:
-        RecordError: It is absent, a line does not parse, or a body beside it is absent or damaged.
+        RecordError: The journal is absent, a line does not parse, or a blob is absent or damaged.
     """
     with _Cursor(path) as cursor:
-        while records := cursor.take(1):
+        while records := cursor.read_records(1):
             yield from records
 
 
 async def follow(path: Path, *, poll_s: float = 0.05) -> AsyncIterator[Record]:
-    """The records of a journal, then those that are added; ends at the seal, or when the writer is gone.
+    """Yield the records of a journal, then new ones; end at the seal, or when the writer has died.
 
     Args:
         path: The journal, or the directory of a run.
-        poll_s: How often to look for more.
+        poll_s: The delay between two checks for new records.
 
     Raises:
         RecordError: As `read`.
@@ -83,49 +83,51 @@ async def follow(path: Path, *, poll_s: float = 0.05) -> AsyncIterator[Record]:
     with cursor:
         while True:
             alive = await anyio.to_thread.run_sync(is_alive, cursor.path.parent)
-            records = await anyio.to_thread.run_sync(cursor.take, _BATCH)
+            records = await anyio.to_thread.run_sync(cursor.read_records, _BATCH)
             for record in records:
                 yield record
                 if isinstance(record.event, JournalSealed):
                     return
-            if not records and not alive:  # asked before reading: what it wrote last has been read
+            if (
+                not records and not alive
+            ):  # `is_alive` was called before reading, so the last lines have been read
                 return
             if not records:
                 await anyio.sleep(poll_s)
 
 
 def list_runs(limit: int | None = None) -> list[RunSummary]:
-    """Summaries, the newest first."""
+    """Return summaries of the runs, the newest first."""
     return [summarize(path) for path in run_dirs()[:limit]]
 
 
 def resolve(reference: str) -> Path:
-    """The directory of the run that `reference` means.
+    """Return the directory of the run that `reference` means.
 
     Args:
         reference: A run id, the beginning of one, or the beginning of its eight last digits.
 
     Raises:
-        UsageError: No run fits, or several do.
+        UsageError: No run matches, or several runs do.
     """
-    found = fitting(reference)
-    if not found:
+    matches = matching_runs(reference)
+    if not matches:
         raise UsageError(f"there is no run {reference!r}; `ringfence runs ls` lists the runs")
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found[:3])
-        raise UsageError(f"{reference!r} fits {len(found)} runs ({names}, ...); give more of its id")
-    return found[0]
+    if len(matches) > 1:
+        names = ", ".join(path.name for path in matches[:3])
+        raise UsageError(f"{reference!r} fits {len(matches)} runs ({names}, ...); give more of its id")
+    return matches[0]
 
 
-def fitting(reference: str) -> list[Path]:
-    """The directories of the runs that `reference` can mean, as for `resolve`."""
+def matching_runs(reference: str) -> list[Path]:
+    """Return the directories of the runs that `reference` can mean, as in `resolve`."""
     paths = run_dirs()
     exact = [path for path in paths if path.name == reference]
-    return exact or [path for path in paths if reference and _fits(path.name, reference)]
+    return exact or [path for path in paths if reference and _matches(path.name, reference)]
 
 
 def summarize(path: Path) -> RunSummary:
-    """The summary of the run in `path`; damage makes it `damaged`, never an error."""
+    """Return the summary of the run in `path`. A damaged journal gives the state `damaged` instead of an error."""
     try:
         sealed, ended = _last_events(path)
         opened_at, created = _first_events(path)
@@ -139,7 +141,7 @@ def summarize(path: Path) -> RunSummary:
         is_sealed=sealed,
         started_at=format_time(opened_at) if opened_at else None,
         duration_s=ended.duration_s if ended else None,
-        prompt=_opening(created.prompt) if created else "",
+        prompt=_first_line(created.prompt) if created else "",
         model=created.model if created else "",
         reason=ended.reason if ended else "",
         exit_code=ended.exit_code if ended else None,
@@ -149,7 +151,7 @@ def summarize(path: Path) -> RunSummary:
 
 
 def creation_of(path: Path) -> JobCreated | None:
-    """How the run in `path` was asked for; None if its record does not say."""
+    """Return the `job.created` of the run in `path`; None if its record has none."""
     try:
         return _first_events(path)[1]
     except RecordError:
@@ -157,6 +159,8 @@ def creation_of(path: Path) -> JobCreated | None:
 
 
 class _Cursor:
+    """A position in a journal from which records are read."""
+
     def __init__(self, path: Path) -> None:
         self.path = journal_path(path)
         self._number = 0
@@ -175,15 +179,15 @@ class _Cursor:
     def __exit__(self, *exc_info: object) -> None:
         self._file.close()
 
-    def take(self, count: int) -> list[Record]:
-        """Up to `count` more whole lines."""
+    def read_records(self, count: int) -> list[Record]:
+        """Return the records of up to `count` further complete lines."""
         records: list[Record] = []
         while len(records) < count:
             start = self._file.tell()
             line = self._file.readline(MAX_LINE_BYTES + 1)
             if not line.endswith(b"\n"):
                 if len(line) > MAX_LINE_BYTES:
-                    raise self._fault(f"it is longer than {MAX_LINE_BYTES} bytes")
+                    raise self._line_error(f"it is longer than {MAX_LINE_BYTES} bytes")
                 self._file.seek(start)
                 break
             self._number += 1
@@ -194,7 +198,7 @@ class _Cursor:
         try:
             header = decode_header(line)
         except ValueError as exc:
-            raise self._fault(str(exc)) from exc
+            raise self._line_error(str(exc)) from exc
         return Record(
             seq=header.seq,
             time=header.time,
@@ -207,21 +211,21 @@ class _Cursor:
         fields = unpack(data, self._blobs)
         return decode_event(tag, data) if fields is None else convert_event(tag, fields)
 
-    def _fault(self, reason: str) -> RecordError:
+    def _line_error(self, reason: str) -> RecordError:
         return RecordError(
             f"line {self._number} of {str(self.path)!r} cannot be read: {reason}; run `ringfence runs verify`"
         )
 
 
-def _fits(run_id: str, reference: str) -> bool:
+def _matches(run_id: str, reference: str) -> bool:
     return run_id.startswith(reference) or run_id[_TIMESTAMP_LENGTH + 1 :].startswith(reference)
 
 
-def _opening(text: str) -> str:
-    """Its first line; or, where it has a head as a loop's have, all of that: whose turn it was, at which story."""
-    lines = [line.strip() for line in text[:_OPENING_CHARS].strip().splitlines()]
-    head = list(takewhile(_HEAD_LINE.match, lines))
-    return (", ".join(head) or next(iter(lines), ""))[:200]
+def _first_line(text: str) -> str:
+    """Return a prompt's first line, or all header lines of a loop's prompt, which name the role and the story."""
+    lines = [line.strip() for line in text[:_PROMPT_CHARS].strip().splitlines()]
+    header = list(takewhile(_HEADER_LINE.match, lines))
+    return (", ".join(header) or next(iter(lines), ""))[:200]
 
 
 def _first_events(path: Path) -> tuple[datetime | None, JobCreated | None]:
@@ -247,19 +251,19 @@ def _last_events(path: Path) -> tuple[bool, JobEnded | None]:
 
 
 def _backwards(path: Path) -> Iterator[Event]:
-    """The last events, the last one first; at most what fits the longest line."""
+    """Yield the events at the end of a journal, the last one first, within the length of the longest line."""
     journal = path / JOURNAL_NAME
     size = journal.stat().st_size
-    given = 0
+    yielded = 0
     for step in _TAIL_STEPS:
         with journal.open("rb") as file:
             start = max(0, size - step)
             file.seek(start)
-            lines = file.read(step).split(b"\n")[:-1]  # what follows the last newline is torn
-        whole = lines if start == 0 else lines[1:]
-        for line in reversed(whole[: len(whole) - given]):
+            lines = file.read(step).split(b"\n")[:-1]  # the part after the last newline is incomplete
+        complete = lines if start == 0 else lines[1:]
+        for line in reversed(complete[: len(complete) - yielded]):
             yield _event(line, path)
-        given = max(given, len(whole))
+        yielded = max(yielded, len(complete))
         if start == 0:
             return
 

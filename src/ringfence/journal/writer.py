@@ -61,7 +61,7 @@ class Journal:
         self._blobs = BlobStore(run_dir / BLOBS_NAME)
         self._reserve = Reserve(run_dir / RESERVE_NAME)
         self._is_closed = False
-        self._reserve.take()
+        self._reserve.acquire()
         self._syncer = Syncer(self._flush)
 
     @classmethod
