@@ -24,7 +24,7 @@ _IMPORTED = (
     "cryptography.hazmat.primitives.asymmetric.ed25519",
     "dbos._sys_db_postgres",
     "dbos._sys_db_sqlite",
-    "ringfence.cli.loop.look",
+    "ringfence.cli.loop.inspection",
     "ringfence.cli.loop.start",
     "ringfence.cli.loop.view",
     "ringfence.cli.app",

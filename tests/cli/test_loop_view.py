@@ -77,7 +77,7 @@ async def test_a_loop_that_goes_on_is_told_from_where_it_stands(
     """What an earlier process told is not told again: a line says how the stories stand, and then comes what is new."""
     filling = await _at_work()
     view = LoopView(filling.place, json=json)
-    await view.go_on()
+    await view.start_at_current_state()
     await filling.store.tell("e", "story.skipped", story="two", reason="no")
     await filling.store.end(LoopState.INCOMPLETE, "1 passed")
     filling.close()
@@ -87,7 +87,7 @@ async def test_a_loop_that_goes_on_is_told_from_where_it_stands(
         assert parse(before)["stories"] == {"passed": 1, "running": 1, "waiting": 1}
         assert parse(new)["event"] == "story.skipped"
     else:
-        assert before.startswith("goes on: 1 passed, 1 running, 1 waiting; `ringfence loop show")
+        assert before.startswith("resumed: 1 passed, 1 running, 1 waiting; `ringfence loop show")
         assert new.endswith("two: skipped: no")
 
 
@@ -118,10 +118,10 @@ async def test_a_reader_that_leaves_does_not_end_the_loop(
     ("kind", "data", "said"),
     [
         ("loop.started", {"base": "c" * 40, "stories": 2, "red": ["t1"], "red_count": 1, "red_checks": []},
-         "0:01:01  2 stories from commit cccccccccccc; 1 test red before: t1"),
-        ("story.dispatched", {"base": "c" * 40, "slot": 0}, "0:01:01  s: begun at cccccccccccc"),
+         "0:01:01  2 stories from commit cccccccccccc; 1 test already failing: t1"),
+        ("story.dispatched", {"base": "c" * 40, "slot": 0}, "0:01:01  s: started at cccccccccccc"),
         ("tests.written", {"commit": "c", "files": ["a", "b", "c", "d", "e"]},
-         "0:01:01  s: tests written, and red for the right reason: a, b, c and 2 more"),
+         "0:01:01  s: tests written and failing as expected: a, b, c and 2 more"),
         ("code.committed", {"attempt": 2, "commit": "c" * 40, "files": 1},
          "0:01:01  s: attempt 2: code of 1 file, cccccccccccc"),
         ("checks.completed", {"attempt": 1, "is_green": False, "checks": {"mypy": "red"}},
@@ -134,7 +134,7 @@ async def test_a_reader_that_leaves_does_not_end_the_loop(
         ("story.skipped", {"reason": "no"}, "0:01:01  s: skipped: no"),
         ("story.blocked", {"question": "which?"}, "0:01:01  s: blocked: which?"),
         ("loop.completed", {"state": "x", "reason": "r", "passed": 0}, "0:01:01  the loop has ended: r"),
-        ("loop.cancelled", {}, "0:01:01  the loop was stopped"),
+        ("loop.cancelled", {}, "0:01:01  the loop was cancelled"),
         ("loop.somersaulted", {}, "0:01:01  loop.somersaulted"),
     ],
     ids=lambda each: each if isinstance(each, str) and each.count(".") == 1 and " " not in each else "",
@@ -149,7 +149,7 @@ def test_every_kind_of_event_of_a_loop_has_words():
     """None is told by its bare name."""
     from typing import get_args
 
-    from ringfence.cli.loop.view import TOLD
+    from ringfence.cli.loop.view import EVENT_FORMATTERS
     from ringfence.events import AnyEvent
 
     kinds = {
@@ -157,4 +157,4 @@ def test_every_kind_of_event_of_a_loop_has_words():
         for kind in get_args(AnyEvent)
         if kind.__module__ == "ringfence.events.loop"
     }
-    assert kinds == {*TOLD}
+    assert kinds == {*EVENT_FORMATTERS}

@@ -42,7 +42,7 @@ def test_tests_that_are_red_before_are_noted_or_refused(tmp_path: Path):
     assert project.rows()["one"]["state"] == "waiting"
     noted = project.start("--baseline", "record")
     assert noted.returncode == 0, noted
-    assert "1 test red before: tests.test_old.Test.test_old" in noted.stdout
+    assert "1 test already failing: tests.test_old.Test.test_old" in noted.stdout
 
 
 def test_a_linter_that_becomes_red_rejects_the_attempt(tmp_path: Path):

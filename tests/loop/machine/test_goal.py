@@ -61,9 +61,9 @@ def test_stories_that_nobody_agreed_to_are_kept(tmp_path: Path, answer: str):
     try:
         words = ("loop", "start", "--goal", "One", "--model", f"scripted:{project.script}")
         ringfence = person.start(*COMMAND, *words, cwd=project.work, env=project.environment)
-        person.see("Take these stories?")
+        person.see("Accept these stories?")
         person.type(answer)
-        shown = person.see("nothing was begun", "give it by --prd")
+        shown = person.see("no loop was started", "pass it with --prd")
         assert ringfence.wait(60) == _USAGE
     finally:
         person.close()

@@ -67,7 +67,7 @@ def start(
         typer.Option("--attempts", metavar="N", help="Attempts at a story's code before it is skipped."),
     ] = None,
     parallel: Annotated[
-        int | None, typer.Option("--parallel", metavar="N", help="Number of stories in parallel.")
+        int | None, typer.Option("--parallel", metavar="N", help="Number of stories to work on in parallel.")
     ] = None,
     role: RoleOption = None,
     review: Annotated[
@@ -113,22 +113,22 @@ def start(
         },
         role or (),
     )
-    raise typer.Exit(start_loop(prd, goal, workspace, effective, flags, is_agreed=yes, json=json))
+    raise typer.Exit(start_loop(prd, goal, workspace, effective, flags, is_approved=yes, json=json))
 
 
-def _flags(said: dict[str, tuple[str, object]], roles: "list[str] | tuple[str, ...]") -> "list[Flag]":
+def _flags(values: dict[str, tuple[str, object]], roles: "list[str] | tuple[str, ...]") -> "list[Flag]":
     from ringfence.config import Flag
 
-    flags = [Flag(key, name, value) for key, (name, value) in said.items()]
+    flags = [Flag(key, name, value) for key, (name, value) in values.items()]
     for item in roles:
-        role, equals, who = item.partition("=")
-        if not equals or not who:
+        role, equals, program = item.partition("=")
+        if not equals or not program:
             raise UsageError(
                 f"--role {item!r} has no '='; write ROLE=RUNTIME:MODEL, ROLE=RUNTIME or ROLE=:MODEL"
             )
-        runtime, _, model = who.partition(":")
+        runtime, _, model = program.partition(":")
         if runtime == "scripted":
-            runtime, model = "", who
+            runtime, model = "", program
         flags.append(Flag(f"roles.{role}.runtime", "--role", runtime or None))
         flags.append(Flag(f"roles.{role}.model", "--role", model or None))
     return flags
@@ -201,23 +201,23 @@ def check(
     from ringfence.cli.loop.start import check_loop
 
     effective = load_settings(workspace, **settings)
-    said: dict[str, tuple[str, object]] = {
+    values: dict[str, tuple[str, object]] = {
         "base": ("--base", base),
         "limits.cost_usd": ("--max-cost-usd", max_cost_usd),
     }
-    raise typer.Exit(check_loop(prd, workspace, effective, _flags(said, role or ()), json=json))
+    raise typer.Exit(check_loop(prd, workspace, effective, _flags(values, role or ()), json=json))
 
 
 def ls(*, json: JsonOption = False) -> None:
     """List loops, the newest first."""
-    from ringfence.cli.loop.look import list_loops
+    from ringfence.cli.loop.inspection import list_loops
 
     list_loops(json=json)
 
 
 def status(loop: LoopArgument = None, *, json: JsonOption = False) -> None:
     """Show the state of a loop's stories and what they used."""
-    from ringfence.cli.loop.look import show_status
+    from ringfence.cli.loop.inspection import show_status
 
     show_status(loop, json=json)
 
@@ -231,7 +231,7 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show a loop's report: evidence, changes, cost and time."""
-    from ringfence.cli.loop.look import show_report
+    from ringfence.cli.loop.inspection import show_report
 
     show_report(loop, html=html, json=json)
 
@@ -260,20 +260,18 @@ def diff(
     ] = None,
 ) -> None:
     """Print the changes of a loop or of one story as a patch."""
-    from ringfence.cli.loop.look import print_diff
+    from ringfence.cli.loop.inspection import print_diff
 
     print_diff(loop, story, rejected=rejected)
 
 
 def export(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Where to write; never the loop's own source.")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; never the loop's own source.")],
     *,
     loop: LoopOption = None,
 ) -> None:
     """Export the stories with their progress to a file."""
-    from ringfence.cli.loop.look import export_plan
+    from ringfence.cli.loop.inspection import export_plan
 
     export_plan(loop, file)
 
@@ -292,7 +290,7 @@ def rm(
     loop: LoopArgument = None,
     *,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also remove its report and rows; records of its runs stay.")
+        bool, typer.Option("--all", help="Also remove the report and database rows; run records stay.")
     ] = False,
 ) -> None:
     """Remove a loop's working files; its branch stays."""

@@ -1,4 +1,4 @@
-"""What `ringfence loop start`, `resume`, `retry`, `cancel` and `clean` do, once their words are read."""
+"""Start, resume, retry, cancel, remove and check loops, once the command line is parsed."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,13 +29,13 @@ def start_loop(
     effective: "Effective",
     flags: "list[Flag]",
     *,
-    is_agreed: bool,
+    is_approved: bool,
     json: bool,
 ) -> int:
-    """Begin a loop and work it to its end; its exit code.
+    """Start a loop, run it to its end and return its exit code.
 
     Raises:
-        RingfenceError: It could not be begun.
+        RingfenceError: The loop could not be started.
     """
     import anyio
 
@@ -47,16 +47,18 @@ def start_loop(
     if (prd is None) == (goal is None):
         raise UsageError("give the stories once: by --prd FILE, or as a --goal from which they are drafted")
     if goal is not None and not goal.strip():
-        raise UsageError("--goal is empty; say what is wanted, or give stories by --prd FILE")
+        raise UsageError("--goal is empty; describe the goal, or give stories by --prd FILE")
     settings = load_loop(effective, flags)
     if settings.pr:
         gh_program(workspace)
     if goal is not None:
-        if not is_agreed and not sys.stdin.isatty():
-            raise UsageError("the planner's stories need your word: add --yes, or run it on a terminal")
-        anyio.run(_refuse_unfit, workspace.resolve(), effective, settings)  # before a planner is paid
+        if not is_approved and not sys.stdin.isatty():
+            raise UsageError(
+                "the planner's stories need your approval: add --yes, or run the command on a terminal"
+            )
+        anyio.run(_check_can_start, workspace.resolve(), effective, settings)  # before a planner is paid
         drafted = anyio.run(draft, goal, workspace, effective, settings, notify)
-        plan, done = _agreed(drafted, is_agreed=is_agreed), [drafted.step]
+        plan, done = _approve_stories(drafted, is_approved=is_approved), [drafted.step]
     elif prd is not None:
         plan, done = read_plan(prd), []
     for note in plan.notes:
@@ -64,8 +66,8 @@ def start_loop(
     return anyio.run(_start, plan, done, workspace, effective, settings, json)
 
 
-async def _refuse_unfit(source: Path, effective: "Effective", settings: "LoopSettings") -> None:
-    """See that a loop can be begun on a repository, whatever its stories."""
+async def _check_can_start(source: Path, effective: "Effective", settings: "LoopSettings") -> None:
+    """Check that a loop can start on a repository, whatever its stories are."""
     from ringfence.loop.credentials import check_players
     from ringfence.loop.repository import look
     from ringfence.loop.starting import refuse_second
@@ -75,22 +77,22 @@ async def _refuse_unfit(source: Path, effective: "Effective", settings: "LoopSet
     await look(source, base=settings.base)
 
 
-def _agreed(drafted: "Draft", *, is_agreed: bool) -> "Plan":
-    """The planner's stories, once the user has agreed to them."""
+def _approve_stories(drafted: "Draft", *, is_approved: bool) -> "Plan":
+    """Print the planner's stories and return them once the user approves them."""
     for story in drafted.plan.ordered():
         notify(f"{story.id}  {story.title}")
         for criterion in story.criteria:
             notify(f"    - {criterion}")
-    notify(f"these stories are kept in {drafted.file}")
-    if not is_agreed and not _is_agreed():
-        step = f"copy {str(drafted.file)!r}, mend it, and give it by --prd"
-        raise UsageError(f"nothing was begun; {step}")
+    notify(f"the stories were saved to {drafted.file}")
+    if not is_approved and not _ask_for_approval():
+        step = f"copy {str(drafted.file)!r}, edit the copy, and pass it with --prd"
+        raise UsageError(f"no loop was started; {step}")
     return drafted.plan
 
 
-def _is_agreed() -> bool:
+def _ask_for_approval() -> bool:
     try:
-        return input("Take these stories? [y/N] ").strip().lower() in ("y", "yes")
+        return input("Accept these stories? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
         return False
 
@@ -108,13 +110,13 @@ async def _start(
 
     settings = await with_second_writer(effective, settings, workspace, notify)
     begun = await begin(plan, workspace, effective=effective, settings=settings, tell=notify, done=done)
-    return await _worked(begun, effective, settings, json=json)
+    return await _run_to_end(begun, effective, settings, json=json)
 
 
-async def _worked(
-    begun: "Begun", effective: "Effective", settings: "LoopSettings", *, json: bool, goes_on: bool = False
+async def _run_to_end(
+    begun: "Begun", effective: "Effective", settings: "LoopSettings", *, json: bool, is_resumed: bool = False
 ) -> int:
-    """Work a loop on this terminal."""
+    """Run a loop on this terminal and return its exit code."""
     import anyio
 
     from ringfence.cli.loop.view import LoopView
@@ -124,13 +126,16 @@ async def _worked(
     from ringfence.loop.state import EXIT_CODES, LoopState
 
     view = LoopView(begun.place, json=json)
-    if goes_on:
-        await view.go_on()
+    if is_resumed:
+        await view.start_at_current_state()
     runs = Runs(tell=notify, is_checked=True)
 
     def interrupt() -> None:
-        again = runs.is_stopping
-        notify("stopping at once" if again else "stopping; what passed is kept, once more to stop at once")
+        notify(
+            "stopping immediately"
+            if runs.is_stopping
+            else "stopping; accepted stories are kept. Press Ctrl-C again to stop immediately."
+        )
         runs.stop()
 
     async with anyio.create_task_group() as tasks:
@@ -143,55 +148,59 @@ async def _worked(
             checks=begun.checks,
             runs=runs,
             tell=notify,
-            is_resumed=goes_on,
+            is_resumed=is_resumed,
         )
         tasks.cancel_scope.cancel()
     await view.finish(problem=done.problem)
     if done.problem is not None:
         raise done.problem
     if done.row.state is not LoopState.SUCCEEDED and (settings.merge or settings.pr):
-        notify("not everything passed: nothing is merged or proposed")
+        notify("not every story passed: nothing was merged, and no pull request was opened")
     return int(EXIT_CODES[done.row.state])
 
 
-def resume_loop(said: str | None, limits: Mapping[str, Any], who: "Sequence[Flag]", *, json: bool) -> int:
-    """Go on with a loop, with other bounds or other models if they are said; its exit code."""
+def resume_loop(
+    loop_ref: str | None, limits: Mapping[str, Any], flags: "Sequence[Flag]", *, json: bool
+) -> int:
+    """Resume a loop, with new limits or models where they are given, and return its exit code."""
     import anyio
 
-    return anyio.run(_resume, said, limits, who, json)
+    return anyio.run(_resume, loop_ref, limits, flags, json)
 
 
-async def _resume(said: str | None, limits: Mapping[str, Any], who: "Sequence[Flag]", json: bool) -> int:
+async def _resume(
+    loop_ref: str | None, limits: Mapping[str, Any], flags: "Sequence[Flag]", json: bool
+) -> int:
     from ringfence.loop.credentials import check_credentials, check_players
     from ringfence.loop.loading import brought_back, with_others
     from ringfence.loop.settings import LoopLimits
     from ringfence.loop.starting import Begun, checks_of
     from ringfence.loop.state import LoopState
 
-    place = await _mine(said)
+    place = await _my_loop(loop_ref)
     row = await _row(place)
-    if row.state in (LoopState.SUCCEEDED, LoopState.INCOMPLETE) and not await _left(place, row):
+    if row.state in (LoopState.SUCCEEDED, LoopState.INCOMPLETE) and not await _outstanding_steps(place, row):
         raise UsageError(
-            f"loop {place.id} has come to its end: {row.reason}; `ringfence loop retry STORY` begins one anew"
+            f"loop {place.id} has ended: {row.reason}; `ringfence loop retry STORY` restarts a story"
         )
     effective, settings = brought_back(row.configuration, loop=place.id)
     if limits:
         try:
             changed = LoopLimits.model_validate({**settings.limits.model_dump(), **limits})
         except ValueError as exc:
-            raise UsageError(f"a bound does not fit: {exc}") from exc
+            raise UsageError(f"a limit is not valid: {exc}") from exc
         settings = settings.model_copy(update={"limits": changed})
-    effective, settings = with_others(effective, settings, who)
+    effective, settings = with_others(effective, settings, flags)
     await check_players(effective, settings, Path(row.source))
     await check_credentials(effective, settings, Path(row.source), notify)
     begun = Begun(place, await checks_of(place, row, settings))
-    return await _worked(begun, effective, settings, json=json, goes_on=True)
+    return await _run_to_end(begun, effective, settings, json=json, is_resumed=True)
 
 
-async def _mine(said: str | None) -> "LoopPlace":
+async def _my_loop(loop_ref: str | None) -> "LoopPlace":
     from ringfence.loop.choosing import choose_loop
 
-    return await choose_loop(said, Path.cwd(), is_changed=True)
+    return await choose_loop(loop_ref, Path.cwd(), is_changed=True)
 
 
 async def _row(place: Any) -> "LoopRow":
@@ -204,8 +213,8 @@ async def _row(place: Any) -> "LoopRow":
         database.close()
 
 
-async def _left(place: "LoopPlace", row: "LoopRow") -> tuple[str, ...]:
-    """What was asked for after the last story and is not done."""
+async def _outstanding_steps(place: "LoopPlace", row: "LoopRow") -> tuple[str, ...]:
+    """The steps after the last story (merge, pull request) that are not done."""
     from ringfence.loop.report.gathering import settings_of
     from ringfence.loop.report.outstanding import outstanding
     from ringfence.loop.store.loops import LoopStore, open_database
@@ -214,79 +223,81 @@ async def _left(place: "LoopPlace", row: "LoopRow") -> tuple[str, ...]:
         return outstanding(place, row, settings_of(row), await LoopStore(database, place.id).events())
 
 
-def retry_story(said: str | None, story: str, answer: str | None, *, json: bool) -> int:
-    """Begin a story anew, and go on with its loop; the exit code."""
+def retry_story(loop_ref: str | None, story: str, answer: str | None, *, json: bool) -> int:
+    """Restart a story, resume its loop and return the loop's exit code."""
     import anyio
 
     async def prepare() -> None:
         from ringfence.loop.retrying import begin_anew
 
-        await begin_anew(await _mine(said), story, answer)
+        await begin_anew(await _my_loop(loop_ref), story, answer)
 
     anyio.run(prepare)
-    return anyio.run(_resume, said, {}, (), json)
+    return anyio.run(_resume, loop_ref, {}, (), json)
 
 
-def cancel_loop(said: str | None) -> None:
-    """Have a loop stop; one that nobody works on is ended here."""
+def cancel_loop(loop_ref: str | None) -> None:
+    """Cancel a loop; if no process runs it, end it here."""
     import anyio
 
     async def cancel() -> None:
         from ringfence.loop.cancelling import cancel as cancel_it
         from ringfence.loop.starting import one_at_a_time
 
-        if said is not None:
-            return notify(await cancel_it(await _mine(said), notify, is_named=True))
-        async with one_at_a_time(Path.cwd()):  # the loop that is being started here is the one that is meant
-            place = await _mine(said)
+        if loop_ref is not None:
+            return notify(await cancel_it(await _my_loop(loop_ref), notify, is_named=True))
+        async with one_at_a_time(
+            Path.cwd()
+        ):  # waits for a loop that is starting here, which is the one to cancel
+            place = await _my_loop(loop_ref)
         return notify(await cancel_it(place, notify, is_named=False))
 
     anyio.run(cancel)
 
 
-def clean_loop(said: str | None, *, everything: bool) -> None:
-    """Remove what a loop has on this machine besides the user's repository."""
+def clean_loop(loop_ref: str | None, *, everything: bool) -> None:
+    """Remove a loop's files on this machine; the user's repository keeps its branch."""
     import anyio
 
     from ringfence.loop.cancelling import drain_pool
     from ringfence.loop.repository import LoopRepository
     from ringfence.removal import remove_tree
 
-    place = anyio.run(_mine, said)
+    place = anyio.run(_my_loop, loop_ref)
     if not place.is_worked_on:
-        anyio.run(_give_up, place)
-    left = anyio.run(_still_asked_for, place)
+        anyio.run(_end_resumable_loop, place)
+    outstanding = anyio.run(_describe_outstanding, place)
     with place.held():
         anyio.run(drain_pool, place.clones)
         if place.clones.is_dir():
             anyio.run(LoopRepository.open(place.clones).clean)
         if everything:
             remove_tree(place.directory)
-    if left:
-        notify(f"{left} was asked for and is not done; the branch is in your repository")
+    if outstanding:
+        notify(f"not done, although it was requested: {outstanding}; the branch is in your repository")
 
 
-async def _give_up(place: "LoopPlace") -> None:
-    """End a loop that could be gone on with, so that nothing that passed is lost."""
+async def _end_resumable_loop(place: "LoopPlace") -> None:
+    """End a loop that could be resumed, so that its accepted stories reach the branch."""
     from ringfence.loop.cancelling import give_up
 
     try:
         await _row(place)
     except RingfenceError:
-        return  # its rows are damaged or gone, and that keeps nobody from removing it
+        return  # its rows are damaged or missing; it can be removed all the same
     await give_up(place, notify)
 
 
-async def _still_asked_for(place: "LoopPlace") -> str:
-    """What was asked for after the last story and cannot be done any more without the clones."""
+async def _describe_outstanding(place: "LoopPlace") -> str:
+    """Name the steps after the last story that cannot be done any more without the clones."""
     try:
-        return " and ".join(await _left(place, await _row(place)))
-    except RingfenceError:  # its rows cannot be read, and that keeps nobody from removing it
+        return " and ".join(await _outstanding_steps(place, await _row(place)))
+    except RingfenceError:  # its rows cannot be read; it can be removed all the same
         return ""
 
 
 def check_loop(prd: Path, workspace: Path, effective: "Effective", flags: "list[Flag]", *, json: bool) -> int:
-    """Print all that is wrong, on stderr, and what a loop would work with; the exit code."""
+    """Print every problem on stderr and the inputs of a loop on stdout; return the exit code."""
     import anyio
     import typer
 
@@ -298,9 +309,7 @@ def check_loop(prd: Path, workspace: Path, effective: "Effective", flags: "list[
         return found.exit_code
     for problem in found.problems:
         notify(problem.message)
-    typer.echo(
-        f"{counted(len(found.problems), 'problem')}" if found.problems else "nothing stands against it"
-    )
+    typer.echo(f"{counted(len(found.problems), 'problem')}" if found.problems else "no problems found")
     return found.exit_code
 
 
@@ -331,7 +340,7 @@ def _lines(found: "Preflight") -> "Iterator[str]":
     if found.plan is not None:
         stories = found.plan.ordered()
         done = sum(story.is_done for story in stories)
-        yield f"stories: {len(stories)}, {done} of them done already"
+        yield f"stories: {len(stories)}, {done} of them already done"
         for story in stories:
             yield f"  {'x' if story.is_done else '-'} {story.id}  {story.title}"
     if found.look is not None:

@@ -1,9 +1,10 @@
-"""A loop at work and its end, as `ringfence loop start`, `resume`, `retry` and `logs` print it: lines, or NDJSON."""
+"""Prints the events and the summary of a loop, as lines or NDJSON, for `loop start`, `resume`, `retry` and `logs`."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
     from ringfence.loop.store.rows import EventRow, LoopRow
 
 Data = Mapping[str, Any]
-_LOOK_S = 0.2
-_LOST = 5
-"""Consecutive looks without a process before a loop counts as interrupted: one may just be starting."""
+_POLL_S = 0.2
+_MISSED_POLLS = 5
+"""Polls in a row that find no process before a loop counts as interrupted: a process may just be starting."""
 _LINE_CHARS = 400
-_MOST_FLAGGED = 10
-_SHOWN = 3
+_MAX_FLAGGED_PRINTED = 10
+_MAX_NAMES_SHOWN = 3
 _STYLES = {
     "story.passed": "green",
     "story.retried": "yellow",
@@ -38,13 +39,13 @@ _STYLES = {
 
 
 class LoopView:
-    """Prints what happens, as lines or as JSON.
+    """Prints the events of a loop, as lines or as NDJSON.
 
-    A reader that leaves, or a database that is busy, does the loop no harm.
+    A closed output or a busy database never stops the loop.
 
     Args:
-        place: The loop's.
-        json: As NDJSON.
+        place: The loop's directory and database.
+        json: Whether to print NDJSON.
     """
 
     def __init__(self, place: "LoopPlace", *, json: bool) -> None:
@@ -57,29 +58,29 @@ class LoopView:
         self._is_json = json
         self._console = open_console()
         self._last = 0
-        self._is_unwatched = False
+        self._output_closed = False
 
-    async def go_on(self) -> None:
-        """Say in a line where the loop stands, and print from now on what is new."""
+    async def start_at_current_state(self) -> None:
+        """Print the state of a resumed loop in one line; the view prints later events only."""
         events, stories = await self._store.events(), await self._store.stories()
         self._last = events[-1].number if events else 0
         counts = Counter(story.state.value for story in stories)
-        self._try(lambda: self._print_before(counts))
+        self._print_unless_closed(lambda: self._print_resumed(counts))
 
     async def follow(self) -> None:
-        """Print what happens, until cancelled."""
-        while not self._is_unwatched:
-            with suppress(InfrastructureFault):  # busy: the next look may do better
+        """Print new events until cancelled."""
+        while not self._output_closed:
+            with suppress(InfrastructureFault):  # the database is busy; the next poll tries again
                 await self._print_new()
-            await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_POLL_S)
 
     async def finish(self, *, problem: "RingfenceError | None" = None) -> None:
-        """Print what is left, how it ended and what it left.
+        """Print the remaining events and the summary of the loop.
 
         Args:
-            problem: Why what was asked for after the last story is not done.
+            problem: Why the steps after the last story (merge, pull request) were not completed.
         """
-        from ringfence.cli.loop.look import plan_of
+        from ringfence.cli.loop.inspection import plan_of
         from ringfence.loop.report import gather
 
         await self._print_new()
@@ -87,12 +88,12 @@ class LoopView:
         if any(story.merged for story in report.stories):
             report = replace(report, **await self._flagged(report))
         self._database.close()
-        self._try(lambda: self._print_end(report, problem))
-        if self._is_unwatched:
+        self._print_unless_closed(lambda: self._print_end(report, problem))
+        if self._output_closed:
             notify(f"loop {report.id}  {report.state}: {report.reason}")
 
     async def _flagged(self, report: "LoopReport") -> dict[str, Any]:
-        """What to look at before the branch is used; nothing where the loop's repository is in use, or gone."""
+        """Collect the files to review before the branch is used; none if the repository is locked or was removed."""
         from ringfence.loop.report.statistics import flagged_of
         from ringfence.loop.repository import LoopRepository
 
@@ -103,7 +104,7 @@ class LoopView:
         return {}
 
     async def print_all(self) -> None:
-        """Print what has happened so far."""
+        """Print the events so far."""
         await self._print_new()
         self._database.close()
 
@@ -114,33 +115,33 @@ class LoopView:
         row = await self._store.get()
         for event in events:
             self._last = event.number
-            # Of a loop that was resumed: the time while nothing worked on it is not counted.
-            begun_ms = row.begun_ms if event.at_ms >= row.begun_ms else row.created_ms
-            self._try(lambda event=event, at=begun_ms: self._print(event, at))  # type: ignore[misc]
+            # Of a resumed loop, the time while it was interrupted is not counted.
+            started_ms = row.begun_ms if event.at_ms >= row.begun_ms else row.created_ms
+            self._print_unless_closed(partial(self._print, event, started_ms))
 
-    def _try(self, act: Callable[[], None]) -> None:
-        """Print, while somebody reads it."""
+    def _print_unless_closed(self, print_: Callable[[], None]) -> None:
+        """Print, unless an earlier write found that the output is closed."""
         try:
-            if not self._is_unwatched:
-                act()
+            if not self._output_closed:
+                print_()
         except OSError:
-            self._is_unwatched = True
+            self._output_closed = True
 
-    def _print(self, event: "EventRow", begun_ms: int) -> None:
+    def _print(self, event: "EventRow", started_ms: int) -> None:
         if self._is_json:
             story = {"story": event.story} if event.story is not None else {}
             head = {"event": event.type, "number": event.number, "at_ms": event.at_ms, **story}
             print_json_line({**head, **event.data})
         else:
-            self._print_line(*event_line(event, begun_ms))
+            self._print_line(*event_line(event, started_ms))
 
-    def _print_before(self, counts: "Counter[str]") -> None:
+    def _print_resumed(self, counts: "Counter[str]") -> None:
         if self._is_json:
             print_json_line({"event": "loop.resumed", "number": self._last, "stories": dict(counts)})
             return
-        told = ", ".join(f"{count} {state}" for state, count in counts.items())
+        states = ", ".join(f"{count} {state}" for state, count in counts.items())
         self._print_line(
-            f"goes on: {told}; `ringfence loop show {self._place.id[-6:]}` tells what was before", ""
+            f"resumed: {states}; `ringfence loop show {self._place.id[-6:]}` shows earlier events", ""
         )
 
     def _print_end(self, report: "LoopReport", problem: "RingfenceError | None") -> None:
@@ -156,7 +157,7 @@ class LoopView:
         for name in ("branch", "patch", "report"):
             if end[name] is not None:
                 self._print_line(f"  {name}: {end[name]}", "")
-        for line in _to_look_at(report):
+        for line in _review_warnings(report):
             self._print_line(f"  {line}", "bold yellow")
         for command in end["next"]:
             self._print_line(f"  next: {command}", "")
@@ -169,23 +170,23 @@ class LoopView:
         self._console.file.flush()
 
 
-def _to_look_at(report: "LoopReport") -> list[str]:
-    """Files of the branch that run or are trusted on the user's machine, and those outside of what stories name."""
-    shown = [f"{WARNING}: {file.path}" for file in report.flagged[:_MOST_FLAGGED]]
+def _review_warnings(report: "LoopReport") -> list[str]:
+    """Warn of files that run or are trusted on the user's machine, and of files that no story names."""
+    shown = [f"{WARNING}: {file.path}" for file in report.flagged[:_MAX_FLAGGED_PRINTED]]
     more = report.flagged_count - len(shown)
     rest = [f"{WARNING}: {more} more, see the report"] if more else []
-    return [*shown, *rest, *map(_outside, (story for story in report.stories if story.outside))]
+    return [*shown, *rest, *map(_outside_warning, (story for story in report.stories if story.outside))]
 
 
-def _outside(story: "StoryReport") -> str:
-    """Files of a story that it does not name."""
-    named = ", ".join(story.outside[:_MOST_FLAGGED])
-    more = story.outside_count - len(story.outside[:_MOST_FLAGGED])
+def _outside_warning(story: "StoryReport") -> str:
+    """Warn of files that a story changed but does not name."""
+    named = ", ".join(story.outside[:_MAX_FLAGGED_PRINTED])
+    more = story.outside_count - len(story.outside[:_MAX_FLAGGED_PRINTED])
     return f"{story.id} changed files that it does not name: {named}{f' and {more} more' if more > 0 else ''}"
 
 
 def _summary(place: "LoopPlace", report: "LoopReport", problem: "RingfenceError | None") -> dict[str, Any]:
-    """How a loop ended, and what it left."""
+    """Collect how a loop ended, and the files and commands that follow from it."""
     from ringfence.loop.report.statistics import MOST_FLAGGED
     from ringfence.loop.report.words import next_steps
     from ringfence.loop.report.writing import PAGE
@@ -208,130 +209,135 @@ def _summary(place: "LoopPlace", report: "LoopReport", problem: "RingfenceError 
     }
 
 
-def print_loop(said: str | None, *, follow: bool, json: bool) -> int:
-    """Print the events of a loop; where it is followed, to its end, and return the exit code of that."""
+def print_loop(loop_ref: str | None, *, follow: bool, json: bool) -> int:
+    """Print the events of a loop; with `follow`, print until the loop ends and return its exit code."""
     from ringfence.cli.sandbox.standing import run_interruptible
 
-    return run_interruptible(lambda: _watch(said, json=json) if follow else _print_so_far(said, json=json))
+    print_events = _follow_to_end if follow else _print_so_far
+    return run_interruptible(lambda: print_events(loop_ref, json=json))
 
 
-async def _print_so_far(said: str | None, *, json: bool) -> int:
+async def _print_so_far(loop_ref: str | None, *, json: bool) -> int:
     from ringfence.loop.choosing import choose_loop
 
-    place = await choose_loop(said, Path.cwd(), is_changed=False)
+    place = await choose_loop(loop_ref, Path.cwd(), is_changed=False)
     await LoopView(place, json=json).print_all()
     return 0
 
 
-async def _watch(said: str | None, *, json: bool) -> int:
+async def _follow_to_end(loop_ref: str | None, *, json: bool) -> int:
     from ringfence.loop.choosing import choose_loop
     from ringfence.loop.state import EXIT_CODES
     from ringfence.loop.store.loops import LoopStore, open_database
 
-    place = await choose_loop(said, Path.cwd(), is_changed=False)
+    place = await choose_loop(loop_ref, Path.cwd(), is_changed=False)
     view = LoopView(place, json=json)
     database = open_database(place.database_url)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(view.follow)
-            row = await _ended(place, LoopStore(database, place.id))
+            row = await _wait_for_end(place, LoopStore(database, place.id))
             tasks.cancel_scope.cancel()
     finally:
         database.close()
     await view.finish()
     if not row.state.is_end:
         notify(
-            f"nobody works on loop {place.id}: it was interrupted; `ringfence loop resume {place.id[-6:]}` goes on"
+            f"loop {place.id} was interrupted (no process is running it); "
+            f"resume it with `ringfence loop resume {place.id[-6:]}`"
         )
     return EXIT_CODES[row.state]
 
 
-async def _ended(place: "LoopPlace", store: "LoopStore") -> "LoopRow":
-    """Wait until nothing more is done about the loop, or nobody works on it."""
-    lost = 0
-    while place.is_worked_on if (row := await store.get()).state.is_end else lost < _LOST:
-        lost = 0 if place.is_worked_on else lost + 1
-        await anyio.sleep(_LOOK_S)
-    return row
+async def _wait_for_end(place: "LoopPlace", store: "LoopStore") -> "LoopRow":
+    """Wait until the loop has ended and its process has finished, or until no process runs it."""
+    missed = 0
+    while True:
+        row = await store.get()
+        is_over = not place.is_worked_on if row.state.is_end else missed >= _MISSED_POLLS
+        if is_over:
+            return row
+        missed = 0 if place.is_worked_on else missed + 1
+        await anyio.sleep(_POLL_S)
 
 
-def event_line(event: "EventRow", begun_ms: int) -> "Line":
-    """An event: how long after the loop's beginning, which story, what. Nothing is escaped here.
+def event_line(event: "EventRow", started_ms: int) -> "Line":
+    """Format an event with the time since the loop's start and the story's id. The caller escapes the text.
 
     Args:
-        event: It.
-        begun_ms: When the loop was begun, or resumed.
+        event: The event to format.
+        started_ms: When the loop was started, or last resumed.
     """
-    seconds = max(0, event.at_ms - begun_ms) // 1000
+    seconds = max(0, event.at_ms - started_ms) // 1000
     stamp = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    told = TOLD.get(event.type)
-    what = told(event.data) if told is not None else event.type
+    formatter = EVENT_FORMATTERS.get(event.type)
+    text = formatter(event.data) if formatter is not None else event.type
     story = f"{event.story}: " if event.story else ""
-    return f"{stamp}  {story}{what}", _STYLES.get(event.type, "")
+    return f"{stamp}  {story}{text}", _STYLES.get(event.type, "")
 
 
-def _started(data: Data) -> str:
-    red, checks = int(data.get("red_count", 0)), _several(data.get("red_checks"))
-    before = f"; {counted(red, 'test')} red before: {_several(data.get('red'))}" if red else ""
-    others = f"; red before: {checks}" if checks else ""
-    return f"{_stories(data.get('stories', 0))} from commit {_short(data.get('base'))}{before}{others}"
+def _format_started(data: Data) -> str:
+    failing, checks = int(data.get("red_count", 0)), _join_names(data.get("red_checks"))
+    tests = f"; {counted(failing, 'test')} already failing: {_join_names(data.get('red'))}" if failing else ""
+    others = f"; checks already failing: {checks}" if checks else ""
+    return f"{_format_story_count(data.get('stories', 0))} from commit {_short_commit(data.get('base'))}{tests}{others}"
 
 
-def _stories(count: Any) -> str:
+def _format_story_count(count: Any) -> str:
     return "1 story" if count == 1 else f"{count} stories"
 
 
-def _written(data: Data) -> str:
-    return f"tests written, and red for the right reason: {_several(data.get('files'))}"
+def _format_written(data: Data) -> str:
+    return f"tests written and failing as expected: {_join_names(data.get('files'))}"
 
 
-def _committed(data: Data) -> str:
+def _format_committed(data: Data) -> str:
     files = counted(int(data.get("files", 0)), "file")
-    return f"attempt {data.get('attempt')}: code of {files}, {_short(data.get('commit'))}"
+    return f"attempt {data.get('attempt')}: code of {files}, {_short_commit(data.get('commit'))}"
 
 
-def _checked(data: Data) -> str:
+def _format_checked(data: Data) -> str:
     checks = data.get("checks")
-    told = (
+    results = (
         ", ".join(f"{name} {colour}" for name, colour in checks.items()) if isinstance(checks, dict) else ""
     )
-    return f"attempt {data.get('attempt')}: checks {'green' if data.get('is_green') else 'red'} ({told})"
+    return f"attempt {data.get('attempt')}: checks {'green' if data.get('is_green') else 'red'} ({results})"
 
 
-def _rejected(data: Data) -> str:
+def _format_rejected(data: Data) -> str:
     complaints = data.get("complaints") or [""]
-    what = {"test_writer": "tests rejected", "merge": "begun anew"}.get(str(data.get("role")), "rejected")
+    verb = {"test_writer": "tests rejected", "merge": "restarted"}.get(str(data.get("role")), "rejected")
     more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
-    return f"attempt {data.get('attempt')}: {what}: {complaints[0]}{more}"
+    return f"attempt {data.get('attempt')}: {verb}: {complaints[0]}{more}"
 
 
-def _passed(data: Data) -> str:
-    return f"passed on attempt {data.get('attempt')}, {_short(data.get('commit'))}"
+def _format_passed(data: Data) -> str:
+    return f"passed on attempt {data.get('attempt')}, {_short_commit(data.get('commit'))}"
 
 
-def _short(commit: Any) -> str:
+def _short_commit(commit: Any) -> str:
     return str(commit or "")[:12]
 
 
-def _several(names: Any) -> str:
+def _join_names(names: Any) -> str:
     names = [str(name) for name in names or ()]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    more = f" and {len(names) - _MAX_NAMES_SHOWN} more" if len(names) > _MAX_NAMES_SHOWN else ""
+    return ", ".join(names[:_MAX_NAMES_SHOWN]) + more
 
 
-TOLD: Mapping[str, Callable[[Data], str]] = {
-    "loop.started": _started,
-    "story.dispatched": lambda data: f"begun at {_short(data.get('base'))}",
-    "tests.written": _written,
-    "code.committed": _committed,
-    "checks.completed": _checked,
-    "story.retried": _rejected,
-    "story.failed": _rejected,
-    "story.passed": _passed,
+EVENT_FORMATTERS: Mapping[str, Callable[[Data], str]] = {
+    "loop.started": _format_started,
+    "story.dispatched": lambda data: f"started at {_short_commit(data.get('base'))}",
+    "tests.written": _format_written,
+    "code.committed": _format_committed,
+    "checks.completed": _format_checked,
+    "story.retried": _format_rejected,
+    "story.failed": _format_rejected,
+    "story.passed": _format_passed,
     "story.skipped": lambda data: f"skipped: {data.get('reason')}",
     "story.blocked": lambda data: f"blocked: {data.get('question')}",
     "loop.completed": lambda data: f"the loop has ended: {data.get('reason')}",
-    "loop.merged": lambda data: f"{data.get('branch')} is at {_short(data.get('commit'))} now",
+    "loop.merged": lambda data: f"{data.get('branch')} is at {_short_commit(data.get('commit'))} now",
     "loop.proposed": lambda data: f"pull request: {data.get('address')}",
-    "loop.cancelled": lambda _: "the loop was stopped",
+    "loop.cancelled": lambda _: "the loop was cancelled",
 }

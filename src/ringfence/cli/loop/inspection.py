@@ -1,4 +1,4 @@
-"""What `ringfence loop ls`, `status`, `show`, `diff` and `export` do, once their words are read."""
+"""List loops, and print a loop's status, report, changes and stories, once the command line is parsed."""
 
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from ringfence.loop.store.loops import LoopStore
     from ringfence.loop.story import Plan, StoryEnd
 
-_MOST_CHARS = 24
-"""Of a column: a longer id moves its own line only."""
+_MAX_COLUMN_CHARS = 24
+"""Width limit of a column; a longer id shifts only its own line."""
 _T = TypeVar("_T")
 
 
 def list_loops(*, json: bool) -> None:
-    """Print all loops, the newest first; of one that cannot be read, why."""
+    """Print all loops, the newest first, and the error of each loop that cannot be read."""
     from ringfence.cli.render.console import print_list
     from ringfence.loop.place import loop_places
 
     rows = []
     for place in loop_places():
         try:
-            rows.append(_with(place, _listed))
-        except RingfenceError as exc:  # of another version, or damaged; the others are there all the same
+            rows.append(_read_store(place, _list_row))
+        except RingfenceError as exc:  # written by another version, or damaged; the other loops are listed
             notify(f"loop {place.id}: {exc}")
     cells = [(row["id"], row["state"], f"{row['passed']}/{row['stories']}", row["source"]) for row in rows]
     print_list({"loops": rows}, ("loop", "state", "passed", "stories"), cells, json=json)
 
 
-async def _listed(place: "LoopPlace", store: "LoopStore") -> dict[str, Any]:
+async def _list_row(place: "LoopPlace", store: "LoopStore") -> dict[str, Any]:
     from ringfence.loop.report.gathering import state_of
 
     row, stories = await store.get(), await store.stories()
@@ -53,8 +53,8 @@ async def _listed(place: "LoopPlace", store: "LoopStore") -> dict[str, Any]:
     }
 
 
-def show_status(said: str | None, *, json: bool) -> None:
-    """Print where a loop stands."""
+def show_status(loop_ref: str | None, *, json: bool) -> None:
+    """Print the state of a loop and its stories."""
     import dataclasses
 
     from ringfence.cli.render.console import open_console, print_line
@@ -62,7 +62,7 @@ def show_status(said: str | None, *, json: bool) -> None:
     from ringfence.loop.report.model import STAGES
     from ringfence.loop.report.words import next_steps
 
-    report = _report(said, with_repository=False)
+    report = _read_report(loop_ref, with_repository=False)
     if json:
         stories = [
             {
@@ -97,38 +97,38 @@ def show_status(said: str | None, *, json: bool) -> None:
 
 
 def _table(report: "LoopReport") -> "Iterator[str]":
-    """A line for each story: how it stands, its last stage, what it has taken."""
+    """Yield a line per story: its state, its last stage, and the time, tokens and money it used."""
     from ringfence.loop.report.figures import cost, duration, tokens
     from ringfence.loop.report.model import STAGES
 
     rows = [("story", "state", "attempt", "stage", "time", "tokens", "cost", "title")]
     for story in report.stories:
         attempt = story.attempt or story.tests_attempt
-        begun = [f"{name} {how}" for name, how in zip(STAGES, story.stages, strict=True) if how]
+        stages = [f"{name} {result}" for name, result in zip(STAGES, story.stages, strict=True) if result]
         used = story.used
         rows.append(
             (
                 visible(story.id, one_line=True),
                 story.state,
                 f"{attempt}/{story.most_attempts}" if attempt else "",
-                begun[-1] if begun else "",
+                stages[-1] if stages else "",
                 duration(used.seconds),
                 tokens(used.tokens),
                 cost(used.cost_usd),
                 story.title,
             )
         )
-    widths = [min(max(len(row[column]) for row in rows), _MOST_CHARS) for column in range(7)]
+    widths = [min(max(len(row[column]) for row in rows), _MAX_COLUMN_CHARS) for column in range(7)]
     for row in rows:
         cells = [f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True)]
         yield "  ".join(cells).rstrip()
 
 
-def show_report(said: str | None, *, html: Path | None, json: bool) -> None:
-    """Print a loop's report, or write it as a page.
+def show_report(loop_ref: str | None, *, html: Path | None, json: bool) -> None:
+    """Print a loop's report, or write it as an HTML page.
 
     Raises:
-        UsageError: The page cannot be written there.
+        UsageError: The page cannot be written to that file.
     """
     import dataclasses
 
@@ -136,7 +136,7 @@ def show_report(said: str | None, *, html: Path | None, json: bool) -> None:
 
     from ringfence.loop.report import markdown, page
 
-    report = _report(said)
+    report = _read_report(loop_ref)
     if html is not None:
         replace_file(html, page(report))
     if json:
@@ -145,16 +145,16 @@ def show_report(said: str | None, *, html: Path | None, json: bool) -> None:
         typer.echo(markdown(report), nl=False)
 
 
-def print_diff(said: str | None, story: str | None, *, rejected: int | None) -> None:
-    """Print a patch on stdout, as it is.
+def print_diff(loop_ref: str | None, story: str | None, *, rejected: int | None) -> None:
+    """Print a patch on stdout, byte for byte.
 
     Raises:
-        UsageError: There is no such story or attempt, or nothing of it is on the branch.
+        UsageError: The story or attempt does not exist, or none of its changes are on the branch.
         RecordError: The loop's repository was removed.
     """
     if rejected is not None and story is None:
         raise UsageError(f"--rejected {rejected} needs the STORY whose attempt it was")
-    place = _find(said)
+    place = _find_loop(loop_ref)
 
     async def find(place: "LoopPlace", store: "LoopStore") -> bytes:
         from ringfence.loop.report.patches import loop_patch, rejected_patch, story_patch
@@ -165,15 +165,15 @@ def print_diff(said: str | None, story: str | None, *, rejected: int | None) -> 
             return await story_patch(place, store, story)
         return await rejected_patch(store, story, rejected)
 
-    sys.stdout.buffer.write(_with(place, find))
+    sys.stdout.buffer.write(_read_store(place, find))
     sys.stdout.buffer.flush()
 
 
-def export_plan(said: str | None, file: Path) -> None:
+def export_plan(loop_ref: str | None, file: Path) -> None:
     """Write a copy of the stories with their progress.
 
     Raises:
-        UsageError: The file is the stories' own, or none that can be written.
+        UsageError: The file is the loop's own source, or it cannot be written.
     """
     from ringfence.loop.story import export
 
@@ -182,38 +182,38 @@ def export_plan(said: str | None, file: Path) -> None:
 
         return plan_from_json((await store.get()).plan), ends_of(await store.stories())
 
-    plan, ends = _with(_find(said), read)
+    plan, ends = _read_store(_find_loop(loop_ref), read)
     export(plan, file, ends)
 
 
-def _find(said: str | None) -> "LoopPlace":
+def _find_loop(loop_ref: str | None) -> "LoopPlace":
     import anyio
 
     from ringfence.loop.choosing import choose_loop
 
     async def find() -> "LoopPlace":
-        return await choose_loop(said, Path.cwd(), is_changed=False)
+        return await choose_loop(loop_ref, Path.cwd(), is_changed=False)
 
     return anyio.run(find)
 
 
-def _report(said: str | None, *, with_repository: bool = True) -> "LoopReport":
+def _read_report(loop_ref: str | None, *, with_repository: bool = True) -> "LoopReport":
     async def read(place: "LoopPlace", store: "LoopStore") -> "LoopReport":
         from ringfence.loop.report import gather
 
         repository = open_repository(place) if with_repository else None
         return await gather(place, store, repository, await plan_of(store))
 
-    return _with(_find(said), read)
+    return _read_store(_find_loop(loop_ref), read)
 
 
 async def plan_of(store: "LoopStore") -> "Plan | None":
-    """A loop's stories; None if another version wrote them down."""
+    """A loop's stories; None if another version wrote them."""
     from ringfence.loop.plans import plan_from_json
 
     try:
         return plan_from_json((await store.get()).plan)
-    except ConfigurationError:  # of another version; the rows tell most of it
+    except ConfigurationError:  # written by another version; the rows hold most of the report
         return None
 
 
@@ -227,17 +227,17 @@ def open_repository(place: "LoopPlace") -> "LoopRepository | None":
         return None
 
 
-def _with(place: "LoopPlace", act: "Callable[[LoopPlace, LoopStore], Awaitable[_T]]") -> _T:
-    """Do something with a loop's rows."""
+def _read_store(place: "LoopPlace", read: "Callable[[LoopPlace, LoopStore], Awaitable[_T]]") -> _T:
+    """Open a loop's database, run `read` on its rows and close it."""
     import anyio
 
     from ringfence.loop.store.loops import LoopStore, open_database
 
-    async def with_it() -> _T:
+    async def open_and_read() -> _T:
         database = open_database(place.database_url)
         try:
-            return await act(place, LoopStore(database, place.id))
+            return await read(place, LoopStore(database, place.id))
         finally:
             database.close()
 
-    return anyio.run(with_it)
+    return anyio.run(open_and_read)
