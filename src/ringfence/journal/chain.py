@@ -1,11 +1,11 @@
-"""The chain of a state directory: which records there are, how far each journal came, and which were removed.
+"""The chain of a state directory, which lists its records, the length of each journal, and the removed records.
 
-A journal whose last lines were cut off is in order as far as it goes, and a directory that was removed leaves nothing
-behind. The file `heads` tells both: it has a signed entry for each time that a journal was sealed or closed and for each
-record that a command removed. An entry carries the hash of everything since the entry before began, so that none can be
-edited, dropped or inserted unnoticed. What nothing in it shows is that its last entries were cut off.
+A journal without its last lines is still in order, and a removed directory leaves no trace. The chain, the file `heads`,
+reveals both: it has a signed entry for each time that a journal was sealed or closed, and for each record that a command
+removed. Each entry contains the hash of everything since the start of the previous entry, so that no entry can be
+edited, dropped or inserted unnoticed. The chain cannot reveal that its own last entries were cut off.
 
-Entries of version 0.1 are signed, but not chained: the first entry that is chained covers them all.
+Entries of version 0.1 are signed but not chained; the first chained entry covers all of them.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ _TAIL_BYTES = 64 * 1024
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The last line of a journal when its writer closed it; or, with `removed_by`, the removal of a record."""
+    """The last line of a journal when its writer closed it, or, with `removed_by`, the removal of a record."""
 
     run_id: str
     seq: int
@@ -37,12 +37,12 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     public_key: str
     signature: str
     prev: str | None = None
-    """SHA-256 of all since the last chained entry began; None in entries of version 0.1."""
+    """SHA-256 of the file's content from the start of the last chained entry; None in entries of version 0.1."""
     time: str = ""
     removed_by: str = ""
 
     def message(self) -> bytes:
-        """The bytes that the entry signs."""
+        """Return the bytes that the entry's signature covers."""
         if self.prev is None:
             return f"ringfence journal head v1\n{self.run_id}\n{self.seq}\n{self.head}\n".encode()
         fields = (self.run_id, str(self.seq), self.head, self.prev, self.time, self.removed_by)
@@ -54,13 +54,13 @@ class Link:
     """One line of the chain."""
 
     number: int
-    """1-based."""
+    """The number of the line, counted from 1."""
     entry: Entry | None
-    """None: the line does not parse."""
+    """The entry; None if the line does not parse."""
     is_in_order: bool
-    """Whether its `prev` is right; an entry of version 0.1 has none."""
+    """Whether the entry's `prev` is correct or absent, as in version 0.1."""
     head: str
-    """The hash that an entry after this line carries."""
+    """The hash that the next entry must contain."""
 
 
 class _Hash(Protocol):
@@ -69,51 +69,51 @@ class _Hash(Protocol):
 
 
 def chain_path() -> Path:
-    """The file of the chain."""
+    """Return the path of the chain."""
     return state_dir() / "heads"
 
 
 def record_head(run_id: str, *, seq: int, head: str) -> None:
-    """Append how far a journal came; on the disk when this returns.
+    """Append the head of a journal. The entry is on the disk when this function returns.
 
     Raises:
-        InfrastructureFault: It cannot be written.
+        InfrastructureFault: The chain cannot be written.
     """
-    _record([(run_id, seq, head, "")])
+    _append_entries([(run_id, seq, head, "")])
 
 
 def record_removals(run_ids: Iterable[str], *, by: str) -> None:
-    """Append that records are removed, before they are; on the disk when this returns.
+    """Append the removal of records, before they are removed. The entries are on the disk when this function returns.
 
-    Runs that the chain does not know, or knows to be removed, are left out.
+    Runs that the chain does not list, or lists as removed, are skipped.
 
     Args:
         run_ids: The runs.
         by: The command that removes them.
 
     Raises:
-        InfrastructureFault: It cannot be written.
+        InfrastructureFault: The chain cannot be written.
     """
     last: dict[str, Entry] = {
         link.entry.run_id: link.entry for link in read_chain() if link.entry is not None
     }
     known = [run_id for run_id in run_ids if run_id in last and not last[run_id].removed_by]
     if known:
-        _record([(run_id, -1, "", by) for run_id in known])
+        _append_entries([(run_id, -1, "", by) for run_id in known])
 
 
 def known_heads(run_id: str) -> Mapping[int, str]:
-    """The heads of a run by sequence number; entries without a trusted signature do not count."""
+    """Return the heads of a run by sequence number, without entries that have no trusted signature."""
     entries = [link.entry for link in read_chain() if link.entry is not None and link.entry.run_id == run_id]
     trusted = trusted_keys() if entries else frozenset()
     return {entry.seq: entry.head for entry in entries if not entry.removed_by and is_genuine(entry, trusted)}
 
 
 def read_chain() -> Iterator[Link]:
-    """The lines of the chain in order.
+    """Yield the lines of the chain in order.
 
     Raises:
-        InfrastructureFault: It cannot be read.
+        InfrastructureFault: The chain cannot be read.
     """
     try:
         file = chain_path().open("rb")
@@ -138,7 +138,7 @@ def _links(file: BinaryIO) -> Iterator[Link]:
     number = 0
     while line := file.readline(_MAX_LINE_BYTES):
         number += 1
-        entry = _decoded(line, decoder)
+        entry = _decode(line, decoder)
         is_in_order = entry is None or entry.prev in (None, since.hexdigest())
         if entry is not None and entry.prev is not None:
             since = sha256()
@@ -148,32 +148,32 @@ def _links(file: BinaryIO) -> Iterator[Link]:
         yield Link(number, entry, is_in_order, since.hexdigest())
 
 
-def _decoded(line: bytes, decoder: msgspec.json.Decoder[Entry]) -> Entry | None:
+def _decode(line: bytes, decoder: msgspec.json.Decoder[Entry]) -> Entry | None:
     try:
         return decoder.decode(line) if line.endswith(b"\n") and len(line) <= _MAX_LINE_BYTES else None
-    except (ValueError, RecursionError):  # a crash tore it, or it was edited: then it proves nothing
+    except (ValueError, RecursionError):  # a crash left the line incomplete, or it was edited
         return None
 
 
-def _record(entries: list[tuple[str, int, str, str]]) -> None:
+def _append_entries(entries: list[tuple[str, int, str, str]]) -> None:
     path = chain_path()
     try:
         make_private_dir(path.parent)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "rb", buffering=0) as file:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            _append(fd, _signed(entries, file))
+            _append(fd, _encode_entries(entries, file))
     except OSError as exc:
         raise InfrastructureFault(
             f"could not write the chain {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
         ) from exc
 
 
-def _signed(entries: list[tuple[str, int, str, str]], file: BinaryIO) -> bytes:
-    """The lines of entries that follow what is in the file."""
+def _encode_entries(entries: list[tuple[str, int, str, str]], file: BinaryIO) -> bytes:
+    """Return the signed lines of entries that continue the file."""
     key = signing_key()
-    begin, prev = _end(file)
-    lines = [begin] if begin else []
+    line_end, prev = _read_end(file)
+    lines = [line_end] if line_end else []
     for run_id, seq, head, removed_by in entries:
         unsigned = Entry(
             run_id, seq, head, key.public_hex, "", prev, format_time(datetime.now(UTC)), removed_by
@@ -184,21 +184,21 @@ def _signed(entries: list[tuple[str, int, str, str]], file: BinaryIO) -> bytes:
     return b"".join(lines)
 
 
-def _end(file: BinaryIO) -> tuple[bytes, str]:
-    """What ends a line that a crash tore, and the hash of all since the last chained entry began."""
+def _read_end(file: BinaryIO) -> tuple[bytes, str]:
+    """Return the newline that an incomplete last line lacks, and the hash of the file from the last chained entry."""
     decoder = msgspec.json.Decoder(Entry)
     size = os.fstat(file.fileno()).st_size
     for start in (max(0, size - _TAIL_BYTES), 0):
         file.seek(start)
-        *whole, rest = file.read().split(b"\n")
-        torn = b"\n" if rest else b""
-        lines = [line + b"\n" for line in (*whole, *([rest] if rest else ()))]
-        # The first line of a part may be the end of one.
-        for number in range(len(whole) - 1, 0 if start else -1, -1):
-            entry = _decoded(lines[number], decoder)
+        *complete, rest = file.read().split(b"\n")
+        line_end = b"\n" if rest else b""
+        lines = [line + b"\n" for line in (*complete, *([rest] if rest else ()))]
+        # The first line of a part of the file may be incomplete.
+        for number in range(len(complete) - 1, 0 if start else -1, -1):
+            entry = _decode(lines[number], decoder)
             if entry is not None and entry.prev is not None:
-                return torn, sha256(b"".join(lines[number:])).hexdigest()
-    return torn, sha256(b"".join(lines)).hexdigest()
+                return line_end, sha256(b"".join(lines[number:])).hexdigest()
+    return line_end, sha256(b"".join(lines)).hexdigest()
 
 
 def _append(fd: int, lines: bytes) -> None:

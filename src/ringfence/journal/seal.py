@@ -1,7 +1,7 @@
-"""The signing key and the seal that it puts on a journal.
+"""The signing key, and the seal that closes a journal.
 
-The key is of ed25519, made on first use in `state_dir()/keys`, which no agent can read. Its library is imported when
-something is signed or checked: that takes 20 ms.
+The ed25519 key is created on first use in `state_dir()/keys`, which no agent can read. Functions import its library when
+they sign or verify, because the import takes 20 ms.
 """
 
 import os
@@ -27,7 +27,7 @@ _NAME = "journal-ed25519"
 
 
 class SigningKey:
-    """Signs heads. Take it from `signing_key()`."""
+    """A private key that signs heads; `signing_key()` returns it."""
 
     def __init__(self, private: "Ed25519PrivateKey") -> None:
         self._private = private
@@ -38,28 +38,30 @@ class SigningKey:
         return self._private.public_key().public_bytes_raw().hex()
 
     def sign(self, message: bytes) -> str:
-        """The signature in hexadecimal."""
+        """Return the signature of a message in hexadecimal."""
         return self._private.sign(message).hex()
 
 
 def keys_dir() -> Path:
-    """Where the keys are. Each `*.pub` in it is trusted by `verify`."""
+    """Return the directory of the keys. `verify` trusts each `*.pub` in it."""
     return state_dir() / "keys"
 
 
 def key_id(public_hex: str) -> str:
-    """Short name of a public key: the first 16 hexadecimal digits of its SHA-256."""
+    """Return the short name of a public key: the first 16 hexadecimal digits of its SHA-256."""
     with suppress(ValueError):
         return sha256(bytes.fromhex(public_hex)).hexdigest()[:16]
     return "malformed"
 
 
 def signing_key() -> SigningKey:
-    """The key of this state directory; made, once, if there is none, however many ask at the same time.
+    """Return the key of this state directory; create it if there is none.
+
+    Processes that create it at the same time all get the same key.
 
     Raises:
         RecordError: The key file is damaged, or others can read it.
-        InfrastructureFault: It cannot be read or made.
+        InfrastructureFault: The key cannot be read or created.
     """
     path = keys_dir() / _NAME
     try:
@@ -72,25 +74,25 @@ def signing_key() -> SigningKey:
             _publish(path.with_suffix(".pub"), private)
     except OSError as exc:
         raise InfrastructureFault(
-            f"could not read or make the signing key {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
+            f"could not read or create the signing key {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
         ) from exc
     return key
 
 
 def trusted_keys() -> frozenset[str]:
-    """The public keys, in hexadecimal, of every `*.pub` in `keys_dir()`.
+    """Return the public keys, in hexadecimal, of every `*.pub` in `keys_dir()`.
 
     Raises:
-        RecordError: One of the files is no ed25519 public key.
+        RecordError: A file is not an ed25519 public key.
     """
     return frozenset(read_public_key(path) for path in sorted(keys_dir().glob("*.pub")))
 
 
 def read_public_key(path: Path) -> str:
-    """The public key, in hexadecimal, in a PEM file.
+    """Return the public key of a PEM file in hexadecimal.
 
     Raises:
-        RecordError: There is none.
+        RecordError: The file does not contain an ed25519 public key.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -101,9 +103,9 @@ def read_public_key(path: Path) -> str:
     except OSError as exc:
         raise RecordError(f"the public key {str(path)!r} cannot be read: {exc.strerror}") from exc
     except (ValueError, UnsupportedAlgorithm) as exc:
-        raise RecordError(f"{str(path)!r} is no public key in PEM; give an ed25519 one") from exc
+        raise RecordError(f"{str(path)!r} is not a public key in PEM format; give an ed25519 key") from exc
     if not isinstance(key, Ed25519PublicKey):
-        raise RecordError(f"{str(path)!r} is a public key of another kind; give an ed25519 one")
+        raise RecordError(f"{str(path)!r} is not an ed25519 public key; give one of that kind")
     return key.public_bytes_raw().hex()
 
 
@@ -122,18 +124,18 @@ def is_signed(message: bytes, *, signature: str, public_hex: str) -> bool:
 
 
 def seal_message(run_id: str, *, seq: int, time: str, head: str) -> bytes:
-    """The bytes that a seal signs. All that its line says is in them: no byte of it can change."""
+    """Return the bytes that a seal signs. They cover everything in its line, so that no byte of it can change."""
     return f"ringfence journal seal v1\n{run_id}\n{seq}\n{time}\n{head}\n".encode()
 
 
 def make_seal(key: SigningKey, run_id: str, *, seq: int, time: datetime, head: str) -> JournalSealed:
-    """The event that closes a journal whose last line hashes to `head`."""
+    """Return the event that closes a journal whose last line has the hash `head`."""
     message = seal_message(run_id, seq=seq, time=format_time(time), head=head)
     return JournalSealed(head=head, signature=key.sign(message), public_key=key.public_hex)
 
 
 def seal_fault(line: bytes, header: Header, *, run_id: str, trusted: frozenset[str]) -> str | None:
-    """What is wrong with the sealing line of a journal; None if nothing is."""
+    """Return the fault of the line that seals a journal; None if it has no fault."""
     try:
         seal = msgspec.json.decode(header.data, type=JournalSealed)
     except (ValueError, RecursionError) as exc:
@@ -141,9 +143,9 @@ def seal_fault(line: bytes, header: Header, *, run_id: str, trusted: frozenset[s
     time = format_time(header.time)
     canonical = encode_line(header.seq, time, prev=header.prev, event=header.event, data=encode_data(seal))
     if line != canonical:
-        return "the seal is not written as ringfence writes it: it was edited"
+        return "the seal is not in the form that ringfence writes: it was edited"
     if seal.head != header.prev:
-        return "the seal is over another head"
+        return "the seal signs another head"
     if seal.public_key not in trusted:
         return "the seal was made with a key that is not trusted here"
     message = seal_message(run_id, seq=header.seq, time=time, head=seal.head)
@@ -165,12 +167,12 @@ def _load(path: Path) -> "Ed25519PrivateKey":
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as exc:
         raise RecordError(
-            f"the signing key {str(path)!r} is damaged; move it away and a new one is made (rename the .pub "
-            "file too, but keep it: older seals stay known by it)"
+            f"the signing key {str(path)!r} is damaged; move it away, and a new key is created (rename the .pub "
+            "file, too, but keep it, because it verifies older seals)"
         ) from exc
     if not isinstance(key, Ed25519PrivateKey):
         raise RecordError(
-            f"the signing key {str(path)!r} is of another kind; move it away and a new one is made"
+            f"the signing key {str(path)!r} is not an ed25519 key; move it away, and a new key is created"
         )
     return key
 
@@ -182,7 +184,9 @@ def _create(path: Path) -> None:
     pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     partial = _write_partial(path, pem, mode=0o600)
     try:
-        with suppress(FileExistsError):  # link fails where rename would replace: the first one wins
+        with suppress(
+            FileExistsError
+        ):  # unlike rename, link does not replace the key of a concurrent process
             os.link(partial, path)
     finally:
         partial.unlink()

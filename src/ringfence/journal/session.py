@@ -1,6 +1,6 @@
-"""The session as one JSON document: every message and every tool call with its result, in order.
+"""The session file: one JSON document with every message and every tool call with its result, in order.
 
-The journal proves; this file is for reading. It is built from the journal's events and from nothing else.
+The file is for reading, while the journal is the evidence. It is built only from the journal's events.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ _SHELL_KEYS = {"stdout", "stderr", "exit_code", "timed_out"}
 
 
 class Message(msgspec.Struct, kw_only=True):
-    """A message of the conversation. `content` is in the Messages API's shape."""
+    """A message of the conversation. `content` has the shape of the Messages API."""
 
     timestamp: str
     role: Literal["user", "assistant"]
@@ -39,7 +39,7 @@ class Message(msgspec.Struct, kw_only=True):
 
 
 class ToolCall(msgspec.Struct, kw_only=True):
-    """A tool call with its result; `result` is null where the run ended before it."""
+    """A tool call with its result; `result` is null if the run ended before the call returned."""
 
     timestamp: str
     type: Literal["tool_call"] = "tool_call"
@@ -48,13 +48,13 @@ class ToolCall(msgspec.Struct, kw_only=True):
     parameters: dict[str, Any]
     reasoning: str | None
     result: Any = None
-    """The object {stdout, stderr, exit_code, timed_out} for a shell that gives one, else the text."""
+    """The object {stdout, stderr, exit_code, timed_out} if the shell returned one, else the text."""
     is_error: bool | None = None
     duration_ms: float | None = None
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """How the run ended."""
+    """The end of the run."""
 
     state: str
     exit_code: int
@@ -67,7 +67,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 class SessionDocument(msgspec.Struct, kw_only=True):
-    """One session. `ended_at` and `outcome` are null while it is open."""
+    """One session. `ended_at` and `outcome` are null until the run has ended."""
 
     session_id: str
     run_id: str | None = None
@@ -80,14 +80,14 @@ class SessionDocument(msgspec.Struct, kw_only=True):
     outcome: Outcome | None = None
 
     def encode(self) -> bytes:
-        """The document as JSON, indented by two."""
+        """Return the document as JSON with an indentation of two spaces."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
     def write(self, path: Path) -> None:
-        """Write the document to `path`, readable by its owner only; replaces an older file whole.
+        """Write the document to `path`, readable by its owner only, and replace an older file atomically.
 
         Raises:
-            InfrastructureFault: It could not be written.
+            InfrastructureFault: The document could not be written.
         """
         _write(path, self.encode())
 
@@ -100,7 +100,7 @@ def _write(path: Path, session: bytes) -> None:
 
 
 def build(records: Iterable[Record]) -> SessionDocument:
-    """The session that a journal's records tell of. Works on those of a journal that is still open."""
+    """Build the session from the records of a journal, which may still be open."""
     document = SessionDocument(session_id="")
     calls: dict[str, ToolCall] = {}
     for record in records:
@@ -112,19 +112,19 @@ def build(records: Iterable[Record]) -> SessionDocument:
 
 
 def export(run_dir: Path) -> SessionDocument:
-    """The session of the run in `run_dir`, or of a journal file.
+    """Return the session of the run in `run_dir`, or of a journal file.
 
     Raises:
-        RecordError: There is no journal, or it does not parse.
+        RecordError: The journal is absent or does not parse.
     """
     return build(read(run_dir))
 
 
 def write_session(run_dir: Path, session: bytes) -> None:
-    """Write the session of a run beside its journal, as `<run id>.json`; replaces an older one whole.
+    """Write the session of a run beside its journal as `<run id>.json`, and replace an older one atomically.
 
     Raises:
-        InfrastructureFault: It could not be written.
+        InfrastructureFault: The session could not be written.
     """
     _write(run_dir / session_name(run_dir.name), session)
 
@@ -152,7 +152,7 @@ def _add(document: SessionDocument, calls: dict[str, ToolCall], *, event: Event,
 
 
 def is_only_results(content: Any) -> bool:
-    """Whether it only hands tool results to the model: they stand at their calls already."""
+    """Whether a message has only tool results, which the session shows with their calls."""
     return (
         isinstance(content, list)
         and bool(content)
