@@ -107,7 +107,7 @@ async def test_what_is_no_text_is_named(serve: Serve, sandbox: Sandbox, recorder
     [
         ("silent", "did not answer within 0.5 s"),
         ("many", "more than 128 tools"),
-        ("big-schema", "bytes of 65536"),
+        ("big-schema", "bytes; the limit is 65536"),
         ("long-name", "longer than 64 characters"),
         ("twice", "two tools are named 'ex__e_o'"),
     ],

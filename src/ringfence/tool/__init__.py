@@ -1,4 +1,4 @@
-"""What an api agent may do: the toolsets `operator` and `coder`, the user's functions, MCP servers."""
+"""Tools of api agents: the toolsets `operator` and `coder`, the user's functions, and MCP servers."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ __all__ = [
     "toolset_names",
 ]
 
-_HOMES = {
+_MODULES = {
     "FunctionTool": "function",
     "McpServer": "base",
     "Tool": "base",
@@ -38,7 +38,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import on use: `ringfence --help` must not wait for pydantic and jsonschema."""
-    if name not in _HOMES:
+    """Import a module when one of its names is first used, so that `ringfence --help` loads fewer packages."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

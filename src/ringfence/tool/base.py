@@ -1,4 +1,4 @@
-"""The contract of a tool: what an api agent may do."""
+"""The contract of tools that api agents call."""
 
 import re
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from ringfence.sandbox import Sandbox
 JSONObject = dict[str, Any]
 
 Emit = Callable[[Event], Awaitable[None]]
-"""Takes an event; returns when it is in the journal ("written before told")."""
+"""Emits an event; returns when it is written to the journal."""
 
 
 @frozen
@@ -30,19 +30,19 @@ class ToolSpec:
 
 @frozen
 class ToolCall:
-    """One call as the model wrote it; nothing of it is checked yet."""
+    """One call as the model wrote it, before any check."""
 
     id: str
     name: str
     arguments: Any
-    """A JSON object if the model did right."""
+    """A JSON object if the model wrote a valid call; otherwise any JSON value."""
 
 
 @frozen
 class ToolResult:
-    """What a call came to. A tool that fails is a result with `is_error`, never an exception.
+    """The result of a call. A tool that fails returns a result with `is_error`; it does not raise.
 
-    `content` holds nothing that differs from run to run by itself: no durations, no process ids, no random names.
+    `content` holds nothing that differs between identical runs: no durations, no process ids, no random names.
     """
 
     content: str
@@ -51,33 +51,33 @@ class ToolResult:
 
 @frozen
 class ToolContext:
-    """What a tool may use."""
+    """The sandbox and the run's facilities that a tool may use during a call."""
 
     sandbox: Sandbox
     call_id: str
     emit: Emit | None = None
-    """Takes live events, such as output; None: nobody watches."""
+    """Emits live events, such as output; None if no one watches."""
 
 
 class Tool(ABC):
-    """One tool. `call` is given input that already fits the schema."""
+    """One tool. `call` receives input that was already validated against the schema."""
 
     spec: ToolSpec
     is_read_only: bool = False
-    """Whether calls of it may run beside each other and beside other read-only calls."""
+    """Whether calls of this tool may run concurrently with each other and with other read-only calls."""
     has_valid_schema: bool = False
-    """Whether its schema is known to be a JSON Schema. Others are checked before the first call, by a library that takes
-    40 ms to import."""
+    """Whether its schema is known to be a JSON Schema. Other schemas are checked before the first call, by a library
+    that takes 40 ms to import."""
     trusts_schema: bool = True
-    """False where the schema comes from inside the fence: then only its first level is checked on the host,
-    since a hostile schema can make a validator run for ever."""
+    """Whether the schema comes from outside the sandbox. If not, only its first level is checked on the host, since a
+    hostile schema can make a validator run forever."""
 
     @abstractmethod
     async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:
-        """Do it.
+        """Carry out one call.
 
         Raises:
-            SandboxDied: The sandbox is gone; the run cannot go on.
+            SandboxDied: The sandbox is gone; the run cannot continue.
         """
 
 
@@ -100,12 +100,12 @@ class McpServer(BaseModel):
     name: Annotated[str, AfterValidator(_checked_name)]
     """Its tools are named `name__tool`."""
     command: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Program and arguments, as they are inside the sandbox."""
+    """The program and its arguments; paths are those inside the sandbox."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Added to its environment. Never put a secret here: it would be inside the fence."""
+    """Variables added to its environment. Never put a secret here, because it would be readable inside the sandbox."""
     cwd: str | None = None
-    """Its directory inside. Default: the workspace."""
+    """Its working directory inside. Default: the workspace."""
     start_timeout_s: Seconds = 30.0
-    """For the handshake and the list of its tools, together."""
+    """The limit for the handshake and the list of its tools together."""
     call_timeout_s: Seconds = 120.0
-    """For one call."""
+    """The limit for one call."""

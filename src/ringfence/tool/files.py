@@ -59,7 +59,7 @@ class ReadFileTool(Tool):
 
 
 def show_lines(lines: list[str], start: int, end: int | None) -> str:
-    """Lines `start` to `end` (1-based, both included) as far as the budget goes, and what is not shown."""
+    """Return lines `start` to `end` (1-based, inclusive) within the size limits, and a note on lines left out."""
     last = min(len(lines), end or len(lines), start + _MAX_LINES - 1)
     shown = numbered(lines[start - 1 : last], start)
     if len(shown) > _RESULT_CHARS:
@@ -96,7 +96,7 @@ class WriteFileTool(Tool):
     )
 
     async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:
-        """Write it."""
+        """Write the file."""
         path: str = arguments["path"]
         data = arguments["content"].encode()
         await context.sandbox.write_file(path, data)
@@ -126,57 +126,57 @@ _EDIT_SCHEMA: JSONObject = {
 
 
 class EditRefused(Exception):
-    """The edit is not clear. Its text tells the agent why."""
+    """The edit is ambiguous or has no effect. The text explains why to the agent."""
 
 
 @frozen
 class Edit:
-    """A text after the replacement, and where it was replaced."""
+    """The text after the replacement, and the lines where it was replaced."""
 
     text: str
     lines: tuple[int, ...]
-    """1-based line of the start of each replaced occurrence, in the text before."""
+    """The 1-based line number of each replaced occurrence in the original text."""
 
 
 def edit_text(text: str, old: str, new: str, *, replace_all: bool = False) -> Edit:
     """Replace `old` by `new` in `text`.
 
-    Without `replace_all`, `old` must be found at exactly one place, overlapping places counted each (`aa` is
+    Without `replace_all`, `old` must occur exactly once; overlapping occurrences count separately (`aa` occurs
     twice in `aaa`). With it, occurrences are replaced from left to right without overlap.
 
     Raises:
-        EditRefused: Not found, found more than once, or nothing would change.
+        EditRefused: `old` does not occur, occurs more than once, or equals `new`.
     """
     if old == new:
         raise EditRefused("old_text and new_text are the same; nothing would change")
-    places = _places(text, old, step=len(old) if replace_all else 1)
-    if not places:
+    positions = _find_all(text, old, step=len(old) if replace_all else 1)
+    if not positions:
         raise EditRefused(f"old_text is not in the file (0 occurrences){_hint(text, old)}")
-    lines = _line_numbers(text, places)
-    if len(places) > 1 and not replace_all:
+    lines = _line_numbers(text, positions)
+    if len(positions) > 1 and not replace_all:
         listed = ", ".join(map(str, lines[:_LISTED_LINES])) + (", ..." if len(lines) > _LISTED_LINES else "")
         raise EditRefused(
-            f"old_text is in the file {len(places)} times (at lines {listed}); add text around it until it "
+            f"old_text is in the file {len(positions)} times (at lines {listed}); add text around it until it "
             "is found once, or set replace_all"
         )
     return Edit(text.replace(old, new), lines)
 
 
-def _places(text: str, old: str, *, step: int) -> list[int]:
-    places = []
+def _find_all(text: str, old: str, *, step: int) -> list[int]:
+    positions = []
     at = text.find(old)
     while at >= 0:
-        places.append(at)
+        positions.append(at)
         at = text.find(old, at + step)
-    return places
+    return positions
 
 
-def _line_numbers(text: str, places: list[int]) -> tuple[int, ...]:
+def _line_numbers(text: str, positions: list[int]) -> tuple[int, ...]:
     numbers = []
     line, seen = 1, 0
-    for place in places:
-        line += text.count("\n", seen, place)
-        seen = place
+    for position in positions:
+        line += text.count("\n", seen, position)
+        seen = position
         numbers.append(line)
     return tuple(numbers)
 
@@ -204,7 +204,7 @@ class EditFileTool(Tool):
     )
 
     async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:
-        """Read, replace, write."""
+        """Read the file, replace the text and write the file."""
         path: str = arguments["path"]
         try:
             text = await read_text(context.sandbox, path)

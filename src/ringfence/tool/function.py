@@ -1,6 +1,6 @@
-"""A Python function as a tool.
+"""Tools made of Python functions.
 
-It runs in the host's process, *outside* the fence: give an agent only what you would let it do yourself.
+Such a function runs in the host's process, *outside* the sandbox, and can do everything that this process can do.
 """
 
 import inspect
@@ -23,21 +23,21 @@ Function = Callable[..., Any]
 
 
 class FunctionTool(Tool):
-    """A function as a tool; made by `tool`.
+    """A tool that calls a Python function. `tool` creates it.
 
     Args:
-        function: Its type hints make the schema, its docstring the description. A parameter annotated
-            `ToolContext` is not shown to the model and gets the context of the call.
-        name: Default: the function's name.
-        read_only: Whether it may run beside other read-only calls.
-        timeout_s: A call that takes longer ends in an error. The thread of a function that is not async
-            cannot be killed: it goes on until it returns, and what it returns is dropped.
+        function: Its type hints define the schema, and its docstring is the description. A parameter annotated
+            `ToolContext` is not part of the schema and receives the context of the call.
+        name: The tool's name. Default: the function's name.
+        read_only: Whether the tool may run concurrently with other read-only calls.
+        timeout_s: A call that takes longer ends with an error. The thread of a function that is not async
+            cannot be killed: it runs until the function returns, and its result is discarded.
 
     Raises:
         UsageError: A hint or the docstring is missing, or a hint has no JSON Schema.
     """
 
-    has_valid_schema = True  # pydantic made it
+    has_valid_schema = True  # pydantic generates it
 
     def __init__(
         self, function: Function, *, name: str | None = None, read_only: bool = False, timeout_s: float
@@ -77,7 +77,7 @@ class FunctionTool(Tool):
         text = inspect.getdoc(self._function)
         if not text:
             raise UsageError(
-                f"tool {self._name!r} has no docstring; it is what tells the agent when to use it"
+                f"tool {self._name!r} has no docstring; write one that says when to use the tool"
             )
         return text
 
@@ -93,7 +93,7 @@ class FunctionTool(Tool):
                 self._context_parameter = parameter.name
                 continue
             self._check(parameter, hint)
-            # Named by number: a parameter called `copy` or `json` would hide a method of the model.
+            # Fields are numbered, because one named `copy` or `json` would hide a method of the model.
             field = f"p{len(fields)}"
             self._fields[field] = parameter.name
             default = ... if parameter.default is parameter.empty else parameter.default
@@ -136,17 +136,17 @@ def tool(
     read_only: bool = False,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
-    """Make a tool of a function: `@tool` or `@tool(read_only=True)`. See `FunctionTool`."""
+    """Decorate a function to make it a tool: `@tool` or `@tool(read_only=True)`. See `FunctionTool`."""
     if function is not None:
         return FunctionTool(function, timeout_s=DEFAULT_TIMEOUT_S)
-    return lambda given: FunctionTool(given, name=name, read_only=read_only, timeout_s=timeout_s)
+    return lambda decorated: FunctionTool(decorated, name=name, read_only=read_only, timeout_s=timeout_s)
 
 
 def import_tool(reference: str) -> FunctionTool:
-    """The tool that `module:function` names; a plain function becomes one.
+    """Import the tool that `module:function` names; a plain function is made a tool.
 
-    Modules are looked for where Python is installed, never in the current directory: an agent may have written
-    what is there.
+    Modules are imported from Python's installation, never from the current directory, where an agent may have
+    written files.
 
     Raises:
         ConfigurationError: There is no such module or function.
@@ -160,7 +160,7 @@ def import_tool(reference: str) -> FunctionTool:
     except BaseException as error:  # a module may also call `sys.exit`
         raise ConfigurationError(
             f"tools.python names {reference!r}, which cannot be imported ({type(error).__name__}: {error}); "
-            "install its package beside ringfence, or mend it"
+            "install its package in ringfence's environment, or correct it"
         ) from error
     return found if isinstance(found, FunctionTool) else tool(found)
 

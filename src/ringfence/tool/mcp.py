@@ -1,9 +1,9 @@
 """Tools of MCP servers that run inside the sandbox.
 
-Everything a server writes comes from inside the fence and is hostile: the length of a line, the number of
+All output of a server comes from inside the sandbox and is treated as hostile: the length of a line, the number of
 bytes between two calls, the number of tools and the size of their schemas are bounded, its notifications are
-dropped, and what it says of the shape of its output is not believed. A server that dies, hangs or breaks a
-bound gives error results.
+dropped, and its output schemas are ignored. Calls to a server that died, hangs or exceeded a bound return error
+results.
 """
 
 import json
@@ -50,23 +50,23 @@ _Streams = tuple[
 
 @asynccontextmanager
 async def open_mcp_servers(servers: Sequence[McpServer], sandbox: Sandbox) -> AsyncIterator[list[Tool]]:
-    """Start `servers` in `sandbox` and give their tools; on leaving, end them.
+    """Start `servers` in `sandbox` and yield their tools; end the servers when the context is left.
 
     Raises:
         ConfigurationError: A server did not start or offers something that cannot be used.
-        SandboxDied: While they were started.
+        SandboxDied: The sandbox died while the servers were started.
     """
     async with background_tasks() as group:
         tools: list[Tool] = []
         for server in servers:
-            link = _Link(server)
-            await group.start(link.serve, sandbox)
-            tools += link.tools
+            client = _ServerClient(server)
+            await group.start(client.serve, sandbox)
+            tools += client.tools
         yield tools
 
 
-class _Link:
-    """One running server."""
+class _ServerClient:
+    """The client of one running server."""
 
     def __init__(self, server: McpServer) -> None:
         self.server = server
@@ -78,7 +78,7 @@ class _Link:
     async def serve(
         self, sandbox: Sandbox, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
-        """Run the server until it ends or the task is cancelled; started when its tools are known."""
+        """Run the server until it ends or the task is cancelled; report `started` when its tools are known."""
         started = False
         problem = f"it did not answer within {self.server.start_timeout_s:g} s"
         try:
@@ -88,7 +88,7 @@ class _Link:
                     sandbox.spawn(argv, cwd=self.server.cwd, env=self.server.env) as process,
                     Client(self._connection.transport(process), cache=None) as client,
                 ):
-                    self.tools = [self._tool(each) for each in await _listed(client)]
+                    self.tools = [self._tool(listed) for listed in await _list_tools(client)]
                     self._process, self._client = process, client
                     started = True
                     scope.deadline = math.inf
@@ -114,7 +114,7 @@ class _Link:
             try:
                 return _as_result(await self._request(name, arguments))
             except MCPError as error:
-                await self._see_to_death()
+                await self._raise_if_sandbox_died()
                 return ToolResult(
                     self._connection.broken_text(self.server.name) or f"{name}: {error}", is_error=True
                 )
@@ -123,8 +123,8 @@ class _Link:
             is_error=True,
         )
 
-    async def _see_to_death(self) -> None:
-        """Raise if the server is gone because its sandbox is."""
+    async def _raise_if_sandbox_died(self) -> None:
+        """Raise `SandboxDied` if the server is gone because its sandbox died."""
         if self._connection.closed.is_set() and self._process is not None:
             with anyio.move_on_after(_GRACE_S), suppress(SandboxFileError):
                 await self._process.wait()
@@ -133,7 +133,7 @@ class _Link:
         if self._client is None:
             raise MCPError(code=mcp_types.CONNECTION_CLOSED, message="the server is gone")
         params = mcp_types.CallToolRequestParams(name=name, arguments=arguments)
-        # Not session.call_tool: that runs the server's own output schema through a validator on the host.
+        # session.call_tool would validate the result on the host against the server's own output schema.
         return await self._client.session.send_request(
             mcp_types.CallToolRequest(params=params), mcp_types.CallToolResult
         )
@@ -148,7 +148,7 @@ class _Link:
             )
         if size > _MAX_SCHEMA_BYTES:
             raise ConfigurationError(
-                f"the schema of its tool {name!r} takes {size} bytes of {_MAX_SCHEMA_BYTES}"
+                f"the schema of its tool {name!r} has {size} bytes; the limit is {_MAX_SCHEMA_BYTES}"
             )
         description = (listed.description or listed.title or name)[:_MAX_DESCRIPTION_CHARS]
         return _McpTool(self, listed.name, ToolSpec(name=name, description=description, input_schema=schema))
@@ -157,16 +157,16 @@ class _Link:
 class _McpTool(Tool):
     trusts_schema = False
 
-    def __init__(self, link: _Link, name: str, spec: ToolSpec) -> None:
-        self._link = link
+    def __init__(self, client: _ServerClient, name: str, spec: ToolSpec) -> None:
+        self._client = client
         self._name = name
         self.spec = spec
 
     async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:  # noqa: ARG002 - contract
-        return await self._link.call(self._name, arguments)
+        return await self._client.call(self._name, arguments)
 
 
-async def _listed(client: Client) -> list[Any]:
+async def _list_tools(client: Client) -> list[Any]:
     tools: list[Any] = []
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
@@ -211,8 +211,8 @@ def _text(error: BaseException) -> str:
 # --- newline-delimited JSON-RPC over a process in the sandbox, as the stream pair that the MCP SDK takes
 
 
-class _Hostile(Exception):
-    """The server broke a bound."""
+class _BoundExceeded(Exception):
+    """The server exceeded a bound."""
 
 
 class _Connection:
@@ -220,24 +220,24 @@ class _Connection:
 
     def __init__(self) -> None:
         self.closed = anyio.Event()
-        """Set when the server's output ended, by itself or because it broke a bound."""
+        """Set when the server's output ended, or was cut off because it exceeded a bound."""
         self.broken: str | None = None
-        """Which bound it broke."""
+        """Why the connection was cut off; None if it was not."""
         self._bytes_left = MAX_BYTES_PER_CALL
         self._requests_left = MAX_SERVER_REQUESTS
 
     def expect(self) -> None:
-        """A call begins: the server may write as much again."""
+        """Reset the limit on output, because a call begins."""
         self._bytes_left = MAX_BYTES_PER_CALL
 
     def broken_text(self, server: str) -> str | None:
-        """What to tell the agent if the connection is gone; None while it is not."""
+        """Return the message for the agent if the connection has ended; None if it is open."""
         if not self.closed.is_set():
             return None
         return f"the MCP server {server!r} is gone: {self.broken or 'it closed its output'}"
 
     def transport(self, process: Any) -> AbstractAsyncContextManager[_Streams]:
-        """The stream pair over the process's stdin and stdout."""
+        """Return the stream pair over the process's stdin and stdout."""
         return self._transport(process)
 
     @asynccontextmanager
@@ -266,7 +266,7 @@ class _Connection:
                         message = self._message(line)
                         if message is not None:
                             await to_session.send(message)
-        except _Hostile as error:
+        except _BoundExceeded as error:
             self.broken = str(error)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, SandboxDied):
             self.broken = self.broken or "the connection broke"
@@ -276,7 +276,7 @@ class _Connection:
     def _lines(self, buffer: bytearray, chunk: bytes) -> list[bytes]:
         self._bytes_left -= len(chunk)
         if self._bytes_left < 0:
-            raise _Hostile(f"it wrote more than {MAX_BYTES_PER_CALL} bytes for one call")
+            raise _BoundExceeded(f"it wrote more than {MAX_BYTES_PER_CALL} bytes for one call")
         buffer += chunk
         lines: list[bytes] = []
         if b"\n" in chunk:
@@ -284,11 +284,11 @@ class _Connection:
             lines += complete
             buffer[:] = rest
         if len(buffer) > MAX_LINE_BYTES or any(len(line) > MAX_LINE_BYTES for line in lines):
-            raise _Hostile(f"it wrote a line of more than {MAX_LINE_BYTES} bytes")
+            raise _BoundExceeded(f"it wrote a line of more than {MAX_LINE_BYTES} bytes")
         return lines
 
     def _message(self, line: bytes) -> SessionMessage | None:
-        """The message, if it is one that goes through; servers also print logs and worse to stdout."""
+        """Parse a line; None if it is not forwarded, such as a notification or a log line on stdout."""
         try:
             message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
@@ -298,7 +298,7 @@ class _Connection:
         if isinstance(message, mcp_types.JSONRPCRequest):
             self._requests_left -= 1
             if self._requests_left < 0:
-                raise _Hostile(f"it sent more than {MAX_SERVER_REQUESTS} requests of its own")
+                raise _BoundExceeded(f"it sent more than {MAX_SERVER_REQUESTS} requests of its own")
         return SessionMessage(message)
 
     async def _write(self, process: Any, from_session: MemoryObjectReceiveStream[SessionMessage]) -> None:
@@ -310,7 +310,7 @@ class _Connection:
 
 
 async def _drain(process: Any) -> None:
-    """Read stderr away, so that a server that logs much does not block."""
+    """Discard stderr, so that a server that logs much does not block."""
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, SandboxDied):
         async for _ in process.stderr:
             pass

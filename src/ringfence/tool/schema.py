@@ -1,6 +1,6 @@
-"""Checks what an agent gives against a JSON Schema, on the host, with errors that the agent can act on.
+"""Validates an agent's input and answers against a JSON Schema on the host, with errors that the agent can act on.
 
-jsonschema is imported on use: a run whose model calls no tool does without.
+jsonschema is imported on first use, because many runs never need it.
 """
 
 import json
@@ -20,10 +20,10 @@ _SIMPLE_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "
 
 
 class InputChecker:
-    """Says what is wrong with an input for one tool.
+    """Validates inputs for one tool.
 
     Raises:
-        ConfigurationError: The tool's schema is itself not a valid JSON Schema.
+        ConfigurationError: The tool's schema is not a valid JSON Schema.
     """
 
     def __init__(self, tool: Tool) -> None:
@@ -48,16 +48,17 @@ class InputChecker:
         return _validator(json.dumps(schema, sort_keys=True))
 
     def problem(self, arguments: Any) -> str | None:
-        """What is wrong with `arguments`, with the path of each error; None if they fit."""
+        """Describe how `arguments` violate the schema, with the path of each error; None if they are valid."""
         if not isinstance(arguments, dict):
             return f"the input must be a JSON object, not {type(arguments).__name__}"
         return _problem(self._validator, arguments)
 
 
 def answer_problem(schema: JSONObject, answer: Any) -> str | None:
-    """What is wrong with an answer by a schema, as far as can be seen in a time that no answer can draw out.
+    """Describe how an answer violates a schema; None if no violation was found.
 
-    That is, of a schema of objects: required names and plain types of the first level.
+    Only required names and plain types of an object's first level are checked: the time for more could be prolonged
+    by a hostile answer.
     """
     if schema.get("type") != "object":
         return None
@@ -76,18 +77,18 @@ def _problem(validator: "Draft202012Validator", value: Any) -> str | None:
 
 @lru_cache(maxsize=64)
 def _validator(schema: str) -> "Draft202012Validator":
-    """What checks by a schema that was itself checked; a worker makes the same ones for each job.
+    """Return a validator for a schema after checking the schema; cached, since a worker needs the same for each job.
 
     Raises:
-        SchemaError: It is none.
+        SchemaError: The text is not a JSON Schema.
     """
     from jsonschema import Draft202012Validator
     from referencing import Registry
 
-    read = json.loads(schema)
-    Draft202012Validator.check_schema(read)
-    # An empty registry: with the default one, a "$ref" to a URL would make the host fetch it.
-    return Draft202012Validator(read, registry=Registry())
+    document = json.loads(schema)
+    Draft202012Validator.check_schema(document)
+    # The registry is empty, because with the default one a "$ref" to a URL would make the host fetch it.
+    return Draft202012Validator(document, registry=Registry())
 
 
 def _line(error: "ValidationError") -> str:
@@ -98,7 +99,7 @@ def _line(error: "ValidationError") -> str:
 
 
 def _first_level(schema: JSONObject) -> JSONObject:
-    """What of a schema is safe to check, whoever made it and the value: required names and plain types."""
+    """Return the part of an untrusted schema that is safe to check: required names and plain types."""
     checked: JSONObject = {"type": "object"}
     required = schema.get("required")
     if isinstance(required, list) and all(isinstance(name, str) for name in required):

@@ -1,7 +1,6 @@
 """The tools `list_files` and `search`.
 
-The work is done by `search_script`, a script run in the sandbox; ripgrep is not needed there, python3 is there
-anyway.
+`search_script` does the work; it runs in the sandbox, which always has python3 but not always ripgrep.
 """
 
 import json
@@ -51,7 +50,7 @@ class ListFilesTool(Tool):
     )
 
     async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:
-        """List one directory, or search by name."""
+        """List one directory, or find files by name."""
         path: str = arguments.get("path", ".")
         pattern: str | None = arguments.get("pattern")
         if pattern is not None:
@@ -95,7 +94,7 @@ class SearchTool(Tool):
     )
 
     async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:
-        """Search inside."""
+        """Search the files in the sandbox."""
         return await _run_inside(
             context,
             {
@@ -114,11 +113,11 @@ def _source() -> str:
     return resources.files("ringfence.tool").joinpath("search_script.py").read_text(encoding="utf-8")
 
 
-async def _run_inside(context: ToolContext, asked: JSONObject) -> ToolResult:
+async def _run_inside(context: ToolContext, query: JSONObject) -> ToolResult:
     result = await context.sandbox.run(
-        # -I -S: the workspace's own modules, site-packages and PYTHON* variables do not take part.
+        # -I -S: ignore the workspace's modules, site-packages and PYTHON* variables.
         ["python3", "-I", "-S", "-c", _source()],
-        stdin=json.dumps(asked).encode(),
+        stdin=json.dumps(query).encode(),
         timeout_s=_TIMEOUT_S,
         output_limit_bytes=_KEPT_BYTES,
     )

@@ -1,7 +1,7 @@
-"""Finds files and text: a script whose source is run *inside* the sandbox by its python3 (3.9+).
+"""Finds files and text. This script is run *inside* the sandbox, by its python3 (3.9 or later).
 
-It imports nothing of ringfence and never runs on the host. Input: a JSON object on stdin. Output: lines of
-text on stdout, in an order that depends on names alone.
+It imports nothing of ringfence and never runs on the host. Its input is a JSON object on stdin; its output is lines of
+text on stdout, ordered by name.
 """
 # It prints because that is its interface; pathlib is slow on large trees.
 # ruff: noqa: T201, PTH110, PTH112, PTH113, PTH116, PTH118, PTH123, SIM115
@@ -25,10 +25,10 @@ MAX_LINE_CHARS = 300
 
 
 def glob_to_regex(pattern: str) -> "re.Pattern[str]":
-    """A regular expression for relative paths.
+    """Translate a glob to a regular expression for relative paths.
 
-    `*` and `?` stay in one name, `**` goes over any number of them. A pattern without a slash is about the
-    last name only, at any depth.
+    `*` and `?` match within one path component, `**` matches any number of components. A pattern without a slash
+    is matched against the last component only, at any depth.
     """
     if "/" not in pattern:
         pattern = "**/" + pattern
@@ -40,7 +40,7 @@ def glob_to_regex(pattern: str) -> "re.Pattern[str]":
 
 
 def _piece(pattern: str, at: int) -> "tuple[str, int]":
-    """The regular expression for what stands at `at`, and where the next piece begins."""
+    """Return the regular expression for the piece that begins at `at`, and where the next piece begins."""
     for glob, regex in (("**/", "(?:[^/]+/)*"), ("**", ".*"), ("*", "[^/]*"), ("?", "[^/]")):
         if pattern.startswith(glob, at):
             return regex, at + len(glob)
@@ -53,7 +53,7 @@ def _piece(pattern: str, at: int) -> "tuple[str, int]":
 
 
 def files_under(root: str) -> "Iterator[str]":
-    """Relative paths of the files below `root`, sorted; links to directories are not followed."""
+    """Yield the relative paths of the files below `root`, sorted; links to directories are not followed."""
     for directory, names, files in os.walk(root):
         names[:] = sorted(name for name in names if name not in SKIPPED)
         inner = os.path.relpath(directory, root)
@@ -62,7 +62,7 @@ def files_under(root: str) -> "Iterator[str]":
 
 
 def list_files(root: str, glob: str, limit: int) -> None:
-    """Print the files that match, and how many more there are."""
+    """Print up to `limit` files that match, and how many more match."""
     wanted = glob_to_regex(glob)
     found = 0
     for path in files_under(root):
@@ -77,7 +77,7 @@ def list_files(root: str, glob: str, limit: int) -> None:
 
 
 def text_lines(path: str) -> "Optional[list[str]]":  # noqa: UP045 - Python 3.9
-    """The lines of a text file, None for anything else (a pipe would block, a binary would flood)."""
+    """Return the lines of a text file; None for anything else (a pipe would block, binary data would flood)."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
@@ -90,7 +90,7 @@ def text_lines(path: str) -> "Optional[list[str]]":  # noqa: UP045 - Python 3.9
 
 
 def candidates(root: str, glob: str) -> "Iterator[tuple[str, str]]":
-    """The files to search: each as it is shown, and as it is opened."""
+    """Yield the files to search: the path to print, and the path to open."""
     if os.path.isfile(root):
         yield root, root
         return
@@ -101,7 +101,7 @@ def candidates(root: str, glob: str) -> "Iterator[tuple[str, str]]":
 
 
 def search(files: "Iterable[tuple[str, str]]", wanted: "re.Pattern[str]", limit: int) -> None:
-    """Print `path:line:text` for each line that matches, and how many more there are."""
+    """Print `path:line:text` for up to `limit` lines that match, and how many more match."""
     found = skipped = 0
     for shown, path in files:
         lines = text_lines(path)
@@ -122,19 +122,19 @@ def search(files: "Iterable[tuple[str, str]]", wanted: "re.Pattern[str]", limit:
 
 
 def main() -> None:
-    """Do what stdin asks; exit 1 with one line on stderr when it makes no sense."""
+    """Carry out the query on stdin; exit with 1 and one line on stderr if it is invalid."""
     sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)
-    asked = json.load(sys.stdin)
-    root, glob, limit = asked["path"], asked["glob"], asked["limit"]
+    query = json.load(sys.stdin)
+    root, glob, limit = query["path"], query["glob"], query["limit"]
     if not os.path.exists(root):
         sys.exit(f"there is no {root!r} in the sandbox")
-    if asked["do"] == "list" and not os.path.isdir(root):
+    if query["do"] == "list" and not os.path.isdir(root):
         sys.exit(f"{root!r} is not a directory; read it with read_file")
     try:
-        if asked["do"] == "list":
+        if query["do"] == "list":
             list_files(root, glob, limit)
         else:
-            wanted = re.compile(asked["regex"], re.IGNORECASE if asked["ignore_case"] else 0)
+            wanted = re.compile(query["regex"], re.IGNORECASE if query["ignore_case"] else 0)
             search(candidates(root, glob), wanted, limit)
     except re.error as error:
         sys.exit(f"{error.pattern!r} is not a pattern ({error}); escape special characters")

@@ -1,6 +1,6 @@
-"""The tool `shell`: any command, in the sandbox, with the reason for it; and its output as events while it runs.
+"""The tool `shell`, which runs any command in the sandbox and emits its output as events while it runs.
 
-Commands are not checked or quoted: the sandbox is the safety boundary, not a list of allowed words.
+Commands are neither checked nor quoted: the sandbox is the safety boundary, not a list of allowed words.
 """
 
 import codecs
@@ -26,7 +26,7 @@ DEFAULT_TIMEOUT_S = 120.0
 MAX_TIMEOUT_S = 3600.0
 
 _ARGUMENT_LIMIT_BYTES = 64 * 1024
-"""Linux refuses a single argument of 128 KiB; longer commands than this half go through a file."""
+"""Linux rejects a single argument of 128 KiB; commands longer than half of that are passed in a file."""
 _KEPT_BYTES = 256 * 1024
 _RESULT_CHARS = 30_000
 _STDERR_SHARE = 3
@@ -64,7 +64,7 @@ class ShellTool(Tool):
     """`shell(command, reasoning, timeout_s?)`.
 
     Args:
-        result_chars: What stdout and stderr together may take in the result.
+        result_chars: The limit for stdout and stderr together in the result.
     """
 
     has_valid_schema = True
@@ -75,7 +75,7 @@ class ShellTool(Tool):
         self._without_bash: set[str] = set()
 
     async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:
-        """Run the command; one that fails or is killed is an ordinary result."""
+        """Run the command; a command that fails or is killed has an ordinary result."""
         command: str = arguments["command"]
         timeout_s = float(arguments.get("timeout_s", DEFAULT_TIMEOUT_S))
         if "\0" in command:
@@ -92,7 +92,7 @@ class ShellTool(Tool):
     async def _run(
         self, sandbox: Sandbox, command: str, timeout_s: float, on_output: OnOutput | None = None
     ) -> ExecResult:
-        """By bash, or by sh in a sandbox where there is none, which is remembered."""
+        """Run the command with bash, or with sh in a sandbox that is known to have no bash."""
         if sandbox.id not in self._without_bash:
             result = await _run_by("bash", sandbox, command, timeout_s, on_output)
             if result.is_started or result.exit_code != _NOT_FOUND:
@@ -108,7 +108,7 @@ async def _run_by(
     encoded = command.encode()
     if len(encoded) <= _ARGUMENT_LIMIT_BYTES:
         return await run([shell, "-c", command])
-    # Named by its content: the shell's own messages quote the name, and results hold no random names.
+    # The name is derived from the content: error messages of the shell quote it, and results hold no random names.
     script = f"/tmp/command-{hashlib.sha256(encoded).hexdigest()[:12]}.sh"  # noqa: S108 - private /tmp of the sandbox
     await sandbox.write_file(script, encoded)
     return await run([shell, script])
@@ -140,20 +140,20 @@ def _seconds(timeout_s: float) -> str:
     return str(math.trunc(timeout_s)) if timeout_s == math.trunc(timeout_s) else f"{timeout_s:g}"
 
 
-# --- output as it comes
+# --- output while the command runs
 
 _FORWARDED_BYTES = 64 * 1024
-"""Output forwarded for one command, at most."""
+"""The most output that is forwarded for one command."""
 _INTERVAL_S = 0.1
-"""Minimum time between two events, so that many small writes become one."""
+"""The minimum time between two events, so that many small writes become one event."""
 
 
 class OutputFeed:
     """Collects output without blocking; `output_feed` forwards it.
 
     Args:
-        emit: Shows an event.
-        call_id: Of the call that the command belongs to.
+        emit: Emits an event.
+        call_id: The id of the call that runs the command.
     """
 
     def __init__(self, emit: EmitOutput, call_id: str) -> None:
@@ -166,33 +166,33 @@ class OutputFeed:
         self._decoders = {is_stderr: decoder("replace") for is_stderr in (False, True)}
 
     def take(self, chunk: bytes, is_stderr: bool) -> None:
-        """Take the next piece; what is beyond the limit is dropped."""
+        """Add the next piece; output beyond the limit is dropped."""
         if self._left > 0:
             self._waiting.append((chunk[: self._left], is_stderr))
             self._left -= len(chunk)
             self._changed.set()
 
     async def forward(self) -> None:
-        """EmitOutput what has come, until cancelled."""
+        """Emit collected output at intervals until cancelled."""
         while True:
             await self._changed.wait()
             await self.flush()
             await anyio.sleep(_INTERVAL_S)
 
     async def flush(self) -> None:
-        """EmitOutput all that is waiting."""
+        """Emit all output that is waiting."""
         self._changed = anyio.Event()
-        while self._waiting:  # piece by piece: one that is cancelled loses no other
+        while self._waiting:  # one piece at a time, so that a cancellation loses no more than one
             chunk, is_stderr = self._waiting.pop(0)
-            await self._show(self._decoders[is_stderr].decode(chunk), is_stderr)
+            await self._emit_text(self._decoders[is_stderr].decode(chunk), is_stderr)
 
     async def finish(self) -> None:
-        """EmitOutput all that is waiting, and what is left of a character that was cut."""
+        """Emit all output that is waiting, and the rest of a character that was cut."""
         await self.flush()
         for is_stderr, decoder in self._decoders.items():
-            await self._show(decoder.decode(b"", final=True), is_stderr)
+            await self._emit_text(decoder.decode(b"", final=True), is_stderr)
 
-    async def _show(self, text: str, is_stderr: bool) -> None:
+    async def _emit_text(self, text: str, is_stderr: bool) -> None:
         if text:
             await self._emit(OutputStreamed(call_id=self._call_id, text=text, is_stderr=is_stderr))
 

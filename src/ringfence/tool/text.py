@@ -1,4 +1,4 @@
-"""Text between a sandbox and a model: read from files, numbered, cut to a budget, repaired where it is no Unicode."""
+"""Prepares text for a model: reads text files, numbers lines, shortens long text, and repairs invalid Unicode."""
 
 import json
 from typing import Any
@@ -13,29 +13,29 @@ _MARKER_ROOM = 64
 
 
 def cut_text(text: str, limit_chars: int, *, total_bytes: int | None = None) -> str:
-    """`text` in about `limit_chars` characters.
+    """Shorten `text` to about `limit_chars` characters.
 
     Args:
-        text: What is to be shown.
-        limit_chars: Head and tail together are at most this long; the marker between them comes on top.
-        total_bytes: How much there was, where `text` is itself what was left of something longer.
+        text: The text to shorten.
+        limit_chars: The limit for head and tail together; the marker between them is added to that.
+        total_bytes: The original size, if `text` is itself the rest of a longer text.
 
     Returns:
-        `text` itself if it fits, else its head, a line such as `[... 1234 bytes cut ...]`, and its tail.
+        `text` itself if it is short enough, else its head, a line such as `[... 1234 bytes cut ...]`, and its tail.
     """
     if len(text) <= limit_chars:
         return text
     tail_length = limit_chars // 2
     head = text[: limit_chars - tail_length]
     tail = text[len(text) - tail_length :]
-    whole = _size(text) if total_bytes is None else total_bytes
-    return f"{head}\n[... {max(whole - _size(head) - _size(tail), 1)} bytes cut ...]\n{tail}"
+    original_bytes = _size(text) if total_bytes is None else total_bytes
+    return f"{head}\n[... {max(original_bytes - _size(head) - _size(tail), 1)} bytes cut ...]\n{tail}"
 
 
 def cut_json_text(text: str, limit_chars: int, *, total_bytes: int | None = None) -> str:
-    """`text`, cut so that its spelling as a JSON string stays near `limit_chars`.
+    """Shorten `text` so that its encoding as a JSON string stays near `limit_chars`.
 
-    A control byte takes six characters there.
+    A control character takes six characters in JSON.
     """
     allowed = limit_chars
     cut = cut_text(text, allowed, total_bytes=total_bytes)
@@ -50,15 +50,15 @@ def _size(text: str) -> int:
 
 
 class NotText(Exception):
-    """The file is not UTF-8 text. Its text says so, for the agent."""
+    """The file is not UTF-8 text. The text of the error is meant for the agent."""
 
 
 async def read_text(sandbox: Sandbox, path: str) -> str:
-    """The text of `path`, line ends untouched.
+    """Read the text file `path`; line ends are kept as they are.
 
     Raises:
-        NotText: Binary, or another encoding than UTF-8.
-        SandboxFileError: Absent, a directory, not permitted, larger than 10 MiB.
+        NotText: The file is binary or not encoded in UTF-8.
+        SandboxFileError: The file does not exist, is a directory, may not be read, or is larger than 10 MiB.
     """
     data = await sandbox.read_file(path, limit_bytes=FILE_LIMIT_BYTES)
     if b"\0" in data[:_SNIFFED_BYTES]:
@@ -75,7 +75,7 @@ async def read_text(sandbox: Sandbox, path: str) -> str:
 
 
 def split_lines(text: str) -> list[str]:
-    r"""Lines without their ends. Only `\n` ends a line, as in every tool that prints line numbers."""
+    r"""Split `text` into lines without their ends. Only `\n` ends a line, as in every tool that prints line numbers."""
     lines = text.split("\n")
     if lines and not lines[-1]:
         lines.pop()
@@ -83,7 +83,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def numbered(lines: list[str], first: int, *, line_chars: int = 2000) -> str:
-    """Lines as `cat -n` prints them, long ones cut and marked."""
+    """Number lines as `cat -n` does; long lines are cut and marked."""
     return "\n".join(f"{number:6}\t{_short(line, line_chars)}" for number, line in enumerate(lines, first))
 
 
@@ -93,9 +93,9 @@ def _short(line: str, limit: int) -> str:
 
 
 def is_unicode(value: Any) -> bool:
-    """Whether `value`, made of what JSON has, holds no half of a surrogate pair.
+    """Whether the JSON value `value` is free of unpaired surrogates.
 
-    JSON can spell one, but no file, command or journal can hold it.
+    JSON can express them, but no file, command or journal can hold them.
     """
     try:
         msgspec.json.encode(value)
@@ -105,7 +105,7 @@ def is_unicode(value: Any) -> bool:
 
 
 def replace_surrogates(value: Any) -> Any:
-    """`value`, made of what JSON has, with the replacement character for each half of a surrogate pair."""
+    """Return the JSON value `value` with each unpaired surrogate replaced by the replacement character."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The tools of one agent, and how the calls of one turn are carried out."""
+"""The tools of one agent, and the execution of one turn's calls."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ from ringfence.tool.schema import InputChecker
 from ringfence.tool.text import cut_text, is_unicode, replace_surrogates
 
 RESULT_LIMIT_CHARS = 100_000
-"""No result is longer, whatever the tool; the built-in tools keep to smaller budgets of their own."""
+"""The limit for the result of any tool; the built-in tools have smaller limits of their own."""
 
 _MAX_CONCURRENT = 8
 _EMIT_DEADLINE_S = 30.0
@@ -26,13 +26,13 @@ _CANCELLED = ToolResult("cancelled: the run was stopped before this call was ove
 
 
 class Toolset:
-    """Tools by name. Made once per agent; `open_toolset` makes one with everything started.
+    """The tools of one agent by name. `open_toolset` creates one and starts its MCP servers.
 
     Args:
-        tools: In the order in which the model is told of them.
+        tools: The tools, in the order in which they are listed for the model.
 
     Raises:
-        ConfigurationError: Two tools have one name, or a schema is not a JSON Schema.
+        ConfigurationError: Two tools have the same name, or a schema is not a JSON Schema.
     """
 
     def __init__(self, tools: Sequence[Tool]) -> None:
@@ -52,7 +52,7 @@ class Toolset:
 
     @property
     def definitions(self) -> tuple[JSONObject, ...]:
-        """The tools in the Messages API's shape."""
+        """The tools in the format of the Messages API."""
         return tuple(
             {"name": spec.name, "description": spec.description, "input_schema": spec.input_schema}
             for spec in self.specs
@@ -61,22 +61,22 @@ class Toolset:
     async def call_all(self, calls: Sequence[ToolCall], sandbox: Sandbox, emit: Emit) -> list[ToolResult]:
         """Carry out the calls of one turn.
 
-        Neighbouring read-only calls run at the same time; any other call runs alone, after all before it.
-        `ToolCalled` is emitted before a call acts and `ToolReturned` when it is over, for calls that are
-        refused or cancelled too. A tool that fails, a tool that does not exist, and input that does not fit
-        are results.
+        Adjacent read-only calls run concurrently; any other call runs alone, after all calls before it.
+        `ToolCalled` is emitted before a call is carried out and `ToolReturned` when it has ended, also for calls
+        that are refused or cancelled. A failing tool, an unknown tool and invalid input lead to results with
+        `is_error`, not to exceptions.
 
         Returns:
             The results, in the order of the calls.
 
         Raises:
-            SandboxDied: The sandbox is gone. Whatever `emit` raises also goes through.
+            SandboxDied: The sandbox is gone. Exceptions of `emit` are raised, too.
         """
         results: list[ToolResult] = []
-        for together, group in groupby(calls, key=self._is_read_only):
+        for is_read_only, group in groupby(calls, key=self._is_read_only):
             batch = list(group)
-            if together and len(batch) > 1:
-                results += await self._call_together(batch, sandbox, emit)
+            if is_read_only and len(batch) > 1:
+                results += await self._call_concurrently(batch, sandbox, emit)
             else:
                 results += [await self._call(call, sandbox, emit) for call in batch]
         return results
@@ -85,7 +85,7 @@ class Toolset:
         tool = self._tools.get(call.name)
         return tool is None or tool.is_read_only
 
-    async def _call_together(
+    async def _call_concurrently(
         self, calls: Sequence[ToolCall], sandbox: Sandbox, emit: Emit
     ) -> list[ToolResult]:
         results: list[ToolResult | None] = [None] * len(calls)
@@ -109,7 +109,7 @@ class Toolset:
 
     async def _call(self, call: ToolCall, sandbox: Sandbox, emit: Emit) -> ToolResult:
         await anyio.lowlevel.checkpoint()
-        await _emit_shielded(emit, _called(call))
+        await _emit_shielded(emit, _call_event(call))
         started = time.monotonic()
         result = _CANCELLED
         try:
@@ -118,7 +118,7 @@ class Toolset:
             result = ToolResult(f"the sandbox died: {error}", is_error=True)
             raise
         finally:
-            # Also when cancelled: a started call always has its end in the journal.
+            # This also runs on cancellation, so that the journal holds the end of every call that was started.
             event = ToolReturned(
                 call_id=call.id,
                 tool=call.name,
@@ -130,7 +130,7 @@ class Toolset:
         return result
 
     async def act(self, call: ToolCall, sandbox: Sandbox, emit: Emit | None = None) -> ToolResult:
-        """Carry out one call without telling of it, for whoever does that.
+        """Carry out one call without emitting its events; the caller does that.
 
         Raises:
             SandboxDied: The sandbox is gone.
@@ -151,7 +151,7 @@ class Toolset:
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
-            # A tool may also call `sys.exit`, or cancel a task of its own: its failure is its result.
+            # A tool may also call `sys.exit` or cancel a task of its own; both count as its failure.
             if isinstance(error, anyio.get_cancelled_exc_class()) and _is_being_cancelled():
                 raise
             result = ToolResult(f"{call.name} failed: {type(error).__name__}: {error}", is_error=True)
@@ -160,7 +160,7 @@ class Toolset:
         )
 
     def _problem(self, call: ToolCall) -> str | None:
-        """What is wrong with the input of a call; None if nothing is."""
+        """Describe why the input of a call is invalid; None if it is valid."""
         if not is_unicode(call.arguments):
             return "it holds half of a surrogate pair (such as \\ud83d); write the character"
         return self._checkers[call.name].problem(call.arguments)
@@ -176,20 +176,20 @@ async def open_toolset(
     allowed: Sequence[str] = (),
     denied: Sequence[str] = (),
 ) -> AsyncIterator[Toolset]:
-    """The toolset `name` with the user's own tools; MCP servers are started in `sandbox`, ended on leaving.
+    """Open the toolset `name` with the user's own tools; its MCP servers run until the context is left.
 
     Args:
-        name: A name of `registry`: `coder` or `operator`.
-        sandbox: Where MCP servers run.
+        name: The toolset's name, `coder` or `operator`.
+        sandbox: The sandbox in which MCP servers run.
         functions: Tools made with `@tool`; they run in the host's process.
-        mcp_servers: Servers to start; their tools are named `server__tool`.
-        allowed: The only tools of all these that are left; empty: all.
-        denied: Tools that are left out.
+        mcp_servers: The servers to start; their tools are named `server__tool`.
+        allowed: The names of the only tools to offer; empty: all.
+        denied: The names of tools to leave out.
 
     Raises:
-        UsageError: There is no such toolset or tool, or MCP is asked for and not installed.
-        ConfigurationError: Two tools have one name, or a server cannot be used.
-        SandboxDied: While servers were started.
+        UsageError: There is no such toolset or tool, or there are MCP servers and MCP is not installed.
+        ConfigurationError: Two tools have the same name, or a server cannot be used.
+        SandboxDied: The sandbox died while servers were started.
     """
     tools = [*toolset_tools(name), *functions]
     async with AsyncExitStack() as stack:
@@ -197,11 +197,11 @@ async def open_toolset(
             from ringfence.tool.mcp import open_mcp_servers
 
             tools += await stack.enter_async_context(open_mcp_servers(mcp_servers, sandbox))
-        yield Toolset(_chosen(tools, allowed, denied))
+        yield Toolset(_select_tools(tools, allowed, denied))
 
 
-def _chosen(tools: Sequence[Tool], allowed: Sequence[str], denied: Sequence[str]) -> list[Tool]:
-    """Those that may be used, in their order."""
+def _select_tools(tools: Sequence[Tool], allowed: Sequence[str], denied: Sequence[str]) -> list[Tool]:
+    """Return the tools that may be used, in their order."""
     known = {tool.spec.name for tool in tools}
     for name in (*allowed, *denied):
         if name not in known:
@@ -220,12 +220,12 @@ async def _emit_shielded(emit: Emit, event: ToolCalled | ToolReturned) -> None:
 
 
 def _is_being_cancelled() -> bool:
-    """Whether this task is cancelled, as against a tool that raises the same exception by itself."""
+    """Whether this task is cancelled, rather than that the tool raised the same exception by itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
-def _called(call: ToolCall) -> ToolCalled:
+def _call_event(call: ToolCall) -> ToolCalled:
     arguments = call.arguments if isinstance(call.arguments, dict) else {"not_an_object": call.arguments}
     reasoning = arguments.get("reasoning")
     return ToolCalled(
@@ -250,23 +250,23 @@ _TOOLSETS = {
 
 
 def toolset_names() -> tuple[str, ...]:
-    """The names that `toolset_tools` knows."""
+    """Return the names of all toolsets."""
     return tuple(sorted(_TOOLSETS))
 
 
 def toolset_tools(name: str) -> tuple[Tool, ...]:
-    """New tools of the toolset `name`.
+    """Create the tools of the toolset `name`.
 
     Raises:
         UsageError: There is no such toolset.
     """
-    places = _TOOLSETS.get(name)
-    if places is None:
+    references = _TOOLSETS.get(name)
+    if references is None:
         raise UsageError(f"there is no toolset {name!r}; there are: {', '.join(toolset_names())}")
-    return tuple(_load(place)() for place in places)
+    return tuple(_load_class(reference)() for reference in references)
 
 
-def _load(place: str) -> type[Tool]:
-    module, _, attribute = place.partition(":")
+def _load_class(reference: str) -> type[Tool]:
+    module, _, attribute = reference.partition(":")
     loaded: type[Tool] = getattr(import_module(module), attribute)
     return loaded
