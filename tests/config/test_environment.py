@@ -55,7 +55,7 @@ def test_origin_is_the_variable() -> None:
 )
 def test_unknown_variable_is_refused_with_the_nearest(name: str, guess: str) -> None:
     """A variable that means nothing was meant to mean something."""
-    with pytest.raises(ConfigurationError, match="means nothing") as caught:
+    with pytest.raises(ConfigurationError, match="is not a variable of ringfence") as caught:
         environment_layer({name: "x"})
     assert guess in str(caught.value)
 

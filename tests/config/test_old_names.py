@@ -33,7 +33,7 @@ def test_the_new_key_has_no_notice() -> None:
 def test_both_keys_are_refused() -> None:
     """Nothing says which of them holds."""
     document = parse_document(b"fleet: {name: a}\ncrew: {name: b}\n", Path("/p/ringfence.yaml"))
-    with pytest.raises(ConfigurationError, match="both are here") as refused:
+    with pytest.raises(ConfigurationError, match="the file has both") as refused:
         with_new_names(document)
     assert (refused.value.line, refused.value.column) == (2, 1)
 

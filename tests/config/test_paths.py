@@ -19,7 +19,7 @@ def test_a_state_directory_that_everybody_writes_is_refused(
     place.mkdir(mode=0o700)
     assert state_dir() == place
     place.chmod(0o777)
-    with pytest.raises(PolicyRefused, match="by everybody"):
+    with pytest.raises(PolicyRefused, match="by every user"):
         state_dir()
 
 

@@ -144,7 +144,7 @@ def test_a_state_directory_that_cannot_be_had(shared: Product, mode: str) -> Non
     ended = fails(
         shared, f"SandboxSpec(workspace=Path.cwd(), mode={mode!r})", RINGFENCE_STATE_DIR="/proc/none"
     )
-    assert ended.out.startswith("InfrastructureFault could not make the directory '/proc/none/"), ended
+    assert ended.out.startswith("InfrastructureFault could not create the directory '/proc/none/"), ended
     assert "RINGFENCE_STATE_DIR" in ended.out
 
 

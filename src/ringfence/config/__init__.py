@@ -1,4 +1,4 @@
-"""Configuration: layers, files, units, and where things live on disk."""
+"""Configuration: its layers, its files, their units, and the locations of state on disk."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Effective", "Flag", "Origin", "Settings", "load"]
 
-_HOMES = {
+_MODULES = {
     "Effective": "layers",
     "Flag": "layers",
     "load": "layers",
@@ -19,9 +19,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # pydantic and ruamel.yaml take 0.2 s to import, which `ringfence --help` does not have.
+    # Importing pydantic and ruamel.yaml takes 0.2 s, which `ringfence --help` does not need to spend.
     import importlib
 
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

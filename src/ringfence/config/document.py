@@ -1,6 +1,7 @@
-"""A file of configuration: where it is found, its bytes and plain values, and where each of them was written.
+"""Configuration files: their search, their content and values, and the position of each value.
 
-A project's file is searched upwards from the workspace, never as far as the home directory, never through a link.
+The project's file is searched from the workspace upwards. The search stops below the home directory, and links are not
+followed.
 """
 
 import os
@@ -14,12 +15,12 @@ from ringfence.frozen import frozen
 FILE_LIMIT_BYTES = 64 * 1024
 
 KeyPath = tuple[str | int, ...]
-"""Keys and list indices from the root of a document to a value."""
+"""The keys and list indices that lead from the root of a document to a value."""
 
 
 @frozen
 class Place:
-    """A 1-based line and column."""
+    """A line and a column, both counted from 1."""
 
     line: int
     column: int
@@ -27,18 +28,18 @@ class Place:
 
 @frozen
 class Document:
-    """A file's values and where each was written."""
+    """The values of a file, and the position of each."""
 
     file: Path
     content: bytes
     values: dict[str, Any]
     places: dict[KeyPath, Place]
-    """Of values; the root's is `()`."""
+    """The positions of the values; the path of the root is `()`."""
     key_places: dict[KeyPath, Place]
-    """Of the keys of mappings."""
+    """The positions of the keys of mappings."""
 
     def place(self, path: KeyPath, *, of_key: bool = False) -> Place:
-        """Where `path` was written; if it was not, the nearest of its parents."""
+        """Return the position of `path` or, if the file does not contain it, of its nearest parent."""
         if of_key and path in self.key_places:
             return self.key_places[path]
         while path not in self.places:
@@ -47,30 +48,31 @@ class Document:
 
 
 def read_regular_file(file: Path, *, follow_link: bool = False, limit_bytes: int = FILE_LIMIT_BYTES) -> bytes:
-    """The bytes of a file of bounded size that is neither a link (unless followed), nor a pipe, nor a device.
+    """Read a regular file of limited size.
 
     Raises:
-        ConfigurationError: It is one of those, too large, or cannot be read.
+        ConfigurationError: The file is a link (unless `follow_link`), a pipe or a device; it is too large; or it
+            cannot be read.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_link else os.O_NOFOLLOW)
     try:
         if not follow_link and file.is_symlink():
             raise ConfigurationError(
-                "it is a symbolic link, which could lead outside the project; put the file itself there",
+                "it is a symbolic link, which could lead out of the project; replace it by the file",
                 file=file,
             )
         descriptor = os.open(file, flags)
     except OSError as exc:
-        then = "name one that is there" if isinstance(exc, FileNotFoundError) else "mend or remove it"
-        raise ConfigurationError(f"cannot be read: {exc.strerror}; {then}", file=file) from exc
+        advice = "name an existing file" if isinstance(exc, FileNotFoundError) else "repair or remove it"
+        raise ConfigurationError(f"cannot be read: {exc.strerror}; {advice}", file=file) from exc
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ConfigurationError("it is not a regular file; put one there, or name another", file=file)
+        raise ConfigurationError("it is not a regular file; replace it by one, or name another", file=file)
     with os.fdopen(descriptor, "rb") as stream:
         content = stream.read(limit_bytes + 1)
     if len(content) > limit_bytes:
         raise ConfigurationError(
-            f"it is larger than {limit_bytes} bytes, too large for a configuration; shorten it",
+            f"it is larger than {limit_bytes} bytes, the limit of a configuration file; shorten it",
             file=file,
         )
     return content
@@ -81,22 +83,22 @@ OriginKind = Literal["flag", "environment", "project", "user", "default"]
 
 @frozen
 class Origin:
-    """Where one effective value was said. Its text: a flag, a variable, `FILE:LINE:COLUMN`, or `default`."""
+    """The origin of an effective value. Its text is a flag, a variable, `FILE:LINE:COLUMN`, or `default`."""
 
     kind: OriginKind
     name: str = ""
-    """Of the flag or the environment variable."""
+    """The name of the flag or the environment variable."""
     file: Path | None = None
     line: int | None = None
     column: int | None = None
 
     @property
     def is_file(self) -> bool:
-        """Whether a file said it, as against the user at this very call."""
+        """Whether the value is from a file, and not from the user's flags or environment."""
         return self.file is not None
 
     def error(self, message: str) -> RingfenceError:
-        """The error that blames this place: a wrong flag is wrong usage, all else wrong configuration."""
+        """Return an error about a value of this origin: a usage error for a flag, else a configuration error."""
         if self.kind == "flag":
             return UsageError(f"{self.name}: {message}")
         if self.file is not None:
@@ -104,11 +106,11 @@ class Origin:
         return ConfigurationError(f"{self.name}: {message}" if self.name else message)
 
     def data(self) -> dict[str, Any]:
-        """As it is told to programs."""
-        found: dict[str, Any] = {"kind": self.kind}
+        """Return the origin as data for `--json`."""
+        data: dict[str, Any] = {"kind": self.kind}
         if self.file is not None:
-            found |= {"file": str(self.file), "line": self.line, "column": self.column}
-        return found | ({"name": self.name} if self.name else {})
+            data |= {"file": str(self.file), "line": self.line, "column": self.column}
+        return data | ({"name": self.name} if self.name else {})
 
     def __str__(self) -> str:
         if self.file is not None:
@@ -123,16 +125,16 @@ PROJECT_FILE_NAME = "ringfence.yaml"
 
 
 def find_project_file(workspace: Path) -> Path | None:
-    """The nearest `ringfence.yaml` in the workspace or above it.
+    """Return the nearest `ringfence.yaml` in the workspace or above it.
 
-    The search ends before the home directory and before the root of the file system: what lies there belongs
-    to no project. Directories above the workspace that everybody may write (`/tmp`) are passed over.
+    The search ends below the home directory and below the root of the file system, because files there belong to no
+    project. Directories above the workspace that every user can write to (`/tmp`) are skipped.
 
     Raises:
-        ConfigurationError: There is a `ringfence.yml`, which would not be read.
+        ConfigurationError: There is a `ringfence.yml`, which is not read.
     """
     start = workspace.resolve()
-    home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() raises where there is none
+    home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() raises if there is none
     for directory in (start, *start.parents):
         if directory in (home, Path(directory.anchor)):
             return None
@@ -144,7 +146,7 @@ def find_project_file(workspace: Path) -> Path | None:
         misnamed = directory / "ringfence.yml"
         if os.path.lexists(misnamed):
             raise ConfigurationError(
-                f"this name is not read; rename it to {PROJECT_FILE_NAME!r}", file=misnamed
+                f"a file of this name is not read; rename it to {PROJECT_FILE_NAME!r}", file=misnamed
             )
     return None
 

@@ -1,7 +1,7 @@
-"""The layer of `RINGFENCE_*` variables, and references to variables in texts.
+"""The configuration layer of `RINGFENCE_*` variables, and references to variables in texts.
 
-`RINGFENCE_SANDBOX__MEMORY=1g` sets `sandbox.memory`. A scalar is written as it is (`null` or `none` for none); lists
-and mappings are written as JSON. An empty variable counts as unset; one that matches no key is an error. In a text,
+`RINGFENCE_SANDBOX__MEMORY=1g` sets `sandbox.memory`. Scalars are written unquoted (`null` or `none` for none), lists
+and mappings as JSON. An empty variable counts as unset; a variable that matches no key is an error. In a text,
 `${VAR}` and `${VAR:-x}` are expanded; `${secret:NAME}` stays a reference.
 """
 
@@ -19,53 +19,53 @@ PREFIX = "RINGFENCE_"
 
 RESERVED: Mapping[str, str] = {
     "RINGFENCE_STATE_DIR": "Directory of runs, keys and checkpoints, instead of the XDG state directory.",
-    "RINGFENCE_HOST": "1: run on the host, without a fence, as `sandbox.backend: host` does.",
+    "RINGFENCE_HOST": "1: run on the host without a fence, as `sandbox.backend: host` does.",
     "RINGFENCE_MODEL": "The same as RINGFENCE_RUN__MODEL.",
 }
-"""Variables that are no key of the configuration, and what they mean."""
+"""Variables that are not keys of the configuration, and their meaning."""
 
 FOREIGN: Mapping[str, str] = {"AGENT_LOOP_HOST": "1: the same as RINGFENCE_HOST=1."}
-"""Variables without our prefix that are read here."""
+"""Variables without the prefix that are read, too."""
 
 _YES, _NO = frozenset({"1", "true", "yes"}), frozenset({"0", "false", "no"})
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
-    """What the environment says.
+    """Return the layer of the environment.
 
     Raises:
-        ConfigurationError: A `RINGFENCE_` variable is unknown, two of them contradict each other, or a
-            value is not what its key needs.
+        ConfigurationError: A `RINGFENCE_` variable is unknown, two of them contradict each other, or a value has the
+            wrong form.
     """
     fields = all_fields()
-    said: dict[KeyPath, tuple[str, Any]] = {}
+    values: dict[KeyPath, tuple[str, Any]] = {}
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in RESERVED and environ[name]:
             path, value = _read(name, environ[name], fields)
-            said[path] = (name, value)
+            values[path] = (name, value)
     for name in ("RINGFENCE_HOST", "AGENT_LOOP_HOST"):
-        if environ.get(name) and _switch(name, environ[name]):
-            _say(said, ("sandbox", "backend"), name, "host")
+        if environ.get(name) and _read_switch(name, environ[name]):
+            _set(values, ("sandbox", "backend"), name, "host")
     if environ.get("RINGFENCE_MODEL"):
-        _say(said, ("run", "model"), "RINGFENCE_MODEL", environ["RINGFENCE_MODEL"])
-    return named_layer("environment", said)
+        _set(values, ("run", "model"), "RINGFENCE_MODEL", environ["RINGFENCE_MODEL"])
+    return named_layer("environment", values)
 
 
 def variable_name(key: str) -> str:
-    """The variable of a dotted key."""
+    """Return the name of the variable for a dotted key."""
     return PREFIX + key.upper().replace(".", "__")
 
 
-def _say(said: dict[KeyPath, tuple[str, Any]], path: KeyPath, name: str, value: str) -> None:
-    if path in said and said[path][1] != value:
+def _set(values: dict[KeyPath, tuple[str, Any]], path: KeyPath, name: str, value: str) -> None:
+    if path in values and values[path][1] != value:
         raise ConfigurationError(
-            f"{said[path][0]}={said[path][1]!r} and {name}, which means {value!r}, contradict each other; "
+            f"{values[path][0]}={values[path][1]!r} and {name}, which means {value!r}, contradict each other; "
             "unset one of them"
         )
-    said[path] = (name, value)
+    values[path] = (name, value)
 
 
-def _switch(name: str, value: str) -> bool:
+def _read_switch(name: str, value: str) -> bool:
     word = value.strip().lower()
     if word not in _YES | _NO:
         raise ConfigurationError(f"{name}={value!r} is neither 1 nor 0; set it to 1, or unset it")
@@ -83,7 +83,7 @@ def _read(name: str, value: str, fields: Mapping[str, Field]) -> tuple[KeyPath, 
         name.removeprefix(PREFIX).upper(), [known.removeprefix(PREFIX) for known in (*known, *RESERVED)]
     )
     hint = f"did you mean {PREFIX}{guess}?" if guess else "unset it; `ringfence config schema` lists the keys"
-    raise ConfigurationError(f"{name}={value!r} means nothing to ringfence; {hint}")
+    raise ConfigurationError(f"{name}={value!r} is not a variable of ringfence; {hint}")
 
 
 def _value(name: str, value: str, field: Field) -> Any:
@@ -107,23 +107,23 @@ _PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]+@|[?&](?:ssl)?password=[^&\s]")
 
 
 def has_reference(text: str) -> bool:
-    """Whether a text refers to anything."""
+    """Whether a text contains a reference."""
     return _ANY.search(text) is not None
 
 
 def has_password(url: str) -> bool:
-    """Whether a password, or a part of one, is written out in an address, and not referred to."""
+    """Whether an address contains a password, or a part of one, other than by reference."""
     return _PASSWORD.search(_ANY.sub("", url)) is not None
 
 
 def expanded(text: str, environ: Mapping[str, str]) -> str:
-    """One string with its variables put in; what they hold is not looked at again.
+    """Return a text with the values of its variables; references in these values are not expanded.
 
     Raises:
-        ValueError: A variable is not set and has no default, or a reference is none.
+        ValueError: A variable is not set and has no default, or a reference is malformed.
     """
 
-    def one(match: re.Match[str]) -> str:
+    def expand(match: re.Match[str]) -> str:
         if match["escaped"]:
             return "$"
         inside = match["inside"]
@@ -132,8 +132,8 @@ def expanded(text: str, environ: Mapping[str, str]) -> str:
         variable = _VARIABLE.fullmatch(inside or "")
         if variable is None:
             raise ValueError(
-                f"{text[match.start() : match.start() + 40]!r} is no reference; write ${{NAME}}, ${{NAME:-default}} or "
-                "${secret:NAME}, and $$ for a dollar sign"
+                f"{text[match.start() : match.start() + 40]!r} is not a reference; write ${{NAME}}, ${{NAME:-default}} "
+                "or ${secret:NAME}, and $$ for a dollar sign"
             )
         value = environ.get(variable["name"], variable["default"])
         if value is None:
@@ -142,4 +142,4 @@ def expanded(text: str, environ: Mapping[str, str]) -> str:
             )
         return value
 
-    return _REFERENCE.sub(one, text)
+    return _REFERENCE.sub(expand, text)

@@ -1,4 +1,4 @@
-"""What keys there are: a walk over the models, for names, nearest names, and templates."""
+"""The keys of the configuration, found by a walk over the models: for error messages and templates."""
 
 import difflib
 import functools
@@ -19,12 +19,12 @@ FieldPath = tuple[str, ...]
 
 @frozen
 class Field:
-    """One key of the configuration that holds a value (not a section)."""
+    """A key of the configuration that holds a value, and not a section."""
 
     path: FieldPath
     info: FieldInfo
     kind: Any
-    """Its type, without `Annotated` and `| None`."""
+    """The type of the value, without `Annotated` and `| None`."""
     nullable: bool
     is_duration: bool = False
 
@@ -35,25 +35,25 @@ class Field:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether one word says it, as against a list or a mapping."""
+        """Whether the value is a scalar, and not a list or a mapping."""
         return get_origin(self.kind) not in {tuple, dict}
 
     @property
     def is_mapping(self) -> bool:
-        """Whether its keys are free."""
+        """Whether the value is a mapping with arbitrary keys."""
         return get_origin(self.kind) is dict
 
     @property
     def default(self) -> Any:
-        """Its value when nobody says anything."""
+        """The value of the key if no layer sets it."""
         return self.info.get_default(call_default_factory=True)
 
     def of(self, settings: Settings) -> Any:
-        """Its value in settings."""
+        """Return the value of the key in settings."""
         return functools.reduce(getattr, self.path, settings)
 
     def written(self, value: Any) -> str:
-        """`value` as it would stand in the file, in YAML's (and nearly always JSON's) notation."""
+        """Return `value` as written in a file, in the notation of YAML, which is nearly always that of JSON."""
         if value is None:
             return "null"
         if self.kind is ByteCount and isinstance(value, int):
@@ -64,7 +64,7 @@ class Field:
 
 
 def sections() -> Iterator[tuple[str, str, type[BaseModel]]]:
-    """Name, description and model of each section, in order."""
+    """Yield the name, the description and the model of each section, in order."""
     for name, info in Settings.model_fields.items():
         kind, _ = _plain(info.annotation)
         if _is_model(kind):
@@ -73,7 +73,7 @@ def sections() -> Iterator[tuple[str, str, type[BaseModel]]]:
 
 @functools.cache
 def all_fields() -> Mapping[str, Field]:
-    """Every key that holds a value, by its dotted name, in order."""
+    """Return every key that holds a value by its dotted name, in order."""
     found: dict[str, Field] = {}
     for name, info in Settings.model_fields.items():
         kind, _ = _plain(info.annotation)
@@ -87,7 +87,7 @@ def all_fields() -> Mapping[str, Field]:
 
 
 def field_of(path: FieldPath, info: FieldInfo) -> Field:
-    """A key, from what its model says of it."""
+    """Return the key that a field of a model describes."""
     kind, nullable = _plain(info.annotation)
     durations = (*info.metadata, *(part for member in get_args(info.annotation) for part in get_args(member)))
     return Field(path, info, kind, nullable, is_duration=get_args(Seconds)[1] in durations)
@@ -104,9 +104,10 @@ def _jsonable(value: Any) -> Any:
 def known_keys(
     path: Iterable[str | int], model: type[BaseModel] = Settings, *, of_type: object = None
 ) -> tuple[str, ...]:
-    """The keys that may stand in the mapping at `path` of a model; empty if they are free or it is no mapping.
+    """Return the keys of the mapping at `path` of a model; none if its keys are arbitrary or it is not a mapping.
 
-    Where several kinds of mapping may stand there, those of the one whose `type` it is, or else of all.
+    If the model allows several kinds of mapping, `of_type` selects the kind with this `type`; otherwise the keys of all
+    kinds are returned.
     """
     kinds: list[Any] = [model]
     for part in path:
@@ -119,13 +120,13 @@ def known_keys(
 
 
 def _types_of(model: type[BaseModel]) -> tuple[Any, ...]:
-    """What `type:` may say in a mapping of this kind."""
+    """Return the values of `type:` in a mapping of this kind."""
     info = model.model_fields.get("type")
     return get_args(info.annotation) if info is not None else ()
 
 
 def _below(kind: Any, part: str) -> list[Any]:
-    """What may stand under one key or index of a value of this kind."""
+    """Return the kinds of value under a key or index of a value of this kind."""
     if not _is_model(kind):
         return _members(_element(kind))
     named = [info for name, info in kind.model_fields.items() if part in (name, info.alias)]
@@ -133,7 +134,7 @@ def _below(kind: Any, part: str) -> list[Any]:
 
 
 def _members(kind: Any) -> list[Any]:
-    """The kinds that a kind may be: one, or several of a union."""
+    """Return the members of a union, or the kind itself if it is not a union."""
     if get_origin(kind) is Annotated:
         return _members(get_args(kind)[0])
     if get_origin(kind) in {Union, types.UnionType}:
@@ -142,7 +143,7 @@ def _members(kind: Any) -> list[Any]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` probably meant."""
+    """Return the known word that `word` probably means, if there is one."""
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return matches[0] if matches else None
 
@@ -155,7 +156,7 @@ def _element(kind: Any) -> Any:
 
 
 def _plain(kind: Any) -> tuple[Any, bool]:
-    """A type without `Annotated` and `| None`, and whether it had the latter."""
+    """Return a type without `Annotated` and `| None`, and whether it included None."""
     nullable = False
     while get_origin(kind) in {Annotated, Union, types.UnionType}:
         if get_origin(kind) is Annotated:

@@ -1,4 +1,4 @@
-"""Layers of raw configuration: made of files, of parts of files, of flags; and how they are merged."""
+"""Layers of raw configuration, made from files, parts of files, variables and flags, and their merging."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,25 +12,25 @@ from ringfence.errors import ConfigurationError
 from ringfence.frozen import frozen
 
 ADDING_UP: frozenset[KeyPath] = frozenset({("sandbox", "protect"), ("egress", "deny")})
-"""Lists that grow from layer to layer; all others are replaced."""
+"""Lists that are concatenated across layers; all other lists are replaced."""
 
 FLEET_KEYS = ("fleet", "agents", "include", "loop")
-"""Keys of a file that are about a fleet, beside the sections of a run."""
+"""Keys of a file that configure a fleet or a loop, beside the sections of a run."""
 
 
 @frozen
 class Layer:
-    """Raw values of one source."""
+    """The raw values of one source."""
 
     values: Mapping[str, Any]
     origin_of: Callable[[KeyPath, bool], Origin]
-    """Where the value (or, if True, the key) at a path was said."""
+    """A function that returns the origin of the value at a path or, if its second argument is True, of the key."""
 
 
 def document_layer(document: Document, kind: Literal["project", "user"]) -> Layer:
-    """A file as a layer of a run. A section with nothing in it (its lines commented out) says nothing.
+    """Return a file as a layer of a run, without its fleet keys.
 
-    What a file says of a fleet is not for a run.
+    An empty section, whose lines are commented out, counts as absent.
     """
 
     def origin_of(path: KeyPath, of_key: bool) -> Origin:
@@ -47,7 +47,7 @@ def document_layer(document: Document, kind: Literal["project", "user"]) -> Laye
 
 
 def named_layer(kind: Literal["flag", "environment"], values: Mapping[KeyPath, tuple[str, Any]]) -> Layer:
-    """Flags or variables as a layer: a path, the flag's or variable's name, its value."""
+    """Return flags or variables as a layer: `values` maps each path to the name and the value."""
     tree: dict[str, Any] = {}
     for path in sorted(values, key=lambda path: (len(path), path)):
         branch = tree
@@ -69,14 +69,14 @@ def named_layer(kind: Literal["flag", "environment"], values: Mapping[KeyPath, t
 
 @dataclass
 class Merged:
-    """Layers laid upon each other, and for each leaf which layer it came from."""
+    """The merged values of layers, and the layer of each leaf."""
 
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[KeyPath, tuple[Layer, KeyPath]] = field(default_factory=dict)
-    """Leaf to layer, and to the leaf's path in that layer (they differ in lists that add up)."""
+    """The layer of each leaf, and the leaf's path in that layer, which differs in concatenated lists."""
 
     def origin(self, path: Sequence[str | int], *, of_key: bool = False) -> Origin:
-        """Where the value at `path` was said; of a mapping that several layers wrote, where the last did."""
+        """Return the origin of the value at `path`; for a mapping of several layers, that of the last layer."""
         path = tuple(path)
         for length in range(len(path), 0, -1):
             if path[:length] in self.sources:
@@ -86,7 +86,7 @@ class Merged:
         return below[-1].origin_of(path, of_key) if below and path else DEFAULT
 
     def blame(self, path: Sequence[str | int], *, of_key: bool = False) -> Origin:
-        """The origin of the value at `path`, or, where nobody said it, of the nearest mapping around it."""
+        """Return the origin of the value at `path` or, if no layer sets it, of the nearest mapping around it."""
         for length in range(len(path), 0, -1):
             origin = self.origin(path[:length], of_key=of_key)
             if origin != DEFAULT:
@@ -95,14 +95,14 @@ class Merged:
 
 
 def merge(layers: Iterable[Layer]) -> Merged:
-    """Lay layers upon each other, the weakest first. Mappings merge; other values are replaced."""
+    """Merge layers, the weakest first. Mappings are merged; other values are replaced."""
     merged = Merged()
     for layer in layers:
-        _lay(merged, merged.values, layer, layer.values, ())
+        _merge_into(merged, merged.values, layer, layer.values, ())
     return merged
 
 
-def _lay(
+def _merge_into(
     merged: Merged, below: dict[str, Any], layer: Layer, above: Mapping[str, Any], path: KeyPath
 ) -> None:
     for key, value in above.items():
@@ -113,7 +113,7 @@ def _lay(
                     _forget(merged, here)
                 below[key] = {}
             merged.sources.pop(here, None)
-            _lay(merged, below[key], layer, value, here)
+            _merge_into(merged, below[key], layer, value, here)
         elif isinstance(value, Mapping):
             if not isinstance(below.get(key), dict):
                 _put(merged, below, layer, {}, here)
@@ -132,7 +132,7 @@ def _put(merged: Merged, below: dict[str, Any], layer: Layer, value: Any, path: 
             merged.sources[(*path, len(earlier) + index)] = (layer, (*path, index))
         below[key] = [*earlier, *value]
         return
-    if key in below:  # what was not there has no sources; to look for them takes long in a large file
+    if key in below:  # a new key has no sources, and searching for them is slow in a large file
         _forget(merged, path)
     below[key] = value
     merged.sources[path] = (layer, path)
@@ -144,24 +144,24 @@ def _forget(merged: Merged, path: KeyPath) -> None:
 
 
 SECTIONS = tuple(Settings.model_fields)
-"""What stands at the top of a file and holds for all its agents."""
+"""The keys at the top of a file that apply to all its agents."""
 
 
 def sections_of(document: Document) -> Layer:
-    """What a file says to all of its agents."""
+    """Return the layer of a file that applies to all of its agents."""
     return only(document_layer(document, "project"), SECTIONS)
 
 
 def only(layer: Layer, keys: tuple[str, ...]) -> Layer:
-    """A layer without other keys than these."""
+    """Return a layer with only these keys."""
     return replace(layer, values={key: value for key, value in layer.values.items() if key in keys})
 
 
 def part_of(document: Document, path: KeyPath) -> Layer:
-    """What stands at a path of a document, as a layer of its own.
+    """Return the mapping at a path of a document as a layer.
 
     Raises:
-        ConfigurationError: It is no mapping.
+        ConfigurationError: The value is not a mapping.
     """
     value = value_at(document, path)
     if value is not None and not isinstance(value, Mapping):
@@ -178,7 +178,7 @@ def part_of(document: Document, path: KeyPath) -> Layer:
 
 
 def value_at(document: Document, path: KeyPath) -> Any:
-    """What stands at a path; None if nothing does."""
+    """Return the value at a path; None if there is none."""
     value: Any = document.values
     for part in path:
         if isinstance(value, Mapping):
@@ -191,6 +191,6 @@ def value_at(document: Document, path: KeyPath) -> Any:
 
 
 def error_at(document: Document, path: KeyPath, message: str, *, of_key: bool = False) -> ConfigurationError:
-    """The error that blames a place."""
+    """Return an error with the position of a path."""
     place = document.place(path, of_key=of_key)
     return ConfigurationError(message, file=document.file, line=place.line, column=place.column)

@@ -1,4 +1,4 @@
-"""The word `crew` of version 0.1, which version 0.2 still reads in place of `fleet`. Version 0.3 does not."""
+"""The name `crew` of version 0.1, which version 0.2 still accepts for `fleet`. Version 0.3 will not accept it."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,23 +10,23 @@ from ringfence.config.document import Document
 from ringfence.errors import ConfigurationError
 
 OLD_KEY: Final = "crew"
-"""At the top of a file, for `fleet`."""
+"""The old name of the top-level key `fleet`."""
 _NEW_KEY = "fleet"
 _OLD_DATABASE, _NEW_DATABASE = "crew.db", "fleet.db"
 
 
 def with_new_names(document: Document) -> Document:
-    """A fleet's file with its old key under the new name; places stay those in the file.
+    """Return a fleet's file with its old key renamed; positions remain those in the file.
 
     Raises:
-        ConfigurationError: It has both keys.
+        ConfigurationError: The file has both keys.
     """
     if OLD_KEY not in document.values:
         return document
     if _NEW_KEY in document.values:
         place = document.place((OLD_KEY,), of_key=True)
         raise ConfigurationError(
-            f"`{OLD_KEY}` is the old name of `{_NEW_KEY}`, and both are here; move what it holds to `{_NEW_KEY}`",
+            f"`{OLD_KEY}` is the old name of `{_NEW_KEY}`, and the file has both; move its values to `{_NEW_KEY}`",
             file=document.file,
             line=place.line,
             column=place.column,
@@ -40,7 +40,7 @@ def with_new_names(document: Document) -> Document:
 
 
 def old_names_in(document: Document) -> Iterator[str]:
-    """A notice for the old key of a fleet's file, if it has that."""
+    """Yield a notice if a fleet's file has the old key."""
     place = document.key_places.get((OLD_KEY,))
     if place is not None:
         yield (
@@ -50,7 +50,7 @@ def old_names_in(document: Document) -> Iterator[str]:
 
 
 def fleet_database(folder: Path) -> Path:
-    """The file of a fleet's own database: that of version 0.1, where only that is there."""
+    """Return the file of a fleet's database; that of version 0.1 if only that exists."""
     old, new = folder / _OLD_DATABASE, folder / _NEW_DATABASE
     return old if old.exists() and not new.exists() else new
 
@@ -62,23 +62,23 @@ def rename_database(folder: Path) -> str | None:
         folder: The fleet's state directory. The caller holds the daemon's lock.
 
     Returns:
-        A notice if it was renamed or could not be; None if there was nothing to rename.
+        A notice if the database was renamed or could not be renamed; None if there was none.
     """
     old, new = folder / _OLD_DATABASE, folder / _NEW_DATABASE
     if not old.exists():
         return None
     if new.exists():
-        return f"{str(old)!r} is ignored, since there is {new.name!r}; remove it if it holds nothing of use"
-    import sqlite3  # every command reads configurations, and only the daemon renames a database
+        return f"{str(old)!r} is ignored, because {new.name!r} exists; remove it if you do not need it"
+    import sqlite3  # only the daemon needs it, while every command imports this module
 
     try:
         with closing(sqlite3.connect(old, timeout=0.0, isolation_level=None)) as link:
-            # Only a sole connection can leave WAL mode; the database is one file then, and the lock keeps it so.
+            # Only a sole connection can leave WAL mode. The database is then a single file while the lock is held.
             link.execute("PRAGMA journal_mode = DELETE")
             link.execute("BEGIN EXCLUSIVE")
             old.rename(new)
     except sqlite3.Error as exc:
-        return f"{str(old)!r} is used as it is, and not renamed to {new.name!r} yet: {exc}"
+        return f"{str(old)!r} is used as it is and was not renamed to {new.name!r}: {exc}"
     locks = old.with_name(f"{old.name}.executors")
     if locks.is_dir():
         locks.rename(new.with_name(f"{new.name}.executors"))

@@ -1,7 +1,7 @@
-"""Patterns of paths, as in `.gitignore`, that are matched in linear time: a stranger may have written them.
+"""Patterns of paths, as in `.gitignore`. They match in linear time, because their author may be hostile.
 
-Each is one regular expression with atomic groups, so it never backtracks. This loses no match: taking the earliest
-position for each literal part leaves the most input for the rest.
+Each pattern becomes one regular expression with atomic groups, which never backtracks. No match is lost: the earliest
+position of each literal part leaves the most input for the rest.
 """
 
 import re
@@ -12,32 +12,32 @@ MOST_DOUBLE_STARS = 8
 _MOST_STARS = 2
 _ANY = "[^/]"
 _END = r"(?=/|\Z)"
-"""A name ends here: what is matched without a second try must be the whole of it."""
+"""The end of a name. A match without backtracking must consume the complete name."""
 
 
 class PathPatterns:
-    """Patterns that match a path if one of them does. Directories match with all that is in them.
+    """Patterns that match a path if one of them does. A directory matches together with its content.
 
     Args:
-        patterns: As in `.gitignore`; negation (`!`) is not supported, comments and empty lines match nothing.
+        patterns: Patterns as in `.gitignore`. Negation (`!`) is not supported; comments and empty lines match nothing.
 
     Raises:
-        ValueError: One is malformed.
+        ValueError: A pattern is malformed.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._expressions = [re.compile(text) for pattern in patterns if (text := _expression(pattern))]
 
     def match(self, path: str) -> bool:
-        """Whether a path is matched; a directory's ends in a slash."""
+        """Whether a pattern matches a path. The path of a directory ends with a slash."""
         return any(expression.match(path) for expression in self._expressions)
 
 
 def check_pattern(pattern: str) -> None:
-    """See that a pattern is well formed, within the bounds, and can match a path.
+    """Check that a pattern is well formed, is within the limits, and can match a path.
 
     Raises:
-        ValueError: It is not; the text says why.
+        ValueError: It is not; the message gives the reason.
     """
     segments = pattern.split("/")
     if len(pattern) > MOST_CHARS:
@@ -50,7 +50,7 @@ def check_pattern(pattern: str) -> None:
         raise ValueError(f"{pattern[:80]!r} has more than {MOST_DOUBLE_STARS} '**'")
     if any(segment in (".", "..") for segment in segments) or "//" in pattern:
         raise ValueError(
-            f"{pattern!r} matches no path, as no path has '.', '..' or an empty name in it; leave that out"
+            f"{pattern!r} matches no path, because no path contains '.', '..' or an empty name; remove them"
         )
     if "[[:" in pattern:
         raise ValueError(
@@ -60,7 +60,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def _expression(pattern: str) -> str | None:
-    """The regular expression of a pattern; None where it matches nothing."""
+    """Return the regular expression of a pattern; None if the pattern matches nothing."""
     kept = pattern if pattern.endswith("\\ ") else pattern.rstrip()
     if not kept or kept.startswith("#") or not kept.strip("/"):
         return None
@@ -78,11 +78,11 @@ def _expression(pattern: str) -> str | None:
 
 
 def _joined(segments: Iterable[str]) -> str:
-    """An expression for segments, of which `**` is any number of directories."""
+    """Return an expression for segments, where `**` stands for any number of directories."""
     text, is_first = "", True
     for is_free, run in _runs(segments):
         names = "/".join(map(_segment, run))
-        # Lazy and atomic: the first place that fits is taken, and no other is tried.
+        # Lazy and atomic: only the first matching position is tried.
         lead = f"(?:{_ANY}+/)*?" if is_free else ""
         text += ("" if is_first else "/") + (f"(?>{lead}{names})" if is_free else names)
         is_first = False
@@ -90,7 +90,7 @@ def _joined(segments: Iterable[str]) -> str:
 
 
 def _runs(segments: Iterable[str]) -> Iterator[tuple[bool, list[str]]]:
-    """Segments between `**`, and whether a `**` stands before them."""
+    """Yield the segments between `**`, and whether a `**` precedes them."""
     is_free, run = False, list[str]()
     for segment in segments:
         if segment != "**":
@@ -103,20 +103,20 @@ def _runs(segments: Iterable[str]) -> Iterator[tuple[bool, list[str]]]:
 
 
 def _segment(glob: str) -> str:
-    """An expression for one name."""
+    """Return an expression for one name."""
     if glob == "*":
         return f"{_ANY}+"
     chunks = _chunks(glob)
     if len(chunks) == 1:
         return chunks[0] + _END
     first, *middle, last = chunks
-    found = "".join(f"(?>{_ANY}*?{chunk})" for chunk in middle if chunk)
-    # The last chunk ends the name: the first place that does is the only one.
-    return rf"{first}{found}(?>{_ANY}*?{last}{_END})"
+    between = "".join(f"(?>{_ANY}*?{chunk})" for chunk in middle if chunk)
+    # The last chunk must end the name, so it has only one possible position.
+    return rf"{first}{between}(?>{_ANY}*?{last}{_END})"
 
 
 def _chunks(glob: str) -> list[str]:
-    """Expressions of what stands between the stars of one name."""
+    """Return expressions for the parts between the stars of one name."""
     chunks, position = [""], 0
     while position < len(glob):
         char = glob[position]
@@ -139,7 +139,7 @@ def _chunks(glob: str) -> list[str]:
 
 
 def _bracket(glob: str, start: int) -> tuple[str, int]:
-    """The expression of a set of characters, and where it ends."""
+    """Return the expression of a set of characters, and its end."""
     position = start
     is_negated = glob[position : position + 1] in ("!", "^")
     position += is_negated

@@ -1,4 +1,4 @@
-"""Where ringfence keeps its things: XDG directories, never the workspace (an agent could edit them)."""
+"""Locations of configuration and state: XDG directories, never the workspace, which agents can edit."""
 
 import os
 import stat
@@ -11,88 +11,91 @@ _APP = "ringfence"
 
 
 def state_dir() -> Path:
-    """Runs, keys, checkpoints: `$RINGFENCE_STATE_DIR`, else `$XDG_STATE_HOME/ringfence`.
+    """Return the directory of runs, keys and checkpoints.
+
+    It is `$RINGFENCE_STATE_DIR`, else `$XDG_STATE_HOME/ringfence`.
 
     Raises:
-        PolicyRefused: Others can write there.
+        PolicyRefused: Another user can write to the directory.
     """
     override = os.environ.get("RINGFENCE_STATE_DIR")
     if override:
-        return _ours(Path(override).absolute())
+        return _check_state_dir(Path(override).absolute())
     import platformdirs
 
-    return _ours(Path(platformdirs.user_state_dir(_APP)))
+    return _check_state_dir(Path(platformdirs.user_state_dir(_APP)))
 
 
-def _ours(path: Path) -> Path:
-    """The directory, if nobody else can write there: he could change records, and have us talk to his processes."""
+def _check_state_dir(path: Path) -> Path:
+    """Refuse a directory to which another user can write, who could change records or replace sockets."""
     link = _link_of_another(path)
     if link is not None:
         raise PolicyRefused(
             f"the state directory {str(path)!r} is refused: {str(link)!r} on the way to it is a link of another user; "
-            "name one of your own by RINGFENCE_STATE_DIR",
+            "name a directory of your own by RINGFENCE_STATE_DIR",
             rule="state-directory",
         )
     try:
         status = path.stat()
     except OSError:
-        return path  # there is none yet, or it cannot be used, which whoever uses it is told
-    why = None
+        return path  # it does not exist, or cannot be used, which its users report
+    fault = None
     if status.st_uid not in (0, os.geteuid()):
-        why = f"belongs to user {status.st_uid}"
+        fault = f"belongs to user {status.st_uid}"
     elif status.st_mode & stat.S_IWOTH:
-        why = "can be written by everybody"
-    if why is not None:
+        fault = "can be written by every user"
+    if fault is not None:
         raise PolicyRefused(
-            f"the state directory {str(path)!r} is refused: it {why}; name one of your own by RINGFENCE_STATE_DIR",
+            f"the state directory {str(path)!r} is refused: it {fault}; name a directory of your own by "
+            "RINGFENCE_STATE_DIR",
             rule="state-directory",
         )
     return path
 
 
 def _link_of_another(path: Path) -> Path | None:
-    """A link on the way to `path` that neither root nor the caller made, and that may lead elsewhere tomorrow."""
-    for place in (*reversed(path.parents), path):
+    """Return a link on the way to `path` that belongs to another user, who could change its target."""
+    for part in (*reversed(path.parents), path):
         try:
-            status = place.lstat()
+            status = part.lstat()
         except OSError:
-            return None  # the rest is not there, or cannot be used
+            return None  # the rest of the path does not exist or cannot be used
         if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
-            return place
+            return part
     return None
 
 
 def user_config_file() -> Path:
-    """The user's own configuration: `$XDG_CONFIG_HOME/ringfence/ringfence.yaml`."""
+    """Return the path of the user's configuration: `$XDG_CONFIG_HOME/ringfence/ringfence.yaml`."""
     import platformdirs
 
     return Path(platformdirs.user_config_dir(_APP)) / "ringfence.yaml"
 
 
 def make_private_dir(path: Path) -> Path:
-    """Create `path` (and parents) readable by its owner only; return it.
+    """Create `path` and its parents, accessible by their owner only; return it.
 
     Raises:
-        InfrastructureFault: It cannot be created.
+        InfrastructureFault: The directory cannot be created.
     """
     try:
-        # mkdir(parents=True) would give the parents the umask's mode.
+        # mkdir(parents=True) would create the parents with the default mode.
         for directory in (*reversed(path.parents), path):
             if not directory.exists():
                 directory.mkdir(mode=0o700, exist_ok=True)
     except OSError as exc:
         is_state = path.is_relative_to(state_dir())
         raise InfrastructureFault(
-            f"could not make the directory {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=is_state)}"
+            f"could not create the directory {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=is_state)}"
         ) from exc
     return path
 
 
 def replace_state_file(path: Path, content: bytes) -> None:
-    """Write a private file of the state directory in one step, and the directories above it.
+    """Write a private file of the state directory atomically; create its parent directories.
 
     Raises:
-        InfrastructureFault: It cannot be written.
+        InfrastructureFault: The file cannot be written.
     """
     try:
         make_private_dir(path.parent)

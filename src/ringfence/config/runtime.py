@@ -5,7 +5,7 @@ from typing import Literal
 RuntimeName = Literal["api", "claude-cli", "claude-sdk", "codex-cli"]
 _SHORT_NAMES = {"claude": "claude-cli", "codex": "codex-cli"}
 PermissionMode = Literal["bypass", "accept_edits", "plan", "deny"]
-"""`bypass`: whatever the fence allows. `accept_edits`: edits, but no commands. `plan`: it only looks and plans.
+"""`bypass`: whatever the fence allows. `accept_edits`: edits, but no commands. `plan`: it only reads and plans.
 `deny`: only what `tools_allowed` names."""
 SettingsSource = Literal["user", "project", "local"]
 

@@ -1,4 +1,4 @@
-"""What keys and tokens look like that tell what they are, as their issuers document it."""
+"""The forms of well-known keys and tokens, as their issuers document them."""
 
 KNOWN_SHAPES = (
     r"(?<![A-Za-z0-9])(?:"
@@ -9,4 +9,4 @@ KNOWN_SHAPES = (
     r"|AGE-SECRET-KEY-1[A-Z0-9]{50,}|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\."
     r")|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----"
 )
-"""A regular expression for them: by their beginning; what follows may be longer."""
+"""A regular expression that matches the beginning of such a key or token."""

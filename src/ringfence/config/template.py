@@ -1,7 +1,7 @@
-"""What is generated from the models: the commented file of `ringfence init`, and the JSON Schema.
+"""Generates the commented file of `ringfence init` and the JSON Schema from the models.
 
-The descriptions are the docstrings below the models' fields, read when they are needed: pydantic can read them itself
-(`use_attribute_docstrings`), but when the models are made, which took 55 ms of each start.
+The descriptions are the docstrings below the models' fields, and this module reads them on demand. Pydantic can read
+them itself (`use_attribute_docstrings`), but does so when a model is defined, which took 55 ms of each start.
 """
 
 import ast
@@ -34,7 +34,7 @@ _HEAD = f"""\
 
 
 def commented_file() -> str:
-    """A `ringfence.yaml` that says nothing yet and explains everything."""
+    """Return a `ringfence.yaml` with every key described and commented out."""
     describe()
     fields = list(all_fields().values())
     lines = [_HEAD]
@@ -53,7 +53,7 @@ def commented_file() -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of `ringfence.yaml`, for editors and other programs."""
+    """Return the JSON Schema of `ringfence.yaml`, for editors and other programs."""
     describe()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -73,7 +73,7 @@ def _comment(text: str, indent: str) -> list[str]:
 
 @cache
 def describe(root: type[BaseModel] = Settings) -> None:
-    """Give the fields of a model and of those below it their descriptions, and schemas made later too."""
+    """Set the descriptions of the fields of a model and of its nested models; later schemas include them."""
     models = list(dict.fromkeys(_models(root)))
     for model in models:
         for name, text in _docstrings(model).items():
@@ -84,7 +84,7 @@ def describe(root: type[BaseModel] = Settings) -> None:
 
 
 def _models(kind: Any) -> Iterator[type[BaseModel]]:
-    """A model and those of its fields, wherever they stand in a type."""
+    """Yield a model and all models in the types of its fields."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         yield kind
         for info in kind.model_fields.values():
@@ -94,7 +94,7 @@ def _models(kind: Any) -> Iterator[type[BaseModel]]:
 
 
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """The strings that stand below a model's fields, its bases' too."""
+    """Return the docstrings below the fields of a model and of its bases."""
     found: dict[str, str] = {}
     for cls in reversed(model.__mro__):
         if issubclass(cls, BaseModel) and cls is not BaseModel:

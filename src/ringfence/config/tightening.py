@@ -1,7 +1,7 @@
-"""What a file may change before anybody has trusted it: only what makes the fence tighter.
+"""The changes that an untrusted file can make: only those that tighten the fence.
 
-Whoever wrote the file is taken for an attacker: the author of a cloned repository, or an agent in an earlier
-run. So the table names what is surely tighter, and everything else, known or not yet known, counts as looser.
+The author of the file counts as an attacker: the author of a cloned repository, or an agent in an earlier run. The table
+therefore lists changes that certainly tighten the fence, and every other change counts as loosening.
 """
 
 import math
@@ -13,7 +13,7 @@ from ringfence.config.model import Settings
 from ringfence.frozen import frozen
 
 Rule = Callable[[Any, Any], bool]
-"""Whether the new value (second) is surely as tight as the old one (first)."""
+"""Decides whether the new value (second) is certainly at least as tight as the old one (first)."""
 
 
 def _smaller(old: Any, new: Any) -> bool:
@@ -28,7 +28,7 @@ def _same(old: Any, new: Any) -> bool:
 
 
 def _only(tight: Any) -> Rule:
-    """The present value, or this one."""
+    """Return a rule that accepts the old value and this one."""
     return lambda old, new: new in (old, tight)
 
 
@@ -50,37 +50,37 @@ def _fewer_or_some(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
 
 def _permissions(old: str | None, new: str | None) -> bool:
     freer = {"bypass": 0, "accept_edits": 1}
-    # `plan` and `deny` each hold back what the other lets through.
+    # `plan` and `deny` each forbid something that the other permits.
     return (new or "bypass") == (old or "bypass") or freer.get(old or "bypass", 2) < freer.get(
         new or "bypass", 2
     )
 
 
 def _mode(old: str, new: str) -> bool:
-    # `clone` and `read_only` both keep the agent off the user's files, but `read_only` shows ignored files
-    # (`.env`) that a clone does not hold, so neither is tighter than the other.
+    # `clone` and `read_only` both keep the agent from the user's files, but `read_only` shows ignored files
+    # (`.env`) that a clone does not contain, so neither is tighter than the other.
     return new == old or old == "bind"
 
 
 @frozen
 class Tightening:
-    """What is tighter for one key, and why the rest is not."""
+    """The rule that decides which changes of a key tighten the fence."""
 
     rule: Rule
     allowed: str
-    """In words, for the documentation and for the refusal."""
+    """The permitted changes as text, for the documentation and for errors."""
 
 
 _SMALLER = Tightening(_smaller, "a smaller value")
 _NOTHING = Tightening(_same, "only the present value")
 
 TABLE: Mapping[str, Tightening] = {
-    # Neither fence is surely tighter than another, and an image is other people's code.
+    # No fence is certainly tighter than another, and an image is foreign code.
     "sandbox.backend": _NOTHING,
     "sandbox.image": _NOTHING,
     "sandbox.registries": Tightening(_fewer_or_any, "fewer registries"),
     "sandbox.digest_only": Tightening(_only(True), "`true`"),
-    # Another engine is another machine; another runtime, another fence.
+    # Another engine may be another machine, and another runtime is another fence.
     "sandbox.engine": _NOTHING,
     "sandbox.runtime": _NOTHING,
     "sandbox.network": Tightening(_only("none"), "`none`"),
@@ -94,7 +94,7 @@ TABLE: Mapping[str, Tightening] = {
     "sandbox.disk": _SMALLER,
     "sandbox.tmp": _SMALLER,
     "sandbox.ttl": _SMALLER,
-    # LD_PRELOAD, PATH, proxies: an environment steers what runs, the verification included.
+    # An environment (LD_PRELOAD, PATH, proxies) controls the programs that run, the check included.
     "sandbox.env": _NOTHING,
     "sandbox.mounts": Tightening(_fewer, "fewer mounts"),
     "sandbox.setup": _NOTHING,
@@ -102,15 +102,15 @@ TABLE: Mapping[str, Tightening] = {
     "sandbox.soft_limits": Tightening(_only(False), "`false`"),
     "sandbox.hide_toolchains": Tightening(_only(True), "`true`"),
     "sandbox.protect": Tightening(_more, "more patterns"),
-    # Another agent, by another account.
+    # Another agent uses another account.
     "run.runtime": _NOTHING,
-    # `scripted:FILE` would let the file say what the agent does; a dearer model spends the user's money.
+    # `scripted:FILE` would let the file control the agent, and a more expensive model spends the user's money.
     "run.model": _NOTHING,
     "run.toolset": _NOTHING,
-    # Text for the agent, with the user's authority.
+    # The agent treats this text as the user's instructions.
     "run.system_prompt": _NOTHING,
     "run.system_append": _NOTHING,
-    # A file of the host that the agent would be shown.
+    # The agent would see a file of the host.
     "run.output_schema": _NOTHING,
     # An agent could weaken the check of its own work.
     "run.verify": _NOTHING,
@@ -122,24 +122,24 @@ TABLE: Mapping[str, Tightening] = {
     "limits.tokens": _SMALLER,
     "limits.cost_usd": _SMALLER,
     "limits.wall_clock": _SMALLER,
-    # Another label is other containers.
+    # Another label selects other containers.
     "engine.label": Tightening(_only(None), "`null`"),
     "engine.allow": Tightening(_fewer, "fewer acts"),
     "engine.socket": _NOTHING,
     "egress.allow": Tightening(_fewer, "fewer rules"),
     "egress.deny": Tightening(_more, "more hosts"),
-    # A credential for whatever host the file likes; fewer is fewer.
+    # A new swap could send a credential to any host.
     "egress.swap": Tightening(_fewer, "fewer swaps"),
     "egress.models": Tightening(_fewer_or_some, "fewer models"),
     "egress.provider_tools": Tightening(_fewer, "fewer tools"),
-    # A price of nothing would undo the limit on cost.
+    # A price of zero would disable the cost limit.
     "prices": _NOTHING,
     # Python tools run on the host.
     "tools.python": _NOTHING,
     "tools.mcp": _NOTHING,
     "tools.allow": Tightening(_fewer_or_some, "fewer tools"),
     "tools.deny": Tightening(_more, "more tools"),
-    # What runs, and with what: a program of the file's, arguments that undo all else, hooks of the repository's.
+    # These choose programs, arguments that override other settings, and hooks of the repository.
     "client.path": _NOTHING,
     "client.args": _NOTHING,
     "client.plugins": _NOTHING,
@@ -149,9 +149,9 @@ TABLE: Mapping[str, Tightening] = {
     ),
     "client.idle_timeout": _SMALLER,
     "client.force": Tightening(_only(False), "`false`"),
-    # A command of a source runs on the host, and a file may be anybody's.
+    # A source can run a command on the host.
     "secrets": _NOTHING,
-    # Lists of runs are filtered by them.
+    # Labels select runs in lists.
     "labels": _NOTHING,
     "auth": Tightening(_only("keyless"), "`keyless`"),
     "unsafe": Tightening(_fewer, "fewer loosenings"),
@@ -160,33 +160,33 @@ TABLE: Mapping[str, Tightening] = {
 
 @frozen
 class Loosened:
-    """A value that is not surely tighter than the one it replaces."""
+    """A value that is not certainly as tight as the one that it replaces."""
 
     key: str
     path: tuple[str, ...]
-    """More exact than the key in a mapping with free keys: `sandbox`, `env`, `PATH`."""
+    """The key's path, with the entry of a mapping with arbitrary keys: `sandbox`, `env`, `PATH`."""
     before: Any
     after: Any
     allowed: str
 
     def describe(self) -> str:
-        """The key, its value, what it would be without the file, and what a file may say that nobody has trusted."""
+        """Describe the key, its value, its value without the file, and the values that an untrusted file may set."""
         field = all_fields()[self.key]
         is_new = self.before is None and len(self.path) > len(field.path)
-        before = "not set" if is_new else _cut(field.written(self.before))
+        before = "not set" if is_new else _shorten(field.written(self.before))
         is_fixed = self.allowed == _NOTHING.allowed
         may = "not set or change it" if is_fixed else f"only set {self.allowed}"
-        after = _cut(field.written(self.after))
+        after = _shorten(field.written(self.after))
         return f"{'.'.join(self.path)} = {after} (without this file: {before}; an untrusted file may {may})"
 
 
 def loosened(before: Settings, after: Settings, *, unset_mode: str = "clone") -> list[Loosened]:
-    """Every key for which `after` is not surely as tight as `before`.
+    """Return every key for which `after` is not certainly as tight as `before`.
 
     Args:
-        before: What holds without the file.
-        after: What would hold with it.
-        unset_mode: The workspace mode that `sandbox.mode: null` comes to here.
+        before: The settings without the file.
+        after: The settings with the file.
+        unset_mode: The workspace mode for which `sandbox.mode: null` stands.
     """
     found: list[Loosened] = []
     for key, field in all_fields().items():
@@ -195,12 +195,12 @@ def loosened(before: Settings, after: Settings, *, unset_mode: str = "clone") ->
         if key == "sandbox.mode":
             old, new = old or unset_mode, new or unset_mode
         if not entry.rule(old, new):
-            for path, one, other in _differences(field.path, old, new):
-                found.append(Loosened(key, path, one, other, entry.allowed))
+            for path, old_item, new_item in _differences(field.path, old, new):
+                found.append(Loosened(key, path, old_item, new_item, entry.allowed))
     return found
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 

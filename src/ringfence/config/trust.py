@@ -1,8 +1,8 @@
-"""Which files the user has trusted, and which run left a project's file as it is.
+"""Records of the files that the user trusts, and of the runs that changed a project's file.
 
-A record of trust is for a path with a content, outside of every workspace. The bytes that are judged are the bytes that
-are parsed, read once. The author of a content is named where the file causes an error, so that the user knows which run
-to undo; whoever changes the file is its author.
+A record of trust is for one path with one content, and is stored outside of every workspace. A file is read once, so
+that the bytes that are checked are those that are parsed. If a file causes an error, the message names the run that last
+changed the file, so that the user can undo that run.
 """
 
 import hashlib
@@ -24,16 +24,16 @@ _RECORD_LIMIT_BYTES = 64 * 1024
 
 @frozen
 class TrustRecord:
-    """One content of one file that the user trusts."""
+    """A file with a content that the user trusts."""
 
     file: Path
     digest: str
     trusted_at: str
-    """RFC 3339, UTC."""
+    """The time of the decision in RFC 3339 format, in UTC."""
 
     @property
     def holds(self) -> bool:
-        """Whether the file still has that content."""
+        """Whether the file still has this content."""
         try:
             with self.file.open("rb") as stream:
                 return stat.S_ISREG(os.fstat(stream.fileno()).st_mode) and (
@@ -44,15 +44,15 @@ class TrustRecord:
 
 
 def digest_of(content: bytes) -> str:
-    """The digest by which a content is trusted, and which the user is shown: SHA-256."""
+    """Return the SHA-256 that identifies a trusted content, also in messages to the user."""
     return hashlib.sha256(content).hexdigest()
 
 
 def is_trusted(file: Path, content: bytes) -> bool:
-    """Whether the user has trusted this content in this place.
+    """Whether the user trusts this content at this path.
 
     Raises:
-        ConfigurationError: The record could have been written by whoever wrote the file.
+        ConfigurationError: The author of the file could have written the record of trust.
     """
     _refuse_state_beside(file)
     record = _record_file(file, digest_of(content))
@@ -69,10 +69,10 @@ def is_trusted(file: Path, content: bytes) -> bool:
 
 
 def trust_content(file: Path, content: bytes) -> TrustRecord:
-    """Remember that the user trusts this content in this place.
+    """Record that the user trusts this content at this path.
 
     Raises:
-        ConfigurationError: The state directory lies where the file's author could write it.
+        ConfigurationError: The file's author could write to the state directory.
     """
     _refuse_state_beside(file)
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -91,18 +91,18 @@ def trust_content(file: Path, content: bytes) -> TrustRecord:
 
 
 def trusted_files() -> list[TrustRecord]:
-    """Every record of trust, by file."""
+    """Return every record of trust, sorted by file."""
     return sorted(
         (record for _, record in _records()), key=lambda record: (str(record.file), record.trusted_at)
     )
 
 
 def revoke_trust(file: Path) -> int:
-    """Forget every content of `file`; return how many were forgotten."""
-    mine = [path for path, record in _records() if record.file == _real(file)]
-    for path in mine:
+    """Remove every record of trust for `file`; return their number."""
+    paths = [path for path, record in _records() if record.file == _real(file)]
+    for path in paths:
         path.unlink(missing_ok=True)
-    return len(mine)
+    return len(paths)
 
 
 def _records() -> Iterator[tuple[Path, TrustRecord]]:
@@ -126,7 +126,7 @@ def _record_file(file: Path, digest: str) -> Path:
 
 
 def _real(file: Path) -> Path:
-    # The directory is resolved, the file is not: a link in its place is another file.
+    # The directory is resolved, but the file is not, because a link would be another file.
     return file.parent.resolve() / file.name
 
 
@@ -134,19 +134,19 @@ def _refuse_state_beside(file: Path) -> None:
     state, home = state_dir().resolve(), _real(file).parent
     if state.is_relative_to(home):
         raise ConfigurationError(
-            f"the state directory {str(state)!r} lies beside this file, where an agent could forge trust; "
+            f"the state directory {str(state)!r} is beside this file, where an agent could forge trust; "
             "set RINGFENCE_STATE_DIR to a directory elsewhere",
             file=file,
         )
 
 
 PROJECT_FILE_NAMES = frozenset({PROJECT_FILE_NAME, "ringfence.yml"})
-"""What is read as a project's file, and what is refused for its name."""
+"""The name of a project's file, and a similar name that is refused."""
 _RUN_LIMIT_BYTES = 200
 
 
 def remember_author(file: Path, content: bytes, *, run: str, state: Path) -> None:
-    """Remember that `run` left `file` with this content.
+    """Record that `run` left `file` with this content.
 
     Raises:
         InfrastructureFault: The state directory cannot be written.
@@ -155,7 +155,7 @@ def remember_author(file: Path, content: bytes, *, run: str, state: Path) -> Non
 
 
 def author_of(file: Path, state: Path) -> str | None:
-    """The run that left `file` as it is; None if none did, or that cannot be told."""
+    """Return the run that left `file` with its present content; None if there is none or it is unknown."""
     try:
         content = read_regular_file(file, follow_link=False)
         return _mark(file, content, state).read_bytes()[:_RUN_LIMIT_BYTES].decode()
@@ -163,29 +163,29 @@ def author_of(file: Path, state: Path) -> str | None:
         return None
 
 
-def told(file: Path, run: str) -> str:
-    """What to say about a file that a run made or changed."""
-    return f"run {run!r} made or changed {file.name!r}; `ringfence undo {run[-8:]}` takes that back"
+def _author_notice(file: Path, run: str) -> str:
+    """Return the notice about a file that a run created or changed."""
+    return f"run {run!r} created or changed {file.name!r}; `ringfence undo {run[-8:]}` reverts that"
 
 
 def note_author(workspace: Path, state: Path) -> tuple[str, ...]:
-    """Note a project file that a run left: it can only tighten, but that may be what keeps the next from working."""
+    """Return a notice about a project file that a run left. It can only tighten, but may break the next run."""
     with suppress(ConfigurationError):
         file = find_project_file(workspace)
         run = author_of(file, state) if file is not None else None
         if file is not None and run is not None and not is_trusted(file, read_regular_file(file)):
-            return (f"{told(file, run)}; it is not trusted, so it only tightens this run",)
+            return (f"{_author_notice(file, run)}; it is not trusted, so it can only tighten this run",)
     return ()
 
 
 def with_author(error: ConfigurationError, state: Path) -> ConfigurationError:
-    """The error, and the run that left the file so, where one did."""
+    """Return the error with the run that left the file with its present content, if there is one."""
     if error.file is None or error.file.name not in PROJECT_FILE_NAMES:
         return error
     run = author_of(error.file, state)
     if run is None:
         return error
-    message = f"{error.message}; {told(error.file, run)}"
+    message = f"{error.message}; {_author_notice(error.file, run)}"
     return ConfigurationError(message, file=error.file, line=error.line, column=error.column)
 
 

@@ -1,4 +1,4 @@
-"""From merged raw values to `Settings`, with every complaint at the place it is about."""
+"""Validates merged raw values into `Settings`; each error has the position of its value."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from ringfence.config.model import Settings
 from ringfence.config.secret_reference import holds_a_secret
 from ringfence.errors import ConfigurationError, RingfenceError, UsageError
 
-_SHOWN_COMPLAINTS = 8
+_MAX_SHOWN_ERRORS = 8
 _LONGEST_NAME = 64
 
 
@@ -22,35 +22,35 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def fitted(merged: Merged, model: type[Model], *, of: str = "", place: Origin = DEFAULT) -> Model:
-    """The merged values as a model; what does not fit is told at its place.
+    """Return the merged values as a model; each error has the position of its value.
 
     Args:
         merged: The values.
-        model: What they should be.
-        of: What stands before keys in messages, such as `agents.reviewer.`.
-        place: Where the whole was said, for what is wrong with no key of it alone.
+        model: The model of the values.
+        of: The prefix of keys in messages, such as `agents.reviewer.`.
+        place: The origin of all values, for errors that concern no single key.
 
     Raises:
-        ConfigurationError: At the place of the first complaint; the others follow in the text.
-        UsageError: The same, where every complaint is about a flag.
+        ConfigurationError: A value is invalid. The error has the position of the first one; its text names the others.
+        UsageError: Only flags are invalid.
     """
     _refuse_plain_secrets(merged)
     try:
         return model.model_validate(merged.values)
     except ValidationError as exc:
         details = exc.errors(include_url=False)
-        raise combine([_complaint(detail, merged, model, of, place) for detail in details]) from None
+        raise combine([_error_of(detail, merged, model, of, place) for detail in details]) from None
 
 
 def validate(merged: Merged) -> Settings:
-    """Check the merged values of a run. Raises as `fitted`."""
+    """Validate the merged values of a run. Raises the errors of `fitted`."""
     settings = fitted(merged, Settings)
     refuse_unnamed_loosenings(settings, merged)
     return settings
 
 
 def refuse_unnamed_loosenings(settings: Settings, merged: Merged) -> None:
-    """See that a file which opens the fence says so beside it.
+    """Check that a file which opens the fence also names this in `unsafe`.
 
     Raises:
         ConfigurationError: It does not.
@@ -81,21 +81,23 @@ def refuse_unnamed_loosenings(settings: Settings, merged: Merged) -> None:
         )
 
 
-def combine(complaints: list[RingfenceError], *, advice: str = "") -> RingfenceError:
-    """One error out of several: the first in a file, or else the first, with the texts of the others."""
-    complaints = sorted(complaints, key=_rank)
-    first, others = complaints[0], complaints[1:]
+def combine(errors: list[RingfenceError], *, advice: str = "") -> RingfenceError:
+    """Return the first of several errors, with the texts of the others; errors in files precede other errors."""
+    errors = sorted(errors, key=_rank)
+    first, others = errors[0], errors[1:]
     if not others and not advice:
         return first
-    texts = [str(other) for other in others[: _SHOWN_COMPLAINTS - 1]]
+    texts = [str(other) for other in others[: _MAX_SHOWN_ERRORS - 1]]
     if len(others) > len(texts):
         texts.append(f"{len(others) - len(texts)} more")
     tail = "".join(f"; also {text}" for text in texts) + (f"; {advice}" if advice else "")
-    made: RingfenceError = UsageError(str(first) + tail)
+    combined: RingfenceError = UsageError(str(first) + tail)
     if isinstance(first, ConfigurationError):
-        made = ConfigurationError(first.message + tail, file=first.file, line=first.line, column=first.column)
-    made.gathered = tuple(complaints)
-    return made
+        combined = ConfigurationError(
+            first.message + tail, file=first.file, line=first.line, column=first.column
+        )
+    combined.gathered = tuple(errors)
+    return combined
 
 
 def _rank(error: RingfenceError) -> tuple[int, str, int, int]:
@@ -104,10 +106,10 @@ def _rank(error: RingfenceError) -> tuple[int, str, int, int]:
     return (int(error.file is None), str(error.file), error.line or 0, error.column or 0)
 
 
-def _complaint(
+def _error_of(
     detail: ErrorDetails, merged: Merged, model: type[BaseModel], of: str, place: Origin
 ) -> RingfenceError:
-    path = _written(tuple(part for part in detail["loc"] if part != "[key]"), merged.values)
+    path = _path_in_file(tuple(part for part in detail["loc"] if part != "[key]"), merged.values)
     unknown = detail["type"] == "extra_forbidden"
     if detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
         path = (*path, "type")
@@ -125,31 +127,31 @@ def _complaint(
     return origin.error(f"{key}: {_reason(detail)}" if key else _reason(detail))
 
 
-def _written(path: KeyPath, values: Any) -> KeyPath:
-    """A path as it stands in the file: without the kind that pydantic chose by a `type`, which it puts in between."""
-    found: list[str | int] = []
-    is_kind_passed = False
+def _path_in_file(path: KeyPath, values: Any) -> KeyPath:
+    """Return a path as in the file, without the `type` that pydantic inserts for a tagged union."""
+    parts: list[str | int] = []
+    is_type_skipped = False
     for part in path:
         if (
-            not is_kind_passed
+            not is_type_skipped
             and isinstance(values, Mapping)
             and part not in values
             and values.get("type") == part
         ):
-            is_kind_passed = True
+            is_type_skipped = True
             continue
-        is_kind_passed = False
-        found.append(part)
+        is_type_skipped = False
+        parts.append(part)
         if isinstance(values, Mapping):
             values = values.get(str(part))
         else:
             values = values[part] if isinstance(values, list) and isinstance(part, int) else None
-    return tuple(found)
+    return tuple(parts)
 
 
 def _refuse_plain_secrets(merged: Merged) -> None:
-    """A file that holds a key or token of a well-known form is refused, without quoting it."""
-    complaints = [
+    """Refuse a file that contains a key or token of a well-known form, without quoting it."""
+    errors = [
         origin.error(
             f"{_shown_key(path)}: a secret stands here in plain text; put it where only you can read it and name "
             "that under `secrets:`, as `NAME: file:/PATH`"
@@ -157,8 +159,8 @@ def _refuse_plain_secrets(merged: Merged) -> None:
         for path, text in _texts((), merged.values)
         if holds_a_secret(text) and (origin := merged.origin(path)).is_file
     ]
-    if complaints:
-        raise combine(complaints)
+    if errors:
+        raise combine(errors)
 
 
 def _texts(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, str]]:
@@ -174,7 +176,7 @@ def _texts(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _shown_key(path: KeyPath) -> str:
-    """A key that may itself be a secret, written in the wrong place."""
+    """Return a key for messages; a part that may itself be a secret is replaced by dots."""
     return ".".join(
         "..." if holds_a_secret(str(part)) or len(str(part)) > _LONGEST_NAME else str(part) for part in path
     )
@@ -195,19 +197,19 @@ def _reason(detail: ErrorDetails) -> str:
         return str(cause)
     if detail["type"] == "union_tag_invalid":
         tag, known = detail["ctx"]["tag"], detail["ctx"]["expected_tags"]
-        return f"{tag!r} is none of {known}{_hint(tag, known)}"
+        return f"{tag!r} is not one of {known}{_hint(tag, known)}"
     hint = _hint(detail["input"], detail["ctx"]["expected"]) if detail["type"] == "literal_error" else ""
     return f"{_shown(detail['input'])} does not fit: {_message(detail)}{hint}"
 
 
 def _hint(word: object, known: str) -> str:
-    """What of quoted words was probably meant."""
+    """Return a hint to the quoted word of `known` that `word` probably means."""
     guess = nearest(word, re.findall(r"'([^']*)'", known)) if isinstance(word, str) else None
     return f"; did you mean {guess!r}?" if guess else ""
 
 
 def _reason_without_value(detail: ErrorDetails) -> str:
-    """What is wrong about a reference; what was written in its place may be the secret."""
+    """Return the error text of a secret reference without its value, which may be the secret itself."""
     cause = detail.get("ctx", {}).get("error")
     if detail["type"] == "value_error" and isinstance(cause, ValueError):
         return str(cause)

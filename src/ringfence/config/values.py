@@ -1,4 +1,4 @@
-"""Kinds of values that settings hold, and what is wrong with others."""
+"""The types of values in settings, and their checks."""
 
 import re
 from collections.abc import Iterable
@@ -10,46 +10,46 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from ringfence.config.path_pattern import check_pattern
 
 MOST_LABELS = 32
-"""How many labels a run can have."""
+"""The largest number of labels of a run."""
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 _LABEL_CHARS = 256
 
 _AnyPath = TypeVar("_AnyPath", str, Path)
 
 Loosening = Literal["host_backend", "network", "egress", "auth_inject", "host_hooks"]
-"""What can be loosened by name: `host_backend` lets a file say `sandbox.backend: host` or `fallback: host`, `network`
-lets containers have one, `egress` lets a file say `egress.allow: [open]`, `auth_inject` lets it say
-`auth: inject`, `host_hooks` lets an agent of a fleet have hooks that run outside of any sandbox."""
+"""The loosenings that a file can name: `host_backend` lets a file set `sandbox.backend: host` or `fallback: host`,
+`network` lets containers have a network, `egress` lets a file set `egress.allow: [open]`, `auth_inject` lets it set
+`auth: inject`, and `host_hooks` lets an agent of a fleet have hooks that run outside of any sandbox."""
 
 
 def no_boolean(value: Any) -> Any:
-    """Refuse a boolean where a number belongs.
+    """Refuse a boolean instead of a number.
 
     Raises:
-        ValueError: It does not fit.
+        ValueError: The value is a boolean.
     """
-    # pydantic reads `true` as 1, which is never what the author of a limit meant.
+    # Pydantic reads `true` as 1, which the author of a limit never means.
     if isinstance(value, bool):
         raise ValueError(f"{value!r} is not a number")
     return value
 
 
 def text(value: str) -> str:
-    """Refuse a NUL character.
+    """Refuse a text with a NUL character.
 
     Raises:
-        ValueError: It does not fit.
+        ValueError: The text contains one.
     """
     if "\0" in value:
-        raise ValueError("it holds a NUL character, which no command or environment can carry")
+        raise ValueError("it contains a NUL character, which commands and environments cannot contain")
     return value
 
 
 def absolute_path(value: _AnyPath) -> _AnyPath:
-    """See that a path, of the host or inside, is absolute and has no '..'.
+    """Check that a path, on the host or in the sandbox, is absolute and does not contain '..'.
 
     Raises:
-        ValueError: It does not fit.
+        ValueError: It is relative or contains '..'.
     """
     path = PurePosixPath(value)
     if not path.is_absolute() or ".." in path.parts:
@@ -58,25 +58,25 @@ def absolute_path(value: _AnyPath) -> _AnyPath:
 
 
 def pattern_within(value: str) -> str:
-    """See that a pattern stays in the workspace, is well formed and within the bounds.
+    """Check that a pattern stays within the workspace, is well formed and within the limits.
 
     Raises:
-        ValueError: It does not fit.
+        ValueError: It does not; the message gives the reason.
     """
     if value.startswith(("!", "/", "#")) or ".." in PurePosixPath(value).parts or not value.strip():
         raise ValueError(
             f"{value!r} is not a path pattern relative to the workspace; "
-            "it may not start with '!', '/' or '#' nor hold '..'"
+            "it must not start with '!', '/' or '#' or contain '..'"
         )
     check_pattern(value)
     return value
 
 
 def labels(value: dict[str, str]) -> dict[str, str]:
-    """Check the labels of a run: how many there are, their keys and their values.
+    """Check the number, the keys and the values of the labels of a run.
 
     Raises:
-        ValueError: A label does not fit.
+        ValueError: There are too many labels, or a label is invalid.
     """
     if len(value) > MOST_LABELS:
         raise ValueError(f"{len(value)} labels are too many; give at most {MOST_LABELS}")
@@ -94,15 +94,15 @@ def labels(value: dict[str, str]) -> dict[str, str]:
 
 
 def distinct(names: Iterable[str]) -> None:
-    """See that no name is there twice.
+    """Check that all names are different.
 
     Raises:
-        ValueError: It does not fit.
+        ValueError: A name occurs twice.
     """
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ValueError(f"{name!r} is there twice")
+            raise ValueError(f"{name!r} occurs twice")
         seen.add(name)
 
 

@@ -1,8 +1,8 @@
-"""Reads a YAML file into plain values, and remembers where each of them was written.
+"""Reads a YAML file into plain values with their positions.
 
-A file may come from a hostile repository, so only what a configuration needs is read: one document of
-mappings, lists and plain scalars. Anchors, aliases, tags and merge keys are refused (a few lines of them
-unfold to gigabytes), as are links, pipes, big files and deep nesting.
+A file may be from a hostile repository, so the reader accepts only the part of YAML that configurations need: one
+document of mappings, lists and plain scalars. Anchors, aliases, tags and merge keys are refused, because a few lines of
+them can expand to gigabytes. Links, pipes, large files and deep nesting are refused, too.
 """
 
 from collections.abc import Iterator
@@ -36,43 +36,43 @@ def read_document(file: Path) -> Document:
     """Read and parse `file`.
 
     Raises:
-        ConfigurationError: It cannot be read, is no regular file (a link is not followed), is too large,
+        ConfigurationError: The file cannot be read, is not a regular file (links are not followed), is too large,
             is not UTF-8, or is not the YAML described above.
     """
     return parse_document(read_regular_file(file), file)
 
 
 def parse_document(content: bytes, file: Path) -> Document:
-    """Parse the content of `file`. An empty document is an empty mapping.
+    """Parse the content of `file`. An empty document gives an empty mapping.
 
     Raises:
-        ConfigurationError: With the place of what is wrong.
+        ConfigurationError: The content is invalid; the error has the position.
     """
-    builder = _built(content, file)
+    builder = _build(content, file)
     return Document(file, content, builder.root(), builder.places, builder.key_places)
 
 
 def parse_list(content: bytes, file: Path) -> tuple[list[Any], Document]:
-    """Parse a file that is a list: its items, and a document that knows where they stand and has no values.
+    """Parse a file that is a list; return its items, and a document with only their positions.
 
     Raises:
         ConfigurationError: As `parse_document`.
     """
-    builder = _built(content, file)
+    builder = _build(content, file)
     return builder.items(), Document(file, content, {}, builder.places, builder.key_places)
 
 
 def parse_value(content: bytes, file: Path, *, most_values: int = _NODE_LIMIT) -> tuple[Any, Document]:
-    """Parse a file that may be a mapping or a list: its value, and a document as of `parse_list`.
+    """Parse a file that is a mapping or a list; return its value, and a document with only positions.
 
     Raises:
         ConfigurationError: As `parse_document`.
     """
-    builder = _built(content, file, most_values)
+    builder = _build(content, file, most_values)
     return builder.value(), Document(file, content, {}, builder.places, builder.key_places)
 
 
-def _built(content: bytes, file: Path, most_values: int = _NODE_LIMIT) -> "_Builder":
+def _build(content: bytes, file: Path, most_values: int = _NODE_LIMIT) -> "_Builder":
     text = decoded(content, file)
     builder = _Builder(file, most_values)
     try:
@@ -80,13 +80,13 @@ def _built(content: bytes, file: Path, most_values: int = _NODE_LIMIT) -> "_Buil
             builder.take(event)
     except MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
-        what = " ".join(str(part).strip() for part in (exc.context, exc.problem) if part)
-        advice = "; indent by spaces, not by tabs" if r"'\t'" in what else ""
-        _refuse(f"this is not YAML: {what}{advice}", file, mark)
+        problem = " ".join(str(part).strip() for part in (exc.context, exc.problem) if part)
+        advice = "; indent by spaces, not by tabs" if r"'\t'" in problem else ""
+        _refuse(f"this is not YAML: {problem}{advice}", file, mark)
     except ReaderError as exc:
         before = text[: exc.position]
         raise ConfigurationError(
-            f"character {text[exc.position : exc.position + 1]!r} may not stand in YAML; remove it",
+            f"character {text[exc.position : exc.position + 1]!r} is not allowed in YAML; remove it",
             file=file,
             line=before.count("\n") + 1,
             column=len(before) - before.rfind("\n"),
@@ -101,10 +101,10 @@ def _events(text: str) -> Iterator[Event]:
 
 
 def decoded(content: bytes, file: Path) -> str:
-    """The text of a file, without a byte order mark.
+    """Decode the text of a file, without a byte order mark.
 
     Raises:
-        ConfigurationError: It is not UTF-8; at the place of the first byte that is not.
+        ConfigurationError: The file is not UTF-8; the error has the position of the first invalid byte.
     """
     try:
         text = content.decode("utf-8")
@@ -127,7 +127,7 @@ def _refuse(message: str, file: Path, mark: Any) -> NoReturn:
 
 @dataclass
 class _Open:
-    """A mapping or list that has not ended yet."""
+    """A mapping or list whose end has not been read yet."""
 
     path: KeyPath
     value: dict[str, Any] | list[Any]
@@ -135,7 +135,7 @@ class _Open:
 
 
 class _Builder:
-    """Makes values of events, one at a time, so that a bomb is refused before it has unfolded."""
+    """Builds values from parser events one at a time, so that a YAML bomb is refused before it expands."""
 
     def __init__(self, file: Path, most_values: int) -> None:
         self.places: dict[KeyPath, Place] = {}
@@ -162,7 +162,7 @@ class _Builder:
     def items(self) -> list[Any]:
         self.places.setdefault((), Place(1, 1))
         if not isinstance(self._root, list):
-            raise self._wrong_root("this is a list of mappings, each begun by '- '")
+            raise self._wrong_root("this file must be a list of mappings, each of which starts with '- '")
         return self._root
 
     def _wrong_root(self, reason: str) -> ConfigurationError:
@@ -193,7 +193,7 @@ class _Builder:
         if len(self._open) >= _DEPTH_LIMIT:
             _refuse(f"nested deeper than {_DEPTH_LIMIT} levels", self._file, event.start_mark)
         if isinstance(event, ScalarEvent) and any("\ud800" <= letter <= "\udfff" for letter in event.value):
-            _refuse(f"{event.value[:40]!r} holds half a surrogate pair", self._file, event.start_mark)
+            _refuse(f"{event.value[:40]!r} contains an unpaired surrogate", self._file, event.start_mark)
         if len(self.places) >= self._most_values:
             _refuse(f"more than {self._most_values} values", self._file, event.start_mark)
 
@@ -229,7 +229,7 @@ class _Builder:
         if path in self.key_places:
             first = self.key_places[path]
             _refuse(
-                f"key {key!r} is there twice, first in line {first.line}; remove one",
+                f"key {key!r} occurs twice, first in line {first.line}; remove one",
                 self._file,
                 event.start_mark,
             )
@@ -263,4 +263,4 @@ class _Builder:
                 case _:
                     return text
         except (ValueError, OverflowError, IndexError):
-            return _refuse(f"{text[:40]!r} is not a number that can be read", self._file, event.start_mark)
+            return _refuse(f"{text[:40]!r} cannot be read as a number", self._file, event.start_mark)

@@ -107,7 +107,7 @@ WRONG = {
     "deep": ("agents:\n  a:\n    schedules:\n      n: {crn: '@daily'}", r":4:11: .*did you mean 'cron'\?"),
     "trigger-kind": (
         "agents: {a: {triggers: {t: {type: webhok}}}}",
-        r":1:35: .*'webhok' is none of 'webhook'",
+        r":1:35: .*'webhok' is not one of 'webhook'",
     ),
     "hook-moment": (
         "agents: {a: {hooks: {on_sucess: []}}}",
@@ -162,7 +162,7 @@ WRONG = {
         "fleet: {name: '${NOPE}'}",
         r":1:15: fleet.name: the variable 'NOPE' is not set",
     ),
-    "reference": ("agents: {a: {prompt: 'x ${a b}'}}", r"is no reference; write \$\{NAME\}"),
+    "reference": ("agents: {a: {prompt: 'x ${a b}'}}", r"is not a reference; write \$\{NAME\}"),
     "name": ("agents: {'../x': {}}", r"'\.\./x' is no name"),
     "list": ("agents: [a, b]", "agents: write a mapping"),
     "agent-is-text": ("agents: {a: hello}", r"agents\.a: write a mapping"),
@@ -296,7 +296,7 @@ WRONG = {
     ),
     "another-database": (
         "fleet: {engine: {type: postgres, url: 'mysql://host/crew'}}",
-        r":1:39: fleet\.engine\.url: this is no address of a Postgres; write postgresql://",
+        r":1:39: fleet\.engine\.url: this is not the address of a Postgres server; write postgresql://",
     ),
     "no-task": (
         "agents: {a: {schedules: {n: {every: 5m}}}}",

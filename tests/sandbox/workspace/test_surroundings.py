@@ -65,7 +65,7 @@ async def test_whole_repository_and_none(repository: Path, ground: Path, state: 
 async def test_error_names_the_run_that_made_the_file(name: str, text: str, repository: Path, state: Path):
     """A project file that stops later runs is blamed on the run that made it, and undoing that run helps."""
     await leave(repository, state, name, text)
-    with pytest.raises(ConfigurationError, match=r"run 'run-1' made or changed.*`ringfence undo run-1`"):
+    with pytest.raises(ConfigurationError, match=r"run 'run-1' created or changed.*`ringfence undo run-1`"):
         load(repository)
     await undo_run(load_record(state / "runs" / "run-1"), state)
     load(repository)
@@ -76,6 +76,6 @@ async def test_file_that_only_tightens_is_told(repository: Path, state: Path):
     """A project file that a run left and that holds is named at the start of the next, until somebody changes it."""
     await leave(repository, state, "ringfence.yaml", "limits: {turns: 1}\n")
     (note,) = (await start(repository, state, "run-2")).notes
-    assert "run 'run-1' made or changed 'ringfence.yaml'" in note
+    assert "run 'run-1' created or changed 'ringfence.yaml'" in note
     (repository / "ringfence.yaml").write_text("limits: {turns: 2}\n")
     assert (await start(repository, state, "run-3")).notes == ()
