@@ -1,4 +1,4 @@
-"""The gate: the only ways out of a sandbox, each of them served by the host over the one stream.
+"""The gate: the only ways out of a sandbox. The host serves each of them over the sandbox's single stream.
 
-What passes is named beforehand, checked at the moment it happens, and in the record before it has an effect.
+Every connection must be granted in advance; it is checked when it is made, and recorded before it has an effect.
 """

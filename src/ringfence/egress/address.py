@@ -1,4 +1,4 @@
-"""The addresses and ports that no grant opens. Pure; applied to what a rule names and to what that resolves to."""
+"""Addresses and ports that no grant opens. Applied both to a rule's host and to the addresses it resolves to. Pure."""
 
 import ipaddress
 from ipaddress import IPv4Address, IPv6Address
@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv6Address
 Address = IPv4Address | IPv6Address
 
 _METADATA = {
-    # The clouds' own pages say so: AWS, Azure, GCP and most others use 169.254.169.254 (in a refused network).
+    # From the clouds' own documentation: AWS, Azure, GCP and most others use 169.254.169.254 (in a refused network).
     IPv4Address("100.100.100.200"): "Alibaba Cloud",
     IPv4Address("168.63.129.16"): "Azure's wire server",
     IPv4Address("192.0.0.192"): "Oracle Cloud",
@@ -22,15 +22,15 @@ METADATA_NAMES = frozenset(
 )
 """Names under which clouds serve the machine's own credentials."""
 ENGINE_PORTS = frozenset({2375, 2376, 2377})
-"""Docker's API and Swarm: who speaks with it is root on its machine."""
+"""Ports of Docker's API and of Swarm, whose clients are root on its machine."""
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
-"""Of a network's own translators (RFC 8215), who put the IPv4 address where they like."""
+"""For a network's own translators (RFC 8215), which choose the position of the IPv4 address."""
 _TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
-"""All that has been allocated so far; the rest is private or unused."""
+"""The addresses allocated so far; the rest is private or unused."""
 _NOT_PUBLIC = (
-    # Python's own tables know these in later versions only, or in part.
+    # Python's `ipaddress` has these only in later versions, or only in part.
     ipaddress.IPv4Network("192.0.0.0/24"),
     ipaddress.IPv4Network("192.88.99.0/24"),
     ipaddress.IPv6Network("3fff::/20"),
@@ -38,7 +38,7 @@ _NOT_PUBLIC = (
 
 
 def refused_target(host: str, port: int) -> str | None:
-    """Why no grant may lead to `host:port`, as far as is known without resolving it; None if one may."""
+    """Return why no grant may lead to `host:port`, without resolving it; None if one may."""
     if host in METADATA_NAMES:
         return f"{host!r} is where a cloud hands out the machine's credentials"
     if port in ENGINE_PORTS:
@@ -50,7 +50,7 @@ def refused_target(host: str, port: int) -> str | None:
 
 
 def refused_address(address: Address) -> str | None:
-    """Why no connection may be made to `address`, whatever it was called; None if one may."""
+    """Return why no connection may be made to `address`, whatever its name; None if one may."""
     plain = embedded(address)
     if plain in _METADATA or plain.is_link_local:
         return f"{plain} is where a cloud hands out the machine's credentials, or of one link only"
@@ -73,7 +73,7 @@ def is_public(address: Address) -> bool:
 
 
 def embedded(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one leads to (mapped, translated, compatible, 6to4, NAT64), else itself."""
+    """Return the IPv4 address inside an IPv6 address (mapped, translated, compatible, 6to4, NAT64), else itself."""
     if isinstance(address, IPv4Address):
         return address
     for inner in (address.ipv4_mapped, address.sixtofour):

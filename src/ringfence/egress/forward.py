@@ -1,4 +1,4 @@
-"""Forwards: each connection to a port inside is connected to the service that the port stands for."""
+"""Forwards: connects each connection to a port inside to the service on the host's side that the port stands for."""
 
 import time
 
@@ -19,10 +19,10 @@ _EMIT_S = 5.0
 
 
 def check_forward(forward: Forward) -> None:
-    """Refuse a target that no grant can open.
+    """Check that the target of a forward may be granted.
 
     Raises:
-        PolicyRefused: It is one.
+        PolicyRefused: No grant may lead to the target.
     """
     reason = refused_target(forward.host, forward.target_port)
     if reason is not None:
@@ -34,7 +34,7 @@ class Forwarder:
 
     Args:
         forward: The port and its target.
-        sandbox_id: Whose connections they are.
+        sandbox_id: The sandbox that the connections come from.
         emit: Writes an event to the record; returns when it is written.
     """
 
@@ -47,7 +47,7 @@ class Forwarder:
         self._count = 0
 
     async def serve(self, inside: ByteStream) -> None:
-        """Serve one connection until its end; a refused or failed one is cut off."""
+        """Serve one connection until its end; a refused or failed connection is aborted."""
         await self._limiter.wait()
         self._count += 1
         number = self._count
@@ -79,7 +79,7 @@ class Forwarder:
         """Resolve the target, and check that none of its addresses is refused."""
         forward = self._forward
         found = await resolve_checked(
-            forward.host, forward.target_port, lambda one: refused_address(one.address)
+            forward.host, forward.target_port, lambda resolved: refused_address(resolved.address)
         )
         if forward.target_port in own_ports():
             raise Unreachable(f"port {forward.target_port} is one that ringfence itself listens on")

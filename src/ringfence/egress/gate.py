@@ -1,4 +1,4 @@
-"""The gate of one sandbox: opens the ways out that its policy grants, changes them, and closes them with it."""
+"""The gate of one sandbox: opens the ways out that its policy grants, changes them, and closes them at the end."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -31,29 +31,29 @@ Action = Literal["allow", "deny"]
 
 @frozen
 class EgressChange:
-    """The result of a change."""
+    """The result of a change of the egress rules."""
 
     egress: Egress
-    """What is granted after it."""
+    """The rules after the change."""
     rule: EgressRule
     is_loosening: bool
 
 
 class Notes(Protocol):
-    """Takes notes for whoever runs commands inside."""
+    """Collects notes for the user or agent that runs commands inside."""
 
     def add(self, line: str, grant: "Grant | None" = None) -> None:
-        """Take a line on a refusal and what would grant it, or on a failure: None."""
+        """Add a line about a refusal, with the grant that would allow it, or about a failure, without one."""
 
 
 class Listens(Protocol):
-    """What the gate needs of a sandbox."""
+    """The part of a sandbox that the gate uses."""
 
     id: str
 
     @property
     def refusals(self) -> Notes:
-        """Takes notes of what was refused."""
+        """The notes on refusals."""
 
     def write_file(self, path: str, data: bytes, *, mode: int | None = None) -> Awaitable[None]:
         """Write a file inside."""
@@ -66,14 +66,14 @@ class Listens(Protocol):
         unix: str | None = None,
         limit: int = 200,
     ) -> AbstractAsyncContextManager[object]:
-        """Accept connections of processes inside."""
+        """Accept connections from processes inside."""
 
 
 class Gate:
     """The open ways out of one sandbox.
 
     Args:
-        sandbox_id: Whose they are.
+        sandbox_id: The sandbox.
         emit: Writes an event to the record; returns when it is written.
         proxy: The forward proxy, if there is one.
     """
@@ -84,7 +84,7 @@ class Gate:
         self._proxy = proxy
 
     async def change(self, action: Action, text: str, *, by: str) -> Egress:
-        """Change what may be reached while the sandbox runs, after it is recorded; return what is granted then.
+        """Record and apply a change of the egress rules of a running sandbox; return the new rules.
 
         Raises:
             UsageError: The text is not a rule, or there is no proxy to change.
@@ -120,19 +120,19 @@ async def opened_gate(
     """Open the granted ways out of a sandbox until the context is left.
 
     Args:
-        sandbox: Whose.
-        grants: Which: its spec.
+        sandbox: The sandbox.
+        grants: The granted ways out, from its spec.
         emit: Writes an event to the record; returns when it is written.
-        gateway: Serves the model where that is granted.
+        gateway: The model gateway, opened if model access is granted.
         resolve: See `ForwardProxy`.
-        with_proxy: Open the forward proxy even if it is granted nothing, so that something can be granted later.
-        injector: Puts the secrets of `egress.swap` into requests, if there are any.
+        with_proxy: Open the forward proxy even if no host is granted, so that hosts can be granted later.
+        injector: Puts the secrets of `egress.swap` into requests; required if there are any.
 
     Raises:
-        PolicyRefused: A forward leads where nothing may; or secrets are to be injected, and there is no injector.
-        SandboxPortError: A port of a forward is taken inside.
-        SandboxStartFailed, InfrastructureFault: Engine access without an engine.
-        LimitReached, AuthenticationFailed, InfrastructureFault: While it is open: the gateway has no more to give.
+        PolicyRefused: No grant may lead to the target of a forward; or `egress.swap` is set without an injector.
+        SandboxPortError: A port of a forward is already in use inside.
+        SandboxStartFailed, InfrastructureFault: Engine access is granted, and there is no engine.
+        LimitReached, AuthenticationFailed, InfrastructureFault: The gateway stopped while the gate was open.
     """
     if grants.egress.swap and injector is None:
         raise PolicyRefused("egress.swap is set, and no secret was leased for it", rule="egress-swap")
@@ -192,10 +192,10 @@ async def _opened_proxy(
 
 
 def change_egress(egress: Egress, action: Action, text: str) -> EgressChange:
-    """Apply a change to what is granted.
+    """Apply a change to egress rules.
 
-    Allowing what the same rule denies removes the denial; denying what it allows removes the permission. Otherwise the
-    rule is added.
+    Allowing a rule that is denied removes the denial; denying a rule that is allowed removes the permission. Otherwise
+    the rule is added.
 
     Raises:
         UsageError: The text is not a rule, or denies a preset that is not allowed.
@@ -204,30 +204,30 @@ def change_egress(egress: Egress, action: Action, text: str) -> EgressChange:
     try:
         rule = EgressRule.model_validate(text)
         if action == "deny" and rule in egress.allow:
-            left = tuple(one for one in egress.allow if one != rule)
-            return EgressChange(egress.model_copy(update={"allow": left}), rule, is_loosening=False)
+            remaining = tuple(allowed for allowed in egress.allow if allowed != rule)
+            return EgressChange(egress.model_copy(update={"allow": remaining}), rule, is_loosening=False)
         if action == "deny" and rule.preset is not None:
             raise UsageError(
-                f"{text!r} cannot be denied: as such it is not allowed; deny hosts by their names"
+                f"{text!r} cannot be denied, because this preset is not allowed; deny hosts by their names"
             )
         if action == "deny":
-            found = Egress(allow=egress.allow, deny=(*egress.deny, rule), swap=egress.swap)
-            return EgressChange(found, rule, is_loosening=False)
-        denied = tuple(one for one in egress.deny if one != rule)
-        allowed = (*(one for one in egress.allow if one != rule), rule)
-        found = Egress(allow=allowed, deny=denied, swap=egress.swap)
+            changed = Egress(allow=egress.allow, deny=(*egress.deny, rule), swap=egress.swap)
+            return EgressChange(changed, rule, is_loosening=False)
+        deny = tuple(denied for denied in egress.deny if denied != rule)
+        allow = (*(allowed for allowed in egress.allow if allowed != rule), rule)
+        changed = Egress(allow=allow, deny=deny, swap=egress.swap)
     except ValidationError as exc:
         detail = exc.errors(include_url=False)[0]
         message = str(detail.get("ctx", {}).get("error", detail["msg"]))
         raise UsageError(message if repr(text) in message else f"{text!r}: {message}") from exc
     _check_loosening(rule)
-    return EgressChange(found, rule, is_loosening=True)
+    return EgressChange(changed, rule, is_loosening=True)
 
 
 def _check_loosening(rule: EgressRule) -> None:
     if rule.preset == "model":
         raise PolicyRefused(
-            "the model cannot be granted to a sandbox that runs: its gateway is made at the start; "
+            "model access cannot be granted to a running sandbox, because its gateway is made at the start; "
             "create it with --allow model",
             rule="egress-target",
         )

@@ -1,4 +1,4 @@
-"""The proxy by which this machine reaches the web, where its environment names one. Its password stays on the host."""
+"""The proxy through which this machine reaches the web, if its environment names one; its password stays here."""
 
 import base64
 import os
@@ -54,20 +54,20 @@ class HostProxy:
 
 
 def find_proxy(url: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """The address of the proxy that the environment names for `url`; None if it names none, and for this machine.
+    """Return the URL of the proxy that the environment names for `url`; None without one, and for loopback hosts.
 
     Args:
-        url: Scheme, host and port of what is to be reached.
-        environ: Instead of `os.environ`.
+        url: The URL to reach; its scheme, host and port count.
+        environ: Used instead of `os.environ`.
 
     Raises:
-        UnknownProxy: It is of an unsupported kind.
+        UnknownProxy: The proxy is of an unsupported kind.
     """
     parts = urlsplit(url)
     variables = os.environ if environ is None else environ
     if (parts.hostname or "") in _LOOPBACK or not any(name.lower().endswith("_proxy") for name in variables):
         return None
-    # Takes 20 ms to import, and most machines have no proxy.
+    # The import takes 20 ms, and most machines have no proxy.
     from urllib.request import (  # type: ignore[attr-defined]  # not in typeshed
         getproxies_environment,
         proxy_bypass_environment,
@@ -86,10 +86,10 @@ def find_proxy(url: str, environ: Mapping[str, str] | None = None) -> str | None
 
 
 def host_proxy_for(url: str, environ: Mapping[str, str] | None = None) -> HostProxy | None:
-    """The proxy by which `url` is reached from this machine; None if there is none.
+    """Return the proxy through which this machine reaches `url`; None if it needs none.
 
     Raises:
-        Unreachable: The environment names one that cannot be used.
+        Unreachable: The environment names a proxy that cannot be used.
     """
     try:
         found = find_proxy(url, environ)
@@ -97,14 +97,14 @@ def host_proxy_for(url: str, environ: Mapping[str, str] | None = None) -> HostPr
     except UnknownProxy as exc:
         raise Unreachable(f"this machine's proxy {exc}") from exc
     except ValueError:
-        raise Unreachable("the address of this machine's proxy, in its environment, is none") from None
+        raise Unreachable("the proxy address in this machine's environment is not valid") from None
 
 
 async def connect_proxy(proxy: HostProxy) -> ByteStream:
     """Connect to the proxy.
 
     Raises:
-        Unreachable: It does not answer, or is not trusted.
+        Unreachable: The proxy does not respond, or its certificate is not trusted.
     """
     try:
         with anyio.fail_after(_LOOKUP_S):
@@ -131,7 +131,7 @@ async def open_tunnel(proxy: HostProxy, target: str) -> ByteStream:
         target: Host and port; the proxy resolves the name.
 
     Raises:
-        Unreachable: It does not connect.
+        Unreachable: The proxy does not connect to the target.
     """
     stream = await connect_proxy(proxy)
     try:
@@ -145,14 +145,14 @@ async def open_tunnel(proxy: HostProxy, target: str) -> ByteStream:
 
 
 def refused_by(proxy: HostProxy, status: int) -> str:
-    """The reason for a failure, by the status that the proxy answers with."""
+    """Return the reason for a failure, by the status of the proxy's response."""
     if status == 407:
-        return f"this machine's proxy {proxy.shown} wants another user or password (407)"
+        return f"this machine's proxy {proxy.shown} requires another user or password (407)"
     return f"this machine's proxy {proxy.shown} refuses it ({status})"
 
 
 async def _request_tunnel(stream: ByteStream, proxy: HostProxy, target: str) -> bytes:
-    """Request a tunnel; return what came after the head of the response."""
+    """Request a tunnel; return the bytes received after the head of the response."""
     http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
     headers = [(b"Host", target.encode()), *proxy.headers]
     request = http.send(h11.Request(method="CONNECT", target=target, headers=headers))

@@ -1,4 +1,4 @@
-"""Limits on what processes inside may make the host do: a rate of events, and bytes held at once."""
+"""Limits on the load that processes inside can cause on the host: a rate of events, and bytes held at once."""
 
 import time
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import anyio
 class RateLimiter:
     """Admits `burst` events at once, and then `per_s` a second; an early one waits.
 
-    The record keeps a line for each connection: a loop inside must not fill the disk with them.
+    The record has a line for each connection, so a loop inside could otherwise fill the disk.
     """
 
     def __init__(self, per_s: float, *, burst: int) -> None:
@@ -27,7 +27,7 @@ class RateLimiter:
 
 @dataclass
 class ByteQuota:
-    """Bytes that many may hold at once, all of them together: a limit for each says nothing about a crowd."""
+    """A number of bytes that all holders together may hold at once; a limit for each would not bound their sum."""
 
     left: int
 

@@ -20,7 +20,7 @@ _EMIT_S = 5.0
 
 
 class Connects(Protocol):
-    """What is needed of a sandbox."""
+    """The part of a sandbox that a publication uses."""
 
     id: str
 
@@ -29,7 +29,7 @@ class Connects(Protocol):
 
 
 class _Publication:
-    """Connects clients of the host, up to a number at once, and counts."""
+    """Connects clients on the host to the port inside, a limited number at once, and counts them."""
 
     def __init__(self, sandbox: Connects, port: int) -> None:
         self._sandbox = sandbox
@@ -41,7 +41,7 @@ class _Publication:
         self.received_bytes = 0
 
     def withdrawn(self, sandbox_id: str, host_port: int) -> PortWithdrawn:
-        """The event of its end, with the counts."""
+        """Return the event of the end of the publication, with the counts."""
         return PortWithdrawn(
             sandbox_id=sandbox_id,
             port=self._port,
@@ -53,7 +53,7 @@ class _Publication:
         )
 
     async def serve(self, outside: SocketStream) -> None:
-        """Serve one connection until its end; one that fails, or is one too many, is closed."""
+        """Serve one connection until its end; a connection that fails or exceeds the limit is closed."""
         async with outside:
             if self._open >= _CONNECTIONS:
                 self.failed += 1
@@ -79,16 +79,16 @@ class _Publication:
 async def publish_port(
     sandbox: Connects, port: int, emit: Callable[[Event], Awaitable[None]], *, host_port: int = 0
 ) -> AsyncIterator[int]:
-    """Lead 127.0.0.1:`host_port` of the host to `port` inside; 0: a free port, which is yielded.
+    """Forward 127.0.0.1:`host_port` of the host to `port` inside, and yield the host's port; 0: any free port.
 
     Raises:
-        UsageError: The host's port is taken or not permitted.
+        UsageError: The host's port is already in use or not permitted.
     """
     try:
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=host_port)
     except OSError as exc:
         raise UsageError(
-            f"port {host_port} of this machine cannot be listened on: {exc.strerror or exc}; name another"
+            f"cannot listen on port {host_port} of this machine: {exc.strerror or exc}; choose another"
         ) from exc
     publication = _Publication(sandbox, port)
     async with listener:

@@ -1,4 +1,4 @@
-"""Resolves names once, checks every address, and connects to what was checked; knows what is this machine's own."""
+"""Resolves names once, checks every address, connects to checked addresses, and recognizes this machine's own."""
 
 # Names are resolved in threads; two of them may find this module half imported: "unknown encoding: idna".
 import encodings.idna  # noqa: F401
@@ -27,11 +27,11 @@ _lookups: RunVar[anyio.CapacityLimiter] = RunVar("lookups")
 
 
 class Unreachable(Exception):
-    """A target cannot be reached, or must not; the text says why. Never leaves the gate.
+    """A target cannot be reached, or must not be; the gate always handles this error itself.
 
     Args:
-        reason: Why.
-        is_refused: Whether a rule is the reason, as opposed to the network.
+        reason: Why, in one line.
+        is_refused: Whether a rule is the reason; otherwise it is the network.
     """
 
     def __init__(self, reason: str, *, is_refused: bool = False) -> None:
@@ -56,10 +56,10 @@ Resolve = Callable[[str, int], Awaitable[Sequence[Resolved]]]
 
 
 async def resolve_by_system(host: str, port: int) -> Sequence[Resolved]:
-    """Resolve a name as this machine does.
+    """Resolve a name with this machine's resolver.
 
-    In threads of its own: whoever serves a name can make its lookup hang, and the few threads in which everything else
-    is resolved, such as the model's API, must not wait for that.
+    Lookups run in separate threads: a hostile name server can make a lookup hang, which must not occupy the few threads
+    that resolve other names, such as that of the model's API.
     """
     rows = await anyio.to_thread.run_sync(_look_up, host, port, abandon_on_cancel=True, limiter=_limiter())
     return [Resolved(ipaddress.ip_address(str(row[4][0])), port) for row in rows]
@@ -81,17 +81,17 @@ def _limiter() -> anyio.CapacityLimiter:
 async def resolve_checked(
     host: str, port: int, check: Callable[[Resolved], str | None], *, resolve: Resolve = resolve_by_system
 ) -> tuple[Resolved, ...]:
-    """Everything `host` resolves to, in the order to be tried.
+    """Resolve `host` and check every address; return the addresses in the order to try them.
 
     Args:
         host: A name, or an address in its canonical spelling.
         port: The port on it.
-        check: Says why an address is refused; None if it is not. One bad address among good ones is an attack on the
-            name: then all are refused.
-        resolve: How the name is resolved.
+        check: Returns why an address is refused, else None. If one address is refused, all are: a name with both kinds
+            is an attack.
+        resolve: Resolves the name.
 
     Raises:
-        Unreachable: The name is not known, or one of its addresses is refused.
+        Unreachable: The name cannot be resolved, or one of its addresses is refused.
     """
     try:
         with anyio.fail_after(CONNECT_S):
@@ -102,18 +102,18 @@ async def resolve_checked(
         raise Unreachable(f"{host!r} cannot be resolved: {getattr(exc, 'strerror', None) or exc}") from exc
     if not found:
         raise Unreachable(f"{host!r} has no address")
-    for one in found:
-        reason = check(one)
+    for resolved in found:
+        reason = check(resolved)
         if reason is not None:
-            raise Unreachable(f"{host!r} resolves to {one.address}: {reason}", is_refused=True)
+            raise Unreachable(f"{host!r} resolves to {resolved.address}: {reason}", is_refused=True)
     return tuple(found)
 
 
 async def connect_first(targets: Sequence[Resolved]) -> TcpStream:
-    """Connect to the first of some checked addresses that answers.
+    """Connect to the first of several checked addresses that accepts a connection.
 
     Raises:
-        Unreachable: None does; with the reason of the first.
+        Unreachable: None does; the text is the reason of the first.
     """
     first: Unreachable | None = None
     for target in targets[:_TRIED_ADDRESSES]:
@@ -135,7 +135,7 @@ async def _connect(target: Resolved) -> TcpStream:
 
 
 def is_own_address(address: Address) -> bool:
-    """Whether what is sent to `address` stays on this machine, as the kernel then uses it as the source, too."""
+    """Whether `address` is one of this machine; the kernel then also uses it as the source address."""
     if embedded(address).is_loopback:
         return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
@@ -144,11 +144,11 @@ def is_own_address(address: Address) -> bool:
             probe.connect((str(address), _ANY_PORT))
             return str(probe.getsockname()[0]) == str(address)
     except OSError:
-        return False  # no way there at all
+        return False  # there is no route to it
 
 
 def own_ports() -> frozenset[int]:
-    """The TCP ports on which this process listens, which nothing inside may reach; none where there is no `/proc`."""
+    """Return the TCP ports on which this process listens; nothing inside may reach them. Empty without `/proc`."""
     try:
         descriptors = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
     except OSError:

@@ -1,4 +1,4 @@
-"""Byte streams of the gate: TCP connections to the outside, TLS, and streams of which something was already read.
+"""Byte streams of the gate: TCP connections to the outside, TLS, and streams with bytes that were already read.
 
 The event loop's own streams read ahead by 256 KiB for each connection and cut pieces off by copying the rest; with 200
 connections at once that is most of the memory and much of the time that the gate takes.
@@ -21,7 +21,7 @@ _LOST = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError
 
 
 class TcpStream(ByteStream):
-    """A connected socket, read in pieces no larger than requested."""
+    """A connected socket that is read in pieces no larger than requested."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -47,7 +47,7 @@ class TcpStream(ByteStream):
                 raise anyio.EndOfStream
 
     async def send(self, item: bytes) -> None:
-        """Send all of it.
+        """Send all bytes of `item`.
 
         Raises:
             anyio.BrokenResourceError: The connection was cut off.
@@ -102,7 +102,7 @@ async def connect_tcp(address: Address, port: int) -> TcpStream:
 
 
 class TlsByteStream(ByteStream):
-    """A TLS connection that fails as any other connection does."""
+    """A TLS connection that raises the same errors as a plain connection."""
 
     def __init__(self, tls: TLSStream) -> None:
         self._tls = tls
@@ -125,7 +125,7 @@ class TlsByteStream(ByteStream):
         """Do nothing: TLS ends both directions at once."""
 
     async def send_close_notify(self) -> None:
-        """Tell the other side that this is all, so that it does not take the end for a cut."""
+        """Send TLS's close_notify, so that the other side does not take the end for a truncation."""
         try:
             await self._tls.unwrap()
         except _LOST:
@@ -137,11 +137,11 @@ class TlsByteStream(ByteStream):
 
 
 class PrefixedStream(ByteStream):
-    """A stream of which something was already read.
+    """A stream that returns bytes that were already read before those that follow.
 
     Args:
         stream: The stream.
-        received: What was read.
+        received: The bytes that were already read.
     """
 
     def __init__(self, stream: ByteStream, received: bytes) -> None:
@@ -149,7 +149,7 @@ class PrefixedStream(ByteStream):
         self._received = received
 
     async def receive(self, max_bytes: int = _READ_BYTES) -> bytes:
-        """Receive what was read, then the rest."""
+        """Receive the bytes that were already read, then further ones."""
         if self._received:
             piece, self._received = self._received[:max_bytes], self._received[max_bytes:]
             return piece

@@ -1,4 +1,4 @@
-"""Transfers bytes both ways between two streams, counted; each direction ends by itself."""
+"""Transfers bytes in both directions between two streams and counts them; each direction ends by itself."""
 
 from dataclasses import dataclass
 
@@ -19,24 +19,24 @@ class Allowance:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether nothing more may pass."""
+        """Whether no further byte may be transferred."""
         return self.used_bytes >= self.limit_bytes
 
 
 @dataclass
 class Transfer:
-    """What was transferred so far."""
+    """The counts and the limits of one transfer."""
 
     sent_bytes: int = 0
-    """From inside to the target."""
+    """Bytes from inside to the target."""
     received_bytes: int = 0
-    """From the target to inside."""
+    """Bytes from the target to inside."""
     ended_by: str = "cancelled"
-    """`closed` at its regular end; `inside` or `target` if that side broke off; `limit`."""
+    """`closed` at its regular end; `inside` or `target` if that side aborted it; `limit` at a limit."""
     limit_bytes: int | None = None
-    """Of both directions together."""
+    """The limit for both directions together; None if there is none."""
     allowance: Allowance | None = None
-    """Shared with others."""
+    """A limit shared with other transfers; None if there is none."""
 
     def sent(self, count: int) -> None:
         """Count bytes to the target. Raises `CutOff` beyond a limit."""
@@ -58,30 +58,30 @@ class Transfer:
 
 
 class CutOff(Exception):
-    """The transfer is broken off; the text is the value of `Transfer.ended_by`."""
+    """The transfer was aborted; the text is the value of `Transfer.ended_by`."""
 
 
 async def transfer(
     inside: ByteStream, target: ByteStream, passed: Transfer, *, ends_with_target: bool = False
 ) -> None:
-    """Transfer bytes until both directions have ended, or one side breaks off.
+    """Transfer bytes until both directions have ended, or one side aborts.
 
     Args:
         inside: The connection of a process inside.
         target: The other connection.
-        passed: Counts.
+        passed: Counts the bytes, and takes how the transfer ended.
         ends_with_target: Whether the end of the target's direction ends both.
     """
 
     async def outwards() -> None:
-        while (data := await _next(inside, "inside")) is not None:
-            await _give(target, data, "target")
+        while (data := await _receive(inside, "inside")) is not None:
+            await _send(target, data, "target")
             passed.sent(len(data))
         await _end(target, "target")
 
     async def inwards() -> None:
-        while (data := await _next(target, "target")) is not None:
-            await _give(inside, data, "inside")
+        while (data := await _receive(target, "target")) is not None:
+            await _send(inside, data, "inside")
             passed.received(len(data))
         await _end(inside, "inside")
         if ends_with_target:
@@ -96,7 +96,7 @@ async def transfer(
         passed.ended_by = str(group.exceptions[0])
 
 
-async def _next(source: ByteStream, name: str) -> bytes | None:
+async def _receive(source: ByteStream, name: str) -> bytes | None:
     try:
         return await source.receive()
     except anyio.EndOfStream:
@@ -105,7 +105,7 @@ async def _next(source: ByteStream, name: str) -> bytes | None:
         raise CutOff(name) from exc
 
 
-async def _give(sink: ByteStream, data: bytes, name: str) -> None:
+async def _send(sink: ByteStream, data: bytes, name: str) -> None:
     try:
         await sink.send(data)
     except _CUT_OFF as exc:

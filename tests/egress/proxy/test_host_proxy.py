@@ -209,7 +209,7 @@ async def test_exceptions_of_the_environment_hold(
 
 
 @pytest.mark.parametrize(
-    ("status", "told"), [(407, "wants another user or password (407)"), (403, "refuses it (403)")]
+    ("status", "told"), [(407, "requires another user or password (407)"), (403, "refuses it (403)")]
 )
 async def test_what_the_proxy_refuses_is_told(
     web: Web, gated: Gated, record: Record, monkeypatch: pytest.MonkeyPatch, status: int, told: str
@@ -231,7 +231,7 @@ async def test_what_the_proxy_refuses_is_told(
     [
         ("socks5://me:sesame-sesame@127.0.0.1:9", "this machine's proxy is one of kind 'socks5'"),
         ("http://me:sesame-sesame@127.0.0.1:9", "this machine's proxy http://127.0.0.1:9 cannot be reached"),
-        ("http://me:sesame-sesame@127.0.0.1:port", "the address of this machine's proxy, in its environment, is none"),
+        ("http://me:sesame-sesame@127.0.0.1:port", "the proxy address in this machine's environment is not valid"),
     ],
 )  # fmt: skip
 async def test_a_proxy_that_cannot_be_used_is_not_gone_round(

@@ -1,7 +1,7 @@
-"""Decides which calls are forwarded, about which container and with which body, by the grant and the engine's facts.
+"""Decides which calls are forwarded, for which container and with which body, by the grant and the engine's facts.
 
-No command is forwarded to a container from which the engine's own machine can be reached. Capabilities, security
-options and mounted places that are not known to be harmless count as such.
+No command is forwarded to a container that has power over the engine's machine. Capabilities, security options and
+mounts that are not known to be harmless count as such power.
 """
 
 from collections import OrderedDict
@@ -50,10 +50,10 @@ class Forwarded:
 
 
 class CallPolicy:
-    """Decides for one sandbox.
+    """Decides on the calls of one sandbox.
 
     Args:
-        access: What is granted.
+        access: The granted access.
         socket: The engine's socket.
     """
 
@@ -64,16 +64,16 @@ class CallPolicy:
         """Commands that were created from inside, and their containers: no others can be started or inspected."""
 
     def remember_command(self, command: str, container: str) -> None:
-        """Note that a command was created in a container; the oldest of very many is forgotten."""
+        """Remember that a command was created in a container; the oldest of too many is forgotten."""
         self._commands[command] = container
         while len(self._commands) > _COMMANDS:
             self._commands.popitem(last=False)
 
     async def decide(self, call: Call, request: Request) -> Forwarded:
-        """What is sent to the engine.
+        """Decide what is sent to the engine.
 
         Raises:
-            Rejected, EngineError: Nothing is.
+            Rejected, EngineError: The call is not forwarded.
         """
         action, needs = call.route.action, call.route.needs
         allowed = self._access.allow
@@ -109,7 +109,7 @@ class CallPolicy:
         return Forwarded(call, target, body, container, is_detached)
 
     async def _volumes(self, container: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """The volumes of a container by name. Rejects a container with a volume that cannot be inspected."""
+        """Return the volumes of a container by name; reject a container with a volume that cannot be inspected."""
         found: dict[str, dict[str, Any]] = {}
         for name in volume_names(container):
             status, volume = await get_json(self._socket, f"/volumes/{quote(name, safe='')}")
@@ -119,10 +119,10 @@ class CallPolicy:
         return found
 
     async def _container(self, call: Call) -> dict[str, Any]:
-        """The container of a call, as the engine reports it; the call is then made with its full id.
+        """Inspect the container of a call, whose full id the forwarded call uses.
 
         Raises:
-            Rejected: There is none, or it may not be seen: the same response for both.
+            Rejected: It does not exist or may not be seen; the response is the same for both.
         """
         status, container = await get_json(self._socket, f"/containers/{call.reference}/json")
         exists = status == _OK and isinstance(container, dict) and isinstance(container.get("Id"), str)
@@ -143,11 +143,11 @@ def volume_names(container: Mapping[str, Any]) -> tuple[str, ...]:
 def host_power(
     container: Mapping[str, Any], volumes: Mapping[str, Mapping[str, Any]] | None = None
 ) -> str | None:
-    """Why a command in this container would be as good as one on the engine's machine; None if it would not be.
+    """Return why a command in this container has power over the engine's machine; None if it has none.
 
     Args:
-        container: As inspected.
-        volumes: Its volumes by name, as inspected.
+        container: The inspected container.
+        volumes: Its inspected volumes by name.
     """
     return next(_powers(container, volumes or {}), None)
 

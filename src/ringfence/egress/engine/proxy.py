@@ -1,4 +1,4 @@
-"""The filtered engine: each connection from inside is one call, which is decided upon, logged, then sent anew."""
+"""Serves the filtered container engine: each connection from inside is one call, checked, logged and then rebuilt."""
 
 import time
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class EngineProxy:
     """Serves the engine's API to one sandbox.
 
     Args:
-        access: What is granted.
+        access: The granted access.
         socket: The engine's socket.
         sandbox_id: The sandbox whose calls they are.
         emit: Records an event; returns when it is written.
@@ -116,7 +116,7 @@ class EngineProxy:
             raise anyio.BrokenResourceError
 
     async def _exchange(self, connection: HttpConnection, forwarded: Forwarded) -> tuple[int, str]:
-        """Send the request and forward the response; its status, and what ended it."""
+        """Send the request and forward the response; return its status, and what ended it."""
         route = forwarded.call.route
         is_attached = route.action == "exec_start" and not forwarded.is_detached
         async with send_request(
@@ -139,7 +139,7 @@ class EngineProxy:
     async def _send_filtered(
         self, connection: HttpConnection, forwarded: Forwarded, response: EngineResponse
     ) -> None:
-        """Forward what may be seen of a JSON response."""
+        """Forward the visible part of a JSON response."""
         value: Any = await response.json()
         action = forwarded.call.route.action
         if action in ("list", "images"):
@@ -216,6 +216,6 @@ def _headers_of(response: EngineResponse, names: Sequence[str]) -> dict[str, str
 
 
 async def _reject(connection: HttpConnection, status: int, reason: str) -> None:
-    """Respond with an error in the form that clients of engines show, unless a response was begun."""
+    """Respond with an error in the format that engine clients display, unless a response has begun."""
     if not connection.has_responded:
         await connection.respond_json(status, {"message": f"ringfence: {reason}"})
