@@ -59,7 +59,7 @@ def test_import_overwrites_only_when_told(ringfence: Run, herd: Path, name: str)
     (herd / name).symlink_to(elsewhere)
     ended = ringfence("fleet", "import", "herdctl.yaml")
     assert ended.code == 2
-    assert "is there already; overwrite it with --force" in ended.err
+    assert "exists already; overwrite it with --force" in ended.err
     assert len(list(herd.glob("ringfence*"))) == 1
     assert ringfence("fleet", "import", "herdctl.yaml", "--force").code == 0
     assert elsewhere.read_text() == "mine"
@@ -72,14 +72,14 @@ def test_import_never_writes_over_herdctls_files(ringfence: Run, herd: Path, out
     before = (herd / "a.yaml").read_text(), (herd / "herdctl.yaml").read_text()
     ended = ringfence("fleet", "import", "herdctl.yaml", "--force", "-o", output)
     assert ended.code == 2
-    assert "would be herdctl's own file" in ended.err
+    assert "is one of herdctl's own files" in ended.err
     assert ((herd / "a.yaml").read_text(), (herd / "herdctl.yaml").read_text()) == before
 
 
 @pytest.mark.parametrize(
     ("file", "code", "message"),
     [
-        ("a.yaml", 2, "is no fleet of herdctl's"),
+        ("a.yaml", 2, "is not a herdctl fleet"),
         ("nowhere.yaml", 78, "cannot be read"),
         ("low", 78, "not a regular file"),
     ],
@@ -107,7 +107,7 @@ def test_import_leaves_variables_that_are_not_set(ringfence: Run, herd: Path):
     ended = ringfence("fleet", "import", "herdctl.yaml", "--json")
     assert ended.code == 0
     assert json.loads(ended.out)["unset"] == ["NOT_SET"]
-    assert "not checked as a whole, as these variables are not set: NOT_SET" in ended.err
+    assert "the converted fleet was not validated, because these variables are not set: NOT_SET" in ended.err
     assert "model: ${NOT_SET}" in (herd / "ringfence.yaml").read_text()
 
 

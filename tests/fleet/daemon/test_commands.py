@@ -165,7 +165,7 @@ def test_logs_follow_a_job_through_its_attempts(crew: Crew):
     assert (following.returncode, events.count("journal.opened"), events[-1]) == (0, 2, "journal.sealed"), (
         said
     )
-    assert said == f"ringfence: job {job}: that was not its end; attempt 2 follows\n"
+    assert said == f"ringfence: job {job}: the attempt ended, but not the job; attempt 2 follows\n"
 
 
 def test_work_on_a_private_copy_is_told_with_what_brings_it_in(works: Crew):
@@ -254,7 +254,7 @@ def test_a_secret_that_is_not_set_is_foreseen(crew: Crew):
     assert (doubts[0].partition(" ")[2], len(doubts)) == (said, 7)
     up = crew.does("fleet", "up", "--detach").err.splitlines()
     assert (up[0], len(up)) == (f"ringfence: {doubts[0]}", 6)
-    assert up[-1].endswith("there is more of the kind (2); `ringfence fleet validate` names all")
+    assert up[-1].endswith("2 more such notes; `ringfence fleet validate` prints all of them")
     crew.waits(lambda: crew.log, lambda log: said in log)
     crew.environment["CREW_TOKEN"] = "t"
     assert crew.does("fleet", "validate", "--json").json["doubts"] == []
@@ -303,7 +303,7 @@ def test_what_the_configuration_turns_off_stays_off(works: Crew):
     schedule = works.does("fleet", "schedules", "resume", "timed/often", "--json")
     assert (agent.json["is_enabled"], schedule.json["is_paused"]) == (False, True)
     for said in (agent.err, schedule.err):
-        assert "by its configuration; take `enabled: false` out of it" in said
+        assert "because its configuration says `enabled: false`; remove that" in said
 
 
 def test_each_command_that_acts_tells_programs(works: Crew):

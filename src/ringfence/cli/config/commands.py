@@ -178,7 +178,7 @@ def init(
     }
     present = [file for file in texts if os.path.lexists(file)]
     if present and not force:
-        raise UsageError(f"{str(present[0])!r} is there already; overwrite it with --force")
+        raise UsageError(f"{str(present[0])!r} exists already; overwrite it with --force")
     for file, text in texts.items():
         replace_file(file, text)
         note(f"wrote {file}")

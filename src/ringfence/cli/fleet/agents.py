@@ -40,7 +40,7 @@ def show_agent(agent: _Agent, *, json: JsonOption = False) -> None:
     from ringfence.fleet.client import FleetClient
 
     client = FleetClient()
-    agents: dict[str, dict[str, Any]] = {each["name"]: each for each in client.get("agents")}
+    agents: dict[str, dict[str, Any]] = {entry["name"]: entry for entry in client.get("agents")}
     found = agents.get(agent)
     if found is None:
         from ringfence.config.fields import nearest
@@ -60,19 +60,19 @@ def show_agent(agent: _Agent, *, json: JsonOption = False) -> None:
 
 
 def enable(agent: _Agent, *, json: JsonOption = False) -> None:
-    """Let an agent's jobs start."""
+    """Enable an agent."""
     from ringfence.fleet.client import FleetClient
 
     client = FleetClient()
     client.post("agents", agent, "enable")
     is_enabled = any(each["is_enabled"] for each in client.get("agents") if each["name"] == agent)
     if not is_enabled:
-        _report_configured(f"agent {agent!r} is disabled")
+        _report_configured(f"agent {agent!r} is still disabled")
     print_answer({"agent": agent, "is_enabled": is_enabled}, (), json=json)
 
 
 def disable(agent: _Agent, *, json: JsonOption = False) -> None:
-    """Hold an agent's jobs; running jobs continue."""
+    """Disable an agent; running jobs continue."""
     from ringfence.fleet.client import FleetClient
 
     FleetClient().post("agents", agent, "disable")
@@ -104,7 +104,7 @@ def next_times(
     client = FleetClient()
     found = client.get("schedules", agent, name, "next", count=limit)
     if _is_paused(client, agent, name):
-        notify("it is paused; these would be its times")
+        notify(f"schedule {visible(schedule, one_line=True)!r} is paused; it would fire at these times")
     print_answer({"next": found}, found, json=json)
 
 
@@ -120,7 +120,7 @@ def pause(schedule: _Schedule, *, json: JsonOption = False) -> None:
 def resume(schedule: _Schedule, *, json: JsonOption = False) -> None:
     """Resume a schedule from now on.
 
-    Times that passed while it was paused are not made up for.
+    Times that passed while it was paused are skipped.
     """
     from ringfence.fleet.client import FleetClient
 
@@ -129,7 +129,7 @@ def resume(schedule: _Schedule, *, json: JsonOption = False) -> None:
     client.post("schedules", agent, name, "resume")
     is_paused = _is_paused(client, agent, name)
     if is_paused:
-        _report_configured(f"schedule {schedule!r} rests")
+        _report_configured(f"schedule {schedule!r} is still paused")
     print_answer({"agent": agent, "schedule": name, "is_paused": is_paused}, (), json=json)
 
 
@@ -138,15 +138,18 @@ def _is_paused(client: "FleetClient", agent: str, name: str) -> bool:
     return any((each["agent"], each["name"], each["next_at"]) == (agent, name, None) for each in listed)
 
 
-def _report_configured(stands: str) -> None:
-    advice = "take `enabled: false` out of it, then `ringfence config trust` and `ringfence fleet reload`"
-    notify(f"{visible(stands, one_line=True)} by its configuration; {advice}")
+def _report_configured(state: str) -> None:
+    reason = "because its configuration says `enabled: false`"
+    advice = "remove that, then run `ringfence config trust` and `ringfence fleet reload`"
+    notify(f"{visible(state, one_line=True)}, {reason}; {advice}")
 
 
 def _parts(schedule: str) -> tuple[str, str]:
     agent, slash, name = schedule.rpartition("/")
     if not slash or not agent or not name:
-        raise UsageError(f"{schedule!r} is no AGENT/SCHEDULE; `ringfence fleet schedules ls` lists them")
+        raise UsageError(
+            f"{schedule!r} is not of the form AGENT/SCHEDULE; `ringfence fleet schedules ls` lists them"
+        )
     return agent, name
 
 
@@ -155,7 +158,7 @@ def _next(schedule: dict[str, Any]) -> str:
 
 
 def report_former_agents(client: "FleetClient", known: set[str]) -> None:
-    """Name agents that are not configured any more, of which jobs wait."""
+    """Print the agents that are not configured any more and still have queued jobs."""
     waiting = [job for job in client.get("jobs", state="queued", limit=1000) if job["agent"] not in known]
     for name, count in Counter(job["agent"] for job in waiting).items():
         why = next(job["waits_for"] for job in waiting if job["agent"] == name)

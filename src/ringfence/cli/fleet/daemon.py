@@ -1,4 +1,4 @@
-"""`ringfence fleet`: a fleet of agents, and the daemon that keeps it."""
+"""`ringfence fleet`: a fleet of agents, and the daemon that runs it."""
 
 import os
 import select
@@ -32,8 +32,8 @@ FileOption = Annotated[
         help="The fleet's file or a herdctl.yaml; default: the nearest ringfence.yaml.",
     ),
 ]
-_DOUBTS = 5
-"""That `fleet up` tells."""
+_MAX_DOUBTS_SHOWN = 5
+"""Doubts that `fleet up` prints; `fleet validate` prints all."""
 
 
 def up(
@@ -53,9 +53,9 @@ def up(
         from ringfence.fleet.config.loading import load_trusted
         from ringfence.fleet.daemon.log_file import log_file
 
-        # What is wrong with it is told here, with its own exit code.
+        # Errors in the fleet are reported by this process, with their own exit code.
         fleet = load_trusted(path, environ=os.environ)
-        missing = anyio.run(_checked, fleet)
+        missing = anyio.run(_check_machine, fleet)
         log = log_file(state_dir())
         form = ["--log-format", log_format] if log_format is not None else []
         pid = start_detached(["fleet", "up", "--file", str(path), *form], log, path)
@@ -86,14 +86,14 @@ async def _up(path: Path, is_json: bool, log_format: "LogFormat | None") -> None
     log.form = daemon.said_in
     if notice is not None:
         log(notice, event="database.renamed")
-    missing = await _checked(daemon.fleet)
+    missing = await _check_machine(daemon.fleet)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_obey_signals, daemon)
+        tasks.start_soon(_handle_signals, daemon)
         await daemon.run(on_ready=lambda: _report_ready(daemon, missing, is_json=is_json))
         tasks.cancel_scope.cancel()
 
 
-async def _obey_signals(daemon: "Daemon") -> None:
+async def _handle_signals(daemon: "Daemon") -> None:
     import anyio
 
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -101,15 +101,15 @@ async def _obey_signals(daemon: "Daemon") -> None:
             if number != signal.SIGHUP:
                 daemon.stop()
                 continue
-            with suppress(RingfenceError):  # the log has it
+            with suppress(RingfenceError):  # the daemon has logged it
                 await daemon.reload()
 
 
-async def _checked(fleet: "Fleet") -> list[str]:
-    """See that the fleet can work on this machine; returns what is missing for some agents.
+async def _check_machine(fleet: "Fleet") -> list[str]:
+    """Check that the fleet can run on this machine; return the programs that some agents lack.
 
     Raises:
-        PolicyRefused: A limit that somebody set cannot be enforced.
+        PolicyRefused: A limit in the configuration cannot be enforced.
     """
     from ringfence.fleet.preflight import check_limits, missing_programs
 
@@ -128,13 +128,13 @@ def _report_ready(daemon: "Daemon", missing: "Sequence[str]", *, is_json: bool) 
 
 
 def _first_doubts(fleet: "Fleet", missing: "Sequence[str]") -> "Iterator[str]":
-    """What will not work here as it stands; of a long list the beginning, and who says the rest."""
+    """Yield the first doubts about the fleet, and the command that prints the rest."""
     from ringfence.fleet.config.doubts import doubts
 
     found = chain(missing, doubts(fleet, os.environ))
-    yield from islice(found, _DOUBTS)
+    yield from islice(found, _MAX_DOUBTS_SHOWN)
     if more := sum(1 for _ in found):
-        yield f"there is more of the kind ({more}); `ringfence fleet validate` names all"
+        yield f"{more} more such notes; `ringfence fleet validate` prints all of them"
 
 
 def down(
@@ -153,7 +153,7 @@ def down(
 
     client = FleetClient()
     pid = client.post("down")["pid"]
-    with suppress(ProcessLookupError):  # it may be gone by now
+    with suppress(ProcessLookupError):  # the daemon may have ended by now
         daemon = os.pidfd_open(pid)
         try:
             if now:
@@ -164,8 +164,8 @@ def down(
             os.close(daemon)
     if has_died(state_dir(), pid):
         raise InfrastructureFault(
-            f"the daemon (process {pid}) has ended before it had stopped the fleet; `daemon.log` in "
-            f"{str(state_dir() / 'fleet')!r} may say why, and the next `ringfence fleet up` sees to what it left"
+            f"the daemon (process {pid}) ended before it had stopped the fleet; `daemon.log` in "
+            f"{str(state_dir() / 'fleet')!r} may show why, and the next `ringfence fleet up` recovers its jobs"
         )
     print_answer({"pid": pid}, (), json=json)
 
@@ -189,7 +189,7 @@ def status(*, json: JsonOption = False) -> None:
         f"workers {len(answer['workers'])}, jobs queued {answer['queued']}, {active} {answer['active']}",
     ]
     if answer["unreadable"]:
-        lines.append(f"jobs that this version cannot read, left alone: {answer['unreadable']}")
+        lines.append(f"jobs that this version cannot read and does not run: {answer['unreadable']}")
     for agent in agents:
         why = f"  waits: {agent['waits_for']}" if is_up and agent["waits_for"] and agent["queued"] else ""
         state = "" if agent["is_enabled"] else "  disabled"
@@ -270,7 +270,7 @@ def trigger(
         raise typer.Exit(wait_for(client, entered["job"]["id"], json=json))
     print_answer(entered, [entered["job"]["id"]], json=json)
     if not json and not entered["is_new"]:
-        notify("it was there already")
+        notify("the job exists already")
 
 
 def validate(*, file: FileOption = None, json: JsonOption = False) -> None:
@@ -288,7 +288,7 @@ def validate(*, file: FileOption = None, json: JsonOption = False) -> None:
     found_doubts = [*anyio.run(missing_programs, fleet), *doubts(fleet, os.environ)]
     if json:
         found = {"file": str(fleet.file), "fleet": fleet.settings.name, "agents": list(fleet.agents)}
-        untrusted_files = [str(each) for each in fleet.untrusted()]
+        untrusted_files = [str(path) for path in fleet.untrusted()]
         more = {"untrusted": untrusted_files, "notes": [str(note) for note in fleet.notes]}
         more |= {"doubts": found_doubts, "refused": refused}
         typer.echo(safe_json({"schema_version": 1, **found, **more}, indent=2))
@@ -298,7 +298,9 @@ def validate(*, file: FileOption = None, json: JsonOption = False) -> None:
         for line in (*refused, *found_doubts):
             notify(line)
         for untrusted in fleet.untrusted():
-            notify(f"{str(untrusted)!r} is not trusted as it is; `ringfence fleet up` needs that")
+            notify(
+                f"{str(untrusted)!r} is not trusted in its present form; `ringfence fleet up` requires trust"
+            )
     if refused:
         raise typer.Exit(ExitCode.REFUSED)
 
@@ -333,10 +335,10 @@ def _loaded(file: Path | None) -> "Fleet":
 
 
 def fleet_file(file: Path | None) -> Path:
-    """The fleet's file: the one that was named, or the project's.
+    """Return the fleet's file: the given one, or the project's.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such file.
     """
     from ringfence.config.document import find_project_file
 

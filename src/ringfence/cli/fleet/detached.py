@@ -1,4 +1,4 @@
-"""The daemon in the background: in a session of its own, belonging to nobody, its words in a log."""
+"""Starts the daemon in the background: in its own session, without a parent, with its output in a log file."""
 
 import os
 import select
@@ -17,59 +17,59 @@ from ringfence.process import DEVNULL, start_process
 
 _PROGRAM = "import os\nif os.fork(): os._exit(0)\nfrom ringfence.cli import main\nmain()\n"
 _START_S = 30.0
-_LOOK_S = 0.1
-_WORDS_BYTES = 1024 * 1024
+_POLL_S = 0.1
+_LOG_TAIL_BYTES = 1024 * 1024
 
 
-def start_detached(words: list[str], log: Path, file: Path) -> int:
-    """Start a `ringfence` command that becomes the daemon, and wait until that answers; returns its process's id.
+def start_detached(arguments: list[str], log: Path, file: Path) -> int:
+    """Start a `ringfence` command as the daemon, wait until it responds and return its process id.
 
     Args:
-        words: What follows `ringfence`.
-        log: Where its words go, after those that are there.
-        file: The fleet's.
+        arguments: Arguments after `ringfence`.
+        log: The log file, to which its output is appended.
+        file: The fleet's file.
 
     Raises:
-        UsageError: There is one already.
-        InfrastructureFault: It does not come up; its last word says why.
+        UsageError: A daemon is running already.
+        InfrastructureFault: The daemon did not start; the message holds the last line of its log.
     """
     client = FleetClient()
     running = _pid(client)
     if running is not None:
         raise UsageError(why_taken(str(running), state_dir(), file))
-    began = log.stat().st_size if log.exists() else 0
-    life = anyio.run(_start, words, log)
+    start_bytes = log.stat().st_size if log.exists() else 0
+    read_end = anyio.run(_start, arguments, log)
     try:
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             pid = _pid(client)
             if pid is not None:
                 return pid
-            if select.select([life], [], [], _LOOK_S)[0]:
+            if select.select([read_end], [], [], _POLL_S)[0]:
                 break
     finally:
-        os.close(life)
-    raise InfrastructureFault(f"the daemon did not come up: {_last_word(log, began)}")
+        os.close(read_end)
+    raise InfrastructureFault(f"the daemon did not start: {_last_log_line(log, start_bytes)}")
 
 
-async def _start(words: list[str], log: Path) -> int:
-    """Start it; returns a descriptor that ends when it does."""
-    life, its_life = os.pipe2(os.O_CLOEXEC)
+async def _start(arguments: list[str], log: Path) -> int:
+    """Start the process; return a descriptor that reaches its end when the daemon exits."""
+    read_end, child_end = os.pipe2(os.O_CLOEXEC)
     output = open_log(log)
     try:
         process = await start_process(
             # -P: the current directory must not be where modules come from.
-            [sys.executable, "-P", "-c", _PROGRAM, *words],
+            [sys.executable, "-P", "-c", _PROGRAM, *arguments],
             stdin=DEVNULL,
             stdout=output,
             stderr=output,
-            pass_fds=(its_life,),
+            pass_fds=(child_end,),
         )
         await process.wait()
     finally:
         os.close(output)
-        os.close(its_life)
-    return life
+        os.close(child_end)
+    return read_end
 
 
 def _pid(client: FleetClient) -> int | None:
@@ -80,9 +80,9 @@ def _pid(client: FleetClient) -> int | None:
     return int(answer["pid"]) if answer["is_ready"] else None
 
 
-def _last_word(log: Path, began: int) -> str:
-    """The last line of what was said since the log was so long."""
+def _last_log_line(log: Path, start_bytes: int) -> str:
+    """The last line that was written to the log after its first `start_bytes` bytes."""
     with log.open("rb") as file:
-        file.seek(began)
-        lines = file.read(_WORDS_BYTES).decode(errors="replace").strip().splitlines()
-    return lines[-1].removeprefix("ringfence: ") if lines else "it left no word"
+        file.seek(start_bytes)
+        lines = file.read(_LOG_TAIL_BYTES).decode(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("ringfence: ") if lines else "it wrote nothing to its log"

@@ -14,9 +14,10 @@ from ringfence.escape import visible
 if TYPE_CHECKING:
     from ringfence.fleet.client import FleetClient
 
-_LOOK_S = 0.2
-_PATIENT_S = 3.0
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of a job, or its end.")]
+_POLL_S = 0.2
+_WAIT_REPORT_DELAY_S = 3.0
+"""A job waits this long before the reason is printed."""
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of a job, or the last characters of it.")]
 
 
 def ls(
@@ -80,7 +81,7 @@ def logs(
         _follow(reader, found, printer)
         return
     if follow and found["ended_at"] is None:
-        notify(f"nothing is followed: {NOT_RUNNING}")
+        notify(f"--follow has no effect: {NOT_RUNNING}")
     if not found["run_id"]:
         _report_not_started(found)
     elif _has_record(found):
@@ -89,46 +90,48 @@ def logs(
 
 
 class _WaitReporter:
-    """Says why a job waits, each reason once, if it has to wait for long."""
+    """Prints why a job waits, each reason once, after the job has waited for some seconds."""
 
     def __init__(self) -> None:
-        self._told: str | None = None
-        self._until = time.monotonic() + _PATIENT_S
+        self._last_reason: str | None = None
+        self._report_from = time.monotonic() + _WAIT_REPORT_DELAY_S
 
-    def look(self, job: dict[str, Any]) -> None:
-        if job["waits_for"] not in (None, self._told) and time.monotonic() > self._until:
-            self._told = job["waits_for"]
+    def report(self, job: dict[str, Any]) -> None:
+        if job["waits_for"] not in (None, self._last_reason) and time.monotonic() > self._report_from:
+            self._last_reason = job["waits_for"]
             notify(f"job {job['id']} waits: {visible(job['waits_for'], one_line=True)}")
 
 
 def _follow(client: "FleetClient", found: dict[str, Any], printer: "RecordPrinter") -> None:
-    """Print a job to its end: where an attempt was broken off or is tried again, the next one, too."""
-    shown, is_sealed, patience = None, False, _WaitReporter()
+    """Print a job's attempts until the job ends."""
+    shown, is_sealed, waits = None, False, _WaitReporter()
     while True:
         run_id, is_over = found["run_id"], found["ended_at"] is not None
-        if run_id not in (None, shown) and (is_over or _has_begun(run_id)):
+        if run_id not in (None, shown) and (is_over or _has_journal(run_id)):
             if not _has_record(found):
                 return
             if shown is not None:
-                notify(f"job {found['id']}: that was not its end; attempt {found['attempt']} follows")
-            shown, is_sealed = run_id, _print_to_its_end(run_id, printer)
+                notify(
+                    f"job {found['id']}: the attempt ended, but not the job; attempt {found['attempt']} follows"
+                )
+            shown, is_sealed = run_id, _print_record(run_id, printer)
         elif is_over:
             if run_id is None:
                 _report_not_started(found)
             return
         else:
-            patience.look(found)
-            time.sleep(_LOOK_S)
+            waits.report(found)
+            time.sleep(_POLL_S)
         try:
             found = client.get("jobs", found["id"])
         except UsageError:
-            if is_sealed:  # the daemon has gone home, with all that there was to see
+            if is_sealed:  # the daemon has stopped, and the whole record is printed
                 return
             raise
 
 
-def _has_begun(run_id: str) -> bool:
-    """Whether there is something to follow: the directory of a run is there a moment before its record is."""
+def _has_journal(run_id: str) -> bool:
+    """Whether the run's journal has content; the run's directory is created shortly before."""
     from ringfence.journal import run_dir
     from ringfence.journal.layout import journal_path
 
@@ -138,8 +141,8 @@ def _has_begun(run_id: str) -> bool:
         return False
 
 
-def _print_to_its_end(run_id: str, printer: "RecordPrinter") -> bool:
-    """Print a record while it grows. Returns whether it was sealed, as against broken off."""
+def _print_record(run_id: str, printer: "RecordPrinter") -> bool:
+    """Print a record while it is written; return whether it was sealed rather than interrupted."""
     import anyio
 
     from ringfence.events import JournalSealed
@@ -158,7 +161,7 @@ def _print_to_its_end(run_id: str, printer: "RecordPrinter") -> bool:
 
 
 def _report_not_started(job: dict[str, Any]) -> None:
-    typer.echo(f"job {job['id']} has not begun: {job['waits_for'] or job['state']}", err=True)
+    typer.echo(f"job {job['id']} has not started: {job['waits_for'] or job['state']}", err=True)
 
 
 def _has_record(job: dict[str, Any]) -> bool:
@@ -166,9 +169,9 @@ def _has_record(job: dict[str, Any]) -> bool:
 
     if run_dir(job["run_id"]).is_dir():
         return True
-    stands = visible(": ".join(filter(None, (job["state"], job["reason"]))), one_line=True)
+    state = visible(": ".join(filter(None, (job["state"], job["reason"]))), one_line=True)
     typer.echo(
-        f"job {job['id']} has no record on this machine ({stands}); if another machine's worker did it, "
+        f"job {job['id']} has no record on this machine ({state}); if a worker on another machine ran it, "
         f"`ringfence runs logs {job['run_id']}` prints it there",
         err=True,
     )
@@ -176,7 +179,7 @@ def _has_record(job: dict[str, Any]) -> bool:
 
 
 def cancel(job: JobArgument, *, json: JsonOption = False) -> None:
-    """Cancel a job, and keep what its agent made so far."""
+    """Cancel a job, and keep the work so far."""
     from ringfence.fleet.client import FleetClient
 
     found = FleetClient().post("jobs", job, "cancel")
@@ -206,11 +209,11 @@ def fork(
     _repeat(job, "fork", prompt, json=json)
 
 
-def _repeat(job: str, act: str, prompt: str | None, *, json: bool) -> None:
+def _repeat(job: str, action: str, prompt: str | None, *, json: bool) -> None:
     from ringfence.fleet.client import FleetClient
 
-    entered = FleetClient().post("jobs", job, act, body={} if prompt is None else {"prompt": prompt})
-    print_answer(entered, [entered["job"]["id"]], json=json)
+    created = FleetClient().post("jobs", job, action, body={} if prompt is None else {"prompt": prompt})
+    print_answer(created, [created["job"]["id"]], json=json)
 
 
 def rm(job: JobArgument, *, json: JsonOption = False) -> None:
@@ -224,22 +227,22 @@ def rm(job: JobArgument, *, json: JsonOption = False) -> None:
 
 
 def wait_for(client: "FleetClient", job_id: str, *, json: bool) -> int:
-    """Wait for a job's end, and print it; returns the exit code that tells it. Says why it has to wait for long."""
+    """Wait until a job ends, print its end and return its exit code."""
     from ringfence.job.state import JobState, exit_code
 
-    patience = _WaitReporter()
+    waits = _WaitReporter()
     while True:
         try:
             job: dict[str, Any] = client.get("jobs", job_id)
         except (UsageError, InfrastructureFault) as exc:
             raise InfrastructureFault(
-                f"the daemon went away while job {job_id} was waited for ({exc}); the job is kept: "
-                f"`ringfence fleet up -d` goes on with it, then `ringfence job show {job_id}`"
+                f"the daemon stopped while this command waited for job {job_id} ({exc}); the job is kept: run "
+                f"`ringfence fleet up -d` to continue it, then `ringfence job show {job_id}`"
             ) from exc
         if job["ended_at"] is not None:
             break
-        patience.look(job)
-        time.sleep(_LOOK_S)
+        waits.report(job)
+        time.sleep(_POLL_S)
     print_answer(job, [f"{job['id']}  {job['state']}  {job['reason']}"], json=json)
     if not json:
         _report_copy(job)
@@ -248,7 +251,7 @@ def wait_for(client: "FleetClient", job_id: str, *, json: bool) -> int:
 
 
 def _recorded_exit_code(job: dict[str, Any]) -> int | None:
-    """The exit code of a job's last run, which its settings decide, too; None where its record is not here."""
+    """The exit code of a job's last run, by that run's settings; None if its record is not on this machine."""
     from ringfence.events import JobEnded
     from ringfence.journal import read, run_dir
 
@@ -262,7 +265,7 @@ def _recorded_exit_code(job: dict[str, Any]) -> int | None:
 
 
 def _report_copy(job: dict[str, Any]) -> None:
-    """Where a job changed files on a private copy, say on stderr what brings them in."""
+    """If a job changed files on a private copy, print on stderr how to apply the changes."""
     from ringfence.events import WorkExported
     from ringfence.journal import read, run_dir
 

@@ -1,6 +1,7 @@
-"""What the daemon and its workers say, on stderr: lines for people, or one JSON object each for programs.
+"""Writes the log of the daemon and its workers to stderr: one line of text or one JSON object per message.
 
-Secrets that this process has had are taken out; text of agents cannot act on a terminal, nor make a line of its own.
+Secrets that this process has handled are redacted. Control characters in agents' text are escaped, so that it can
+neither control a terminal nor start a line of its own.
 """
 
 import math
@@ -15,16 +16,16 @@ from ringfence.fleet.config.model import LogFormat
 from ringfence.fleet.telling import Level
 from ringfence.secret import Redactor, registered_secrets
 
-_LONGEST = 4000
-"""Characters of a line, or of a field."""
+_MAX_CHARS = 4000
+"""Length limit of a message, and of each field."""
 
 
 class Log:
     """A `Tell` that writes to stderr.
 
     Args:
-        form: How.
-        bound: Fields that every line has.
+        form: The format of the log.
+        bound: Fields of every message.
     """
 
     def __init__(self, form: LogFormat, **bound: object) -> None:
@@ -34,27 +35,27 @@ class Log:
     def __call__(self, line: str, /, *, event: str, level: Level = "warning", **fields: object) -> None:
         """See `Tell`."""
         time = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        said = {"time": time, "level": level, "event": event, "message": line, **self._bound, **fields}
-        with suppress(OSError):  # a terminal that was closed
-            sys.stderr.write(f"{self._rendered(_bounded(said))}\n")
+        entry = {"time": time, "level": level, "event": event, "message": line, **self._bound, **fields}
+        with suppress(OSError):  # the terminal was closed
+            sys.stderr.write(f"{self._render(_redact(entry))}\n")
             sys.stderr.flush()
 
-    def _rendered(self, said: dict[str, Any]) -> str:
+    def _render(self, entry: dict[str, Any]) -> str:
         if self.form == "json":
-            return safe_json(said)
-        about = f"job {said['job']}: " if "job" in said else ""
-        at = "" if sys.stderr.isatty() else f"{said['time']} "
-        return f"{at}ringfence: {visible(about + said['message'], one_line=True)}"
+            return safe_json(entry)
+        prefix = f"job {entry['job']}: " if "job" in entry else ""
+        at = "" if sys.stderr.isatty() else f"{entry['time']} "
+        return f"{at}ringfence: {visible(prefix + entry['message'], one_line=True)}"
 
 
-def _bounded(fields: dict[str, Any]) -> dict[str, Any]:
-    """The same without secrets, and no longer than it may be; what is no plain value is told as text."""
+def _redact(fields: dict[str, Any]) -> dict[str, Any]:
+    """Redact secrets and limit lengths; values other than numbers and None become text."""
     redactor = _redactor(frozenset(registered_secrets()))
     for name, value in fields.items():
         is_number = isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
         if value is None or is_number:
             continue
-        fields[name] = redactor.redact(str(value))[:_LONGEST]
+        fields[name] = redactor.redact(str(value))[:_MAX_CHARS]
     return fields
 
 

@@ -1,4 +1,4 @@
-"""`ringfence fleet worker`: this machine joins a fleet."""
+"""`ringfence fleet worker`: runs jobs of a fleet on this machine."""
 
 import os
 import signal
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 def worker(
     *,
-    told: Annotated[
+    reads_stdin: Annotated[
         bool,
-        typer.Option("--told", hidden=True, help="Read what to work on from stdin, as the daemon says it."),
+        typer.Option("--told", hidden=True, help="Read the settings from stdin, as the daemon sends them."),
     ] = False,
     slots: Annotated[int, typer.Option("--slots", min=1, max=256, help="Number of jobs in parallel.")] = 4,
     log_format: LogFormatOption = None,
@@ -34,38 +34,38 @@ def worker(
     import anyio
 
     url = os.environ.get("RINGFENCE_FLEET_DATABASE", "")
-    said: dict[str, Any] = {}
-    if told:
-        said = json.loads(sys.stdin.readline() or "{}")
-        url, slots = said.get("url", ""), said.get("slots", slots)
+    settings: dict[str, Any] = {}
+    if reads_stdin:
+        settings = json.loads(sys.stdin.readline() or "{}")
+        url, slots = settings.get("url", ""), settings.get("slots", slots)
     elif endpoint := os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
-        said = {"traces": {"endpoint": endpoint}}
+        settings = {"traces": {"endpoint": endpoint}}
     if log_format is not None:
-        said["log_format"] = log_format
+        settings["log_format"] = log_format
     if not url:
         raise UsageError("RINGFENCE_FLEET_DATABASE is not set; give the fleet's database, postgresql://…")
-    anyio.run(_work, url, slots, said, told)
+    anyio.run(_work, url, slots, settings, reads_stdin)
 
 
-async def _work(url: str, slots: int, said: dict[str, Any], told: bool) -> None:
+async def _work(url: str, slots: int, settings: dict[str, Any], reads_stdin: bool) -> None:
     import anyio
 
     from ringfence.cli.fleet.log import Log
     from ringfence.config.paths import state_dir
     from ringfence.fleet.worker.worker import Worker
 
-    log = Log(said.get("log_format", "text"))
+    log = Log(settings.get("log_format", "text"))
     work = Worker(
         url,
         state=state_dir(),
         slots=slots,
         tell=log,
         say=partial(log, event="worker.noted"),
-        traces=_traces(said, log),
+        traces=_traces(settings, log),
     )
 
     async def watch_parent() -> None:
-        # Not by a thread that reads: the process could not end before its parent does.
+        # A thread that reads would keep this process alive until its parent ends.
         while True:
             await anyio.wait_readable(sys.stdin.fileno())
             if not os.read(sys.stdin.fileno(), 4096):
@@ -79,24 +79,26 @@ async def _work(url: str, slots: int, said: dict[str, Any], told: bool) -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch_signals)
-        if told:
+        if reads_stdin:
             tasks.start_soon(watch_parent)
         await work.run()
         tasks.cancel_scope.cancel()
 
 
-def _traces(said: dict[str, Any], log: "Log") -> "Traces | None":
-    """Where traces go, by what the worker was told, or finds in its environment."""
+def _traces(settings: dict[str, Any], log: "Log") -> "Traces | None":
+    """Open the traces that the worker's settings name; None if they name no endpoint."""
     from pydantic import ValidationError
 
     from ringfence.fleet.config.model import TraceSettings
     from ringfence.fleet.tracing.opening import open_traces
 
-    told: dict[str, Any] = said.get("traces") or {}
+    traces: dict[str, Any] = settings.get("traces") or {}
     try:
-        settings = TraceSettings.model_validate(told) if told else None
+        trace_settings = TraceSettings.model_validate(traces) if traces else None
     except ValidationError as exc:
         raise UsageError(
-            f"OTEL_EXPORTER_OTLP_ENDPOINT is {told['endpoint']!r}; write http://HOST:PORT, without a user or a query"
+            f"OTEL_EXPORTER_OTLP_ENDPOINT is {traces['endpoint']!r}; write http://HOST:PORT, without a user or a query"
         ) from exc
-    return open_traces(settings, fleet=said.get("fleet", "fleet"), tell=partial(log, event="traces.failed"))
+    return open_traces(
+        trace_settings, fleet=settings.get("fleet", "fleet"), tell=partial(log, event="traces.failed")
+    )

@@ -16,13 +16,19 @@ if TYPE_CHECKING:
 LoopArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="LOOP", show_default=False, help="Id of a loop, or its end; default: the newest loop here."
+        metavar="LOOP",
+        show_default=False,
+        help="Id of a loop, or the last characters of it; default: the newest loop here.",
     ),
 ]
 StoryArgument = Annotated[str, typer.Argument(metavar="STORY", help="Id of a story.")]
 LoopOption = Annotated[
     str | None,
-    typer.Option("--loop", metavar="LOOP", help="Id of a loop, or its end; default: the newest loop here."),
+    typer.Option(
+        "--loop",
+        metavar="LOOP",
+        help="Id of a loop, or the last characters of it; default: the newest loop here.",
+    ),
 ]
 RoleOption = Annotated[
     list[str] | None,
