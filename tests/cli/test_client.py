@@ -53,7 +53,7 @@ def test_an_option_of_ours_that_came_too_late_is_found(name: str, words: list[st
 def test_an_option_of_ours_is_told_where_the_client_refused_its_arguments():
     """Its own error does not say whose it is; a client that worked took all of them."""
     assert misplaced_option_lines("claude", ["--memory"], 1) == [
-        "--memory is an option of ringfence's, which come first: ringfence claude --memory ..."
+        "--memory is an option of ringfence and must come first: ringfence claude --memory ..."
     ]
     assert "--cpus, --pids are options" in misplaced_option_lines("codex", ["--cpus", "--pids"], 2)[0]
     assert [misplaced_option_lines("claude", ["--memory"], code) for code in (0, 130, None)] == [[], [], []]

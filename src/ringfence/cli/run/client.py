@@ -1,4 +1,4 @@
-"""`ringfence claude` and `ringfence codex`: the real programs on this terminal, in a fence."""
+"""`ringfence claude` and `ringfence codex`: the agent CLIs on this terminal, in a sandbox."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
 _HELP = """\
 Work with {title} in a sandbox on this terminal.
 
-No key is inside. Afterwards `ringfence diff` shows what changed, and `ringfence undo` takes it back.
+The sandbox holds no API key. Afterwards `ringfence diff` shows the changes, and `ringfence undo` reverts them.
 
-Ringfence's options come first; from the first word that is none of them, or after --, everything is {name}'s own:
+Ringfence's options come first. {name} receives all arguments after --, or from the first other argument on:
 `ringfence {name} --memory 4g {example}`. Its own help: `ringfence {name} -- --help`.
 """
 _EXAMPLES = {"claude": "--continue", "codex": "resume --last"}
 _SHARED = {"claude": {"--model", "--env"}, "codex": {"--model", "--sandbox", "--image", "--env"}}
-"""Options of ours that the client has, too."""
-_WRONG_WORDS = (1, 2)
-"""Exit codes of a client that does not take its arguments."""
+"""Options that both Ringfence and the agent CLI have."""
+_USAGE_EXIT_CODES = (1, 2)
+"""Exit codes of an agent CLI that rejects its arguments."""
 
 
 class ClientCommand(TyperCommand):
-    """A command whose own options end where the client's arguments begin."""
+    """A command whose own options end where the arguments of the agent CLI begin."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take what is ours; the rest is left as it is."""
-        ours = _length_of_ours(self.get_params(ctx), args)
-        rest = args[ours:]
-        return super().parse_args(ctx, [*args[:ours], "--", *(rest[1:] if rest[:1] == ["--"] else rest)])
+        """Parse Ringfence's options, and pass the other arguments unchanged."""
+        count = _count_own_arguments(self.get_params(ctx), args)
+        rest = args[count:]
+        return super().parse_args(ctx, [*args[:count], "--", *(rest[1:] if rest[:1] == ["--"] else rest)])
 
 
-def _length_of_ours(parameters: list[Any], args: list[str]) -> int:
+def _count_own_arguments(parameters: list[Any], args: list[str]) -> int:
     takes_value = {
         name: not getattr(each, "is_flag", False)
         for each in parameters
@@ -70,7 +70,7 @@ def _length_of_ours(parameters: list[Any], args: list[str]) -> int:
 
 
 def misplaced(parameters: list[Any], name: str, args: Sequence[str]) -> list[str]:
-    """Options of ours among the client's arguments, each once; those that it has itself are not meant."""
+    """Ringfence's options among the arguments of an agent CLI, each once, except those that the CLI has itself."""
     ours = {spelling for each in parameters if each.param_type_name == "option" for spelling in each.opts}
     own = args[: args.index("--")] if "--" in args else args
     words = dict.fromkeys(word.partition("=")[0] for word in own if word.startswith("--"))
@@ -78,15 +78,15 @@ def misplaced(parameters: list[Any], name: str, args: Sequence[str]) -> list[str
 
 
 def misplaced_option_lines(name: str, words: Sequence[str], exit_code: int | None) -> list[str]:
-    """What to say of such options after the client has ended: they may be why it took no argument."""
-    if not words or exit_code not in _WRONG_WORDS:
+    """Explain misplaced options after the agent CLI has rejected its arguments."""
+    if not words or exit_code not in _USAGE_EXIT_CODES:
         return []
     are = f"{words[0]} is an option" if len(words) == 1 else f"{', '.join(words)} are options"
-    return [f"{are} of ringfence's, which come first: ringfence {name} {words[0]} ..."]
+    return [f"{are} of ringfence and must come first: ringfence {name} {words[0]} ..."]
 
 
 def client_command(name: "CliName", title: str) -> Callable[..., None]:
-    """The command of a client."""
+    """Create the command of an agent CLI."""
 
     @takes_settings(
         "sandbox", "image", "engine", "mode", "model", "memory", "cpus", "pids", "disk", "timeout",
@@ -105,9 +105,18 @@ def client_command(name: "CliName", title: str) -> Callable[..., None]:
     ) -> None:
         effective = load_settings(workspace, **settings)
         model = settings["model"]
-        named = [] if model is None or model.startswith("scripted:") else ["--model", model]
-        theirs = tuple(misplaced(ctx.command.params, name, args or ()))
-        _run(_TerminalRequest(name, (*named, *(args or ())), workspace, effective, wait_of(wait), theirs))
+        model_arguments = [] if model is None or model.startswith("scripted:") else ["--model", model]
+        misplaced_options = tuple(misplaced(ctx.command.params, name, args or ()))
+        _run(
+            _TerminalRequest(
+                name,
+                (*model_arguments, *(args or ())),
+                workspace,
+                effective,
+                wait_of(wait),
+                misplaced_options,
+            )
+        )
 
     command.__doc__ = _HELP.format(title=title, name=name, example=_EXAMPLES[name])
     return with_options(cls=ClientCommand)(command)
@@ -121,15 +130,15 @@ class _TerminalRequest:
     effective: "Effective"
     wait_s: float
     misplaced: tuple[str, ...]
-    """Options of ours that came too late to be."""
+    """Ringfence's options among the arguments of the agent CLI."""
 
 
-def _run(asked: _TerminalRequest) -> None:
+def _run(request: _TerminalRequest) -> None:
     if not (os.isatty(0) and os.isatty(1)):
         raise UsageError(
-            f"ringfence {asked.name} needs a terminal; in scripts use `ringfence run --runtime {asked.name}-cli`"
+            f"ringfence {request.name} needs a terminal; in scripts use `ringfence run --runtime {request.name}-cli`"
         )
-    warn_about(asked.effective)
+    warn_about(request.effective)
     import anyio
 
     from ringfence.cli.render.console import open_console
@@ -137,11 +146,11 @@ def _run(asked: _TerminalRequest) -> None:
     from ringfence.cli.render.summary import how_to_undo, print_summary
 
     refused = Refused()
-    result = anyio.run(_on_terminal, asked, refused)
+    result = anyio.run(_on_terminal, request, refused)
     for line in refused.lines():
         notify(line)
     print_summary(open_console(stderr=True), result)
-    for line in misplaced_option_lines(asked.name, asked.misplaced, result.command_exit_code):
+    for line in misplaced_option_lines(request.name, request.misplaced, result.command_exit_code):
         notify(line)
     hint = how_to_undo(result.work, result.run_dir)
     if hint is not None:
@@ -149,32 +158,37 @@ def _run(asked: _TerminalRequest) -> None:
     raise typer.Exit(result.exit_code if result.command_exit_code is None else result.command_exit_code)
 
 
-async def _on_terminal(asked: _TerminalRequest, refused: "Refused") -> "RunResult":
+async def _on_terminal(request: _TerminalRequest, refused: "Refused") -> "RunResult":
     from ringfence.cli.run.execution import run_to_end
     from ringfence.job.agent_cli import terminal_run
 
     opened = terminal_run(
-        asked.name, asked.args, asked.workspace, asked.effective, notify=notify, on_start=_report_start
+        request.name,
+        request.args,
+        request.workspace,
+        request.effective,
+        notify=notify,
+        on_start=_report_start,
     )
-    async with opened as request:
-        return await run_to_end(replace(request, wait_s=asked.wait_s), view=refused.show)
+    async with opened as run_request:
+        return await run_to_end(replace(run_request, wait_s=request.wait_s), view=refused.show)
 
 
 def _report_start(client: "AgentCli", sandbox: "Sandbox", version: str) -> None:
-    """Where the work goes, and what may be reached: before the screen is the client's."""
+    """Print where the work goes and what the sandbox may reach, before the agent CLI takes over the screen."""
     placement, facts = sandbox.placement, sandbox.facts
     is_copy = placement.workspace_source != placement.workspace
     where = f"{'a private copy of ' if is_copy else ''}{sandbox.spec.workspace}"
     where += ", read-only" if placement.workspace_read_only else ""
     allowed = [str(rule) for rule in sandbox.spec.egress.allow]
     reached = (
-        "the model alone, without a key"
+        "only the model, without its key"
         if allowed == ["model"]
-        else f"{', '.join(allowed)}; no key is inside"
+        else f"{', '.join(allowed)}; it holds no key"
     )
     notify(f"{client.title} {version} on {where}")
-    fence = f"in the fence ({facts.backend})" if facts.is_fence else "with NO fence"
-    notify(f"{fence} it reaches: {reached}")
+    fence = f"inside the sandbox ({facts.backend})" if facts.is_fence else "WITHOUT a sandbox"
+    notify(f"{fence} it can reach: {reached}")
 
 
 claude = client_command("claude", "Claude Code")

@@ -44,7 +44,9 @@ def execute(
 
     from ringfence.job.resolution import command_request
 
-    if command[0].startswith("-"):  # unknown options are let through, since the command's own may follow
+    if command[0].startswith(
+        "-"
+    ):  # Typer passes unknown options on, because the command may have options of its own
         raise UsageError(f"no such option: {command[0]}; see `ringfence exec --help`")
     effective = load_settings(workspace, **settings)
     warn_about(effective)
@@ -78,20 +80,22 @@ async def _pass_through(request: "RunRequest", command: tuple[str, ...]) -> int:
         )
         work = partial(run_command, command, stdio)
         result = await run_to_end(replace(request, work=work), view=view)
-    told = refused.lines()
+    messages = refused.lines()
     if unconnected.unreached:
-        told += [f"forward {name!r} was not reached: {why}" for name, why in unconnected.unreached.items()]
+        messages += [
+            f"forward {name!r} was not reached: {reason}" for name, reason in unconnected.unreached.items()
+        ]
     elif unconnected.is_likely and not request.spec.egress.wants_proxy:
-        told.append(HINT)
+        messages.append(HINT)
     if result.work is not None:
-        told += [f"note: {note}" for note in result.work.notes]
-        told += commit_lines(result.work, result.run_dir)
-        told += warnings(result.work.runs_on_your_machine, result.run_id)
+        messages += [f"note: {note}" for note in result.work.notes]
+        messages += commit_lines(result.work, result.run_dir)
+        messages += warnings(result.work.runs_on_your_machine, result.run_id)
     hint = how_to_apply(result.work, result.run_dir)
-    told += [] if hint is None else [hint]
+    messages += [] if hint is None else [hint]
     if result.command_exit_code is None or result.state.value not in ("succeeded", "failed"):
-        told.append(f"{result.state.value}: {result.reason}")
-    for line in told:
+        messages.append(f"{result.state.value}: {result.reason}")
+    for line in messages:
         notify(line)
     return result.exit_code if result.command_exit_code is None else result.command_exit_code
 
@@ -108,7 +112,7 @@ def shell(
 ) -> None:
     """Open a shell in a sandbox on this terminal.
 
-    Afterwards `ringfence diff` shows what changed, and `ringfence undo` takes it back. The run is recorded.
+    Afterwards `ringfence diff` shows what changed, and `ringfence undo` reverts it. The run is recorded.
     """
     if not (os.isatty(0) and os.isatty(1)):
         raise UsageError("ringfence shell needs a terminal; use `ringfence exec -- CMD` in scripts")
@@ -127,11 +131,11 @@ def shell(
     refused = Refused()
     work = partial(run_on_terminal, (program,), sys.stdin.fileno(), sys.stdout.fileno())
 
-    async def leased() -> "RunResult":
+    async def run_with_credentials() -> "RunResult":
         async with with_credentials(request, effective, notify) as complete:
             return await run_to_end(replace(complete, work=work), view=refused.show)
 
-    result = anyio.run(leased)
+    result = anyio.run(run_with_credentials)
     for line in refused.lines():
         notify(line)
     print_summary(open_console(stderr=True), result)

@@ -1,4 +1,4 @@
-"""A run from the command line: what died before is closed first, interrupts stop it."""
+"""Runs a request from the command line: recovers interrupted runs first, and stops on signals."""
 
 import signal
 from collections.abc import Callable
@@ -16,21 +16,23 @@ if TYPE_CHECKING:
 
 
 async def run_to_end(request: "RunRequest", *, view: "View | None" = None) -> "RunResult":
-    """Do a run; the first interrupt stops what is inside, the second everything."""
+    """Run a request. The first interrupt cancels the agent and keeps its work; the second stops everything."""
     from ringfence.config.units import format_duration
     from ringfence.job.recovery import recover_runs
     from ringfence.job.run import JobRun
 
-    def waiting(reason: str) -> None:
-        notify(f"waiting for up to {format_duration(request.wait_s)}: {reason}; Ctrl-C ends it")
+    def report_wait(reason: str) -> None:
+        notify(f"waiting for up to {format_duration(request.wait_s)}: {reason}; Ctrl-C stops waiting")
 
-    request = replace(request, on_wait=waiting)
+    request = replace(request, on_wait=report_wait)
     job = JobRun(request, view=view, store=await recover_runs(notify))
-    told = iter(("stopping; what was made is kept, once more to stop at once", "stopping at once"))
+    messages = iter(
+        ("stopping; the work so far is kept. Press Ctrl-C again to stop immediately.", "stopping immediately")
+    )
 
     def interrupt() -> None:
         job.cancel()
-        line = next(told, None)
+        line = next(messages, None)
         if line is not None:
             notify(line)
 
@@ -43,12 +45,12 @@ async def run_to_end(request: "RunRequest", *, view: "View | None" = None) -> "R
     return result
 
 
-async def on_interrupt(act: Callable[[], None], *, task_status: anyio.abc.TaskStatus[None]) -> None:
-    """Call `act` at each SIGINT, SIGTERM or SIGHUP, until cancelled."""
+async def on_interrupt(handler: Callable[[], None], *, task_status: anyio.abc.TaskStatus[None]) -> None:
+    """Call `handler` at each SIGINT, SIGTERM or SIGHUP, until cancelled."""
     numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup says: go on
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it, so that the run continues
         numbers.append(signal.SIGHUP)
     with anyio.open_signal_receiver(*numbers) as signals:
         task_status.started()
         async for _number in signals:
-            act()
+            handler()

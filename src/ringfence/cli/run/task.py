@@ -1,4 +1,4 @@
-"""`ringfence run`: one task, one fence, one record."""
+"""`ringfence run`: runs an agent on one task in a sandbox, with a record."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ringfence.job.request import RunRequest
     from ringfence.job.resumption import ResumeRequest
 
-_LIMIT_BYTES = 16 * 1024**2
+_MAX_TASK_BYTES = 16 * 1024**2
 
 
 @takes_settings(
@@ -56,8 +56,8 @@ def run(
 ) -> None:
     """Run an agent on a task in a sandbox, and verify its work.
 
-    Shows on stderr what happens. Where stdout is no terminal, the agent's answer is written there. The exit code tells
-    how the run ended; `ringfence help exit-codes` lists them.
+    Prints progress on stderr. If stdout is not a terminal, the agent's answer is written to it. The exit code states how
+    the run ended; `ringfence help exit-codes` lists the codes.
     """
     from ringfence.job.resumption import resume_request
 
@@ -68,12 +68,12 @@ def run(
         )
     if verify is not None and settings["no_verify"]:
         raise UsageError(f"--verify {verify!r} and --no-verify contradict each other; leave one of them out")
-    go_on = resume_request(continue_=continue_, resume=resume, fork=fork)
+    session = resume_request(continue_=continue_, resume=resume, fork=fork)
     effective = load_settings(workspace, **settings)
     warn_about(effective)
     import anyio
 
-    raise typer.Exit(anyio.run(_run, text, workspace, effective, go_on, json, wait_of(wait)))
+    raise typer.Exit(anyio.run(_run, text, workspace, effective, session, json, wait_of(wait)))
 
 
 async def _run(
@@ -87,14 +87,14 @@ async def _run(
     from ringfence.job.resolution import agent_run
 
     async with agent_run(prompt, workspace, effective, resume=resume, notify=notify) as request:
-        return await _watched(replace(request, wait_s=wait_s), json)
+        return await _run_and_print(replace(request, wait_s=wait_s), json)
 
 
-async def _watched(request: "RunRequest", json: bool) -> int:
+async def _run_and_print(request: "RunRequest", json: bool) -> int:
     from ringfence.cli.run.execution import run_to_end
 
     if not json:
-        return await _shown(request)
+        return await _run_with_live_view(request)
     from ringfence.cli.output import print_event
 
     result = await run_to_end(request, view=print_event)
@@ -105,7 +105,7 @@ async def _watched(request: "RunRequest", json: bool) -> int:
     return result.exit_code
 
 
-async def _shown(request: "RunRequest") -> int:
+async def _run_with_live_view(request: "RunRequest") -> int:
     import anyio
 
     from ringfence.cli.render.console import open_console
@@ -129,7 +129,7 @@ async def _shown(request: "RunRequest") -> int:
 
 
 def _print_answer(result: "RunResult") -> None:
-    """Print the agent's answer where a program reads stdout; a person has seen it already."""
+    """Print the agent's answer if stdout is not a terminal; on a terminal the live view has shown it."""
     from contextlib import suppress
 
     from ringfence.escape import safe_json, visible
@@ -137,39 +137,39 @@ def _print_answer(result: "RunResult") -> None:
     if sys.stdout.isatty() or not (result.final_text or result.structured_output):
         return
     text = result.final_text if result.structured_output is None else safe_json(result.structured_output)
-    with suppress(OSError):  # nobody reads it
+    with suppress(OSError):  # the reader of stdout has closed it
         sys.stdout.write(f"{visible(text)}\n")
         sys.stdout.flush()
 
 
 def _read_task(prompt: str | None, file: Path | None) -> str:
-    """The text of the task; bytes that are no UTF-8 are replaced.
+    """Read the text of the task; bytes that are not valid UTF-8 are replaced.
 
     Raises:
-        UsageError: It is given twice or not at all, is empty or too long, or cannot be read.
+        UsageError: The task is given twice or not at all, is empty or too long, or cannot be read.
     """
     if (prompt is None) == (file is None):
         raise UsageError("give the task once: as PROMPT, as - for stdin, or by --file FILE")
     if file is not None:
         data = _read(file)
     elif prompt == "-":
-        data = sys.stdin.buffer.read(_LIMIT_BYTES + 1) if sys.stdin else b""
+        data = sys.stdin.buffer.read(_MAX_TASK_BYTES + 1) if sys.stdin else b""
     else:
         data = os.fsencode(prompt or "")
-    if len(data) > _LIMIT_BYTES:
+    if len(data) > _MAX_TASK_BYTES:
         raise UsageError(
-            f"the task is longer than {_LIMIT_BYTES} bytes; put the material in the workspace instead"
+            f"the task is longer than {_MAX_TASK_BYTES} bytes; put the material in the workspace instead"
         )
     text = data.decode("utf-8", "replace")
     if not text.strip():
-        raise UsageError("the task is empty; say what the agent shall do")
+        raise UsageError("the task is empty; describe what the agent should do")
     return text
 
 
 def _read(file: Path) -> bytes:
     try:
         with file.open("rb") as stream:
-            return stream.read(_LIMIT_BYTES + 1)
+            return stream.read(_MAX_TASK_BYTES + 1)
     except (OSError, ValueError) as exc:
         reason = getattr(exc, "strerror", None) or str(exc)
         raise UsageError(f"--file {str(file)!r} cannot be read: {reason}; name a file with the task") from exc
