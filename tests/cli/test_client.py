@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from typer.main import get_command
 
 from ringfence.cli.app import app
-from ringfence.cli.run.client import ClientCommand, misplaced, misplaced_option_lines
+from ringfence.cli.run.agent_cli import AgentCliCommand, misplaced, misplaced_option_lines
 
 Cli = Callable[..., Any]
 _ROOT: Any = get_command(app)
@@ -21,7 +21,7 @@ OURS = [["-C", "/x"], ["-C/x"], ["--memory", "4g"], ["--memory=4g"], ["--soft-li
 
 def _parsed(name: str, words: list[str]) -> dict[str, Any]:
     command = COMMANDS[name]
-    assert isinstance(command, ClientCommand)
+    assert isinstance(command, AgentCliCommand)
     context = typer.Context(command, info_name=name)
     command.parse_args(context, list(words))
     return {**context.params, "args": list(context.params["args"] or ())}

@@ -346,8 +346,8 @@ async def test_what_is_amiss_with_a_client_is_shown():
         AgentAnswered(ended_by="done", final_text="x", structured_output={"n": 1}),
     ]
     assert (await _shown(*events)).splitlines() == [
-        "  client: warning: old",
-        "  client: not read (line 7): the line is longer than 16 MiB",
+        "  agent CLI: warning: old",
+        "  agent CLI: not read (line 7): the line is longer than 16 MiB",
         '  answer: {"n": 1}',
     ]
 
@@ -363,9 +363,9 @@ async def test_a_session_that_is_gone_on_with_is_named_with_what_differs():
         msgspec.structs.replace(kept, problem="a file is too large"),
     ]
     assert (await _shown(*events)).splitlines() == [
-        "  goes on with the session of run r1",
+        "  resumes the session of run r1",
         "    model: was 'a', is 'b'",
         "  forks the session of run r1",
-        "  client: its session is gone, it begins anew: No conversation found",
-        "  session: not all of it was kept: a file is too large",
+        "  agent CLI: its session was not found, so it starts a new one: No conversation found",
+        "  session: saved only in part: a file is too large",
     ]

@@ -1,1 +1,1 @@
-"""How results are shown to people: each view has one renderer."""
+"""Renders results for people: one renderer per view."""

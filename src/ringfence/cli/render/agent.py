@@ -1,6 +1,6 @@
-"""What an agent said and did, as lines for a person: tool calls, results, and notes of an agent CLI.
+"""Formats an agent's tool calls and results, and the notes of agent CLIs, as lines for people.
 
-Long results are cut in the middle. Nothing is escaped here.
+Long results are cut in the middle. The caller escapes the lines.
 """
 
 import msgspec
@@ -23,16 +23,16 @@ Line = tuple[str, str]
 """A line and its style."""
 
 CALL = "cyan"
-"""Style of what is done, beside why."""
+"""Style of the action, as against its reason."""
 _HEAD, _TAIL = 4, 8
 _COMMAND_LINES = 6
 _ARGUMENT_CHARS = 120
 _PARTIAL_CHARS = 4000
-"""Kept of a line that has no end yet."""
+"""Characters kept of a line that is not complete yet."""
 
 
 class ShellResult(msgspec.Struct):
-    """What a shell's result holds."""
+    """The result of the shell tool."""
 
     stdout: str
     stderr: str
@@ -41,13 +41,13 @@ class ShellResult(msgspec.Struct):
     ended_by: str = "exit"
 
     @property
-    def how(self) -> str:
-        """How it ended, in words."""
+    def end_text(self) -> str:
+        """How the command ended, as text."""
         return f"exit code {self.exit_code}" if self.ended_by == "exit" else f"ended by {self.ended_by}"
 
 
 def call_lines(event: ToolCalled) -> list[Line]:
-    """A call: the reason if there is one, and last what is done."""
+    """Format a tool call: its reason, if there is one, and then the action."""
     lines: list[Line] = [
         (f"  # {line}", "italic dim") for line in _lines(event.reasoning or "", head=2, tail=0)
     ]
@@ -63,7 +63,7 @@ def call_lines(event: ToolCalled) -> list[Line]:
 
 
 def _arguments(event: ToolCalled) -> str:
-    """What a call is about: the path or pattern of our own tools, else everything, short."""
+    """The path or pattern of a Ringfence tool's call; otherwise all arguments, shortened."""
     for name in ("path", "pattern"):
         if isinstance(event.arguments.get(name), str):
             return str(event.arguments[name])
@@ -73,34 +73,34 @@ def _arguments(event: ToolCalled) -> str:
 
 
 class StreamedOutput:
-    """The output of a command that runs: the first lines as they come, of the rest only the last at its end."""
+    """Selects the output to show of a running command: the first lines at once, and the last lines at its end."""
 
     def __init__(self) -> None:
         self._partial = {False: "", True: ""}
-        self._shown = {False: 0, True: 0}
+        self._printed = {False: 0, True: 0}
         self.latest = ""
-        """The newest line, if it was not shown."""
+        """The newest line, if it has not been printed."""
 
     @property
-    def shown(self) -> int:
-        """The number of lines that were shown."""
-        return sum(self._shown.values())
+    def printed_count(self) -> int:
+        """The number of lines that have been printed."""
+        return sum(self._printed.values())
 
-    def take(self, text: str, *, is_stderr: bool) -> list[Line]:
-        """Take the next piece; return the lines to show."""
+    def add(self, text: str, *, is_stderr: bool) -> list[Line]:
+        """Add a piece of output; return the lines to print."""
         *lines, partial = (self._partial[is_stderr] + text).split("\n")
         self._partial[is_stderr] = partial[-_PARTIAL_CHARS:]
-        left = max(0, _HEAD + _TAIL - self.shown)
-        self._shown[is_stderr] += min(left, len(lines))
+        left = max(0, _HEAD + _TAIL - self.printed_count)
+        self._printed[is_stderr] += min(left, len(lines))
         hidden = next((line for line in reversed([*lines[left:], partial]) if line.strip()), "")
         self.latest = hidden.rpartition("\r")[2] or self.latest
         return [_output_line(line, is_stderr=is_stderr) for line in lines[:left]]
 
-    def rest(self, shell: ShellResult) -> list[Line]:
-        """The lines to show at the end of the command."""
+    def remaining_lines(self, shell: ShellResult) -> list[Line]:
+        """The lines to print at the end of the command."""
         lines = []
         for is_stderr, text in ((False, shell.stdout), (True, shell.stderr)):
-            remaining = text.strip("\n").split("\n")[self._shown[is_stderr] :] if text else []
+            remaining = text.strip("\n").split("\n")[self._printed[is_stderr] :] if text else []
             lines += [
                 _output_line(line, is_stderr=is_stderr) for line in _lines("\n".join(remaining), head=0)
             ]
@@ -112,11 +112,11 @@ def _output_line(line: str, *, is_stderr: bool) -> Line:
 
 
 def result_lines(event: ToolReturned, streamed: StreamedOutput | None = None) -> list[Line]:
-    """A result; that of a shell as its output and how it ended.
+    """Format a result; a shell's result as its output and how the command ended.
 
     Args:
         event: The result.
-        streamed: What was shown of the output already; None: nothing.
+        streamed: The output that has been printed already, if any.
     """
     shell = shell_result(event)
     if shell is None:
@@ -126,16 +126,16 @@ def result_lines(event: ToolReturned, streamed: StreamedOutput | None = None) ->
         [_output_line(line, is_stderr=False) for line in _lines(shell.stdout)]
         + [_output_line(line, is_stderr=True) for line in _lines(shell.stderr)]
         if streamed is None
-        else streamed.rest(shell)
+        else streamed.remaining_lines(shell)
     )
     seconds = f"{event.duration_ms / 1000:.1f} s"
     if shell.exit_code == 0 and shell.ended_by == "exit":
         return [*output, (f"    exit code 0, {seconds}", "green dim")]
-    return [*output, (f"    {shell.how}, {seconds}", "red")]
+    return [*output, (f"    {shell.end_text}, {seconds}", "red")]
 
 
 def shell_result(event: ToolReturned) -> ShellResult | None:
-    """The result of a shell, unpacked; None if it is another tool's, or none."""
+    """Decode the result of a shell; None for other tools and for errors."""
     if event.tool != "shell" or event.is_error:
         return None
     try:
@@ -145,7 +145,7 @@ def shell_result(event: ToolReturned) -> ShellResult | None:
 
 
 def _lines(text: str, *, head: int = _HEAD, tail: int = _TAIL) -> list[str]:
-    """The lines of a text; where there are more than wanted, the first and the last ones."""
+    """The lines of a text; only the first and the last ones if there are too many."""
     lines = text.strip("\n").split("\n") if text.strip("\n") else []
     if len(lines) <= head + tail + 1:
         return lines
@@ -153,55 +153,57 @@ def _lines(text: str, *, head: int = _HEAD, tail: int = _TAIL) -> list[str]:
     return [*lines[:head], cut, *lines[len(lines) - tail :]]
 
 
-def speech(event: ModelReplied) -> list[tuple[str, bool]]:
-    """Texts of a client's reply, and of each whether it is thinking; none of a reply that was shown as it came."""
+def reply_texts(event: ModelReplied) -> list[tuple[str, bool]]:
+    """The texts of an agent CLI's reply, each with whether it is thinking; none for a reply that was streamed."""
     if isinstance(event.origin, msgspec.UnsetType):
         return []
-    found = []
+    texts = []
     for block in event.content:
         kind = block.get("type")
         text = block.get("thinking" if kind == "thinking" else "text")
         if kind in ("text", "thinking") and isinstance(text, str) and text:
-            found.append((text, kind == "thinking" or event.origin.agent is not None))
-    return found
+            texts.append((text, kind == "thinking" or event.origin.agent is not None))
+    return texts
 
 
 def note_lines(event: TranscriptNoted) -> list[Line]:
-    """A note that says something to people; bookkeeping is in the record only."""
-    return [(f"  client: {line}", "yellow") for line in event.text.strip().split("\n")[:1] if line]
+    """Format an agent CLI's note if it has text; notes without text are in the record only."""
+    return [(f"  agent CLI: {line}", "yellow") for line in event.text.strip().split("\n")[:1] if line]
 
 
 def answer_lines(event: AgentAnswered) -> list[Line]:
-    """An answer by a schema; a text was shown as it came."""
+    """Format a structured answer; a text answer was streamed."""
     if event.structured_output is None:
         return []
     return [(f"  answer: {safe_json(event.structured_output)}", "bold")]
 
 
 def damage_lines(event: TranscriptDamaged) -> list[Line]:
-    """What of its output could not be read."""
+    """Format a part of an agent CLI's output that could not be read."""
     where = "" if isinstance(event.origin, msgspec.UnsetType) else f" (line {event.origin.line})"
-    return [(f"  client: not read{where}: {event.reason}", "yellow")]
+    return [(f"  agent CLI: not read{where}: {event.reason}", "yellow")]
 
 
 def permission_lines(event: PermissionDecided) -> list[Line]:
-    """A refusal of the host's; what it permits is seen by what comes of it."""
+    """Format a refused permission; a granted one is visible from the tool's result."""
     reason = f": {event.reason}" if event.reason else ""
     return [] if event.allowed else [(f"  {event.tool} was not permitted{reason}", "yellow")]
 
 
 def resumed_lines(event: SessionResumed) -> list[Line]:
-    """Whose session is gone on with, and what is not as it was then."""
-    how = "forks" if event.is_forked else "goes on with"
+    """Format which session is resumed, and what differs from then."""
+    how = "forks" if event.is_forked else "resumes"
     lines = [(f"  {how} the session of run {event.run}", "dim")]
     return [*lines, *((f"    {difference}", "yellow") for difference in event.differences)]
 
 
 def lost_lines(event: SessionLost) -> list[Line]:
-    """A session that the client did not find."""
-    return [(f"  client: its session is gone, it begins anew: {event.reason}", "bold yellow")]
+    """Format that the agent CLI did not find its session."""
+    return [
+        (f"  agent CLI: its session was not found, so it starts a new one: {event.reason}", "bold yellow")
+    ]
 
 
 def kept_lines(event: SessionKept) -> list[Line]:
-    """A session that could not be kept whole; that it was kept is in the record only."""
-    return [(f"  session: not all of it was kept: {event.problem}", "yellow")] if event.problem else []
+    """Format that a session was saved only in part; a complete save is in the record only."""
+    return [(f"  session: saved only in part: {event.problem}", "yellow")] if event.problem else []

@@ -1,7 +1,7 @@
-"""The live view of a run: what the agent says, each command, its result, what is spent against the limits.
+"""The live view of a run: the agent's text, each command with its result, and the usage against the limits.
 
-Plain lines when stdout is not a terminal. Everything an agent wrote is escaped first and stands behind a mark
-or an indent: no text of an agent begins at the left edge, where our own lines stand.
+It prints plain lines when the output is not a terminal. All text of an agent is escaped, and printed behind a mark or
+an indent: only Ringfence's own lines begin at the left edge.
 """
 
 import time
@@ -23,9 +23,9 @@ from ringfence.cli.render.agent import (
     lost_lines,
     note_lines,
     permission_lines,
+    reply_texts,
     result_lines,
     resumed_lines,
-    speech,
 )
 from ringfence.cli.render.egress import Outward
 from ringfence.cli.render.policy import gathered
@@ -78,26 +78,26 @@ _TICK_S = 1.0
 _SPEECH = {TextStreamed: "", ThinkingStreamed: "dim italic"}
 
 
-class Spending(Used):
-    """What a run has used so far, as its events tell it, against its limits.
+class UsageMeter(Used):
+    """Sums up what a run has used so far, from its events, and formats it against its limits.
 
     Args:
-        limits: What it is shown against.
+        limits: The limits of the run.
     """
 
     def __init__(self, limits: "Limits") -> None:
         super().__init__()
         self._limits = limits
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
 
     def line(self) -> str:
-        """All of it in a line."""
+        """The usage in one line."""
         limits, cost = self._limits, "cost unknown" if self.cost_usd is None else f"${self.cost_usd:.4f}"
         parts = [
             f"turn {_of(self.turns, limits.turns)}",
             f"tokens {_of(self.usage.total, limits.tokens)}",
             cost + (f"/{limits.cost_usd:.2f}" if limits.cost_usd else ""),
-            f"{time.monotonic() - self._began:.0f} s"
+            f"{time.monotonic() - self._started_at:.0f} s"
             + (f"/{limits.wall_clock_s:.0f}" if limits.wall_clock_s else ""),
         ]
         return "  " + "  ".join(parts)
@@ -108,11 +108,11 @@ def _of(used: int, limit: int | None) -> str:
 
 
 class LiveView:
-    """Prints events as they come.
+    """Prints events as they happen.
 
     Args:
-        console: Where to.
-        limits: What spending is shown against.
+        console: The console to print to.
+        limits: The limits of the run.
     """
 
     def __init__(self, console: "Console", limits: "Limits") -> None:
@@ -121,15 +121,15 @@ class LiveView:
         self._speech_style = ""
         self._calls: dict[str, ToolCalled] = {}
         self._running: dict[str, tuple[str, float]] = {}
-        """What runs inside and since when, in the order of the beginning."""
+        """Running commands with their start times, in the order of their start."""
         self._outputs: dict[str, StreamedOutput] = {}
-        self._waits_since: float | None = None
-        """Since when the model is thinking; None if it is not."""
+        self._model_wait_start: float | None = None
+        """When the run began to wait for the model; None if it does not wait."""
         self._status: Live | None = None
         self._last_call = ""
-        self._is_told = False
+        self._is_enforcement_shown = False
         self._outward = Outward()
-        self._spending = Spending(limits)
+        self._usage = UsageMeter(limits)
         self._is_streamed = False
         self._last_note: list[Line] = []
 
@@ -137,12 +137,12 @@ class LiveView:
         """Show one event.
 
         Raises:
-            OSError: Nobody reads it any more.
+            OSError: The output was closed.
         """
         self._end_status()
         if isinstance(event, TextStreamed | ThinkingStreamed):
             self._is_streamed = True
-            self._waits_since = time.monotonic()
+            self._model_wait_start = time.monotonic()
             self._say(event.text, _SPEECH[type(event)])
             return
         self._end_speech()
@@ -151,10 +151,10 @@ class LiveView:
             self._print(line, style)
 
     async def tick(self) -> None:
-        """Show on a terminal, until cancelled, what runs inside and for how long; elsewhere nothing."""
+        """On a terminal, show what is running and for how long, until cancelled."""
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             return
-        with suppress(OSError):  # nobody looks any more; the run goes on
+        with suppress(OSError):  # the terminal was closed; the run continues
             try:
                 while True:
                     await anyio.sleep(_TICK_S)
@@ -176,16 +176,16 @@ class LiveView:
         self._status.update(shown, refresh=True)
 
     def _status_line(self) -> str | None:
-        """What goes on, and for how long; None if nothing does."""
+        """What is running and for how long; None if nothing is."""
         if not self._running:
-            if self._waits_since is None:
+            if self._model_wait_start is None:
                 return None
-            return f"  waiting for the model {time.monotonic() - self._waits_since:.0f} s"
-        (key, (what, since)), *others = self._running.items()
+            return f"  waiting for the model {time.monotonic() - self._model_wait_start:.0f} s"
+        (key, (command, since)), *others = self._running.items()
         more = f" (and {len(others)} more)" if others else ""
         latest = self._outputs[key].latest if key in self._outputs else ""
         tail = f"  | {latest.expandtabs(4)}" if latest else ""
-        return f"  running {time.monotonic() - since:.0f} s{more}: {what.expandtabs(4)}{tail}"
+        return f"  running {time.monotonic() - since:.0f} s{more}: {command.expandtabs(4)}{tail}"
 
     def _end_status(self) -> None:
         if self._status is not None:
@@ -193,7 +193,7 @@ class LiveView:
             self._status = None
 
     def _say(self, text: str, style: str) -> None:
-        """Print whole lines of what the agent says; the last one waits for its end."""
+        """Print the complete lines of the agent's text; the last line waits until it is complete."""
         if style != self._speech_style:
             self._end_speech()
             self._speech_style = style
@@ -221,16 +221,20 @@ class LiveView:
 
     def _created(self, event: JobCreated) -> list[Line]:
         lines = [(f"run {event.job_id}  {event.model}", "bold")]
-        if event.continues and event.runtime == "api":  # of a client's session more is told (SessionResumed)
-            lines.append((f"  goes on with the conversation of run {event.continues}", "dim"))
+        if event.continues and event.runtime == "api":  # for an agent CLI, SessionResumed says more
+            lines.append((f"  resumes the conversation of run {event.continues}", "dim"))
         return lines
 
     def _sandbox(self, event: SandboxCreated) -> list[Line]:
         fenced = is_fence(event.backend)
         where = event.backend if fenced else "NO FENCE (host)"
         weak = [name for name, how in event.enforced.items() if how != "kernel" and name != "disk"]
-        tail = f"; {', '.join(weak)} not enforced by the kernel" if weak and not self._is_told else ""
-        self._is_told = True
+        tail = (
+            f"; {', '.join(weak)} not enforced by the kernel"
+            if weak and not self._is_enforcement_shown
+            else ""
+        )
+        self._is_enforcement_shown = True
         network = f"network: {event.policy.get('network', 'unknown')}"
         line = f"  {event.purpose} sandbox: {where}, {network}, {event.started_in_ms:.0f} ms{tail}"
         lines = [(line, "dim" if fenced else "bold red")]
@@ -249,34 +253,36 @@ class LiveView:
         return [(f"  checkpoint of {counted(event.files, 'file')} in {event.duration_ms:.0f} ms", "dim")]
 
     def _expiring(self, event: SecretExpiring) -> list[Line]:
-        return [(f"  secret {event.secret} ends at {event.expires_at}: {event.reason}", "bold yellow")]
+        return [(f"  secret {event.secret} expires at {event.expires_at}: {event.reason}", "bold yellow")]
 
     def _retried(self, event: ModelRetried) -> list[Line]:
-        return [(f"  model: {event.reason}; again in {event.wait_s:.1f} s (try {event.attempt})", "yellow")]
+        return [
+            (f"  model: {event.reason}; retrying in {event.wait_s:.1f} s (attempt {event.attempt})", "yellow")
+        ]
 
     def _compacted(self, event: ConversationCompacted) -> list[Line]:
         return [(f"  dropped {counted(event.dropped_results, 'old tool result')}: {event.reason}", "yellow")]
 
     def _started(self, _event: JobStarted) -> list[Line]:
-        self._waits_since = time.monotonic()
+        self._model_wait_start = time.monotonic()
         return []
 
     def _output(self, event: OutputStreamed) -> list[Line]:
         key = event.call_id or _CHECK
-        return self._outputs.setdefault(key, StreamedOutput()).take(event.text, is_stderr=event.is_stderr)
+        return self._outputs.setdefault(key, StreamedOutput()).add(event.text, is_stderr=event.is_stderr)
 
     def _call(self, event: ToolCalled) -> list[Line]:
         self._calls[event.call_id] = event
         self._last_call = event.call_id
         lines = call_lines(event)
-        what = next(line for line, style in lines if style == CALL)  # a reason stands before it
-        self._running[event.call_id] = (what.strip(), time.monotonic())
+        action = next(line for line, style in lines if style == CALL)  # the reason comes before it
+        self._running[event.call_id] = (action.strip(), time.monotonic())
         return lines
 
     def _result(self, event: ToolReturned) -> list[Line]:
         call = self._calls.pop(event.call_id, None)
         self._running.pop(event.call_id, None)
-        self._waits_since = time.monotonic()
+        self._model_wait_start = time.monotonic()
         lines = result_lines(event, self._outputs.pop(event.call_id, None))
         if call is not None and event.call_id != self._last_call:
             title, _ = call_lines(call)[-1]
@@ -293,34 +299,34 @@ class LiveView:
         if event.passed:
             return [("  passed", "green"), *((f"    {caveat}", "dim") for caveat in event.caveats)]
         output = event.output.strip("\n").split("\n")
-        shown = self._outputs[_CHECK].shown if _CHECK in self._outputs else 0
+        shown = self._outputs[_CHECK].printed_count if _CHECK in self._outputs else 0
         tail = output[-_CHECK_LINES:] if len(output) > shown else []
         how = f"exit code {event.exit_code}" if event.ended_by == "exit" else f"ended by {event.ended_by}"
         return [*((f"    {line}", "dim") for line in tail), (f"  failed, {how}", "red")]
 
     def _replied(self, event: ModelReplied) -> list[Line]:
         if not self._is_streamed:
-            for text, is_aside in speech(event):
+            for text, is_aside in reply_texts(event):
                 self._say(text, _SPEECH[ThinkingStreamed if is_aside else TextStreamed])
                 self._end_speech()
         self._is_streamed = False
-        self._waits_since = None
-        self._spending.take(event)
-        return [(self._spending.line(), "dim")]
+        self._model_wait_start = None
+        self._usage.take(event)
+        return [(self._usage.line(), "dim")]
 
     def _noted(self, event: TranscriptNoted) -> list[Line]:
-        """Codex says why it ends twice."""
+        """Print a repeated note once, because Codex reports twice why it ends."""
         lines = note_lines(event)
         is_new = lines != self._last_note
         self._last_note = lines or self._last_note
         return lines if is_new else []
 
     def _exchanged(self, event: ModelExchanged) -> list[Line]:
-        self._spending.take(event)
+        self._usage.take(event)
         return []
 
     def _engine(self, event: EngineCalled) -> list[Line]:
-        """What was done or refused; looking is in the record only."""
+        """Print calls that change something and refused calls; other reads are in the record only."""
         if not event.allowed:
             return [(f"  engine: refused: {event.reason or event.path}", "yellow")]
         if event.method != "POST" or event.action == "exec_resize":
@@ -345,7 +351,7 @@ class LiveView:
 
     def _ended(self, _event: JobEnded) -> list[Line]:
         self._running.clear()
-        self._waits_since = None
+        self._model_wait_start = None
         return []
 
 
@@ -377,4 +383,4 @@ _RENDERERS: Mapping[type[Event], Callable[[LiveView, Any], list[Line]]] = {
     EgressDecided: LiveView._egress,
     EgressClosed: LiveView._egress,
 }
-"""How each event is shown; those that are not here are not. Loosenings are announced before the run begins."""
+"""The renderer of each event that is shown. Loosened settings are printed before the run starts."""

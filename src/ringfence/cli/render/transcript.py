@@ -202,7 +202,7 @@ def _result(event: ToolReturned) -> str:
     shell = shell_result(event)
     if shell is None:
         return event.content
-    parts = [shell.stdout, f"stderr:\n{shell.stderr}" if shell.stderr else "", shell.how]
+    parts = [shell.stdout, f"stderr:\n{shell.stderr}" if shell.stderr else "", shell.end_text]
     return "\n".join(part.rstrip("\n") for part in parts if part)
 
 

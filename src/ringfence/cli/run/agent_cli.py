@@ -39,7 +39,7 @@ _USAGE_EXIT_CODES = (1, 2)
 """Exit codes of an agent CLI that rejects its arguments."""
 
 
-class ClientCommand(TyperCommand):
+class AgentCliCommand(TyperCommand):
     """A command whose own options end where the arguments of the agent CLI begin."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -85,7 +85,7 @@ def misplaced_option_lines(name: str, words: Sequence[str], exit_code: int | Non
     return [f"{are} of ringfence and must come first: ringfence {name} {words[0]} ..."]
 
 
-def client_command(name: "CliName", title: str) -> Callable[..., None]:
+def agent_cli_command(name: "CliName", title: str) -> Callable[..., None]:
     """Create the command of an agent CLI."""
 
     @takes_settings(
@@ -119,7 +119,7 @@ def client_command(name: "CliName", title: str) -> Callable[..., None]:
         )
 
     command.__doc__ = _HELP.format(title=title, name=name, example=_EXAMPLES[name])
-    return with_options(cls=ClientCommand)(command)
+    return with_options(cls=AgentCliCommand)(command)
 
 
 @frozen
@@ -174,7 +174,7 @@ async def _on_terminal(request: _TerminalRequest, refused: "Refused") -> "RunRes
         return await run_to_end(replace(run_request, wait_s=request.wait_s), view=refused.show)
 
 
-def _report_start(client: "AgentCli", sandbox: "Sandbox", version: str) -> None:
+def _report_start(agent_cli: "AgentCli", sandbox: "Sandbox", version: str) -> None:
     """Print where the work goes and what the sandbox may reach, before the agent CLI takes over the screen."""
     placement, facts = sandbox.placement, sandbox.facts
     is_copy = placement.workspace_source != placement.workspace
@@ -186,10 +186,10 @@ def _report_start(client: "AgentCli", sandbox: "Sandbox", version: str) -> None:
         if allowed == ["model"]
         else f"{', '.join(allowed)}; it holds no key"
     )
-    notify(f"{client.title} {version} on {where}")
+    notify(f"{agent_cli.title} {version} on {where}")
     fence = f"inside the sandbox ({facts.backend})" if facts.is_fence else "WITHOUT a sandbox"
     notify(f"{fence} it can reach: {reached}")
 
 
-claude = client_command("claude", "Claude Code")
-codex = client_command("codex", "Codex")
+claude = agent_cli_command("claude", "Claude Code")
+codex = agent_cli_command("codex", "Codex")
