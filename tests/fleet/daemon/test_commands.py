@@ -211,8 +211,8 @@ def test_who_waits_is_told_that_the_daemon_died(crew: Crew):
     _, said = waiting.communicate(timeout=90)
     last = said.splitlines()[-1]
     assert waiting.returncode == 75
-    assert f"while job {job['id']} was waited for" in last
-    assert f"`ringfence fleet up -d` goes on with it, then `ringfence job show {job['id']}`" in last
+    assert f"while this command waited for job {job['id']}" in last
+    assert f"run `ringfence fleet up -d` to continue it, then `ringfence job show {job['id']}`" in last
 
 
 def test_what_will_not_work_here_is_foreseen(crew: Crew):
@@ -292,7 +292,7 @@ def test_schedules_are_listed_paused_and_resumed(works: Crew):
     assert works.does("fleet", "schedules", "next", "timed/daily").err == ""
     works.does("fleet", "schedules", "pause", "timed/daily")
     assert next_at()["daily"] is None
-    assert "it is paused" in works.does("fleet", "schedules", "next", "timed/daily").err
+    assert "is paused; it would fire" in works.does("fleet", "schedules", "next", "timed/daily").err
     works.does("fleet", "schedules", "resume", "timed/daily")
     assert next_at()["daily"] == times[0]
 
@@ -325,7 +325,7 @@ _WRONG = {
     "values of an agent": (("fleet", "show", "--agent", "god"), "did you mean 'good'?"),
     "job": (("job", "show", "nothing"), "there is no job 'nothing'"),
     "no name": (("job", "show", ""), "a name is empty"),
-    "schedule": (("fleet", "schedules", "next", "timed"), "no AGENT/SCHEDULE"),
+    "schedule": (("fleet", "schedules", "next", "timed"), "is not of the form AGENT/SCHEDULE"),
     "unknown schedule": (("fleet", "schedules", "pause", "timed/never"), "no schedule 'never'"),
     "enable": (("fleet", "agents", "enable", "nobody"), "there is no agent 'nobody'"),
     "show": (("fleet", "agents", "show", "nobody"), "there is no agent 'nobody'"),

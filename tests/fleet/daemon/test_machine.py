@@ -92,7 +92,7 @@ def test_a_crew_comes_down_while_its_database_is_away(crew: Crew, postgres: Clus
     try:
         ended = crew.run("fleet", "down", "--json")
         assert (ended.code, ended.out) == (75, "")
-        assert f"(process {pid}) has ended before it had stopped the fleet" in ended.err
+        assert f"(process {pid}) ended before it had stopped the fleet" in ended.err
         assert not crew.is_up()
         assert "what runs is done again after the next start" in crew.log
     finally:
