@@ -1,1 +1,1 @@
-"""The model gateway: processes inside ask a model's API without a key; the host adds it, counts, bounds and records."""
+"""The model gateway: processes inside call a model's API without a key; the host adds the key, limits and records."""

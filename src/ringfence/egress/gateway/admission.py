@@ -1,4 +1,4 @@
-"""Turns a request from inside into the one that is forwarded: read, checked, cleaned, bounded and written anew."""
+"""Turns a request from inside into the one that is forwarded: parses, checks, strips, bounds and rebuilds it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,17 +19,17 @@ _BOUND: Mapping[Api, tuple[str, ...]] = {
     "responses": ("max_output_tokens",),
     "chat": ("max_completion_tokens", "max_tokens"),
 }
-"""Fields that bound a response; the first is set where the request has none."""
+"""Fields that bound a response; the first one is set if the request has none of them."""
 
 _DEFAULT_TOKENS = 64_000
-"""Bound of a response under a limit, where the client sets none."""
+"""The bound of a response in a run with a limit, if the client sets none."""
 
 _CHARS_PER_TOKEN = 4
 _DATA_TOKENS = 5_000
-"""Tokens of a picture; a document in base64 counts as one, since its bytes say nothing of its pages."""
+"""Estimated tokens of an image; also used for a document in base64, whose size does not tell its page count."""
 
 _MOST_PARTS = 1_000_000
-"""Of a body's lists and mappings; each takes some hundred bytes of memory once it is parsed."""
+"""The limit for elements of a body's lists and mappings, each of which takes some hundred bytes of memory."""
 
 _LEAST: Mapping[Api, int] = {"messages": 1, "responses": 16, "chat": 1}
 _LEAST_THINKING = 1024
@@ -46,7 +46,7 @@ class Admitted:
     stripped: tuple[str, ...] = ()
     max_tokens: int | None = None
     most: Usage | None = None
-    """What is reserved for it under a limit."""
+    """The usage that is reserved for it in a run with a limit; None without one."""
     is_bounded_by_budget: bool = False
     """Whether the budget allows its response fewer tokens than the request does."""
     is_turn: bool = False
@@ -59,15 +59,15 @@ def admit(
     """Check a request against policy and budget, and build the one that is forwarded.
 
     Args:
-        request: As it came.
+        request: The request from inside.
         route: The call that it makes.
-        policy: What may be requested.
-        budget: What may be used.
+        policy: The models and features that may be requested.
+        budget: The run's budget.
         is_turn: Whether its response counts as a turn.
 
     Raises:
-        Rejected: It is not forwarded.
-        Reserved: It is not forwarded yet, as what is left is reserved for others.
+        Rejected: The request is not forwarded.
+        Reserved: The request must wait, because the rest of the budget is reserved for others.
     """
     if request.method == "GET":
         return Admitted(route, b"")
@@ -116,9 +116,9 @@ def _read(raw: bytes) -> dict[str, Any]:
     try:
         body = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
-        raise Rejected(400, f"the body is no JSON: {str(exc)[:200]}") from exc
+        raise Rejected(400, f"the body is not JSON: {str(exc)[:200]}") from exc
     if not isinstance(body, dict):
-        raise Rejected(400, "the body is no JSON object")
+        raise Rejected(400, "the body is not a JSON object")
     return body
 
 
@@ -132,14 +132,14 @@ def _write(body: dict[str, Any]) -> bytes:
 def _apply_budget(
     route: Route, body: dict[str, Any], model: str, request_bytes: int, budget: Budget, *, is_turn: bool
 ) -> tuple[int | None, Usage | None]:
-    """Bound a response, in its request's body, to what the budget leaves.
+    """Limit the response, by fields of the request's body, to the rest of the budget.
 
     Returns:
-        How many tokens each choice of the response may have, and what is to be reserved for it; None: no limit.
+        How many tokens each choice of the response may have, and the usage to reserve for it; None: no limit.
 
     Raises:
-        LimitReached: Too little is left; a prompt is paid for however short the response is.
-        Reserved: It is reserved for other responses.
+        LimitReached: Too little is left; a prompt must be paid for even if its response is short.
+        Reserved: The rest is reserved for other responses.
     """
     if is_turn:
         budget.check_turn()
@@ -160,7 +160,7 @@ def _apply_budget(
 
 
 def _prompt_tokens(body: dict[str, Any]) -> int:
-    """An estimate of a prompt's tokens by its texts; data in base64 counts no more than a picture."""
+    """Estimate a prompt's tokens from its texts; base64 data counts at most as much as an image."""
     tokens, waiting = 0, list[Any]([body])
     while waiting:
         value = waiting.pop()
@@ -172,16 +172,16 @@ def _prompt_tokens(body: dict[str, Any]) -> int:
         elif isinstance(value, dict):
             is_data = value.get("type") == "base64" and isinstance(value.get("data"), str)
             tokens += min(len(value["data"]) // _CHARS_PER_TOKEN, _DATA_TOKENS) if is_data else 0
-            waiting += [each for key, each in value.items() if not (is_data and key == "data")]
+            waiting += [item for key, item in value.items() if not (is_data and key == "data")]
     return tokens
 
 
 def _bound(route: Route, body: dict[str, Any], budget: Budget, left: int | None) -> tuple[int | None, int]:
-    """Set the bound of the response to what is left; return the bound of each choice, and the number of choices."""
+    """Limit the response to the tokens left; return the limit for each choice, and the number of choices."""
     api = route.api
     choices = body.get("n", 1) if api == "chat" else 1
     if not isinstance(choices, int) or not 1 <= choices <= _MOST_CHOICES:
-        raise Rejected(400, f"`n` is no number from 1 to {_MOST_CHOICES}")
+        raise Rejected(400, f"`n` is not a number from 1 to {_MOST_CHOICES}")
     names = _bounding_fields(route, body)
     wanted = _wanted_tokens(route, body)
     if left is None:
@@ -201,11 +201,11 @@ def _bounding_fields(route: Route, body: dict[str, Any]) -> list[str]:
 
 
 def _wanted_tokens(route: Route, body: dict[str, Any]) -> int | None:
-    """How many tokens the client allows the response; None: it sets no bound."""
+    """Return how many tokens the client allows the response; None if it sets no bound."""
     name = _bounding_fields(route, body)[0]
     wanted = body.get(name)
     if wanted is not None and (not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 1):
-        raise Rejected(400, f"`{name}` is no number of tokens")
+        raise Rejected(400, f"`{name}` is not a number of tokens")
     return wanted
 
 

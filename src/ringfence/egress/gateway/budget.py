@@ -1,4 +1,4 @@
-"""Limits on what a run may use of models, enforced while responses still arrive, for any number of them at once."""
+"""Limits on a run's use of models, enforced while responses arrive, for any number of concurrent requests."""
 
 from typing import Protocol
 
@@ -12,10 +12,10 @@ class Pricing(Protocol):
     """The prices of models."""
 
     def cost(self, model: str, usage: Usage) -> float | None:
-        """USD for one response; None if the price is not known."""
+        """Return the cost of one response in USD; None if the price is not known."""
 
     def output_price(self, model: str) -> float | None:
-        """USD for one token of a response at the highest rate; None if the price is not known."""
+        """Return the highest price of one output token in USD; None if the price is not known."""
 
 
 class UnknownPrice(Exception):
@@ -23,24 +23,24 @@ class UnknownPrice(Exception):
 
 
 class Reserved(Exception):
-    """What is left is reserved for responses that still arrive; when one of them ends there may be enough."""
+    """The rest of the budget is reserved for responses in progress; enough may be free when one of them ends."""
 
 
 class Budget:
-    """Counts usage, and refuses what would exceed the limits.
+    """Counts usage, and refuses requests that would exceed the limits.
 
-    The most that a response may use is reserved for it until it ends, so that any number of requests at once uses no
-    more than is left. A prompt is only estimated before it is sent: one that alone costs more than is left is refused;
-    the last one may exceed the limit by its prompt, and by fees for what the provider does meanwhile, but never by the
-    tokens of its response.
+    The most that a response may use is reserved for it until it ends, so that concurrent requests together cannot use
+    more than is left. A prompt is only estimated before it is sent: one that alone costs more than is left is refused.
+    The last request may exceed the limit by its prompt and by fees for the provider's tools, but never by the tokens
+    of its response.
 
-    A turn is a request that an API answered. Requests in progress hold one each.
+    A turn is a request that an API answered. Each request in progress holds one.
 
     Args:
-        tokens: Of all requests together, cached ones included; None: no limit.
-        cost_usd: By `pricing`; None: no limit.
-        pricing: The prices; None: none is known.
-        turns: Requests that may be answered; None: no limit.
+        tokens: The limit for all requests together, including cached tokens; None: no limit.
+        cost_usd: The limit on cost by `pricing`; None: no limit.
+        pricing: The prices; None: no price is known.
+        turns: The number of requests that may be answered; None: no limit.
     """
 
     def __init__(
@@ -68,18 +68,18 @@ class Budget:
         return self.tokens is not None or self.cost_usd is not None
 
     def cost(self, model: str, usage: Usage) -> float | None:
-        """USD; None if the price is not known."""
+        """Return the cost of `usage` in USD; None if the price is not known."""
         return self._pricing.cost(model, usage) if self._pricing is not None else None
 
     def charged_as(self, requested: str, responded: str) -> str:
-        """The name of the model whose price counts: the one in the response, if its price is known."""
+        """Return the model whose price applies: the one that the response names, if its price is known."""
         return responded if responded and self._has_price(responded) else requested
 
     def check_charged(self, requested: str, responded: str) -> None:
         """Check that a response has a price.
 
         Raises:
-            UnknownPrice: There is a limit on cost, and another model than requested answered, whose price is unknown.
+            UnknownPrice: There is a limit on cost, and another model than requested responded, whose price is unknown.
         """
         if self.cost_usd is not None and responded not in ("", requested) and not self._has_price(responded):
             raise UnknownPrice
@@ -88,10 +88,10 @@ class Budget:
         return self._pricing is not None and self._pricing.output_price(model) is not None
 
     def check(self) -> None:
-        """Check that anything is left.
+        """Check that some of the budget is left.
 
         Raises:
-            LimitReached: Nothing is.
+            LimitReached: Nothing is left.
         """
         if self.tokens is not None and self._used_tokens >= self.tokens:
             raise LimitReached("tokens", allowed=self.tokens, used=self._used_tokens)
@@ -99,11 +99,11 @@ class Budget:
             raise LimitReached("cost_usd", allowed=self.cost_usd, used=self._used_usd)
 
     def left(self, model: str) -> int | None:
-        """How many tokens a response of `model` may have; None: no limit.
+        """Return how many tokens a response of `model` may have; None: no limit.
 
         Raises:
-            LimitReached: None at all.
-            UnknownPrice: The price is needed, and not known.
+            LimitReached: It may have none.
+            UnknownPrice: There is a limit on cost, and the price is not known.
         """
         self.check()
         left = None if self.tokens is None else self.tokens - self._used_tokens
@@ -121,14 +121,14 @@ class Budget:
         """Check that a prompt alone costs no more than is left; `prompt` is an estimate made before it is sent.
 
         Raises:
-            LimitReached: It costs more; `used` is the sum it would reach.
+            LimitReached: It costs more; `used` is the sum that it would reach.
         """
         usd = self.cost(model, prompt) or 0.0
         if self.cost_usd is not None and self._used_usd + usd > self.cost_usd:
             raise LimitReached("cost_usd", allowed=self.cost_usd, used=self._used_usd + usd, is_next=True)
 
     def used_up(self) -> LimitReached:
-        """The error for a remainder that is too small to use."""
+        """Return the error for a remainder that is too small to use."""
         if self.tokens is not None:
             return LimitReached("tokens", allowed=self.tokens, used=self._used_tokens)
         return LimitReached("cost_usd", allowed=self.cost_usd or 0.0, used=self._used_usd)
@@ -152,10 +152,10 @@ class Budget:
         """Check that a further turn is left.
 
         Raises:
-            LimitReached: None is.
-            Reserved: All that are left are in progress.
+            LimitReached: No turn is left.
+            Reserved: Requests in progress hold all turns that are left.
         """
-        held_turns = sum(each.is_turn for each in self._reservations)
+        held_turns = sum(reservation.is_turn for reservation in self._reservations)
         if self.turns is None or self.used_turns + held_turns < self.turns:
             return
         if self.used_turns >= self.turns:
@@ -167,13 +167,13 @@ class Budget:
         await self._freed.wait()
 
     def reserve(self, model: str, most: Usage | None = None, *, is_turn: bool = False) -> "Reservation":
-        """Reserve `most` for a response of `model`, and a turn if it may be one, and count its usage from now on."""
+        """Reserve `most` for a response of `model`, and a turn if it may count as one."""
         reservation = Reservation(self, model, most or Usage(), is_turn=is_turn)
         self._reservations.add(reservation)
         return reservation
 
     def release(self, reservation: "Reservation", *, is_answered: bool) -> int:
-        """End a reservation; return the number of its turn, from 1, or 0 if it was none or has ended already."""
+        """End a reservation; return the number of its turn, from 1, or 0 if it is not a turn or ended before."""
         if reservation not in self._reservations:
             return 0
         self._reservations.discard(reservation)
@@ -190,7 +190,7 @@ class Budget:
         self._used_usd += usd
 
     def reached(self, *, without_tokens: int, without_usd: float) -> LimitReached | None:
-        """The limit that is exceeded without a given part of the usage; None if none is."""
+        """Return the limit that is exceeded even without the given part of the usage; None if there is none."""
         if self.tokens is not None and self._used_tokens - without_tokens > self.tokens:
             return LimitReached("tokens", allowed=self.tokens, used=self._used_tokens)
         if self.cost_usd is not None and self._used_usd - without_usd > self.cost_usd:
@@ -199,13 +199,13 @@ class Budget:
 
 
 class Reservation:
-    """One response's share of the budget: reserved first, then counted as it arrives.
+    """One response's share of the budget, which is reserved first and then counted as the response arrives.
 
     Args:
-        budget: Whose share.
-        model: The model that is requested.
+        budget: The budget.
+        model: The requested model.
         most: The most that the response may use.
-        is_turn: Whether it may be a turn.
+        is_turn: Whether it may count as a turn.
     """
 
     def __init__(self, budget: Budget, model: str, most: Usage, *, is_turn: bool) -> None:
@@ -216,7 +216,7 @@ class Reservation:
         self._most_tokens, self._most_usd = most.total, budget.cost(model, most) or 0.0
         self.is_turn = is_turn
         self.turn = 0
-        """The number of the turn, once it has ended; 0: it was none."""
+        """The number of the turn once it has ended; 0 if it is not a turn."""
 
     @property
     def held_tokens(self) -> int:
@@ -229,7 +229,7 @@ class Reservation:
         return max(0.0, self._most_usd - self._usd)
 
     def update(self, usage: Usage, model: str = "") -> None:
-        """Count what the response has used so far, by the model that it names."""
+        """Set the usage of the response so far, priced by the model that it names."""
         charged = self._budget.charged_as(self._requested, model)
         if (usage, charged) == (self._usage, self._model):
             return
@@ -238,10 +238,10 @@ class Reservation:
         self._usage, self._model, self._usd = usage, charged, usd
 
     def end(self, *, is_answered: bool = False) -> None:
-        """Release what is reserved; what was counted stays. May be called more than once.
+        """Release the reservation; counted usage remains. May be called more than once.
 
         Args:
-            is_answered: Whether it counts as a turn, if it may be one.
+            is_answered: Whether the request was answered, and so counts as a turn if it may.
         """
         self.turn = self._budget.release(self, is_answered=is_answered) or self.turn
 
@@ -251,7 +251,7 @@ class Reservation:
         return self._budget.is_bounded
 
     def reached(self) -> LimitReached | None:
-        """The limit that the response has exceeded, by its own tokens and not by its prompt."""
+        """Return the limit that the response exceeded by its own tokens rather than by its prompt; None if none."""
         if not self._budget.is_bounded:
             return None
         prompt = Usage(

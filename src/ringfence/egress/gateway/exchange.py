@@ -1,4 +1,4 @@
-"""One request and its response: what is counted, what is kept, and the events that record both."""
+"""One request and its response: their counts, the stored body, and the events that record both."""
 
 import time
 from dataclasses import dataclass, field
@@ -16,25 +16,25 @@ from ringfence.secret import Redactor
 EndedBy = Literal["closed", "inside", "upstream", "limit"]
 
 KEPT_BYTES = 16 * 1024 * 1024
-"""Of one response that is kept for the record."""
+"""The limit for the body of one response in the record."""
 
 _SHOWN_CHARS = 500
 
 
 @dataclass
 class Quotas:
-    """The room for bodies that all exchanges of a gateway share."""
+    """The quotas for bodies that all exchanges of a gateway share."""
 
     kept: ByteQuota = field(default_factory=lambda: ByteQuota(48 * 1024 * 1024))
-    """For the record, while they arrive."""
+    """For bodies that are collected for the record while they arrive."""
     whole: ByteQuota = field(default_factory=lambda: ByteQuota(256 * 1024 * 1024))
     """For responses that are read as a whole."""
     recorded: ByteQuota = field(default_factory=lambda: ByteQuota(1024 * 1024 * 1024))
-    """In the record, of requests and responses; of further ones it has the hash, so that no loop fills the disk."""
+    """For bodies in the record; of later ones only the hash is recorded, so that a loop cannot fill the disk."""
 
 
 class KeptBody:
-    """The body of a response, kept for the record as far as there is room, and its hash."""
+    """The body of a response, collected for the record if the quota allows, and its hash."""
 
     def __init__(self, quota: ByteQuota, *, is_wanted: bool) -> None:
         self.bytes = 0
@@ -77,11 +77,11 @@ class Exchange:
     """A request that is forwarded, from its admission to the end of its response.
 
     Args:
-        number: In this run.
-        sandbox_id: Whose it is; empty for the agent's own loop.
-        admitted: What is forwarded.
-        reservation: What it may use.
-        kept: The response's body.
+        number: The number of the exchange in this run.
+        sandbox_id: The sandbox that sent the request; empty for the agent's own loop.
+        admitted: The forwarded request.
+        reservation: Its share of the budget.
+        kept: Collects the response's body.
     """
 
     number: int
@@ -94,14 +94,14 @@ class Exchange:
     first_byte_s: float = 0.0
     content_type: str = ""
     fault: str = ""
-    """Why the API could not be called, or broke off."""
+    """Why the API could not be called, or aborted; empty if neither."""
     ended_by: EndedBy = "inside"
 
     def __post_init__(self) -> None:
         self.counter = Counter(len(self.admitted.body))
 
     def request_event(self, request: Request, redactor: Redactor, quota: ByteQuota) -> ModelAsked:
-        """The event of the request; with its body, if there is room in the record."""
+        """Return the event of the request, with its body if the record's quota allows."""
         body = redactor.redact(self.admitted.body)
         is_kept = body and self.sandbox_id and quota.reserve(len(body))
         return ModelAsked(
@@ -119,7 +119,7 @@ class Exchange:
         )
 
     def response_event(self, cost_usd: float | None, quota: ByteQuota) -> ModelExchanged:
-        """The event of the response; with its body, if there is room in the record."""
+        """Return the event of the response, with its body if the record's quota allows."""
         kept, counter = self.kept, self.counter
         return ModelExchanged(
             sandbox_id=self.sandbox_id,
@@ -142,7 +142,7 @@ class Exchange:
 
 
 def rejection_event(number: int, request: Request, sandbox_id: str, reason: str) -> ModelAsked:
-    """The event of a request that is not forwarded."""
+    """Return the event of a request that is not forwarded."""
     return ModelAsked(
         sandbox_id=sandbox_id,
         exchange=number,

@@ -1,4 +1,4 @@
-"""The model gateway of one run: a request arrives without a key, leaves with one, is counted and recorded."""
+"""The model gateway of one run: adds the key to requests, enforces the budget, and records every exchange."""
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from ringfence.events.event import Emit
 from ringfence.secret import Credential, CredentialKind, Provider, Redactor
 
 _FAULTS_IN_A_ROW = 50
-"""After so many the API counts as gone for this run."""
+"""After this many consecutive faults the run ends, because the API counts as unavailable."""
 
 _RESPONSE_LIMIT_BYTES = 64 * 1024 * 1024
 
@@ -35,8 +35,8 @@ class Gateway:
 
     Args:
         providers: The APIs that may be called.
-        policy: What may be requested of them.
-        budget: What may be used; None: no limit.
+        policy: The models and features that may be requested.
+        budget: The run's budget; None: no limit.
         agent_is_inside: Whether the agent whose turns count sends its requests from inside, as agent CLIs do.
     """
 
@@ -49,7 +49,7 @@ class Gateway:
         agent_is_inside: bool = False,
     ) -> None:
         self._agent_is_inside = agent_is_inside
-        self._providers = {each.name: each for each in providers}
+        self._providers = {provider.name: provider for provider in providers}
         self._policy = policy or ModelPolicy()
         self._budget = budget or Budget()
         self._upstreams: dict[Provider, Upstream] = {}
@@ -62,9 +62,9 @@ class Gateway:
         self._when_stopped = anyio.Event()
         self._admission = anyio.Lock(fast_acquire=True)
         self.faults = 0
-        """How often an API could not be called, or broke off."""
+        """How often an API could not be called, or aborted."""
         self.fault: InfrastructureFault | None = None
-        """The last of them, as long as no response has followed."""
+        """The last such fault, if no response has followed it."""
         self.stopped: RingfenceError | None = None
         """Why the run must end: a limit was reached, the credential is not valid, the API is gone."""
         self.last: Verdict | None = None
@@ -73,7 +73,7 @@ class Gateway:
     @property
     def kinds(self) -> Mapping[Provider, CredentialKind]:
         """The APIs that may be called, and the kind of credential of each."""
-        return {name: each.kind for name, each in self._providers.items()}
+        return {name: provider.kind for name, provider in self._providers.items()}
 
     @property
     def turns(self) -> int:
@@ -81,18 +81,18 @@ class Gateway:
         return self._budget.used_turns
 
     def origin(self, provider: Provider) -> str:
-        """Where an API is, for messages; known once the gateway is open."""
+        """Return the address of an API for messages; the gateway must be open."""
         return self._upstreams[provider].origin
 
     @asynccontextmanager
     async def opened(self, emit: Emit) -> AsyncIterator[None]:
-        """Keep the gateway open while the context lasts; several may be entered at once.
+        """Keep the gateway open until the context is left; several contexts may be open at once.
 
         Args:
-            emit: Writes an event to the record; returns when it is written. The first one counts.
+            emit: Writes an event to the record; returns when it is written. That of the first context is used.
 
         Raises:
-            UsageError: A base URL is not one.
+            UsageError: A base URL is not valid.
         """
         if self._users == 0:
             self._open(emit)
@@ -308,9 +308,9 @@ class Gateway:
             )
 
     def _note_fault(self, exchange: Exchange) -> None:
-        """Count faults of the API, which are no faults of the agent."""
+        """Count faults of the API, which are not the agent's."""
         if exchange.status == 0 and exchange.ended_by == "inside":
-            return  # the client left before it was known
+            return  # the client left before the API responded
         if not exchange.fault and exchange.status < 500:
             self._faults_in_a_row, self.fault = 0, None
             return
@@ -325,9 +325,9 @@ class Gateway:
 
 
 def _is_answered(exchange: Exchange, verdict: Verdict) -> bool:
-    """Whether a request was answered: wholly, or as far as the client wanted to read.
+    """Whether a request was answered completely, or as far as the client wanted to read.
 
-    A client repeats a request whose response is an error or broke off on the way.
+    A client retries a request whose response is an error or was cut off.
     """
     if verdict.is_failure:
         return False

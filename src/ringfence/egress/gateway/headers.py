@@ -1,4 +1,4 @@
-"""The headers that are forwarded, each way. No other is: no credential from inside, no cookie from outside."""
+"""Selects the headers that are forwarded in each direction; neither credentials from inside nor cookies are."""
 
 import re
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 def request_headers(received: Headers, credential: Credential, policy: ModelPolicy) -> dict[str, str]:
-    """The headers of the forwarded request: those of the client that are allowed, and the real credential."""
+    """Return the headers of the forwarded request: the client's allowed headers, and the real credential."""
     sent = {name: value for name, value in received if _is_forwarded(_REQUEST, name) and _is_plain(value)}
     wanted = betas(
         ",".join(value for name, value in received if name == "anthropic-beta" and _is_plain(value)), policy
@@ -34,10 +34,10 @@ def request_headers(received: Headers, credential: Credential, policy: ModelPoli
 
 
 def response_headers(received: Iterable[tuple[str, str]], redactor: Redactor) -> dict[str, str]:
-    """The headers of the response: those of the API that are allowed, without the credential."""
+    """Return the headers of the response: the API's allowed headers, with the credential redacted."""
     return {
         name: redactor.redact(value)
-        for name, value in ((each.lower(), value) for each, value in received)
+        for name, value in ((key.lower(), value) for key, value in received)
         if _is_forwarded(_RESPONSE, name) and _is_plain(value)
     }
 

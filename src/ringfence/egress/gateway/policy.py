@@ -1,8 +1,8 @@
-"""What a request to a model may ask the provider to do. Pure.
+"""Restricts the provider's features that a request to a model may use. Pure.
 
-A provider's own tools run on the provider's side: they search the web, fetch pages, run code and call other servers
-with what the agent tells them, where no gate sees it. What the agent can do without is removed from the request (a
-client offers such tools by itself, and works without them); a request whose meaning would change is rejected.
+A provider's own tools run on its servers, outside of the gate: they search the web, fetch pages, run code and call other
+servers with data from the agent. Features that are not granted are removed from the request if it works without them
+(clients offer such tools by default); otherwise the request is rejected.
 """
 
 import re
@@ -102,7 +102,7 @@ _POINTERS: Mapping[Provider, re.Pattern[bytes]] = {
     "anthropic": re.compile(rb'"(?:source"|container_upload"|tools?":)'),
     "openai": re.compile(rb'_url":|"(?:file_id"|item_reference"|tools?":)'),
 }
-"""Bytes that make a close look at a body necessary; one search for all, as each takes time."""
+"""Bytes that make a full check of a body necessary; one expression finds them all in one search."""
 
 _CONTENT = ("messages", "system", "input", "instructions", "prediction")
 """Fields of a body that hold content."""
@@ -118,7 +118,7 @@ _MOST_VALUES = 2_000_000
 
 @frozen
 class ModelPolicy:
-    """What may be requested from models' APIs."""
+    """The models and provider features that may be requested."""
 
     models: tuple[str, ...] = ()
     """Names of models that may be used; `*` at the end stands for any rest. Empty: any model."""
@@ -129,10 +129,10 @@ class ModelPolicy:
         return not self.models or any(_matches(pattern, model) for pattern in self.models)
 
     def check_model(self, model: object) -> str:
-        """The name of a request's model, once it is known to be allowed.
+        """Check that a request's model is allowed, and return its name.
 
         Raises:
-            Rejected: It is not allowed, or missing.
+            Rejected: The model is not allowed, or missing.
         """
         if not isinstance(model, str) or not model or len(model) > 200:
             raise Rejected(400, "the request names no model")
@@ -148,10 +148,10 @@ class ModelPolicy:
 
 
 def clean(api: Api, body: dict[str, Any], policy: ModelPolicy) -> tuple[str, ...]:
-    """Remove what is not granted from a body, in place; return the names of what was removed.
+    """Remove fields and tools that are not granted from a body, in place; return their names.
 
     Raises:
-        Rejected: It contains something that is not granted and cannot be left out.
+        Rejected: The body has a field that is not granted and cannot be left out.
     """
     stripped = [*_clean_fields(api, body, policy), *_clean_tools(api, body, policy.grants)]
     if api == "responses":
@@ -165,8 +165,8 @@ def check_pointers(api: Api, encoded: bytes, body: dict[str, Any], policy: Model
     Args:
         api: The API whose fields the body has.
         encoded: The body as it will be sent, which is quicker to search than `body`.
-        body: The same.
-        policy: What is granted.
+        body: The same body, parsed.
+        policy: The granted features.
 
     Raises:
         Rejected: Some content does.
@@ -187,7 +187,7 @@ def check_pointers(api: Api, encoded: bytes, body: dict[str, Any], policy: Model
 
 
 def betas(value: str, policy: ModelPolicy) -> str:
-    """An `anthropic-beta` header without what is not granted, nor the one that belongs to the credential."""
+    """Return an `anthropic-beta` header without features that are not granted and without the credential's own."""
     words = [word.strip() for word in value.split(",")]
     return ",".join(
         word
@@ -220,7 +220,7 @@ def _clean_fields(api: Api, body: dict[str, Any], policy: ModelPolicy) -> Iterat
 
 
 def _objects(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """All objects in the content of a request, except in the arguments of tool calls."""
+    """Yield all objects in the content of a request, except in the arguments of tool calls."""
     left: list[Any] = [body.get(name) for name in _CONTENT]
     while left:
         value = left.pop()
@@ -229,11 +229,11 @@ def _objects(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         elif isinstance(value, dict):
             yield value
             arguments = _ARGUMENTS.get(str(value.get("type")))
-            left.extend(each for name, each in value.items() if name != arguments)
+            left.extend(item for name, item in value.items() if name != arguments)
 
 
 def _needed(block: dict[str, Any]) -> Grant | None:
-    """The grant that a block of content needs."""
+    """Return the grant that a block of content needs; None if it needs none."""
     source = block.get("source")
     if isinstance(source, dict) and source.get("type") not in _SOURCES_WITHIN:
         return "files" if source.get("type") == "file" else "urls"
@@ -258,7 +258,7 @@ def _check_tools_within(api: Api, block: dict[str, Any], grants: AbstractSet[Gra
     """Check tools that are offered in the middle of a conversation, such as Anthropic's `tool_addition`.
 
     Raises:
-        Rejected: One is not granted.
+        Rejected: One of them is not granted.
     """
     tools = block.get("tools")
     offered = [block.get("tool"), *(tools if isinstance(tools, list) else [])]
@@ -278,7 +278,7 @@ def _clean_tools(api: Api, body: dict[str, Any], grants: AbstractSet[Grant]) -> 
     if not isinstance(items, list):
         return
     # codex offers the tools of some models by an item of the conversation.
-    for item in [each for each in items if isinstance(each, dict) and isinstance(each.get("tools"), list)]:
+    for item in [item for item in items if isinstance(item, dict) and isinstance(item.get("tools"), list)]:
         item["tools"], removed = _split(api, item["tools"], grants)
         yield from map(_name_of, removed)
     body["input"] = [item for item in items if not _offers_nothing(item)]
@@ -312,7 +312,7 @@ def _clean_offered(api: Api, body: dict[str, Any], grants: AbstractSet[Grant]) -
 
 
 def _split(api: Api, tools: list[Any], grants: AbstractSet[Grant]) -> tuple[list[Any], list[Any]]:
-    """The tools that stay, and those that are removed."""
+    """Return the tools that are kept, and those that are removed."""
     kept = [tool for tool in tools if _is_kept(api, tool, grants)]
     return kept, [tool for tool in tools if not _is_kept(api, tool, grants)]
 
@@ -325,7 +325,7 @@ def _is_kept(api: Api, tool: object, grants: AbstractSet[Grant]) -> bool:
     if kind is None:
         return provider == "anthropic" and "input_schema" in tool
     if kind == "namespace" and isinstance(tool.get("tools"), list):
-        return all(_is_kept(api, one, grants) for one in tool["tools"])
+        return all(_is_kept(api, inner, grants) for inner in tool["tools"])
     if kind == "shell":
         return _is_local(tool)
     for start, grant in _TOOL_KINDS[provider]:
@@ -335,6 +335,6 @@ def _is_kept(api: Api, tool: object, grants: AbstractSet[Grant]) -> bool:
 
 
 def _is_local(tool: dict[str, Any]) -> bool:
-    """Whether the client carries a `shell` out; otherwise it runs in a container of the provider."""
+    """Whether the client runs the commands of a `shell` tool; otherwise a container of the provider does."""
     environment = tool.get("environment")
     return isinstance(environment, dict) and environment.get("type") == "local"

@@ -19,7 +19,7 @@ BASE_URL_VARIABLES: Mapping[Provider, str] = {
     "openai": "OPENAI_BASE_URL",
 }
 LOGINS = "https://chatgpt.com/backend-api/codex"
-"""Where a ChatGPT login is taken instead of the platform's API. Not reached by any test: unverified."""
+"""The API that accepts a ChatGPT login instead of the platform's. Unverified: no test reaches it."""
 DUMMIES: Mapping[tuple[Provider, CredentialKind], tuple[str, str]] = {
     ("anthropic", "api_key"): ("ANTHROPIC_API_KEY", "sk-ant-api03-dummy-the-gate-adds-the-key"),
     ("anthropic", "bearer"): ("ANTHROPIC_AUTH_TOKEN", "dummy-the-gate-adds-the-token"),
@@ -28,7 +28,7 @@ DUMMIES: Mapping[tuple[Provider, CredentialKind], tuple[str, str]] = {
     ("openai", "bearer"): ("OPENAI_API_KEY", "sk-dummy-the-gate-adds-the-key"),
     ("openai", "oauth"): ("OPENAI_API_KEY", "sk-dummy-the-gate-adds-the-key"),
 }
-"""The variable inside and its value. It is a constant: it is worth nothing, as only the sandbox reaches the gateway."""
+"""The variable inside and its value. A constant is safe, because only the sandbox itself reaches its gateway."""
 
 PORT_INSIDE = 3129
 SOCKET_INSIDE = "/tmp/.ringfence/model.sock"  # noqa: S108 -- inside, where /tmp is the sandbox's own
@@ -39,7 +39,7 @@ class ModelProvider:
     """A provider whose API the gateway may call.
 
     Args:
-        name: Which provider.
+        name: The provider.
         credential: The credential, or a function that returns the one that is valid now.
         kind: The kind of the credential.
         upstream: The API: its base URL, or an `Upstream` in this process.
@@ -54,13 +54,13 @@ class ModelProvider:
         """The credential that is valid now.
 
         Raises:
-            AuthenticationFailed: There is none.
+            AuthenticationFailed: No credential is valid.
         """
         return self.credential if isinstance(self.credential, Credential) else await self.credential()
 
 
 class Redactors:
-    """Those of the last few credentials: a token may be replaced while an answer still comes."""
+    """Redactors of the last few credentials, since a token may be renewed while a response still arrives."""
 
     _MOST = 4
 
@@ -68,7 +68,7 @@ class Redactors:
         self._known: dict[str, Redactor] = {}
 
     def of(self, credential: Credential) -> Redactor:
-        """The one that finds `credential` and those before it."""
+        """Return a redactor that finds `credential` and those before it."""
         if credential.value not in self._known:
             values = [*self._known, credential.value][-self._MOST :]
             self._known = {value: Redactor(values) for value in values}
@@ -76,7 +76,7 @@ class Redactors:
 
 
 def base_url_of(credential: Credential) -> str:
-    """Where the API is that takes a credential: as the provider's own clients find it."""
+    """Return the base URL of the API that accepts a credential, determined as the provider's own clients do."""
     usual = (
         LOGINS
         if credential.kind == "oauth" and credential.provider == "openai"
@@ -86,10 +86,10 @@ def base_url_of(credential: Credential) -> str:
 
 
 def environment_inside(providers: Mapping[Provider, CredentialKind]) -> dict[str, str]:
-    """Variables by which clients inside find the gateway.
+    """Return the variables that point clients inside to the gateway.
 
     Args:
-        providers: Those that it asks, and the kind of credential that each has.
+        providers: The providers that the gateway calls, and the kind of each one's credential.
     """
     found: dict[str, str] = {}
     for provider, kind in providers.items():

@@ -1,4 +1,4 @@
-"""A response on its way inside: counted, redacted, bounded and kept for the record as it passes."""
+"""Forwards a response to the client inside; counts, redacts, bounds and records it as it arrives."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -16,7 +16,7 @@ RECORD_TIMEOUT_S = 5.0
 
 
 class Response:
-    """The gateway's response: a head, and a body that is read once. Close it; what was not read is not fetched."""
+    """The gateway's response: a head, and a body that can be read once. The caller must close it."""
 
     def __init__(self, status: int, headers: dict[str, str], body: "bytes | StreamedBody") -> None:
         self.status = status
@@ -34,14 +34,14 @@ class Response:
 
     @property
     def content(self) -> bytes | None:
-        """The body, where all of it is there; None for a stream."""
+        """The body, if it is complete; None for a stream."""
         return self._body if isinstance(self._body, bytes) else None
 
     def body(self) -> AsyncGenerator[bytes, None]:
         """The body, piece by piece.
 
         Raises:
-            UpstreamError: It broke off.
+            UpstreamError: The API aborted the response.
         """
         return _single(self._body) if isinstance(self._body, bytes) else self._body.pieces()
 
@@ -121,7 +121,7 @@ class StreamedBody:
             await self._finish(self._exchange)
 
     def _count(self, raw: bytes) -> LimitReached | None:
-        """The limit that a piece exceeds. Where there is no limit the piece is sent first, and counted meanwhile."""
+        """Return the limit that a piece exceeds. Without a limit, the piece is forwarded first and counted later."""
         self._uncounted = raw
         if not self._exchange.reservation.is_bounded:
             return None
@@ -145,7 +145,7 @@ class StreamedBody:
         return event
 
     def _redact(self, raw: bytes) -> bytes:
-        """What of the stream may be sent now."""
+        """Return the redacted bytes that may be forwarded now."""
         piece = self._redactor.feed(raw)
         self._end = (self._end + piece[-2:])[-2:]
         self._exchange.kept.add(piece)

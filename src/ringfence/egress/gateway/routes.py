@@ -36,7 +36,7 @@ class Route:
 
     api: Api
     path: str
-    """Below the provider's base URL; its query is written anew."""
+    """The path below the provider's base URL; its query is rebuilt."""
 
     @property
     def provider(self) -> Provider:
@@ -55,16 +55,16 @@ def provider_of(api: Api) -> Provider:
 
 
 def likely_provider(request: Request) -> Provider:
-    """Whose API a client speaks, as far as a request shows without a route."""
+    """Guess the provider whose API a client uses from a request that matches no route."""
     is_anthropic = request.header("anthropic-version") or request.target.startswith("/v1/messages")
     return "anthropic" if is_anthropic else "openai"
 
 
 def find_route(request: Request) -> Route:
-    """The call that a request makes.
+    """Find the call that a request makes.
 
     Raises:
-        Rejected: It is not in the table.
+        Rejected: The call is not in the table.
     """
     if request.wants_upgrade:
         raise Rejected(426, "the model gateway speaks HTTP/1.1 only; use plain requests")

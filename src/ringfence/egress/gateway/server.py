@@ -1,4 +1,4 @@
-"""Serves the gateway to processes inside: connections that are hostile, bounded, and kept open between requests."""
+"""Serves the gateway to processes inside over hostile, bounded connections that stay open between requests."""
 
 import asyncio
 import math
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _BODY_LIMIT_BYTES = 32 * 1024 * 1024
 _ALL_BODIES_BYTES = 128 * 1024 * 1024
-"""Of all requests together that are read or answered at once."""
+"""The limit for the bodies of all requests that are being read or answered."""
 
 _IDLE_S = 75.0
 _STUCK_S = 60.0
@@ -39,16 +39,16 @@ _LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError, SandboxDied)
 async def serving_gateway(gateway: Gateway, sandbox: "Listens", emit: Emit) -> AsyncIterator[None]:
     """Serve `gateway` inside, at `PORT_INSIDE` and `SOCKET_INSIDE`, until the context is left.
 
-    When the gateway stops, clients are told so at once, and the context ends a little later.
+    When the gateway stops, requests are rejected at once, and the context ends a little later.
 
     Args:
-        gateway: What is served.
-        sandbox: Where.
+        gateway: The gateway.
+        sandbox: The sandbox.
         emit: Writes an event to the record; returns when it is written.
 
     Raises:
-        SandboxPortError: The port or the socket is taken inside.
-        LimitReached, AuthenticationFailed, InfrastructureFault: Why the gateway has stopped.
+        SandboxPortError: The port or the socket is already in use inside.
+        LimitReached, AuthenticationFailed, InfrastructureFault: The gateway has stopped for this reason.
     """
     server = GatewayServer(gateway, sandbox.id)
     error: Exception | None = None
@@ -82,7 +82,7 @@ class GatewayServer:
 
     Args:
         gateway: Answers the requests.
-        sandbox_id: Whose connections they are.
+        sandbox_id: The sandbox that the connections come from.
     """
 
     def __init__(self, gateway: Gateway, sandbox_id: str) -> None:
@@ -124,7 +124,9 @@ class GatewayServer:
             request = await connection.read_request()
         except BadRequest as exc:
             request, refused = None, (exc.status, str(exc))
-        if refused is not None:  # not above: an error of sending would hold this one, and all that was read
+        if (
+            refused is not None
+        ):  # outside of `except`, so that an error of sending does not keep all that was read
             await connection.respond_json(refused[0], error_value("anthropic", *refused))
         if request is None:
             return False
@@ -164,14 +166,14 @@ class _ClientWatcher:
         self._has_read = asyncio.Event()
 
     def watch(self) -> anyio.CancelScope:
-        """Return a scope for the answer to a request, which is cancelled when its client leaves: it is not paid for."""
+        """Return a scope for answering a request, which is cancelled when its client leaves, to save the cost."""
         self._answering, self._has_data = anyio.CancelScope(), False
         self._has_read.clear()
         self._has_begun.set()
         return self._answering
 
     async def run(self) -> None:
-        """Read once for each request: the beginning of the next one, or the end."""
+        """Wait, once for each request, for the beginning of the next one or the end of the connection."""
         while True:
             await self._has_begun.wait()
             if self._is_ended:
@@ -186,7 +188,7 @@ class _ClientWatcher:
             self._has_read.set()
 
     def end(self, running: anyio.CancelScope) -> None:
-        """Stop. Cancelling a task keeps what it refers to alive until the next garbage collection: only if needed."""
+        """Stop; cancel the task only if needed, since that keeps its objects alive until a garbage collection."""
         self._is_ended = True
         self._has_begun.set()
         if self._is_reading:
@@ -200,7 +202,7 @@ class _ClientWatcher:
 
 
 async def _send(connection: HttpConnection, response: Response, answering: anyio.CancelScope) -> bool:
-    """Send a response as it arrives; return whether all of it was sent. A client that takes nothing is given up."""
+    """Send a response as it arrives; return whether all of it was sent. A client that stops reading is dropped."""
     headers = {name.title(): value for name, value in response.headers.items()}
     if response.content is not None:
         headers["Content-Length"] = str(len(response.content))

@@ -1,4 +1,4 @@
-"""Where the gateway's requests go: the contract of an upstream, and the one that speaks HTTP to a real API."""
+"""Upstreams, which receive the gateway's requests: the contract, and the implementation for APIs over HTTP."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
@@ -37,7 +37,7 @@ class UpstreamResponse(Protocol):
         """The body, piece by piece, once; an async generator.
 
         Raises:
-            UpstreamError: It broke off.
+            UpstreamError: The API aborted the response.
         """
 
     async def aclose(self) -> None:
@@ -51,7 +51,7 @@ class Upstream(ABC):
     """
 
     origin: str
-    """Where the API is, for messages: scheme, host and port, or what it is."""
+    """The API's address for messages: scheme, host and port, or a description."""
 
     async def open(self) -> None:  # noqa: B027 -- an upstream that needs no preparation inherits it
         """Get ready for the first request. `send` works without it."""
@@ -72,7 +72,7 @@ class HttpUpstream(Upstream):
     """A real API over HTTP.
 
     Args:
-        base_url: Where it is; may have a path.
+        base_url: The URL of the API; may have a path.
     """
 
     def __init__(self, base_url: str) -> None:
@@ -96,7 +96,7 @@ class HttpUpstream(Upstream):
 
 
 def check_base_url(base_url: str, *, source: str = "") -> str:
-    """Check that `base_url` is one, and return it.
+    """Check that `base_url` is a valid base URL, and return it.
 
     Args:
         base_url: The value to check.
@@ -113,6 +113,7 @@ def check_base_url(base_url: str, *, source: str = "") -> str:
         is_good = False
     if not is_good:
         raise UsageError(
-            f"base URL {base_url!r}{f' ({source})' if source else ''} is not one; write it like https://host or http://127.0.0.1:8080"
+            f"base URL {base_url!r}{f' ({source})' if source else ''} is not valid; "
+            "write it like https://host or http://127.0.0.1:8080"
         )
     return base_url

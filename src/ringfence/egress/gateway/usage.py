@@ -1,4 +1,4 @@
-"""Counts the tokens of a response, from its JSON or from its server-sent events as they pass."""
+"""Counts the tokens of a response, from its JSON or from its server-sent events as they arrive."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -15,11 +15,11 @@ _TOKENS_PER_S = 100
 _LONGEST_LINE = 8 * 1024 * 1024
 
 _Count = Annotated[int, msgspec.Meta(ge=-(10**12), le=10**12)]
-"""A larger number is not accepted: it could neither be written to the record nor priced."""
+"""Larger numbers are not accepted, because they could neither be recorded nor priced."""
 
 
 class _Details(msgspec.Struct):
-    """Parts of OpenAI's count of input tokens, which holds them all."""
+    """Parts of OpenAI's count of input tokens, which includes them."""
 
     cached_tokens: _Count | None = None
     cache_write_tokens: _Count | None = None
@@ -126,13 +126,13 @@ class Counter:
         self._chars = 0
         self._line = bytearray()
         self.is_begun = False
-        """Whether any of the response has arrived."""
+        """Whether a part of the response has arrived."""
         self.verdict = VerdictReader()
         """Reads the outcome of the response."""
 
     @property
     def usage(self) -> Usage:
-        """So far."""
+        """The usage so far; an estimate if the API has not reported it."""
         if self.is_final or not self.is_begun:
             return self._reported
         prompt = (
@@ -144,11 +144,11 @@ class Counter:
         return msgspec.structs.replace(prompt, output_tokens=output)
 
     def assume(self, seconds: float, most: int | None) -> None:
-        """Count a response that was abandoned before any of it arrived: the API read the prompt, and wrote meanwhile.
+        """Estimate the usage of a response that was abandoned before a part of it arrived.
 
         Args:
-            seconds: Since the request was sent.
-            most: Tokens that the response may have; None: not known.
+            seconds: The time since the request was sent, during which the model produced output.
+            most: The limit for the tokens of the response; None: not known.
         """
         self.is_begun = True
         written = int(seconds * _TOKENS_PER_S)
@@ -212,12 +212,12 @@ class Counter:
             self._take_counts(whole.usage, is_last=is_last)
 
     def _take_blocks(self, blocks: Sequence[_Block]) -> None:
-        """One container executes all the code of a response; the API does not count it."""
+        """Count one container if the provider executed code; the API does not report it."""
         if any(block.is_executed_code for block in blocks):
             self._reported = msgspec.structs.replace(self._reported, code_execution_containers=1)
 
     def _take_counts(self, counts: _Counts, *, is_last: bool) -> None:
-        """Take counts; those at the end of a stream are of the whole response, and omit what was reported before."""
+        """Add counts; those at the end of a stream are for the whole response, and omit values reported before."""
         details = counts.input_tokens_details or counts.prompt_tokens_details
         cached = max(0, (details.cached_tokens if details else None) or 0)
         written = max(0, (details.cache_write_tokens if details else None) or 0)

@@ -1,4 +1,4 @@
-"""The outcome of a model request, read from the API's response as it passes: status, error, stop reason."""
+"""The outcome of a model request, read from the API's response as it arrives: status, error, stop reason."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,13 +27,13 @@ class Verdict:
     """The outcome of one request, as the gateway saw it: what the API answered, or that the gateway rejected it."""
 
     status: int = 0
-    """Of HTTP; 0: there was no answer."""
+    """The HTTP status; 0 if there was no response."""
     error: str = ""
     """`error.code` of the body or of an event of the stream, else `error.type`; empty without an error."""
     error_type: str = ""
     """`error.type`."""
     message: str = ""
-    """Of the error, bounded."""
+    """The message of the error, shortened; empty without an error."""
     stop_reason: str = ""
     """Why the model stopped; `MAX_TOKENS`, `REFUSAL` and `WINDOW_FULL` whichever API it was, else the API's own name;
     empty if the API did not say."""
@@ -44,7 +44,7 @@ class Verdict:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the model gave no answer."""
+        """Whether the request failed, so that there is no answer of the model."""
         return self.is_rejected_by_gateway or bool(self.error) or not 200 <= self.status < 300
 
 
@@ -112,11 +112,11 @@ class VerdictReader:
         self._is_complete = False
 
     def verdict(self, status: int, fault: str = "") -> Verdict:
-        """What is known by now.
+        """Return the outcome as far as it is known.
 
         Args:
-            status: Of HTTP.
-            fault: Why the API could not be called, or broke off.
+            status: The HTTP status.
+            fault: Why the API could not be called, or aborted.
         """
         return Verdict(
             status=0 if fault and status < 400 else status,
@@ -128,16 +128,16 @@ class VerdictReader:
         )
 
     def take_event(self, data: bytes) -> None:
-        """The data of one event of a stream."""
+        """Read the data of one event of a stream."""
         if data == _DONE:
             self._is_complete = True
         elif not (data.startswith(b"{") and data.rstrip().endswith(b"}")):
-            self._take_error(_Error(code="malformed", message="an event of the stream is no JSON object"))
+            self._take_error(_Error(code="malformed", message="an event of the stream is not a JSON object"))
         elif any(mark in data for mark in _MARKS):
             self._take(data)
 
     def take_body(self, body: bytes) -> None:
-        """Take the body of a response that is no stream; one that is not a JSON object is not a complete response."""
+        """Read the body of a response that is not a stream; only a JSON object is a complete response."""
         is_read = self._take(body)
         self._is_complete = self._is_complete or (is_read and not self._error)
 
@@ -187,19 +187,19 @@ class VerdictReader:
 
 
 def _text(value: object, limit_chars: int = 100) -> str:
-    """A field's text; empty if it is no text or number."""
+    """Return a field's text; empty if it is neither text nor a number."""
     return str(value)[:limit_chars] if isinstance(value, str | int) else ""
 
 
 def verdict_of_body(body: bytes) -> Verdict:
-    """What a body says by itself; one that cannot be read says nothing."""
+    """Return the outcome that a body describes; an empty one if the body cannot be read."""
     reader = VerdictReader()
     reader.take_body(body)
     return reader.verdict(0)
 
 
 def _is_refusal(output: Sequence[_Item]) -> bool:
-    """Whether all that the model says in the end is that it declines."""
+    """Whether the model's last message consists of refusals only."""
     last = output[-1] if output else None
     texts = last.content or [] if last is not None and last.type == "message" else []
     return bool(texts) and all(text.type == "refusal" for text in texts)
