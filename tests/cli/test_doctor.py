@@ -18,4 +18,4 @@ def test_an_image_that_no_engine_can_use_is_no_fence(ringfence: Callable[..., An
 def test_each_limit_is_told_once(ringfence: Callable[..., Any]) -> None:
     """By what enforces it."""
     told = [line for line in ringfence("doctor").out.splitlines() if "disk" in line]
-    assert told == ["  limit on disk: soft: watched, a burst gets through"]
+    assert told == ["  limit on disk: soft: watched, short bursts are not stopped"]

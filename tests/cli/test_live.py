@@ -295,7 +295,7 @@ async def test_very_many_hosts_do_not_fill_the_view():
     """What is inside decides how many hosts it asks for; a hundred are shown, the rest is in the record."""
     shown = (await _shown(*(_asked(f"h{number}.example") for number in range(300)))).splitlines()
     assert len(shown) == 101
-    assert shown[-1] == "  proxy: more is in the record only"
+    assert shown[-1] == "  proxy: further lines are in the record only"
 
 
 async def test_what_the_host_does_not_permit_is_shown():

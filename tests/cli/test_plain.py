@@ -23,7 +23,7 @@ def test_a_policy_is_plain_lines():
         "limits:",
         "  - memory: 2g, by the kernel",
         "  - cpus: 2, not enforced here",
-        "  - disk: 1536m, watched, a burst gets through",
+        "  - disk: 1536m, watched, short bursts are not stopped",
         "mounts:",
         "  - /b from /a, read-only",
         "environment:",

@@ -61,7 +61,7 @@ def _install_completion(shell: str | None) -> None:
 def _completion() -> Any:
     from importlib import import_module
 
-    return import_module("typer.completion")  # it does not declare what it exports
+    return import_module("typer.completion")  # typer.completion has no declared exports
 
 
 def _check_shell(option: str, shell: str) -> None:
@@ -135,7 +135,7 @@ def _report_misuse(error: Any) -> int:
 
 
 def _given_value(error: Any) -> str:
-    """The value of the option that is wrong, which Typer leaves out."""
+    """Find the rejected value of an option, which Typer leaves out of its message."""
     names = getattr(getattr(error, "param", None), "opts", ())
     words = iter(sys.argv[1:])
     for word in words:
@@ -146,7 +146,7 @@ def _given_value(error: Any) -> str:
 
 
 def _explain(message: str, given: str) -> str:
-    """An error of Typer's as the option, the value, and what would fit."""
+    """Reformat an error of Typer's as the option, the value and the accepted values."""
     found = re.fullmatch(r"Invalid value for '([^']+)': (?:Value error, )?(.*)", message, re.DOTALL)
     if found is None:
         return f"{message}: {given}" if given else message

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ENFORCED = {
     "kernel": "enforced by the kernel",
-    "soft": "soft: watched, a burst gets through",
+    "soft": "soft: watched, short bursts are not stopped",
     "none": "not enforced here",
 }
 _DEFAULT = "bubblewrap"

@@ -13,7 +13,7 @@ from ringfence.secret import Redactor, environment_secrets, registered_secrets
 
 
 def report_error(error: BaseException) -> ExitCode:
-    """Print an error's line; one that is a bug of ours is kept whole in a file that the line names."""
+    """Print an error as one line; save the traceback of an internal error to a file that the line names."""
     redactor = Redactor([*environment_secrets(), *registered_secrets()])
     cause = root_cause(error)
     if isinstance(cause, RingfenceError):
@@ -27,17 +27,17 @@ def report_error(error: BaseException) -> ExitCode:
         line = f"the output could not be written: {cause.strerror}; {next_step(cause)}"
         code = ExitCode.INFRASTRUCTURE
     else:
-        line = f"internal error: {type(cause).__name__}: {cause}; {_keep(error, redactor)}"
+        line = f"internal error: {type(cause).__name__}: {cause}; {_save_traceback(error, redactor)}"
         code = ExitCode.INFRASTRUCTURE
     sys.stderr.write(f"ringfence: {visible(redactor.redact(line), one_line=True)}\n")
     return code
 
 
-def _keep(error: BaseException, redactor: Redactor) -> str:
+def _save_traceback(error: BaseException, redactor: Redactor) -> str:
     name = f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%f}.txt"
     try:
         file: Path = make_private_dir(state_dir() / "crashes") / name
         write_trace(error, file, redactor)
     except (OSError, InfrastructureFault) as exc:
-        return f"its details could not be kept ({exc})"
+        return f"its traceback could not be saved ({exc})"
     return f"please report it with {str(file)!r}"

@@ -1,4 +1,4 @@
-"""How every command ends: streams that are there, one line for each error, an exit code."""
+"""The outermost call of every command: opens missing streams, reports errors and sets the exit code."""
 
 import gc
 import os
@@ -8,21 +8,21 @@ from collections.abc import Callable
 from ringfence.errors import ExitCode
 
 
-def end_by(act: Callable[[], int]) -> None:
-    """Do it and leave the process with its exit code; every error is one line on stderr and a documented code."""
+def end_by(command: Callable[[], int]) -> None:
+    """Run a command and exit with its code; print an error as one line on stderr, with a documented code."""
     _fill_streams()
-    code = _exit_code(act)
+    code = _exit_code(command)
     try:
         sys.stdout.flush()
     except OSError as exc:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would flush again at its end, and complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes again at exit, and would print an error
         code = code or (ExitCode.BROKEN_PIPE if isinstance(exc, BrokenPipeError) else _report(exc))
-    gc.freeze()  # Python's last collection would walk all modules: up to half a second, in vain
+    gc.freeze()  # Python's last collection would walk all modules, which takes up to half a second
     sys.exit(code)
 
 
 def _fill_streams() -> None:
-    """Put /dev/null in the place of a stream we were started without: the next file opened would take it."""
+    """Open /dev/null for each missing standard stream; otherwise the next opened file would get its number."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -32,9 +32,9 @@ def _fill_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
-def _exit_code(act: Callable[[], int]) -> int:
+def _exit_code(command: Callable[[], int]) -> int:
     try:
-        return act()
+        return command()
     except KeyboardInterrupt:
         return ExitCode.CANCELLED
     except BrokenPipeError:
@@ -46,7 +46,7 @@ def _exit_code(act: Callable[[], int]) -> int:
 
 
 def _exit_code_of(error: SystemExit) -> int:
-    """The exit code for a `SystemExit`. Only Typer may end the command so; from anywhere else it is a bug.
+    """The exit code for a `SystemExit`. Only Typer may raise it; from anywhere else it is a bug.
 
     Typer raises it after it has printed or installed a completion, and when the reader of its output has left.
     """

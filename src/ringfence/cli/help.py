@@ -1,4 +1,4 @@
-"""`ringfence help`: prints the documentation that the package carries."""
+"""`ringfence help`: prints the documentation in the package."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,13 +18,15 @@ _SHORT = {
     "sandbox": "explanation/security",
     "user-namespaces": "how-to/allow-user-namespaces",
 }
-"""Topics that errors name, and others that are not called as their page is."""
+"""Topics whose names differ from those of their pages."""
 
 
 def help_(
     topic: Annotated[
         str | None,
-        typer.Argument(metavar="TOPIC", show_default=False, help="A page's name; without it all are listed."),
+        typer.Argument(
+            metavar="TOPIC", show_default=False, help="Name of a page; without it, all pages are listed."
+        ),
     ] = None,
 ) -> None:
     """Show a page about a topic, such as exit codes."""
@@ -40,14 +42,14 @@ def help_(
 
 
 def _pages() -> dict[str, Path]:
-    """The pages by their topics: in an installed package beside the modules, in a checkout where they are written."""
+    """The pages by topic: from the installed package, or from `docs` in a checkout."""
     package = Path(ringfence.__file__).parent
     root = next(
-        (place for place in (package / "docs", package.parents[1] / "docs") if (place / "how-to").is_dir()),
+        (docs for docs in (package / "docs", package.parents[1] / "docs") if (docs / "how-to").is_dir()),
         None,
     )
     if root is None:
-        raise UsageError("this installation carries no pages; reinstall it from its wheel")
+        raise UsageError("this installation contains no pages; reinstall it from its wheel")
     pages = {page.stem: page for section in _SECTIONS for page in sorted((root / section).glob("*.md"))}
     pages |= {name: root / f"{page}.md" for name, page in _SHORT.items() if name not in pages}
     return dict(sorted(pages.items()))

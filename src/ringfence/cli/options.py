@@ -1,4 +1,4 @@
-"""Options and arguments of commands, each declared once, also those that each set a key of the configuration."""
+"""Declares the options and arguments that commands share, and the options that set configuration keys."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -10,12 +10,12 @@ import typer
 from ringfence.frozen import frozen
 
 PASS_ARGUMENTS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-"""Of a command whose arguments are another command with options of its own."""
+"""Context settings of a command whose arguments are another command with its own options."""
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
 def with_options(**options: Any) -> Callable[[_Command], _Command]:
-    """Give a command what Typer's `command` takes for it, as its class or context settings."""
+    """Set the arguments of Typer's `command` for a command, such as its class or context settings."""
 
     def declare(command: _Command) -> _Command:
         command.command_options = options  # type: ignore[attr-defined]  # read by the tree of commands
@@ -61,14 +61,14 @@ class SettingOption:
     """A command-line option that sets a configuration key; its flag is the name in `SETTINGS`, with dashes."""
 
     key: str
-    """In the configuration."""
+    """The key in the configuration."""
     kind: Any
     metavar: str
-    """Empty for a switch."""
+    """Name of the value in the help; empty for a switch."""
     help_text: str
     short: str = ""
     value: str | None = None
-    """Of the key, where the option is a switch that sets no boolean."""
+    """Value to set, if the option is a switch whose key is not a boolean."""
 
 
 SETTINGS: Mapping[str, SettingOption] = {
@@ -176,14 +176,14 @@ SETTINGS: Mapping[str, SettingOption] = {
 
 
 def setting_option(name: str) -> Any:
-    """The option for a parameter's annotation."""
+    """Build the Typer option of a setting, for a parameter's annotation."""
     option = SETTINGS[name]
     flags = [f"--{name.replace('_', '-')}", *([option.short] if option.short else [])]
     return typer.Option(*flags, metavar=option.metavar or None, help=option.help_text)
 
 
 def takes_settings(*names: str) -> Callable[[_Command], _Command]:
-    """Give a command these options. Their values come by name, in its `**settings`; None: not given."""
+    """Add setting options to a command, which receives their values in `**settings`; None means not given."""
 
     def declare(command: _Command) -> _Command:
         signature = inspect.signature(command)
@@ -197,7 +197,7 @@ def takes_settings(*names: str) -> Callable[[_Command], _Command]:
             )
             for name in names
         ]
-        # Where typer reads a command's options.
+        # Typer reads a command's options from its signature.
         command.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
         return command
 

@@ -1,4 +1,4 @@
-"""Prints what commands find out: lines for people or JSON for programs on stdout, talk on stderr."""
+"""Prints the results of commands on stdout, as lines for people or JSON for programs, and messages on stderr."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from ringfence.events import Event
 
 _SCHEMA_VERSION = 1
-"""Of the JSON that commands print."""
+"""Version of the JSON that commands print."""
 
 
 def print_answer(document: Mapping[str, Any], lines: Iterable[str], *, json: bool) -> None:
-    """Print what a command found out.
+    """Print the result of a command.
 
     Args:
-        document: All of it, for programs.
-        lines: The same for people; nothing in them need be escaped.
-        json: Whether the document is printed, and not the lines.
+        document: The result for programs.
+        lines: The result for people; this function escapes them.
+        json: Whether to print the document instead of the lines.
     """
     if json:
         typer.echo(safe_json({"schema_version": _SCHEMA_VERSION, **document}, indent=2))
@@ -41,16 +41,16 @@ async def print_event(event: "Event") -> None:
 
 
 def print_json_line(document: Mapping[str, Any]) -> None:
-    """Print a document as a line of JSON, at once."""
+    """Print a document as a line of JSON, and flush it."""
     sys.stdout.write(f"{safe_json({'schema_version': _SCHEMA_VERSION, **document})}\n")
     sys.stdout.flush()
 
 
 class RecordPrinter:
-    """Prints one record after the other.
+    """Prints records in order.
 
     Args:
-        json: As NDJSON.
+        json: Whether to print NDJSON.
     """
 
     def __init__(self, *, json: bool) -> None:
@@ -60,7 +60,7 @@ class RecordPrinter:
         self._console = Console(highlight=False, markup=False, emoji=False)
 
     def show(self, record: Any) -> None:
-        """Print one."""
+        """Print a record."""
         from ringfence.cli.render.transcript import print_record
         from ringfence.journal import as_json
 
@@ -71,25 +71,25 @@ class RecordPrinter:
 
 
 def note(line: str) -> None:
-    """A line on stderr, as it is."""
+    """Print a line on stderr, escaped and without a prefix."""
     typer.echo(visible(line, one_line=True), err=True)
 
 
 def notify(line: str) -> None:
-    """A line on stderr; nothing happens if that is gone."""
-    with suppress(OSError):  # a terminal that was closed
+    """Print a message on stderr; ignore a closed stderr."""
+    with suppress(OSError):  # the terminal was closed
         sys.stderr.write(f"ringfence: {visible(line, one_line=True)}\n")
 
 
 def replace_file(file: Path, text: str) -> None:
-    """Put a file with this text there, in the place of whatever is.
+    """Write a text file, replacing what is at its path.
 
     Raises:
-        UsageError: It cannot be written.
+        UsageError: The file cannot be written.
     """
     from ringfence import filesystem
 
-    # Never opened for writing where it is: a hostile repository may have put a link to ~/.bashrc there.
+    # The path is never opened for writing: a hostile repository may hold a link to ~/.bashrc there.
     try:
         filesystem.replace_file(file, text.encode(), mode=0o644)
     except OSError as exc:
@@ -97,5 +97,5 @@ def replace_file(file: Path, text: str) -> None:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 file`, `2 files`."""
+    """Format a count with its noun: `1 file`, `2 files`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

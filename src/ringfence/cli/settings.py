@@ -1,4 +1,4 @@
-"""The way from options to a configuration and a spec."""
+"""Loads the configuration from command-line options, and parses their values."""
 
 import os
 import stat
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def load_settings(workspace: Path, **options: Any) -> "Effective":
-    """The effective configuration: these options over environment, files and defaults.
+    """Load the effective configuration: these options over environment, files and defaults.
 
     Args:
-        workspace: Where files are looked for.
-        options: Values by their names in `SETTINGS`, as the command line gave them: None, a switch that is off and
-            an empty list say nothing; paths are relative to the current directory.
+        workspace: The directory in which configuration files are searched.
+        options: Values by their names in `SETTINGS`, as the command line gave them. None, a switch that is off
+            and an empty list count as not given; paths are relative to the current directory.
 
     Raises:
         ConfigurationError, UsageError: As `ringfence.config.load`.
@@ -30,14 +30,14 @@ def load_settings(workspace: Path, **options: Any) -> "Effective":
     check_directory(workspace)
     for name in ("env", "label"):
         options[name] = parse_pairs(f"--{name}", options.get(name) or ())
-    said = {
-        name: _from_here(value)
+    given = {
+        name: _make_absolute(value)
         for name, value in options.items()
         if value not in (None, [], {}) and value is not False
     }
     flags = [
         Flag(SETTINGS[name].key, f"--{name.replace('_', '-')}", SETTINGS[name].value or value)
-        for name, value in said.items()
+        for name, value in given.items()
     ]
     effective = load(workspace.absolute(), flags=flags)
     if effective.settings.sandbox.fallback != "host":
@@ -49,9 +49,9 @@ def load_settings(workspace: Path, **options: Any) -> "Effective":
     return anyio.run(with_fallback, effective)
 
 
-def _from_here(value: object) -> object:
+def _make_absolute(value: object) -> object:
     if isinstance(value, list):
-        return [_from_here(each) for each in value]
+        return [_make_absolute(each) for each in value]
     if not isinstance(value, Path):
         return value
     # Links are followed only where `..` needs it: a program's path may be one inside an image.
@@ -59,10 +59,10 @@ def _from_here(value: object) -> object:
 
 
 def check_directory(workspace: Path) -> None:
-    """See that a workspace is there and can be entered.
+    """Check that a workspace exists and can be entered.
 
     Raises:
-        UsageError: It is not.
+        UsageError: The workspace cannot be used.
     """
     try:
         if not stat.S_ISDIR(workspace.stat().st_mode):
@@ -76,16 +76,16 @@ def check_directory(workspace: Path) -> None:
 
 
 def warn_about(effective: "Effective") -> None:
-    """Print what is weaker than the default, on stderr."""
+    """Print on stderr each setting that is weaker than the default."""
     for what, by in effective.loosenings():
         sys.stderr.write(f"ringfence: WARNING: {what} (by {by})\n")
 
 
 def parse_pairs(option: str, items: Sequence[str]) -> dict[str, str]:
-    """Names and values from the `NAME=VALUE` of an option.
+    """Parse the `NAME=VALUE` items of an option.
 
     Raises:
-        UsageError: One has no `=`.
+        UsageError: An item has no `=`.
     """
     for item in items:
         if "=" not in item:
@@ -94,19 +94,19 @@ def parse_pairs(option: str, items: Sequence[str]) -> dict[str, str]:
 
 
 def wait_of(text: str) -> float:
-    """Seconds that a run waits for its workspace.
+    """Parse the seconds that a run waits for its workspace.
 
     Raises:
-        UsageError: It is no duration.
+        UsageError: The text is not a duration.
     """
     return 0.0 if text.strip() == "0" else duration_of("--wait", text)
 
 
 def duration_of(option: str, text: str) -> float:
-    """Seconds in an option's value.
+    """Parse an option's value as seconds.
 
     Raises:
-        UsageError: It is no duration.
+        UsageError: The text is not a duration.
     """
     from ringfence.config.units import parse_duration
 

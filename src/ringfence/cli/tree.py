@@ -110,7 +110,7 @@ COMMANDS: Mapping[str, Entry] = {
     "job ls": Entry("fleet.job:ls", "List jobs, the newest first."),
     "job show": Entry("fleet.job:show", "Show one job."),
     "job logs": Entry("fleet.job:logs", "Print the events of a job."),
-    "job cancel": Entry("fleet.job:cancel", "Cancel a job, and keep what its agent made so far."),
+    "job cancel": Entry("fleet.job:cancel", "Cancel a job, and keep the work so far."),
     "job retry": Entry("fleet.job:retry", "Run a job again as a new job."),
     "job fork": Entry("fleet.job:fork", "Start a new job from where a job ended."),
     "job rm": Entry("fleet.job:rm", "Remove a job that has ended; its records stay."),

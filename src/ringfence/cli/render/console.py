@@ -1,4 +1,4 @@
-"""Where a person reads: a console of rich whose reader may leave."""
+"""Opens consoles and prints tables and lines for people."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,17 +15,17 @@ _LEAST_WIDTH = 20
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Let the caller decide; rich would end the process, and with it whatever runs."""
+        """Raise an error for the caller to handle; rich would exit the process and end the run."""
         raise BrokenPipeError
 
 
 def open_console(*, stderr: bool = False) -> Console:
-    """A console on stdout, or on stderr; without colours where NO_COLOR is set or nobody looks."""
+    """Open a console on stdout or stderr; it prints no colours if NO_COLOR is set or the stream is not a terminal."""
     return _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def print_table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows whose last cell may be long; on a terminal below a header."""
+    """Print rows whose last cell may be long, on a terminal with a header."""
     shown = [header, *rows] if rows and console.is_terminal else rows
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)][:-1]
     for row in shown:
@@ -36,7 +36,7 @@ def print_table(console: Console, header: Sequence[str], rows: Sequence[Sequence
 def print_list(
     document: Mapping[str, Any], header: Sequence[str], rows: Iterable[Sequence[str]], *, json: bool
 ) -> None:
-    """Print a list: as JSON for programs, or its rows for people, on a terminal below a header."""
+    """Print a list as JSON for programs or as a table for people."""
     if json:
         print_answer(document, (), json=True)
     else:
@@ -44,9 +44,9 @@ def print_list(
 
 
 def print_line(console: Console, line: str, style: str = "") -> None:
-    """Print a line, escaped. On a terminal it is wrapped at words; elsewhere a line is one line.
+    """Print a line, escaped. On a terminal, wrap it at words; elsewhere, print it as one line.
 
-    What is wrapped is indented: no text of an agent begins at the left edge.
+    Wrapped parts are indented, so that no text of an agent begins at the left edge.
     """
     shown = Text(visible(line, one_line=True), style=style)
     if not console.is_terminal:

@@ -1,4 +1,4 @@
-"""What a run asked of the network, as lines for a person, and a hint where a command seems to have lacked one."""
+"""Formats network access as lines for people, with a hint when a command seems to lack network access."""
 
 import re
 
@@ -15,12 +15,12 @@ from ringfence.events import (
     ModelExchanged,
 )
 
-_MOST_LINES = 100
+_MAX_LINES = 100
 _UNREACHABLE = 502
 
 
 def decision_line(event: EgressDecided) -> str:
-    """A decision of the proxy."""
+    """Format a decision of the proxy."""
     if event.allowed:
         method = "" if event.method == "CONNECT" else f"{event.method} "
         through = f", through {event.through}" if event.through else ""
@@ -30,7 +30,7 @@ def decision_line(event: EgressDecided) -> str:
 
 
 def end_line(event: EgressClosed) -> str:
-    """The end of what was let out."""
+    """Format the end of a connection."""
     target = f"{event.host}:{event.port}"
     if event.status == _UNREACHABLE:
         return f"{target} cannot be reached: {event.ended_by}"
@@ -41,26 +41,26 @@ def end_line(event: EgressClosed) -> str:
     )
 
 
-def asked_line(event: ModelAsked) -> str:
-    """A request for a model."""
+def model_request_line(event: ModelAsked) -> str:
+    """Format a request for a model."""
     model = f" {event.model}" if event.model else ""
     stripped = f", without {', '.join(event.stripped)}" if event.stripped else ""
     refused = "" if event.allowed else f", refused: {event.reason}"
     return f"{event.exchange}: {event.method} {event.path}{model}{stripped}{refused}"
 
 
-def exchanged_line(event: ModelExchanged) -> str:
-    """What came of a request for a model."""
+def model_response_line(event: ModelExchanged) -> str:
+    """Format the response to a request for a model."""
     cost = "" if event.cost_usd is None else f", ${event.cost_usd:.4f}"
     ended = "" if event.ended_by == "closed" else f", ended by {event.ended_by}"
     spent = f"{counted(event.usage.total, 'token')}{cost}"
     return f"{event.exchange}: {event.status}, {spent}, {event.duration_ms / 1000:.2f} s{ended}"
 
 
-class Outward:
-    """Chooses what is shown while a run goes: what is let out, refused or out of reach, each the first time.
+class EgressView:
+    """Selects the network events to show during a run: each allowed, refused or unreachable host, once.
 
-    At most 100 lines: what is inside decides how many hosts it asks for. The record has all.
+    It shows at most 100 lines, because the agent decides how many hosts it requests. The record holds all of them.
     """
 
     def __init__(self) -> None:
@@ -68,37 +68,37 @@ class Outward:
         self._count = 0
 
     def lines(self, event: Event) -> list[Line]:
-        """What to show of an event."""
+        """The lines to show for an event."""
         match event:
             case EgressDecided(allowed=True):
-                return self._bounded(f"{event.host}:{event.port}", decision_line(event), "dim")
+                return self._line_once(f"{event.host}:{event.port}", decision_line(event), "dim")
             case EgressDecided(repeated=1):
-                return self._bounded(decision_line(event), decision_line(event), "yellow")
+                return self._line_once(decision_line(event), decision_line(event), "yellow")
             case EgressClosed(status=status) if status == _UNREACHABLE:
-                return self._bounded(end_line(event), end_line(event), "yellow")
+                return self._line_once(end_line(event), end_line(event), "yellow")
             case _:
                 return []
 
-    def _bounded(self, key: str, line: str, style: str) -> list[Line]:
-        if key in self._shown or self._count > _MOST_LINES:
+    def _line_once(self, key: str, line: str, style: str) -> list[Line]:
+        if key in self._shown or self._count > _MAX_LINES:
             return []
         self._count += 1
-        if self._count > _MOST_LINES:
-            return [("  proxy: more is in the record only", "yellow")]
+        if self._count > _MAX_LINES:
+            return [("  proxy: further lines are in the record only", "yellow")]
         self._shown.add(key)
         return [(f"  proxy: {line}", style)]
 
 
-class Refused:
-    """Gathers what a command was refused, for a few lines at its end: many programs do not say why they failed."""
+class RefusalSummary:
+    """Collects refused requests to print at the end, because many programs do not report why they failed."""
 
-    _MOST = 10
+    _MAX_LINES_SHOWN = 10
 
     def __init__(self) -> None:
         self._times: dict[str, int] = {}
 
     async def show(self, event: Event) -> None:
-        """Take an event."""
+        """Process an event."""
         line, times = "", 1
         if isinstance(event, EgressDecided) and not event.allowed:
             line = "; ".join(filter(None, (f"refused: {event.reason}", event.remedy)))
@@ -106,21 +106,28 @@ class Refused:
         elif isinstance(event, EgressClosed) and event.status == _UNREACHABLE:
             line = end_line(event)
             times = self._times.get(line, 0) + 1
-        if line and (line in self._times or len(self._times) <= self._MOST):
+        if line and (line in self._times or len(self._times) <= self._MAX_LINES_SHOWN):
             self._times[line] = times
 
     def lines(self) -> list[str]:
-        """What to say."""
-        told = [
+        """The lines to print."""
+        lines = [
             f"{line} ({times} times)" if times > 1 else line
-            for line, times in list(self._times.items())[: self._MOST]
+            for line, times in list(self._times.items())[: self._MAX_LINES_SHOWN]
         ]
-        return [*told, *(["more was refused; the record has all"] if len(self._times) > self._MOST else [])]
+        return [
+            *lines,
+            *(
+                ["more requests were refused; the record lists all"]
+                if len(self._times) > self._MAX_LINES_SHOWN
+                else []
+            ),
+        ]
 
 
 HINT = "no host can be reached from inside, as none is granted; --allow HOST or --allow packages grants some"
 
-_WORDS = re.compile(
+_NETWORK_ERRORS = re.compile(
     r"could not resolve host|unable to resolve host|temporary failure in name resolution|name or service not known|"
     r"getaddrinfo (?:EAI_AGAIN|ENOTFOUND)|network is unreachable|ENETUNREACH|unknown ?host|"
     r"dial tcp: lookup|failed to lookup address|failed to connect to \S+ port \d+ after",
@@ -129,27 +136,27 @@ _WORDS = re.compile(
 
 
 def lacks_network(output: str) -> bool:
-    """Whether a program says that it cannot find, or reach, another machine."""
-    return _WORDS.search(output) is not None
+    """Whether a program's output reports that it cannot resolve or reach a host."""
+    return _NETWORK_ERRORS.search(output) is not None
 
 
-_ENDS = frozenset({"closed", "inside", "target", "cancelled"})
-"""Of connections that were made; else it is said why there was none."""
+_CONNECTED_ENDS = frozenset({"closed", "inside", "target", "cancelled"})
+"""Ends of connections that were established; any other value is the reason for a failed connection."""
 
 
-class Unconnected:
-    """Looks whether the last command failed so, and which granted services did not answer."""
+class ConnectionFailures:
+    """Records whether the last command lacked network access, and which forwarded services did not respond."""
 
     def __init__(self) -> None:
         self.is_likely = False
-        """Whether it did. What is inside decides it: good for advice, and for nothing else."""
+        """Whether the last command seems to lack network access; a hint only, since the agent controls the output."""
         self.unreached: dict[str, str] = {}
-        """Why a forwarded service was not reached, by what was granted."""
+        """Why each forwarded service was not reached, by the name of its forward."""
 
     def note(self, event: Event) -> None:
-        """Take an event."""
-        if isinstance(event, ForwardClosed) and event.ended_by in _ENDS:
-            self.unreached.pop(event.forward, None)  # one that was waited for
+        """Process an event."""
+        if isinstance(event, ForwardClosed) and event.ended_by in _CONNECTED_ENDS:
+            self.unreached.pop(event.forward, None)  # the service responded later
         elif isinstance(event, ForwardClosed):
             self.unreached[event.forward] = event.ended_by
         elif isinstance(event, ForwardRefused):

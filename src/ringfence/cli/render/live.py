@@ -27,8 +27,8 @@ from ringfence.cli.render.agent import (
     result_lines,
     resumed_lines,
 )
-from ringfence.cli.render.egress import Outward
-from ringfence.cli.render.policy import gathered
+from ringfence.cli.render.egress import EgressView
+from ringfence.cli.render.policy import merge_notes
 from ringfence.escape import visible
 from ringfence.events import (
     AgentAnswered,
@@ -128,7 +128,7 @@ class LiveView:
         self._status: Live | None = None
         self._last_call = ""
         self._is_enforcement_shown = False
-        self._outward = Outward()
+        self._egress_view = EgressView()
         self._usage = UsageMeter(limits)
         self._is_streamed = False
         self._last_note: list[Line] = []
@@ -239,7 +239,7 @@ class LiveView:
         line = f"  {event.purpose} sandbox: {where}, {network}, {event.started_in_ms:.0f} ms{tail}"
         lines = [(line, "dim" if fenced else "bold red")]
         if event.purpose == "agent":
-            lines += [(f"    {note}", "dim") for note in gathered(event.policy.get("notes", []))]
+            lines += [(f"    {note}", "dim") for note in merge_notes(event.policy.get("notes", []))]
             lines += [
                 (f"    {line}", "dim")
                 for key in ("forward", "engine", "egress")
@@ -337,7 +337,7 @@ class LiveView:
         return [(f"  forward {event.forward}: refused: {event.reason}", "yellow")]
 
     def _egress(self, event: EgressDecided | EgressClosed) -> list[Line]:
-        return self._outward.lines(event)
+        return self._egress_view.lines(event)
 
     def _print(self, line: str, style: str) -> None:
         from rich.text import Text

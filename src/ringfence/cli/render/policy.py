@@ -1,4 +1,4 @@
-"""A policy as lines for a person: sizes with units, each limit with who enforces it, nothing that is empty."""
+"""Formats a policy as lines for people: sizes with units, each limit with its enforcement, no empty values."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 _SIZES = frozenset({"memory", "disk", "tmp"})
 _ENFORCED = {
     "kernel": "by the kernel",
-    "soft": "watched, a burst gets through",
+    "soft": "watched, short bursts are not stopped",
     "none": "not enforced here",
 }
 
 
 def policy_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of the document that `ringfence config policy show --json` prints. Nothing is escaped here."""
+    """The lines of the document that `ringfence config policy show --json` prints. The caller escapes them."""
     for key, value in document.items():
         if key == "enforced" or value in (None, [], {}):
             continue
@@ -28,7 +28,7 @@ def policy_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _items(key: str, value: Any, document: Mapping[str, Any]) -> list[str] | None:
-    """What stands below a heading; None if the value stands beside it."""
+    """The items below a heading; None if the value is printed beside it."""
     if key == "limits":
         enforced = document.get("enforced", {})
         return [_limit(name, of, enforced.get(name)) for name, of in value.items() if of is not None]
@@ -36,13 +36,13 @@ def _items(key: str, value: Any, document: Mapping[str, Any]) -> list[str] | Non
         return [", ".join(value)]
     if key == "mounts":
         return [
-            f"{one['target']} from {one['source']}{', read-only' if one['read_only'] else ''}"
-            for one in value
+            f"{mount['target']} from {mount['source']}{', read-only' if mount['read_only'] else ''}"
+            for mount in value
         ]
     if key == "loosened":
-        return [f"{one['what']} (by {one['by']})" for one in value]
+        return [f"{item['what']} (by {item['by']})" for item in value]
     if key == "notes":
-        return gathered(value)
+        return merge_notes(value)
     return [str(item) for item in value] if isinstance(value, list) else None
 
 
@@ -55,10 +55,10 @@ def _limit(name: str, value: float, enforced: str | None) -> str:
     return f"{name}: {shown}" + (f", {_ENFORCED[enforced]}" if enforced else "")
 
 
-def gathered(notes: Iterable[str]) -> list[str]:
-    """Notes of one kind in one line: `toolchain shown read-only: A, B`."""
+def merge_notes(notes: Iterable[str]) -> list[str]:
+    """Merge notes of one kind into one line: `toolchain shown read-only: A, B`."""
     kinds: dict[str, list[str]] = {}
     for note in notes:
-        kind, _, what = note.partition(": ")
-        kinds.setdefault(kind, []).append(what)
-    return [f"{kind}: {', '.join(whats)}" if whats[0] else kind for kind, whats in kinds.items()]
+        kind, _, detail = note.partition(": ")
+        kinds.setdefault(kind, []).append(detail)
+    return [f"{kind}: {', '.join(details)}" if details[0] else kind for kind, details in kinds.items()]

@@ -7,7 +7,7 @@ import msgspec
 
 from ringfence.cli.output import counted
 from ringfence.cli.render.agent import shell_result
-from ringfence.cli.render.egress import asked_line, decision_line, end_line, exchanged_line
+from ringfence.cli.render.egress import decision_line, end_line, model_request_line, model_response_line
 from ringfence.escape import safe_json, visible
 from ringfence.events import (
     ClientEnded,
@@ -163,9 +163,9 @@ def _session(event: SessionImported | SessionResumed | SessionKept | SessionLost
 def _outward(event: ModelAsked | ModelExchanged | EgressDecided | EgressClosed) -> str:
     match event:
         case ModelAsked():
-            return f"gateway: request {asked_line(event)}"
+            return f"gateway: request {model_request_line(event)}"
         case ModelExchanged():
-            return f"gateway: answer {exchanged_line(event)}"
+            return f"gateway: answer {model_response_line(event)}"
         case EgressDecided():
             return f"proxy: {decision_line(event)}"
         case EgressClosed():

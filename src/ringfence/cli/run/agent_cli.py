@@ -17,7 +17,7 @@ from ringfence.errors import UsageError
 from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
-    from ringfence.cli.render.egress import Refused
+    from ringfence.cli.render.egress import RefusalSummary
     from ringfence.config import Effective
     from ringfence.job.outcome import RunResult
     from ringfence.runtime.agent_cli.base import AgentCli
@@ -142,10 +142,10 @@ def _run(request: _TerminalRequest) -> None:
     import anyio
 
     from ringfence.cli.render.console import open_console
-    from ringfence.cli.render.egress import Refused
+    from ringfence.cli.render.egress import RefusalSummary
     from ringfence.cli.render.summary import how_to_undo, print_summary
 
-    refused = Refused()
+    refused = RefusalSummary()
     result = anyio.run(_on_terminal, request, refused)
     for line in refused.lines():
         notify(line)
@@ -158,7 +158,7 @@ def _run(request: _TerminalRequest) -> None:
     raise typer.Exit(result.exit_code if result.command_exit_code is None else result.command_exit_code)
 
 
-async def _on_terminal(request: _TerminalRequest, refused: "Refused") -> "RunResult":
+async def _on_terminal(request: _TerminalRequest, refused: "RefusalSummary") -> "RunResult":
     from ringfence.cli.run.execution import run_to_end
     from ringfence.job.agent_cli import terminal_run
 

@@ -62,11 +62,11 @@ async def _execute(request: "RunRequest", command: tuple[str, ...], effective: "
 
 
 async def _pass_through(request: "RunRequest", command: tuple[str, ...]) -> int:
-    from ringfence.cli.render.egress import HINT, Refused, Unconnected
+    from ringfence.cli.render.egress import HINT, ConnectionFailures, RefusalSummary
     from ringfence.cli.run.execution import run_to_end
     from ringfence.job.command import Stdio, open_null, run_command
 
-    refused, unconnected = Refused(), Unconnected()
+    refused, unconnected = RefusalSummary(), ConnectionFailures()
 
     async def view(event: "Event") -> None:
         unconnected.note(event)
@@ -121,14 +121,14 @@ def shell(
     import anyio
 
     from ringfence.cli.render.console import open_console
-    from ringfence.cli.render.egress import Refused
+    from ringfence.cli.render.egress import RefusalSummary
     from ringfence.cli.render.summary import print_summary
     from ringfence.cli.run.execution import run_to_end
     from ringfence.job.resolution import command_request, with_credentials
     from ringfence.job.terminal import run_on_terminal
 
     request = command_request((program,), workspace, effective, purpose="shell", wait_s=wait_of(wait))
-    refused = Refused()
+    refused = RefusalSummary()
     work = partial(run_on_terminal, (program,), sys.stdin.fileno(), sys.stdout.fileno())
 
     async def run_with_credentials() -> "RunResult":
