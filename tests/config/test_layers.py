@@ -127,7 +127,7 @@ def test_an_empty_section_says_nothing(project: Path, user_file: Write) -> None:
 def test_a_file_of_somebody_else_is_refused(project: Path, user_file: Write) -> None:
     """A user file that others can write could loosen every fence."""
     user_file("sandbox: {memory: 1g}\n").chmod(0o666)
-    with pytest.raises(ConfigurationError, match="others than you"):
+    with pytest.raises(ConfigurationError, match="other users can write"):
         load(project, environ={})
 
 

@@ -1,7 +1,7 @@
 """The effective configuration: flag > `RINGFENCE_*` > project file > user file > default.
 
-The layers are laid upon each other raw and then checked, so a value means the same wherever it is written.
-Files that an agent or a stranger may have written can only tighten until the user has trusted them.
+The raw layers are merged and then validated, so a value has the same meaning in every layer. Files that an agent or a
+third party may have written can only tighten the fence until the user trusts them.
 """
 
 import os
@@ -23,46 +23,46 @@ from ringfence.config.validation import combine, validate
 from ringfence.errors import ConfigurationError
 from ringfence.frozen import frozen
 
-_MOST_NAMED = 10
+_MAX_RULES_NAMED = 10
 
 
 @frozen
 class Flag:
-    """A command-line option that says a key."""
+    """A command-line option that sets a key."""
 
     key: str
-    """Dotted: `sandbox.memory`."""
+    """The dotted name of the key, such as `sandbox.memory`."""
     name: str
-    """As it is typed: `--memory`."""
+    """The option on the command line, such as `--memory`."""
     value: Any
-    """None: it was not given."""
+    """The value; None if the option was not given."""
 
 
 @frozen
 class ConfigurationFile:
-    """A file that was read."""
+    """A configuration file that was read."""
 
     kind: Literal["project", "user"]
     document: Document
     needs_trust: bool
-    """Whether the workspace's own agents could have written it."""
+    """Whether an agent in the workspace could have written the file."""
     trusted: bool
 
 
 @frozen
 class Effective:
-    """What holds, and why."""
+    """The effective configuration, with the origin of each value."""
 
     settings: Settings
     origins: Mapping[str, Origin]
-    """Of every dotted key; the keys of `sandbox.env` and `prices` each have their own."""
+    """The origin of every dotted key; each entry of a mapping such as `sandbox.env` or `prices` has its own."""
     files: tuple[ConfigurationFile, ...]
-    """Those that were read, the weakest first."""
+    """The files that were read, the weakest first."""
     loosened_by_files: tuple[tuple[str, Origin], ...] = ()
-    """What files that needed the user's trust, and had it, loosened: key and place."""
+    """The keys that trusted project files loosen, with their origins."""
 
     def loosenings(self) -> list[tuple[str, str]]:
-        """What is weaker than the default and was asked for by name: (what, by whom), for the journal."""
+        """Return the settings that are weaker than the default, as pairs of text and origin, for the journal."""
         sandbox = self.settings.sandbox
         found = []
         if sandbox.backend == "host":
@@ -84,32 +84,32 @@ class Effective:
         if self.settings.auth == "inject":
             found.append(("the models' credentials are inside (auth: inject)", str(self.origins["auth"])))
         granted = [str(rule) for rule in self.settings.egress.allow]
-        more = f" and {len(granted) - _MOST_NAMED} more" if len(granted) > _MOST_NAMED else ""
-        asked_for = ("egress.allow", self.origins["egress.allow"])
-        words = {asked_for: f"egress to {', '.join(granted[:_MOST_NAMED])}{more}"}
-        named = {
+        more = f" and {len(granted) - _MAX_RULES_NAMED} more" if len(granted) > _MAX_RULES_NAMED else ""
+        allow = ("egress.allow", self.origins["egress.allow"])
+        texts = {allow: f"egress to {', '.join(granted[:_MAX_RULES_NAMED])}{more}"}
+        listed_above = {
             "sandbox.backend", "sandbox.network", "sandbox.soft_limits", "auth", "unsafe", "egress.provider_tools",
         }  # fmt: skip
         return found + [
-            (words.get((key, origin), key), str(origin))
+            (texts.get((key, origin), key), str(origin))
             for key, origin in self.loosened_by_files
-            if key not in named
+            if key not in listed_above
         ]
 
 
 def load(
     workspace: Path | None, *, flags: Sequence[Flag] = (), environ: Mapping[str, str] | None = None
 ) -> Effective:
-    """Resolve the configuration for a run on `workspace` (None: no project file is looked for).
+    """Resolve the configuration for a run on `workspace`.
 
     Args:
-        workspace: The directory the agent would work on.
-        flags: The options of the command; those whose value is None say nothing.
-        environ: Instead of `os.environ`.
+        workspace: The directory that the agent works on; if it is None, no project file is searched.
+        flags: The options of the command. Options whose value is None set nothing.
+        environ: The environment; the default is `os.environ`.
 
     Raises:
-        ConfigurationError: With file, line and column where a file is to blame.
-        UsageError: A flag's value does not fit.
+        ConfigurationError: A value is invalid; for a value of a file, the error has its line and column.
+        UsageError: The value of a flag is invalid.
     """
     try:
         return _load(workspace, flags, os.environ if environ is None else environ)
@@ -129,22 +129,22 @@ def _load(workspace: Path | None, flags: Sequence[Flag], environ: Mapping[str, s
         files.append(file)
         layers.append(layer)
     layers.append(environment_layer(environ))
-    said: dict[KeyPath, tuple[str, Any]] = {
+    set_flags: dict[KeyPath, tuple[str, Any]] = {
         tuple(flag.key.split(".")): (flag.name, flag.value) for flag in flags if flag.value is not None
     }
-    layers.append(named_layer("flag", said))
+    layers.append(named_layer("flag", set_flags))
     merged = merge(layers)
     settings = validate(merged)
     return Effective(settings, _origins(settings, merged), tuple(files), tuple(loosened_by_files))
 
 
 def read_file(path: Path, kind: Literal["project", "user"], workspace: Path | None) -> ConfigurationFile:
-    """Read one file and find out whether it is trusted.
+    """Read one file and determine whether it is trusted.
 
     Raises:
-        ConfigurationError: It cannot be read or parsed, or belongs to somebody else.
+        ConfigurationError: The file cannot be read or parsed, or another user can write it.
     """
-    # Where there is no file, its parser is not needed: it takes 80 ms to import.
+    # Importing the parser takes 80 ms, which runs without files do not need to spend.
     from ringfence.config.yaml import parse_document
 
     content = read_regular_file(path, follow_link=kind == "user")
@@ -156,10 +156,10 @@ def read_file(path: Path, kind: Literal["project", "user"], workspace: Path | No
 
 
 def loosened_by(path: Path, workspace: Path) -> tuple[Document, list[Loosened]]:
-    """What the file at `path` would loosen as project file of `workspace`, beyond the user's own settings.
+    """Return the document at `path`, and the keys that it would loosen as project file of `workspace`.
 
     Raises:
-        ConfigurationError: The file is wrong in itself.
+        ConfigurationError: The file is invalid.
     """
     from ringfence.config.yaml import read_document
 
@@ -188,7 +188,7 @@ def _paths(workspace: Path | None) -> list[tuple[Literal["project", "user"], Pat
 def _check_trust(
     below: list[Layer], layer: Layer, file: ConfigurationFile, workspace: Path | None
 ) -> list[tuple[str, Origin]]:
-    """What a trusted file loosens; an untrusted one that loosens anything is refused."""
+    """Return the keys that a trusted file loosens; refuse an untrusted file that loosens any."""
     path = file.document.file
     unset_mode = _unset_mode(workspace or path.parent)
     found = loosened(validate(merge(below)), validate(merge([*below, layer])), unset_mode=unset_mode)
@@ -201,12 +201,12 @@ def _check_trust(
 
 
 def trust_command(path: Path) -> str:
-    """What to type to trust `path`."""
+    """Return the command that trusts `path`."""
     return f"ringfence config trust {shlex.quote(str(path))}"
 
 
 def _unset_mode(workspace: Path) -> str:
-    """What `sandbox.mode: null` comes to: `bind` only for an owner of the workspace who is not root."""
+    """Return the mode for `sandbox.mode: null`: `bind` if the user owns the workspace and is not root, else `clone`."""
     try:
         owner = workspace.stat().st_uid
     except OSError:
@@ -215,7 +215,7 @@ def _unset_mode(workspace: Path) -> str:
 
 
 def _lies_within(path: Path, workspace: Path | None) -> bool:
-    # Dotfiles kept in a repository: with that as workspace, an agent can write the user's own file.
+    # If the workspace is a repository of dotfiles, an agent can write the user's configuration file.
     return workspace is not None and path.resolve().is_relative_to(workspace.resolve())
 
 
@@ -223,7 +223,7 @@ def _refuse_foreign(path: Path) -> None:
     status = path.stat()
     if status.st_uid not in {os.geteuid(), 0} or status.st_mode & stat.S_IWOTH:
         raise ConfigurationError(
-            "others than you can write this file, so it could loosen your fences; make it yours "
+            "other users can write this file, so they could loosen your fences; make it yours "
             "(chown, chmod o-w), or remove it",
             file=path,
         )

@@ -1,4 +1,4 @@
-"""Everything a single run can be told, as frozen models. Where a value came from is for `layers` to say."""
+"""The settings of a run, as frozen models. The module `layers` knows the origin of each value."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -42,7 +42,7 @@ def _forwards(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _forward(value: str) -> str:
-    return str(Forward(**read_forward(value)))  # in its one spelling: layers compare them
+    return str(Forward(**read_forward(value)))  # in canonical spelling, because layers compare forwards
 
 
 def _servers_distinct(servers: "tuple[McpServer, ...]") -> "tuple[McpServer, ...]":
@@ -55,12 +55,12 @@ class _Section(BaseModel):
 
 
 class MountSettings(_Section):
-    """A host path shown inside, besides the workspace."""
+    """A host path that is mounted in the sandbox, besides the workspace."""
 
     source: Annotated[Path, AfterValidator(absolute_path)]
     """Absolute path on the host."""
     target: Annotated[Text, AfterValidator(absolute_path)]
-    """Absolute path inside."""
+    """Absolute path in the sandbox."""
     read_only: bool = True
     """Whether the sandbox may only read it."""
 
@@ -69,9 +69,9 @@ class SandboxSettings(_Section):
     """The fence around the agent."""
 
     backend: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")] = "auto"
-    """Kind of fence, or `auto`. `host` (no fence) also needs `unsafe: [host_backend]` when a file says it."""
+    """Kind of fence, or `auto`. In a file, `host` (no fence) also needs `unsafe: [host_backend]`."""
     mode: Literal["bind", "read_only", "clone"] | None = None
-    """How the workspace is shown inside. null: `bind` if you own it and are not root, else `clone`."""
+    """How the sandbox accesses the workspace. null: `bind` if you own it and are not root, else `clone`."""
     image: Text | None = None
     """Container image, for backends that use one; pinned by tag or digest, never `latest`."""
     registries: tuple[Text, ...] | None = None
@@ -79,7 +79,7 @@ class SandboxSettings(_Section):
     digest_only: bool = False
     """Refuse images that are not pinned by digest."""
     engine: Text | None = None
-    """Where the container engine is: an address (unix://, tcp://, ssh://) or a docker context. null: looked for."""
+    """The container engine: an address (unix://, tcp://, ssh://) or a docker context. null: it is searched."""
     runtime: Text | None = None
     """OCI runtime of the engine, such as `runsc`. null: the backend's own."""
     network: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")] = "none"
@@ -87,40 +87,40 @@ class SandboxSettings(_Section):
     labels: dict[Text, Annotated[str, AfterValidator(text)]] = Field(default_factory=dict)
     """Labels of containers, besides ringfence's own."""
     tmp_exec: bool = False
-    """Let programs in a container's /tmp be executed; in /var/tmp, where TMPDIR points, they always may."""
+    """Allow programs in a container's /tmp to be executed. It always is in /var/tmp, to which TMPDIR points."""
     fallback: Literal["none", "host"] = "none"
-    """`host`: if no fence can be had, run without one. In a file this needs `unsafe: [host_backend]`."""
+    """`host`: run without a fence if none is available. In a file this needs `unsafe: [host_backend]`."""
     memory: ByteCount = ByteCount(2 * 1024**3)
-    """Memory of everything inside together."""
+    """Memory of all processes in the sandbox together."""
     cpus: PositiveNumber = 2.0
     """Processor time per second of wall clock."""
     pids: Annotated[Count, Field(ge=8)] = 512
-    """Processes and threads inside."""
+    """Number of processes and threads in the sandbox."""
     disk: ByteCount = ByteCount(10 * 1024**3)
-    """Growth of workspace and home. Watched, not enforced by the kernel."""
+    """Growth of workspace and home. Ringfence monitors it; the kernel does not enforce it."""
     tmp: ByteCount = ByteCount(1024**3)
     """Size of the private /tmp. It counts as memory."""
     ttl: Seconds | None = None
-    """The sandbox ends itself after this long, whatever the host does. null: no such end."""
+    """Time after which the sandbox ends itself, whatever the host does. null: no limit."""
     env: dict[VariableName, Annotated[str, AfterValidator(text)]] = Field(default_factory=dict)
-    """Environment of every command inside. Never put a secret here."""
+    """Environment of every command in the sandbox. Never put a secret here."""
     mounts: tuple[MountSettings, ...] = ()
-    """Host paths shown inside, besides the workspace: a list of {source, target, read_only}."""
+    """Host paths to mount in the sandbox, besides the workspace: a list of {source, target, read_only}."""
     forward: Annotated[tuple[Annotated[Text, AfterValidator(_forward)], ...], AfterValidator(_forwards)] = ()
-    """TCP services of this side, reachable inside at 127.0.0.1: a list of `HOST:PORT` or `NAME[:PORT]=HOST:PORT`."""
+    """TCP services that are reachable at the sandbox's 127.0.0.1: a list of `HOST:PORT` or `NAME[:PORT]=HOST:PORT`."""
     setup: tuple[Text, ...] = ()
-    """Shell commands run once inside, in the workspace, before the agent starts."""
+    """Shell commands that run once in the sandbox, in the workspace, before the agent starts."""
     soft_limits: bool = False
-    """Accept a watchdog where the kernel cannot enforce a limit that was asked for."""
+    """Accept a watchdog if the kernel cannot enforce a requested limit."""
     hide_toolchains: bool = False
-    """Do not show your toolchains (pyenv, nvm, cargo, ...) inside."""
+    """Do not mount your toolchains (pyenv, nvm, cargo, ...) in the sandbox."""
     protect: Annotated[tuple[ProtectPattern, ...], Field(max_length=100)] = ()
-    """Further path patterns (as in .gitignore) the agent may not write. All layers' patterns add up."""
+    """Further path patterns (as in .gitignore) that the agent may not write. The patterns of all layers apply."""
 
     def spec_arguments(self) -> dict[str, Any]:
-        """The arguments of a `SandboxSpec` that somebody asked for; what is a default stays out.
+        """Return the arguments of a `SandboxSpec`, without defaults.
 
-        A spec tells limits that were asked for from defaults by which arguments it was given.
+        A spec distinguishes requested limits from defaults by the arguments that it receives.
         """
         renamed = {"ttl": "ttl_s"}
         chosen = self.model_dump(exclude_unset=True)
@@ -138,9 +138,9 @@ class RunSettings(_Section):
     toolset: Literal["operator", "coder"] = "coder"
     """What the agent may do: `operator` has a shell, `coder` also reads, writes, edits and searches files."""
     system_prompt: Text | None = None
-    """In place of the agent's own system prompt."""
+    """System prompt that replaces the agent's own."""
     system_append: Text | None = None
-    """Added to the end of the agent's system prompt."""
+    """Text that is appended to the agent's system prompt."""
     output_schema: Annotated[Path, AfterValidator(absolute_path)] | None = None
     """File with a JSON Schema of the answer."""
     verify: Text | None = None
@@ -154,19 +154,19 @@ class LimitSettings(_Section):
     """Bounds of one run, enforced from outside the agent."""
 
     turns: Count = 60
-    """Replies of the model."""
+    """Number of replies of the model."""
     tool_calls: Count = 300
-    """Calls of tools."""
+    """Number of tool calls."""
     tokens: Count = 4_000_000
-    """Tokens, cached ones included."""
+    """Number of tokens, cached ones included."""
     cost_usd: PositiveNumber | None = None
     """Cost in US dollars; needs a known price for the model. null: no bound."""
     wall_clock: Seconds = 1800.0
-    """Time from start to end, with the check."""
+    """Time from start to end, including the check."""
 
 
 class PriceSettings(_Section):
-    """What a model costs, in US dollars per million tokens."""
+    """Prices of a model, in US dollars per million tokens."""
 
     input: Price
     """Tokens sent that are neither written to nor read from the cache."""
@@ -181,7 +181,7 @@ class PriceSettings(_Section):
 
 
 class McpServer(_Section):
-    """An MCP server, started inside a sandbox and spoken to by stdio."""
+    """An MCP server, which is started in a sandbox and used over stdio."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9](?:_?[A-Za-z0-9-]){0,31}$")]
     """Prefix of its tools: up to 32 letters, digits, - and single _."""
@@ -199,26 +199,27 @@ class ToolSettings(_Section):
     allow: tuple[Text, ...] = ()
     """The only tools that the agent may use, by the runtime's names. Empty: all of its own."""
     deny: tuple[Text, ...] = ()
-    """Tools that it may not use."""
+    """Tools that the agent may not use."""
 
 
 class ClientSettings(_Section):
     """The program of a runtime that is one: `claude-cli`, `claude-sdk`, `codex-cli`."""
 
     path: Annotated[Path, AfterValidator(absolute_path)] | None = None
-    """The program, on the host or inside the image. null: it is looked for."""
+    """The program, on the host or in the image. null: it is searched."""
     args: tuple[Text, ...] = ()
-    """Further arguments of the program, as they are."""
+    """Further arguments, which are passed to the program unchanged."""
     permission_mode: PermissionMode | None = None
-    """What it may do without being asked. `bypass`: whatever the fence allows; `accept_edits`: edits, but no commands;
-    `plan`: it only looks and plans; `deny`: only what `tools.allow` names. null: `bypass`, as there is a fence."""
+    """Actions that the program may take without asking. `bypass`: all that the fence allows;
+    `accept_edits`: edits, but no commands; `plan`: it only reads and plans; `deny`: only what `tools.allow` names.
+    null: `bypass`, as there is a fence."""
     plugins: tuple[Annotated[Path, AfterValidator(absolute_path)], ...] = ()
-    """Directories of its plugins on the host; shown inside, read-only."""
+    """Directories of its plugins on the host; they are mounted in the sandbox, read-only."""
     settings_sources: tuple[SettingsSource, ...] = ()
-    """Settings of its own that count: `user`, `project`, `local`. Hooks, servers and variables that the workspace names
-    run inside the fence then. Empty: none."""
+    """The program's own settings that apply: `user`, `project`, `local`. Hooks, servers and variables that the workspace
+    names then run in the sandbox. Empty: none."""
     idle_timeout: Seconds | None = None
-    """End it when it says nothing for so long. null: only `limits.wall_clock` counts."""
+    """Stop the program if it prints nothing for this time. null: only `limits.wall_clock` applies."""
     force: bool = False
     """Try a version outside of the tested range."""
 
@@ -227,45 +228,46 @@ class PoolSettings(_Section):
     """Sandboxes started ahead, so that a run need not wait for its own."""
 
     size: Annotated[int, BeforeValidator(no_boolean), Field(ge=0, le=64)] = 0
-    """How many are kept warm for each kind of run on each workspace. 0: none."""
+    """Number of sandboxes to keep ready for each kind of run on each workspace. 0: none."""
     max_age: Seconds = 3600.0
-    """One that no run wanted for so long ends."""
+    """Time after which an unused sandbox ends."""
 
 
 class EngineSettings(_Section):
-    """A container engine for the agent, filtered: DOCKER_HOST inside leads to it. Never the engine's own socket."""
+    """A filtered container engine: DOCKER_HOST in the sandbox points to it, never to the engine's own socket."""
 
     label: Annotated[Text, AfterValidator(check_label)] | None = None
-    """Containers (and images) with this label, `KEY` or `KEY=VALUE`, can be looked at. null: no engine inside."""
+    """Containers (and images) with this label, `KEY` or `KEY=VALUE`, can be inspected. null: there is no engine."""
     allow: tuple[EngineAct, ...] = ()
-    """What else may be done with them: `start`, `stop`, `restart`, `exec`, `exec_user`. Needs `engine.label`."""
+    """Further actions on these containers: `start`, `stop`, `restart`, `exec`, `exec_user`. Needs `engine.label`."""
     socket: Annotated[Path, AfterValidator(absolute_path)] | None = None
-    """The engine's Unix socket on this side. null: DOCKER_HOST, else the usual places of Docker and Podman."""
+    """The engine's Unix socket on the host. null: DOCKER_HOST, else the usual places of Docker and Podman."""
 
     @model_validator(mode="after")
-    def _label_first(self) -> "EngineSettings":
+    def _check_label_set(self) -> "EngineSettings":
         if self.label is None and (self.allow or self.socket):
             raise ValueError(
-                "engine.allow and engine.socket have no effect without engine.label; set it, or drop them"
+                "engine.allow and engine.socket have no effect without engine.label; set it, or remove them"
             )
         return self
 
 
 class EgressSettings(_Section):
-    """What can be reached from inside through the gate. Nothing by default."""
+    """The egress of the sandbox through the gate. By default there is none."""
 
     allow: AllowRules = ()
     """Presets (`packages`, `model`, `open`), hosts (`pypi.org`, `*.example.com`, `host:8443`), or {host, ...}."""
     deny: DenyRules = ()
-    """Hosts that are refused all the same. All layers' hosts add up."""
+    """Hosts that are refused although `allow` matches them. The rules of all layers apply."""
     swap: Swaps = ()
-    """Secrets that the gate puts in the place of a placeholder, in one request header for one host: a list of
-    {secret, host, env, header}. The variable `env` holds the placeholder inside; `header` is `Authorization`."""
+    """Secrets that replace a placeholder in one request header for one host: a list of {secret, host, env, header}.
+    In the sandbox, the variable `env` holds the placeholder; the default of `header` is `Authorization`."""
     models: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = ()
-    """Models that may be asked; `claude-haiku-*` stands for all that begin so. Empty: any."""
+    """Models that may be used; `claude-haiku-*` stands for all whose name starts so. Empty: any."""
     provider_tools: tuple[ProviderTool, ...] = ()
-    """What models' providers may do beside answering: `web_search`, `web_fetch`, `code_execution`, `mcp`, `files`,
-    `file_search`, `image_generation`, `computer`, `urls`. It happens on their side, where no gate sees it."""
+    """Services of models' providers that may be used besides replies:
+    `web_search`, `web_fetch`, `code_execution`, `mcp`,
+    `files`, `file_search`, `image_generation`, `computer`, `urls`. They run at the provider, beyond the gate."""
 
 
 class Settings(_Section):
@@ -284,7 +286,7 @@ class Settings(_Section):
     engine: EngineSettings = EngineSettings()
     """A container engine for the agent, filtered."""
     egress: EgressSettings = EgressSettings()
-    """What can be reached from inside through the gate. Nothing by default."""
+    """The egress of the sandbox through the gate. By default there is none."""
     prices: dict[Text, PriceSettings] = Field(default_factory=dict)
     """Prices by model name, in US dollars per million tokens; they override the built-in table."""
     tools: ToolSettings = ToolSettings()
@@ -295,9 +297,10 @@ class Settings(_Section):
     """Where your secrets come from, by name: references, never values. Names of credentials, such as
     ANTHROPIC_API_KEY, are the models'."""
     auth: Literal["keyless", "inject"] = "keyless"
-    """`keyless`: no credential is inside. `inject`: the models' are, which in a file needs `unsafe: [auth_inject]`."""
+    """`keyless`: the sandbox has no credentials. `inject`: it has those of the models; in a file this needs
+    `unsafe: [auth_inject]`."""
     labels: Labels = Field(default_factory=dict)
-    """Labels of the run, KEY: VALUE: they are in its record, and lists of runs can be filtered by them."""
+    """Labels of the run, KEY: VALUE. They are in its record, and lists of runs can be filtered by them."""
     unsafe: tuple[Loosening, ...] = ()
     """Loosenings, by name. `host_backend` lets a file choose the host, which is no fence at all; `network` lets
     `sandbox.network` be another than none; `egress` lets a file open every public host; `auth_inject` lets it put
