@@ -1,4 +1,4 @@
-"""Requests to the container engine on its Unix socket: one for each connection, everything bounded."""
+"""Sends requests to the container engine on its Unix socket: one per connection, bounded in size and time."""
 
 import errno
 import json
@@ -28,7 +28,7 @@ class EngineError(Exception):
 
     Args:
         message: What happened.
-        errno: Of the system call that failed, if one did.
+        errno: The error number of the failed system call, if one failed.
     """
 
     def __init__(self, message: str, *, errno: int | None = None) -> None:
@@ -47,7 +47,7 @@ class EngineResponse:
     stream: SocketStream
 
     async def body(self) -> AsyncIterator[bytes]:
-        """The body, in pieces."""
+        """Yield the body in pieces."""
         while True:
             event = await _next_event(self.http, self.stream)
             if isinstance(event, h11.Data):
@@ -56,7 +56,7 @@ class EngineResponse:
                 return
 
     async def json(self) -> Any:
-        """The body as JSON.
+        """Return the body as JSON.
 
         Raises:
             EngineError: It is no JSON, or larger than any response should be.
@@ -86,11 +86,11 @@ async def send_request(
 
     Args:
         socket: The engine's socket.
-        method: As in the table of routes.
-        target: Rebuilt, never what a process inside sent.
-        body: JSON; empty for none.
-        upgrade: Ask to use the connection itself after the head of the response.
-        timeout_s: For the head of the response.
+        method: The method of the route.
+        target: The rebuilt target, never the one that a process inside sent.
+        body: The body as JSON; empty for none.
+        upgrade: Whether to request the raw connection after the head of the response.
+        timeout_s: The limit for the head of the response.
 
     Raises:
         EngineError: The engine cannot be reached, or does not speak HTTP.
@@ -144,13 +144,13 @@ async def _next_event(http: h11.Connection, stream: SocketStream) -> object:
 
 
 async def get_json(socket: Path, target: str) -> tuple[int, Any]:
-    """The status and the JSON of the response to a GET. Raises `EngineError`."""
+    """Send a GET; return the status and the JSON of the response. Raises `EngineError`."""
     async with send_request(socket, "GET", target) as response:
         return response.status, await response.json()
 
 
 def find_socket(wanted: Path | None) -> Path:
-    """The engine's socket: the configured one, otherwise DOCKER_HOST, otherwise the usual places of Docker and Podman.
+    """Find the engine's socket: the configured one, else that of DOCKER_HOST, else a usual path of Docker or Podman.
 
     Raises:
         SandboxStartFailed: There is none; the text names the places that were searched.

@@ -33,8 +33,8 @@ class Rejected(Exception):
     """A request that is not forwarded.
 
     Args:
-        status: Of the HTTP response.
-        reason: Sent to the client.
+        status: The HTTP status of the response.
+        reason: Why, for the client.
         action: The action of the route, if one matched.
     """
 
@@ -52,7 +52,7 @@ class Route:
     path: str
     action: str
     needs: EngineAct | None = None
-    """What must be granted; None for calls that only read."""
+    """The grant that the call needs; None for calls that only read."""
     query: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
     """Parameters that are forwarded, and the form of their values."""
     streams: bool = False
@@ -106,7 +106,7 @@ class Call:
         return int(self.query.get("t", "10"))
 
     def target(self, reference: str, query: Mapping[str, str] | None = None) -> str:
-        """The rebuilt target of the request to the engine, about `reference`."""
+        """Return the rebuilt target of the request to the engine, for the container or command `reference`."""
         path = re.sub(r"\{(exec)?\}", reference, self.route.path)
         parameters = urlencode({**self.query, **(query or {})})
         version = f"/{self.version}" if self.version else ""
@@ -128,11 +128,11 @@ def find_call(method: str, target: str) -> Call:
         reference = _match(route, segments) if route.method == method else None
         if reference is not None:
             return Call(route, reference, version, _parse_query(route, query))
-    raise Rejected(403, f"{method} /{'/'.join(segments)} is none of the calls that are forwarded")
+    raise Rejected(403, f"{method} /{'/'.join(segments)} is not a call that is forwarded")
 
 
 def _split_path(path: str) -> list[str]:
-    """The segments of a path, each decoded once. Rejects what two readers could read differently."""
+    """Return the segments of a path, each decoded once; reject paths that two parsers could read differently."""
     try:
         segments = [unquote(segment, errors="strict") for segment in path.split("/")[1:]]
     except UnicodeDecodeError:
@@ -143,7 +143,7 @@ def _split_path(path: str) -> list[str]:
 
 
 def _match(route: Route, segments: list[str]) -> str | None:
-    """The variable segment of a route; empty if the route has none, None if it does not match."""
+    """Return the variable segment of a route; empty if the route has none, None if it does not match."""
     pattern = route.path.split("/")
     if len(pattern) != len(segments):
         return None
@@ -160,7 +160,7 @@ def _match(route: Route, segments: list[str]) -> str | None:
 
 
 def _parse_query(route: Route, query: str) -> dict[str, str]:
-    """The parameters that are forwarded; those without a value are left out."""
+    """Return the forwarded parameters; those without a value are left out."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=32)
     except ValueError:

@@ -1,7 +1,7 @@
 """Sends HTTP requests from the host: over verified TLS, through the host's proxies, and without following redirects.
 
 Importing aiohttp takes about 80 ms, so it is imported in a thread: when a client is opened ahead of its first request
-(`open`), or with that. What else only a request needs is imported with it.
+(`open`), or with that request. Other modules that only requests need are imported with it.
 """
 
 # Names are resolved in threads; two of them may find this module half imported ("unknown encoding: idna").
@@ -38,10 +38,10 @@ CERTIFICATE_FILES = (
 
 
 class UpstreamError(Exception):
-    """A server could not be reached, broke off, or did not send a valid response. The text holds no credential.
+    """A server could not be reached, aborted, or did not send a valid response. The text holds no credential.
 
     Args:
-        reason: One line.
+        reason: Why, in one line.
         is_final: Whether a retry is useless.
     """
 
@@ -60,7 +60,7 @@ class HttpResponse:
         self.headers = tuple(response.headers.items())
 
     async def body(self) -> AsyncGenerator[bytes, None]:
-        """The body, piece by piece. Raises `UpstreamError`."""
+        """Yield the body piece by piece. Raises `UpstreamError`."""
         import aiohttp
 
         try:
@@ -145,13 +145,13 @@ class HttpClient:
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of a URL, which may hold a password."""
+    """Return scheme, host and port of a URL, without the password that it may hold."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def find_host_proxy(url: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """The proxy that the host's environment names for `url`; None if it names none, and for loopback addresses.
+    """Return the proxy that the host's environment names for `url`; None without one, and for loopback addresses.
 
     Raises:
         UpstreamError: The environment names a proxy of an unsupported kind.
@@ -166,7 +166,7 @@ def find_host_proxy(url: str, environ: Mapping[str, str] | None = None) -> str |
 
 @lru_cache(maxsize=4)
 def _trusting_context(file: str | None, directory: str | None) -> ssl.SSLContext:
-    """A context that trusts SSL_CERT_FILE and SSL_CERT_DIR, or else the authorities of this system."""
+    """Create a TLS context that trusts SSL_CERT_FILE and SSL_CERT_DIR, or else the authorities of this system."""
     if file or directory:
         return ssl.create_default_context(cafile=file or None, capath=directory or None)
     paths = ssl.get_default_verify_paths()
@@ -177,7 +177,7 @@ def _trusting_context(file: str | None, directory: str | None) -> ssl.SSLContext
 
 
 async def _check_response(response: HttpResponse, origin: str) -> HttpResponse:
-    """Accept final responses only, no redirect, and no compressed body whose end could not be told from a cut."""
+    """Check that a response is final, not a redirect, and not a compressed body whose truncation would go unnoticed."""
     names = {name.lower() for name, _ in response.headers}
     is_cuttable = "content-encoding" in names and not names & {"content-length", "transfer-encoding"}
     if (200 <= response.status < 300 or 400 <= response.status < 600) and not is_cuttable:

@@ -1,6 +1,6 @@
-"""What the gate accepts as an HTTP request from inside: one set of rules, whatever serves the request. Pure.
+"""The rules for HTTP requests from inside, which hold for every server of the gate. Pure.
 
-h11 parses requests. These rules are stricter: a head is bounded, and a head that two readers could read in two ways is
+h11 parses requests. These rules are stricter: a head is bounded, and a head that two parsers could read differently is
 refused before it is parsed, so that no request can hide in another one.
 """
 
@@ -17,8 +17,8 @@ _HEAD = re.compile(
     rb"[A-Z]++ [\x21-\x7e]++ HTTP/[0-9]\.[0-9]\r\n(?:" + _NAME + rb":[\t\x20-\x7e\x80-\xff]*+\r\n)*+\r\n"
 )
 _AMBIGUOUS_LINE_END = re.compile(rb"(?<!\r)\n|\r[^\n]|\n[ \t]")
-"""A line end of one character, or a line that continues the one before. Whether a byte at the end of a piece is one of
-these is decided when the next byte has come."""
+"""A line end of one character, or a line that continues the one before. A byte at the end of a piece is judged when the
+next byte has arrived."""
 
 _FRAMING = re.compile(rb"\r\n(host|content-length|transfer-encoding):[ \t]*([^\r]*)", re.IGNORECASE)
 _LENGTH = re.compile(rb"[0-9]{1,18}")
@@ -29,8 +29,8 @@ class BadRequest(Exception):
     """The bytes are not an acceptable request.
 
     Args:
-        status: Of the response.
-        reason: One line.
+        status: The HTTP status of the response.
+        reason: Why, in one line.
     """
 
     def __init__(self, status: int, reason: str) -> None:
@@ -40,7 +40,7 @@ class BadRequest(Exception):
 
 @frozen
 class Request:
-    """A request; of one that is read piece by piece, the head."""
+    """A request, or only its head if the body is read piece by piece."""
 
     method: str
     target: str
@@ -49,8 +49,8 @@ class Request:
     body: bytes = b""
 
     def header(self, name: str) -> str:
-        """The first value of a header, or an empty string."""
-        return next((value for each, value in self.headers if each == name), "")
+        """Return the first value of a header, or an empty string."""
+        return next((value for key, value in self.headers if key == name), "")
 
     @property
     def wants_upgrade(self) -> bool:
@@ -63,18 +63,18 @@ class HeadReader:
 
     def __init__(self) -> None:
         self.head = b""
-        """The whole head, once `feed` has returned true."""
+        """The complete head, once `feed` has returned true."""
         self.rest = b""
-        """What came behind it."""
+        """The bytes received after the head."""
         self._data = bytearray()
 
     @property
     def has_begun(self) -> bool:
-        """Whether any byte has come."""
+        """Whether any byte has arrived."""
         return bool(self._data or self.head)
 
     def feed(self, data: bytes) -> bool:
-        """Take bytes, at least one; return whether the head is whole.
+        """Add bytes, at least one; return whether the head is complete.
 
         Raises:
             BadRequest: A rule is broken.
@@ -100,7 +100,7 @@ class HeadReader:
 
 
 def _check_head(head: bytes) -> None:
-    """Refuse what two readers could take for two different requests."""
+    """Refuse a head that two parsers could take for different requests."""
     if not _HEAD.fullmatch(head):
         raise BadRequest(400, "the request is not HTTP: a line of its head is malformed")
     framing: dict[bytes, bytes] = {}

@@ -1,4 +1,4 @@
-"""The server's side of an HTTP connection from inside. Every byte is hostile: all is bounded in size and time."""
+"""The server side of an HTTP connection from inside. All input is hostile, so it is bounded in size and time."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -27,10 +27,10 @@ class HttpConnection:
 
     Args:
         stream: The connection.
-        received: What was already read from it.
+        received: Bytes that were already read from it.
         body_limit_bytes: The largest body that `read_request` accepts.
         timeout_s: The limit for a request, or for a head that is read alone; None: `REQUEST_TIMEOUT_S`.
-        quota: For bodies, shared with other connections; None: only `body_limit_bytes` counts.
+        quota: The quota for bodies, shared with other connections; None: only `body_limit_bytes` applies.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class HttpConnection:
     ) -> None:
         self.stream = stream
         self.sent_bytes = 0
-        """Of the bodies of responses."""
+        """The number of bytes sent of the bodies of responses."""
         self._timeout_s = REQUEST_TIMEOUT_S if timeout_s is None else timeout_s
         self._body_limit_bytes = body_limit_bytes
         self._quota = quota
@@ -55,7 +55,7 @@ class HttpConnection:
         self._is_early = False
         self._has_body = True
         self._pending = b""
-        """A head that waits for the first piece of its body."""
+        """The head of a response that is held until the first piece of its body."""
 
     # --- requests
 
@@ -88,7 +88,7 @@ class HttpConnection:
             ) from None
 
     async def receive_body(self) -> bytes:
-        """The next piece of the body, after `read_head`; empty at its end.
+        """Return the next piece of the body, after `read_head`; empty at its end.
 
         Raises:
             BadRequest: It is malformed, or cut off.
@@ -110,13 +110,13 @@ class HttpConnection:
                 self._http.receive_data(b"")
 
     def release_body(self) -> None:
-        """Return the room of the last request's body."""
+        """Release the quota of the last request's body."""
         if self._quota is not None:
             self._quota.release(self._body_bytes)
         self._body_bytes = 0
 
     async def wait_for_data(self) -> bool:
-        """Wait, after a whole request, for more bytes or for the end of the connection; return whether bytes came."""
+        """Wait, after a complete request, for more bytes or the end of the connection; return whether bytes arrived."""
         try:
             data = await self.stream.receive(_READ_BYTES)
         except anyio.EndOfStream:
@@ -126,7 +126,7 @@ class HttpConnection:
         return True
 
     def start_next(self) -> bool:
-        """Whether another request may be read from this connection, or has begun to come; then it can be read."""
+        """Prepare to read another request; return whether this connection allows that."""
         if self._is_early or (self._http.our_state, self._http.their_state) != (h11.DONE, h11.DONE):
             return False
         self._http.start_next_cycle()
@@ -212,7 +212,7 @@ class HttpConnection:
             await self._send(b"")
 
     async def send(self, data: bytes) -> None:
-        """Send a piece of the response's body. Responses that have none, as those to HEAD, leave it out."""
+        """Send a piece of the response's body; it is dropped if the response has none, as to HEAD."""
         if self._has_body and data:
             self.sent_bytes += len(data)
             await self._send(self._http.send(h11.Data(data=data)))
@@ -228,7 +228,7 @@ class HttpConnection:
     async def respond(
         self, status: int, headers: Mapping[str, str], body: bytes, *, reason: bytes = b""
     ) -> None:
-        """Send a whole response; after it the connection is not used again."""
+        """Send a complete response; the connection is not used again afterwards."""
         fields = {**headers, "Content-Length": str(len(body))}
         await self.start_response(status, fields.items(), reason=reason, with_body=True)
         await self.send(body)
@@ -237,23 +237,23 @@ class HttpConnection:
     async def respond_json(
         self, status: int, value: object, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Send a value as a whole response."""
+        """Send a JSON value as a complete response."""
         fields = {"Content-Type": "application/json", **(headers or {})}
         await self.respond(status, fields, json.dumps(value).encode())
 
     @property
     def has_responded(self) -> bool:
-        """Whether a response was begun."""
+        """Whether a response has begun."""
         return self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE, h11.ERROR)
 
     async def switch_protocol(self, protocol: str, headers: Headers) -> bytes:
-        """Answer that the connection speaks another protocol from now on; return what came of that already."""
+        """Respond that the connection switches to another protocol; return bytes of it that already arrived."""
         fields = [("Connection", "Upgrade"), ("Upgrade", protocol), *headers]
         await self._send(self._http.send(h11.InformationalResponse(status_code=101, headers=fields)))
         return bytes(self._http.trailing_data[0])
 
     async def accept_connect(self) -> bytes:
-        """Answer that the tunnel is open; return what came through it already."""
+        """Respond that the tunnel is open; return bytes from it that already arrived."""
         await self._send(
             self._http.send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
         )
@@ -267,7 +267,7 @@ class HttpConnection:
 
 
 def _to_request(event: h11.Request) -> Request:
-    """The request of a parsed head.
+    """Convert a parsed head to a request.
 
     Raises:
         BadRequest: Its version of HTTP is not supported.

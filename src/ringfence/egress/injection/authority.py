@@ -22,10 +22,10 @@ _LIMIT_BYTES = 4 * 1024 * 1024
 
 
 class Authority:
-    """Certifies the injection hosts of one sandbox, for as long as that exists.
+    """Certifies the injection hosts of one sandbox as long as the sandbox exists.
 
     Args:
-        hosts: The only names that it may certify; a critical constraint in its own certificate says so, too.
+        hosts: The only names that it may certify, also by a critical constraint in its own certificate.
     """
 
     def __init__(self, hosts: Sequence[str]) -> None:
@@ -39,7 +39,7 @@ class Authority:
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def context(self, host: str) -> ssl.SSLContext:
-        """The server side of TLS for one of the hosts; it offers HTTP/1.1 only."""
+        """Return the server's TLS context for one of the hosts; it offers HTTP/1.1 only."""
         return self._contexts[host]
 
     def _self_signed(self, hosts: Sequence[str]) -> x509.Certificate:
@@ -84,7 +84,7 @@ class Authority:
 
 
 def system_authorities() -> str:
-    """The authorities that this machine trusts, as PEM: SSL_CERT_FILE, otherwise the usual files of systems.
+    """Return the authorities that this machine trusts, as PEM: SSL_CERT_FILE, else a usual file of the system.
 
     Raises:
         ConfigurationError: There is no such file.
@@ -106,7 +106,7 @@ def system_authorities() -> str:
 
 
 def outward_context(authorities: str) -> ssl.SSLContext:
-    """The client side of TLS to the real hosts, which verifies certificate and name.
+    """Return the client's TLS context for the real hosts, which verifies certificate and name.
 
     Raises:
         ConfigurationError: `authorities` cannot be read.
@@ -124,7 +124,7 @@ def outward_context(authorities: str) -> ssl.SSLContext:
 
 
 def _ascii_only(pem: str) -> str:
-    """A bundle whose comments are ASCII, which OpenSSL requires."""
+    """Return a bundle with only ASCII in its comments, as OpenSSL requires."""
     return pem.encode("ascii", "replace").decode("ascii")
 
 
@@ -146,7 +146,7 @@ def _builder(
 
 @contextmanager
 def _readable(content: bytes) -> Iterator[str]:
-    """A path at which `content` can be read: `ssl` loads keys from files only. In memory, if possible."""
+    """Yield a path at which `content` can be read, in memory if possible, since `ssl` loads keys from files only."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("ringfence", os.MFD_CLOEXEC)
         try:

@@ -1,4 +1,4 @@
-"""Puts secrets into requests: inside is a placeholder, and the gate replaces it on the way to one host."""
+"""Injects secrets into requests: processes inside have a placeholder, which the gate replaces for one host only."""
 
 import base64
 import binascii
@@ -30,11 +30,11 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class LeasedSecret(Protocol):
-    """What the injector needs of a lease."""
+    """The part of a lease that the injector uses."""
 
     @property
     def values(self) -> tuple[str, ...]:
-        """What must not come inside."""
+        """The texts that must not reach the sandbox."""
 
     async def current(self) -> SecretValue:
         """The current secret."""
@@ -66,7 +66,7 @@ class _Injection:
 
 
 class Injector:
-    """The injections of one sandbox. Made by `prepare_injector`.
+    """The injections of one sandbox. `prepare_injector` creates it.
 
     Attributes:
         redactor: Removes every injected secret from responses.
@@ -94,16 +94,16 @@ class Injector:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables inside: the placeholders, and the file of authorities."""
+        """Variables for processes inside: the placeholders, and the path of the file of authorities."""
         trust = dict.fromkeys(TRUST_VARIABLES, AUTHORITIES_INSIDE)
         return {**trust, **{one.swap.env: one.placeholder for one in self._injections}}
 
     def intercepts(self, target: Target) -> bool:
-        """Whether a tunnel is decrypted: only one to exactly one of the hosts, on the port of TLS."""
+        """Whether a tunnel is decrypted: only tunnels to exactly one of the hosts on the TLS port are."""
         return target.is_tunnel and target.port == TLS_PORT and target.host in self._hosts
 
     async def inject(self, host: str, headers: Headers) -> tuple[Headers, list[str]]:
-        """Replace the placeholders that are for `host`; the headers, and the names of the injected secrets.
+        """Replace the placeholders for `host`; return the headers and the names of the injected secrets.
 
         Raises:
             AuthenticationFailed, InfrastructureFault: A secret has expired, or is not available.
@@ -122,14 +122,14 @@ class Injector:
         """Check that every secret is available and fits in a header.
 
         Raises:
-            AuthenticationFailed, InfrastructureFault: One does not.
+            AuthenticationFailed, InfrastructureFault: A secret is not available, or does not fit.
         """
         for one in self._injections:
             await one.value()
         self._learn()
 
     def find_strays(self, path: str, headers: Headers) -> Iterator[tuple[str, str]]:
-        """The secret and the place of every placeholder that remains in a request."""
+        """Yield the secret and the location of every placeholder that remains in a request."""
         for one in self._injections:
             if one.placeholder in path:
                 yield one.swap.secret, "path"
@@ -138,17 +138,17 @@ class Injector:
                     yield one.swap.secret, name.decode("ascii", "replace")
 
     def _learn(self) -> None:
-        """Redact what was renewed, too."""
+        """Let the redactor also find renewed secrets."""
         self.redactor.learn(value for one in self._injections for value in one.lease.values)
 
 
 async def prepare_injector(
     egress: Egress, leases: Mapping[str, LeasedSecret], env: Mapping[str, str] | None = None
 ) -> Injector | None:
-    """The injector of a sandbox, checked; None if `egress` has no injections.
+    """Create and check the injector of a sandbox; None if `egress` has no injections.
 
     Args:
-        egress: What is granted.
+        egress: The egress rules.
         leases: The run's secrets, by name.
         env: The user's own variables for inside.
 
@@ -194,7 +194,7 @@ def _replace(value: bytes, placeholder: str, secret: str) -> bytes:
 
 
 def _basic(value: bytes) -> bytes:
-    """User and password of Basic authentication (RFC 7617); empty if the header is not that."""
+    """Return user and password of Basic authentication (RFC 7617); empty for other headers."""
     scheme, _, rest = value.partition(b" ")
     if scheme.lower() != b"basic":
         return b""

@@ -1,4 +1,4 @@
-"""A request to a host with a swap: out of the client's TLS, filled, sent by TLS of our own, its answer redacted."""
+"""Intercepts TLS to hosts with a swap: injects secrets into the request and redacts them in the response."""
 
 import ssl
 from collections.abc import Awaitable, Callable
@@ -28,9 +28,9 @@ _HANDSHAKE_S = 20.0
 _GOODBYE_S = 1.0
 _PATH_CHARS = 500
 _PLACE_CHARS = 100
-_TOLD_ONE_BY_ONE = 5
+_RECORDED_SINGLY = 5
 _READ = 65_536
-# A piece of an answer, or one that is packed, could hold a secret that nobody recognises.
+# A compressed or partial response could hold a secret that the redactor does not recognize.
 _NOT_SENT = frozenset({b"accept-encoding", b"range", b"if-range"})
 _LOST = (
     anyio.BrokenResourceError,
@@ -41,15 +41,15 @@ _LOST = (
 )
 
 OnBadRequest = Callable[[HttpConnection, int, BadRequest, Target], Awaitable[None]]
-"""Records and answers what is not an acceptable request."""
+"""Records an unacceptable request and responds to it."""
 
 
 class Interceptor:
     """Serves the swapped hosts of one sandbox's proxy.
 
     Args:
-        injector: Which.
-        sandbox_id: Whose.
+        injector: The injector of the sandbox.
+        sandbox_id: The sandbox.
         emit: Records an event; returns when it is written.
     """
 
@@ -63,7 +63,7 @@ class Interceptor:
         """TLS to the real host, its certificate verified.
 
         Raises:
-            Unreachable: It is not the host, or speaks no TLS.
+            Unreachable: The certificate is not valid for the host, or the host does not use TLS.
         """
         try:
             with anyio.fail_after(_HANDSHAKE_S):
@@ -90,15 +90,15 @@ class Interceptor:
         """Answer the one request in a tunnel.
 
         Args:
-            number: Of the connection.
+            number: The number of the connection.
             target: The target of the CONNECT.
             tunnel: The client, whose ClientHello will be checked.
-            outside: The host, connected.
-            passed: Counts, and takes how it ended.
+            outside: The connection to the host.
+            passed: Counts the bytes, and takes how the exchange ended.
             on_bad_request: See `OnBadRequest`.
 
         Raises:
-            Unreachable: The host is not who it should be; nothing was answered yet.
+            Unreachable: The host could not be authenticated; the client has received no response yet.
         """
         host = await self._outward(str(target.host), outside)
         await tunnel.accept()
@@ -158,7 +158,7 @@ class Interceptor:
             await send_failure(connection, f"its response could not be forwarded ({passed.ended_by})")
 
     async def _filled(self, number: int, request: ProxyRequest) -> ProxyRequest:
-        """The request as it is sent; in the record before it is."""
+        """Inject the secrets into a request and record it; return the request to send."""
         target = request.target
         headers, names = await self.injector.inject(str(target.host), request.headers)
         await self.note_strays(number, str(target.host), target.path, headers)
@@ -176,10 +176,10 @@ class Interceptor:
         return replace(request, headers=[*kept, (b"accept-encoding", b"identity")])
 
     async def note_strays(self, number: int, host: str, path: str, headers: Headers) -> None:
-        """Record placeholders in a request that is read and in which they stay; of many alike, some."""
+        """Record placeholders that remain in a request; equal ones are recorded less often with their number."""
         for secret, place in self.injector.find_strays(path, headers):
             count = self._counts[secret] = self._counts.get(secret, 0) + 1
-            if count > _TOLD_ONE_BY_ONE and count & (count - 1):
+            if count > _RECORDED_SINGLY and count & (count - 1):
                 continue
             await self._emit(
                 PlaceholderStrayed(
@@ -194,13 +194,13 @@ class Interceptor:
 
 
 class RedactingRelay(Relay):
-    """A relay that lets no secret back in.
+    """A relay that redacts injected secrets in the response.
 
     Args:
-        request: The request, filled.
-        outside: The host.
-        passed: Counts.
-        redactor: Knows the secrets.
+        request: The request with its secrets.
+        outside: The connection to the host.
+        passed: Counts the bytes.
+        redactor: Finds the secrets.
     """
 
     def __init__(

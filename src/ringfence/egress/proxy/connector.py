@@ -1,4 +1,4 @@
-"""Connects to allowed hosts: at addresses that were checked, or through this machine's own proxy."""
+"""Connects to allowed hosts at checked addresses, or through this machine's own proxy."""
 
 import anyio
 from anyio.abc import ByteStream
@@ -26,7 +26,7 @@ class Route:
     """How a host is reached."""
 
     addresses: tuple[Resolved, ...] = ()
-    """Its addresses, checked."""
+    """The checked addresses of the host."""
     through: HostProxy | None = None
     """The proxy of this machine that makes the connection, and resolves the name itself; then `addresses` are only what
     is known here."""
@@ -46,7 +46,7 @@ class Connector:
     async def find_route(
         self, rules: Rules, target: Target, decision: Decision
     ) -> tuple[Route, Decision | None]:
-        """The route to an allowed host, and the refusal if its addresses are not allowed.
+        """Find the route to an allowed host; also return the refusal if its addresses are not allowed.
 
         Raises:
             Unreachable: There is none.
@@ -84,7 +84,7 @@ class Connector:
     async def _check_addresses(
         self, rules: Rules, target: Target
     ) -> tuple[tuple[Resolved, ...], Decision | None]:
-        """The addresses of the host, or why one of them is refused."""
+        """Return the addresses of the host, or why one of them is refused."""
         refused: Decision | None = None
 
         def check(one: Resolved) -> str | None:

@@ -20,13 +20,13 @@ _URL = re.compile(
 
 @frozen
 class Target:
-    """What a process inside requests."""
+    """The target of a request from inside."""
 
     host: Host
     port: int
     method: str = "CONNECT"
     path: str = ""
-    """Empty for CONNECT, in which it cannot be seen."""
+    """The path; empty for CONNECT, where it is encrypted."""
 
     @property
     def is_tunnel(self) -> bool:
@@ -49,7 +49,7 @@ class Decision:
 
     is_allowed: bool
     rule: str
-    """The rule that decided, as it is written, or the name of a fixed rule."""
+    """The text of the rule that decided, or the name of a fixed rule."""
     reason: str = ""
     """Why it is refused; empty if it is allowed."""
     remedy: str = ""
@@ -170,7 +170,7 @@ def _has_port(rule: EgressRule, port: int, *, any_port: bool = False) -> bool:
 
 
 def _mismatch(rule: EgressRule, target: Target) -> str | None:
-    """Why a rule about this host does not allow a target; None if it does."""
+    """Return why a rule for this host does not allow a target; None if it does."""
     if not _has_port(rule, target.port):
         ports = [str(port) for port in rule.ports or WEB_PORTS]
         named = f"port {ports[0]}" if len(ports) == 1 else f"ports {', '.join(ports[:-1])} and {ports[-1]}"
@@ -225,7 +225,7 @@ def _denied(named: _Named, reason: str) -> Decision:
 
 @cache
 def preset_rules(name: str) -> tuple[EgressRule, ...]:
-    """The rules of a preset, in order; none for those that are no list of hosts."""
+    """Return the rules of a preset in order; empty for presets that are not lists of hosts."""
     return tuple(EgressRule.model_validate(one) for one in _data().get(name, ()))
 
 
@@ -238,7 +238,7 @@ def _data() -> dict[str, Any]:
 
 
 def parse_target(url: str, method: str = "GET") -> Target:
-    """The target that a client inside would request from the proxy to reach `url`.
+    """Return the target that a client inside would request from the proxy to reach `url`.
 
     Args:
         url: `https://host/path`, `http://...`, or `host` or `host:port`, which stand for TLS.

@@ -36,7 +36,7 @@ _MOST_HALF_OPEN = 64
 
 
 class HalfOpen:
-    """Connections that have not sent a request yet. When there is one too many, the oldest is given up.
+    """Connections that have not sent a request yet; when there are too many, the oldest is dropped.
 
     An honest client sends its request at once; a flood that sends none displaces itself.
     """
@@ -64,8 +64,8 @@ class ForwardProxy:
     """Serves the connections of one sandbox.
 
     Args:
-        egress: What is granted.
-        sandbox_id: Whose connections they are.
+        egress: The egress rules.
+        sandbox_id: The sandbox that the connections come from.
         emit: Writes an event to the record; returns when it is written.
         resolve: How names are resolved. There is no setting for it: who could choose it could lead any name anywhere.
             Tests map public names to mirrors of their own.
@@ -98,11 +98,11 @@ class ForwardProxy:
 
     @property
     def egress(self) -> Egress:
-        """What is granted now."""
+        """The current egress rules."""
         return self._egress
 
     async def change(self, egress: Egress) -> None:
-        """Change what is granted; connections that are no longer allowed are cut off."""
+        """Change the egress rules; connections that are no longer allowed are aborted."""
         self._egress, self._rules = egress, None
         rules = await self._current_rules()
         for scope, (target, addresses) in list(self._open.items()):
@@ -132,7 +132,7 @@ class ForwardProxy:
             await self._decide(number, request)
 
     async def _serve_within_tunnel(self, number: int, request: ProxyRequest) -> None:
-        """A tunnel to port 80 must carry HTTP, which is read so that rules on methods and paths hold there, too."""
+        """Serve a tunnel to port 80, which must carry HTTP, so that rules on methods and paths hold there, too."""
         target = request.target
         decision = (await self._current_rules()).decide(target)
         if not decision.is_allowed:
@@ -201,7 +201,7 @@ class ForwardProxy:
     async def refuse_bad_request(
         self, connection: HttpConnection, number: int, error: BadRequest, target: Target | None = None
     ) -> None:
-        """Record and answer what is not an acceptable request."""
+        """Record an unacceptable request and respond to it."""
         await self._limiter.wait()
         decision = Decision(False, "unreadable", str(error))
         await self._log.record(number, target, decision)
@@ -212,7 +212,7 @@ class ForwardProxy:
     async def _forward(
         self, number: int, request: ProxyRequest, decision: Decision, route: Route, *, failure: str
     ) -> None:
-        """Forward an allowed request, and record how that ends."""
+        """Forward an allowed request, and record how the exchange ends."""
         began = time.monotonic()
         target = request.target
         passed = Progress(allowance=self._allowance(decision))

@@ -1,4 +1,4 @@
-"""Forwards a plain HTTP request, written anew for the host that was decided on, and its response."""
+"""Forwards a plain HTTP request, rebuilt for the allowed host, and its response."""
 
 from collections.abc import Awaitable, Iterable
 
@@ -14,7 +14,7 @@ from ringfence.egress.proxy.request import ProxyRequest
 from ringfence.egress.transfer import CutOff, Transfer
 
 IDLE_S = 600.0
-"""A connection on which nothing passes for so long is ended."""
+"""A connection that is idle for this long is ended."""
 
 UNREACHED = 502
 """The recorded status of a request without a response."""
@@ -46,13 +46,13 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class Progress(Transfer):
-    """What has passed of a connection; postpones the end of one that is in use."""
+    """Counts the bytes of a connection, and extends its deadline while bytes are transferred."""
 
     scope: anyio.CancelScope | None = None
     status = UNREACHED
-    """Of the response, as far as there is one."""
+    """The status of the response, or `UNREACHED`."""
     is_reported = False
-    """Whether a response of ours told the client how it ended."""
+    """Whether the proxy itself sent the client a response with the reason."""
     _reset_at = 0.0
 
     def _check(self, count: int) -> None:
@@ -72,9 +72,9 @@ class Relay:
 
     Args:
         request: The request.
-        outside: The host, connected.
-        passed: Counts.
-        through: Where `outside` is a proxy of this machine's rather than the host.
+        outside: The connection to the host.
+        passed: Counts the bytes.
+        through: This machine's proxy, if `outside` is a connection to it instead of the host.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Relay:
         self._passed = passed
         self._host = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT_BYTES)
         self.status = 0
-        """Of the response; 0 until it has begun."""
+        """The status of the response; 0 until it has begun."""
 
     async def run(self) -> None:
         """Forward until the response has ended; `passed.ended_by` says how it did."""
@@ -162,15 +162,15 @@ class Relay:
         await _to_client(self._client.end())
 
     def response_head(self, reason: bytes, headers: Headers) -> tuple[bytes, Headers]:
-        """The reason phrase and the headers of the response, as they are forwarded."""
+        """Return the reason phrase and the headers to forward."""
         return reason, headers
 
     def response_piece(self, data: bytes) -> bytes:
-        """What is forwarded now that these bytes of the body have come."""
+        """Return the bytes to forward now that these bytes of the body have arrived."""
         return data
 
     def response_rest(self) -> bytes:
-        """What is forwarded at the end of the body."""
+        """Return the bytes to forward at the end of the body."""
         return b""
 
     async def _next_of_host(self) -> h11.Event:
@@ -200,7 +200,7 @@ async def _to_client(sending: Awaitable[None]) -> None:
 
 
 def _end_to_end(headers: Headers, *, without: Iterable[bytes] = ()) -> Headers:
-    """Headers that are not about one connection only (RFC 9110 7.6.1)."""
+    """Return the headers that do not concern a single connection only (RFC 9110 7.6.1)."""
     named = {
         word.strip().lower() for name, value in headers if name == b"connection" for word in value.split(b",")
     }

@@ -1,4 +1,4 @@
-"""Reports decisions: to the record, to whoever runs the command, and to the client in a response."""
+"""Reports decisions to the record, to the user or agent that runs the command, and to the client in a response."""
 
 import re
 from typing import Protocol
@@ -19,19 +19,19 @@ _SHOWN_ADDRESSES = 4
 
 
 class NoteRefusal(Protocol):
-    """Takes a line for whoever runs the command."""
+    """Takes a line for the user or agent that runs the command."""
 
     def __call__(self, line: str, grant: Grant | None = None) -> None:
-        """Take a line on a refusal and what would grant it, or on a failure: None."""
+        """Add a line about a refusal, with the grant that would allow it, or about a failure, without one."""
 
 
 class DecisionLog:
     """Records the decisions of one sandbox's proxy: equal refusals five times, then when their number doubles.
 
-    A loop inside can request a refused host for ever; the record shows that without growing with it.
+    A loop inside can request a refused host forever; the record shows that without growing with every request.
 
     Args:
-        sandbox_id: Whose proxy it is.
+        sandbox_id: The sandbox.
         emit: Writes an event to the record; returns when it is written.
         note: Takes a line for each refusal, for whoever runs the command.
     """
@@ -88,7 +88,7 @@ class DecisionLog:
 
 
 async def send_refusal(connection: HttpConnection, decision: Decision, *, status: int = 403) -> None:
-    """Answer a refused request, so that a person, an agent and a program can each read why."""
+    """Respond to a refused request with the reason in forms for people, agents and programs."""
     lines = [f"ringfence: refused: {decision.reason}", f"decided by: {decision.rule}"]
     if decision.remedy:
         lines.append(decision.remedy)
@@ -96,7 +96,7 @@ async def send_refusal(connection: HttpConnection, decision: Decision, *, status
 
 
 async def send_failure(connection: HttpConnection, reason: str) -> None:
-    """Answer an allowed request that failed."""
+    """Respond to an allowed request that failed."""
     await _send(connection, 502, f"ringfence: {reason}", [f"ringfence: {reason}"], "destination_unavailable")
 
 

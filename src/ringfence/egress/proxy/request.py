@@ -1,4 +1,4 @@
-"""A request to the proxy: its target, read from the request line and held against the tunnel that it is in."""
+"""Reads requests to the proxy: the target from the request line, checked against the tunnel around it."""
 
 import re
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class ProxyRequest:
     """A request whose head was read.
 
     Args:
-        target: What is requested.
-        headers: Names in lower case.
-        connection: Has the body, and takes the response.
+        target: The requested target.
+        headers: The headers, with names in lower case.
+        connection: The connection, from which the body is read and to which the response is sent.
     """
 
     target: Target
@@ -35,11 +35,11 @@ async def read_proxy_request(
     """Read the head of a request; None if the connection ended before its first byte.
 
     Args:
-        connection: Where it comes from.
-        tunnel: The target of the CONNECT within which it comes; then its target is a path, and its Host is the tunnel's.
+        connection: The connection from inside.
+        tunnel: The target of the CONNECT around the request; the request must then have a path and the tunnel's Host.
 
     Raises:
-        BadRequest: It is too large, too slow, ambiguous or not HTTP.
+        BadRequest: The request is too large, too slow, ambiguous or not HTTP.
     """
     request = await connection.read_head()
     if request is None:

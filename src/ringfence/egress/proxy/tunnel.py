@@ -1,4 +1,4 @@
-"""A CONNECT: bytes both ways, once the TLS in it is known to be for the host that was requested."""
+"""Tunnels of CONNECT requests, which open only after their TLS was checked to be for the requested host."""
 
 import ssl
 import sys
@@ -14,7 +14,7 @@ from ringfence.egress.transfer import CutOff
 
 HELLO_TIMEOUT_S = 20.0
 HELLO_LIMIT_BYTES = 64 * 1024
-"""Those of today have 2 KiB at most."""
+"""The limit for a ClientHello; today's have at most 2 KiB."""
 
 _READ_BYTES = 65_536
 _HANDSHAKE = 22
@@ -29,7 +29,7 @@ class NotTls(Exception):
 class HelloReader:
     """Reads the server name from the ClientHello that a stream begins with, by OpenSSL's own server.
 
-    Its handshake is stopped as soon as the name is known; no byte of it is sent to anybody.
+    The handshake is stopped as soon as the name is known; none of its bytes is sent.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class HelloReader:
         self._handshake = context.wrap_bio(self._incoming, ssl.MemoryBIO(), server_side=True)
 
     def feed(self, data: bytes) -> bool:
-        """Take more of the stream; return whether the ClientHello is complete.
+        """Add bytes of the stream; return whether the ClientHello is complete.
 
         Raises:
             NotTls: It is something else, or not one that a client sends.
@@ -74,14 +74,15 @@ class HelloReader:
 
 
 class Tunnel(ByteStream):
-    """The client's side of a tunnel. What it sends first is held back until it is known to be what was allowed.
+    """The client's side of a tunnel. Its first bytes are held until they were checked.
 
-    On port 443 that is TLS for the tunnel's own host. On other ports it may be anything; but if it is TLS, then that.
+    On port 443 they must begin TLS for the tunnel's own host. On other ports they may be anything except TLS for another
+    host.
 
     Args:
-        connection: The connection, whose CONNECT was read.
-        target: What the tunnel was allowed for.
-        on_refused: Called with a refusal before the connection is cut off.
+        connection: The connection whose CONNECT was read.
+        target: The target of the CONNECT.
+        on_refused: Called with a refusal before the connection is aborted.
     """
 
     def __init__(
@@ -95,11 +96,11 @@ class Tunnel(ByteStream):
         self._is_checked = False
 
     async def accept(self) -> None:
-        """Tell the client that the tunnel is open."""
+        """Respond to the client that the tunnel is open."""
         self._held = await self._connection.accept_connect()
 
     async def receive(self, max_bytes: int = _READ_BYTES) -> bytes:
-        """Bytes of the client, after the first ones were checked."""
+        """Receive bytes of the client; the first ones are checked before they are returned."""
         if not self._is_checked:
             await self._check()
         if self._held:
@@ -122,10 +123,10 @@ class Tunnel(ByteStream):
         self._is_checked = True
 
     async def _find_mismatch(self) -> str | None:
-        """Why what the client sends is not for the tunnel's host; None if it is, or need not be TLS.
+        """Return why the client's first bytes are not for the tunnel's host; None if they are allowed.
 
         Raises:
-            NotTls: It must be TLS, and is not.
+            NotTls: The bytes must be TLS, and are not.
         """
         must_be_tls = self._target.port == TLS_PORT
         reader, piece = HelloReader(), self._held
@@ -156,7 +157,7 @@ class Tunnel(ByteStream):
 
 
 def _mismatch(server_name: str | None, target: Target) -> str | None:
-    """Why TLS for `server_name` is not for the host of its tunnel; None if it is."""
+    """Return why TLS for `server_name` is not for the host of its tunnel; None if it is."""
     if server_name is None:
         if isinstance(target.host, str):
             return f"its TLS names no server, and the tunnel is to {target.host}"

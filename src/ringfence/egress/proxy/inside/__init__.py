@@ -1,1 +1,1 @@
-"""What the proxy puts inside for programs that do not find it by themselves."""
+"""Files that are written into the sandbox for programs that do not read proxy variables by themselves."""
