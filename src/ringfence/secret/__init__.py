@@ -1,4 +1,4 @@
-"""Where credentials come from, and how secrets are kept out of what is recorded."""
+"""Credentials and other secrets: their sources, their leases, and their redaction from records."""
 
 from ringfence.secret.credential import (
     VARIABLES,

@@ -70,7 +70,7 @@ class Credential:
     kind: CredentialKind
     value: str = field(repr=False)
     source: str = ""
-    """Where it came from: a variable, or a secret of the configuration and its source."""
+    """The source of the value: a variable, or a secret of the configuration and its source."""
     provider: Provider = "anthropic"
     account_id: str = ""
     """The account id that requests with a ChatGPT login must send; empty for other credentials."""

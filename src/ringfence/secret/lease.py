@@ -62,7 +62,7 @@ class Lease:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the user should know about the place where the secret is kept."""
+        """Warnings for the user about the source of the secret, such as a file that others can read."""
         return () if self._value is None else self._value.warnings
 
     def assign(self, run: str, *, on_values: Callable[[tuple[str, ...]], None]) -> None:

@@ -31,7 +31,7 @@ class SecretValue:
     is_key: bool = False
     """Whether a login file held an API key instead of a login."""
     warnings: tuple[str, ...] = ()
-    """What the user should know about the place where the secret is kept."""
+    """Warnings for the user about the source of the secret, such as a file that others can read."""
 
     @property
     def all_texts(self) -> tuple[str, ...]:

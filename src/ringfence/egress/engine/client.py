@@ -159,7 +159,7 @@ def find_socket(wanted: Path | None) -> Path:
     if wanted is None and host:
         if not host.startswith("unix://"):
             raise SandboxStartFailed(
-                f"engine access needs the engine's Unix socket, and DOCKER_HOST={host!r} is none; set engine.socket"
+                f"engine access needs the engine's Unix socket, and DOCKER_HOST={host!r} is not one; set engine.socket"
             )
         wanted = Path(host.removeprefix("unix://"))
     user = os.environ.get("XDG_RUNTIME_DIR")
@@ -169,7 +169,7 @@ def find_socket(wanted: Path | None) -> Path:
         if place.is_socket():
             return place
     raise SandboxStartFailed(
-        f"engine access was asked for, and there is no container engine (looked for {', '.join(map(str, places))}); "
+        f"engine access is configured, and there is no container engine (looked for {', '.join(map(str, places))}); "
         "start one, or take `engine` out of the configuration"
     )
 
@@ -185,8 +185,8 @@ async def check_engine(socket: Path) -> None:
             status = response.status
     except EngineError as exc:
         hint = "; is your user in the engine's group?" if exc.errno == errno.EACCES else ""
-        raise InfrastructureFault(f"engine access was asked for, and the engine {exc}{hint}") from exc
+        raise InfrastructureFault(f"engine access is configured, and the engine {exc}{hint}") from exc
     if status != 200:
         raise InfrastructureFault(
-            f"engine access was asked for, and {str(socket)!r} answers a ping with {status}; is it a container engine?"
+            f"engine access is configured, but {str(socket)!r} answers a ping with {status}; is it a container engine?"
         )

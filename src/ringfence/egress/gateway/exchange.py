@@ -28,7 +28,7 @@ class Quotas:
     kept: ByteQuota = field(default_factory=lambda: ByteQuota(48 * 1024 * 1024))
     """For bodies that are collected for the record while they arrive."""
     whole: ByteQuota = field(default_factory=lambda: ByteQuota(256 * 1024 * 1024))
-    """For responses that are read as a whole."""
+    """For responses that are collected completely before they are forwarded."""
     recorded: ByteQuota = field(default_factory=lambda: ByteQuota(1024 * 1024 * 1024))
     """For bodies in the record; of later ones only the hash is recorded, so that a loop cannot fill the disk."""
 

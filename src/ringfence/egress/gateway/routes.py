@@ -40,7 +40,7 @@ class Route:
 
     @property
     def provider(self) -> Provider:
-        """Whose API it is."""
+        """The provider of the API."""
         return provider_of(self.api)
 
     @property
@@ -50,7 +50,7 @@ class Route:
 
 
 def provider_of(api: Api) -> Provider:
-    """Whose API it is."""
+    """Return the provider of an API."""
     return "anthropic" if api in ("messages", "count_tokens", "anthropic_models") else "openai"
 
 

@@ -69,7 +69,7 @@ class ForwardProxy:
         emit: Writes an event to the record; returns when it is written.
         resolve: How names are resolved. There is no setting for it: who could choose it could lead any name anywhere.
             Tests map public names to mirrors of their own.
-        note: Takes a line for each refusal and each host that cannot be reached, for whoever runs the command.
+        note: Takes a line for each refusal and each host that cannot be reached, for the user or agent.
         interceptor: Serves the hosts to which secrets are injected, if there are any.
     """
 
@@ -177,7 +177,7 @@ class ForwardProxy:
             return
         await self._log.record(number, target, decision, route=route)
         if self._rules is not rules:
-            # Changed while the name was resolved, which whoever serves the name can make last.
+            # The rules changed while the name was resolved, which a hostile name server can prolong.
             await self._decide(number, request)
             return
         await self._forward(number, request, decision, route, failure=failure)

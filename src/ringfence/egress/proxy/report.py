@@ -33,7 +33,7 @@ class DecisionLog:
     Args:
         sandbox_id: The sandbox.
         emit: Writes an event to the record; returns when it is written.
-        note: Takes a line for each refusal, for whoever runs the command.
+        note: Takes a line for each refusal, for the user or agent that runs the command.
     """
 
     def __init__(self, sandbox_id: str, emit: Emit, note: NoteRefusal) -> None:

@@ -54,7 +54,7 @@ class HelloReader:
         if self._fed_bytes > HELLO_LIMIT_BYTES:
             raise NotTls(f"its ClientHello is longer than {HELLO_LIMIT_BYTES} bytes")
         self._incoming.write(data)
-        # A name that is not ASCII makes `ssl` write to stderr, which whoever is inside must not be able to.
+        # A name that is not ASCII makes `ssl` write to stderr, which no process inside may cause.
         hook, sys.unraisablehook = sys.unraisablehook, lambda _unraisable: None
         try:
             self._handshake.do_handshake()
