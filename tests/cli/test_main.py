@@ -63,7 +63,7 @@ def test_a_bug_that_cannot_be_kept_is_told_all_the_same(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "file" / "state"))
     error_report.report_error(KeyError("x"))
-    assert "could not be kept" in capsys.readouterr().err
+    assert "could not be saved" in capsys.readouterr().err
 
 
 def test_a_state_directory_that_cannot_be_made_names_its_variable(

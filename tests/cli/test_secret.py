@@ -68,7 +68,7 @@ def test_ls_tells_names_sources_and_ends(
 @pytest.mark.parametrize(
     ("reference", "code", "said"),
     [
-        ({"cmd": ["echo", SECRET], "ttl": "1h"}, 0, "it can be had, ends 20"),
+        ({"cmd": ["echo", SECRET], "ttl": "1h"}, 0, "it can be resolved, expires 20"),
         ({"cmd": ["false"]}, 77, "exited with 1"),
         ({"cmd": ["no-such-program"]}, 75, "install it"),
         ({"cmd": ["echo", SECRET], "revoke": ["false"]}, 0, "could not be revoked"),
@@ -308,7 +308,7 @@ def test_doctor_tells_of_a_credential_that_ends_soon(
     monkeypatch.setenv("CODEX_AUTH_FILE", str(tmp_path / "auth.json"))
     ended = ringfence("doctor")
     assert "CODEX_AUTH" in ended.out
-    assert "ENDS SOON" in ended.out
+    assert "EXPIRES SOON" in ended.out
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`ringfence doctor`: can this machine hold a fence, and does the fence hold?"""
+"""`ringfence doctor`: checks whether this machine can run sandboxes, and whether they contain attacks."""
 
 import os
 import textwrap
@@ -25,7 +25,7 @@ _ENFORCED = {
 }
 _DEFAULT = "bubblewrap"
 _WIDTH = 110
-_FIVE = ("mount", "ptrace-guest", "home", "interfaces", "proc-sys")
+_QUICK_ATTACKS = ("mount", "ptrace-guest", "home", "interfaces", "proc-sys")
 
 
 def doctor(
@@ -53,7 +53,7 @@ def doctor(
     """
     if auth:
         if attack or image is not None:
-            raise UsageError("--auth looks at credentials only; leave out --attack and --image")
+            raise UsageError("--auth checks credentials only; leave out --attack and --image")
         raise typer.Exit(check_credentials(load_settings(Path()), json=json))
     import anyio
 
@@ -61,10 +61,10 @@ def doctor(
 
     document = anyio.run(_examine, attack, image)
     print_answer(document, _lines(document), json=json)
-    asked = [
+    requested = [
         one for one in document["backends"] if image is None or get_backend(one["name"]).traits.needs_image
     ]
-    if not any(one["usable"] for one in asked):
+    if not any(one["usable"] for one in requested):
         raise typer.Exit(ExitCode.SANDBOX_START)
     if any(not result["held"] for one in document["backends"] for result in one["attacks"]):
         raise typer.Exit(ExitCode.FAILED)
@@ -81,7 +81,7 @@ async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
     try:
         refused = await limit_refusal(spec_of(load_settings(Path()), None))
         ending, problem = await ending_credentials(load_settings(Path())), None
-    except RingfenceError as exc:  # a wrong configuration keeps nobody from asking about the machine
+    except RingfenceError as exc:  # the machine is checked even if the configuration is not valid
         ending, problem = [], str(exc)
     bwrap = find_bwrap()
     backends = [
@@ -125,7 +125,7 @@ async def _backend(name: str, everything: bool, image: str | None) -> dict[str, 
             async with Sandbox.open(spec) as sandbox:
                 notes = list(sandbox.facts.notes)
                 enforced = dict(sandbox.facts.enforced)
-            chosen = None if everything else _FIVE
+            chosen = None if everything else _QUICK_ATTACKS
             results = await run_attacks(lambda: open_beside(spec), workspace, chosen)
     except RingfenceError as exc:
         return _unopened(name, reason=str(exc))
@@ -134,7 +134,7 @@ async def _backend(name: str, everything: bool, image: str | None) -> dict[str, 
 
 
 def _unopened(name: str, *, reason: str | None = None) -> dict[str, Any]:
-    """A backend of which no sandbox was opened: for a reason, or because it takes an image."""
+    """The result for a backend of which no sandbox was opened, because it is unavailable or needs an image."""
     return {
         "name": name,
         "usable": reason is None,
@@ -152,7 +152,7 @@ def _row(result: "AttackResult") -> dict[str, Any]:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """A workspace to attack from; of an ordinary owner, also for root, so that it is shown as itself."""
+    """Create a workspace for the attacks; for root, it belongs to an unprivileged user."""
     import tempfile
 
     from ringfence.removal import remove_tree
@@ -167,12 +167,12 @@ def _scratch() -> Iterator[Path]:
             outer.chmod(0o711)
         yield workspace
     finally:
-        with suppress(OSError):  # what was found out is told all the same
+        with suppress(OSError):  # the results are printed even if the directory remains
             remove_tree(outer)
 
 
 def _state(one: dict[str, Any]) -> str:
-    """In a word or a line; only the default's lack is alarming, the others are extras."""
+    """Describe the state of a backend; only a missing default backend is reported in capitals."""
     if not one["usable"]:
         word = "CANNOT BE USED" if one["name"] == _DEFAULT else "not available"
         return f"{word}: {one['reason']}"

@@ -1,4 +1,4 @@
-"""`ringfence gc`: removing what is not needed any more."""
+"""`ringfence gc`: removes old runs, and what dead processes left."""
 
 import os
 from contextlib import suppress
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ringfence.fleet.retention import Forgotten
 
 _VERIFICATION_S = 24 * 3600.0
-"""No verification takes longer."""
+"""Upper bound of a verification's duration; older directories of verifications are abandoned."""
 
 
 def gc(
@@ -43,9 +43,9 @@ def gc(
         _print_forgotten(forgotten, dry_run=dry_run)
     removed, containers, named = anyio.run(_collect, age_s, keep, dry_run)
     if json:
-        told = {"schema_version": 1, "is_dry_run": dry_run, **_counts(forgotten)}
-        told |= {"runs": [path.name for path in removed], "containers": containers}
-        typer.echo(safe_json(told, indent=2))
+        document = {"schema_version": 1, "is_dry_run": dry_run, **_counts(forgotten)}
+        document |= {"runs": [path.name for path in removed], "containers": containers}
+        typer.echo(safe_json(document, indent=2))
         return
     for name in (*named, *(path.name for path in removed)):
         typer.echo(name)
@@ -54,7 +54,7 @@ def gc(
 
 
 async def _forget_jobs(dry_run: bool) -> "Forgotten | None":
-    """Do the fleet's part, if there is one."""
+    """Remove jobs of the fleet by its retention; None if there is no fleet."""
     from ringfence.config.paths import state_dir
 
     if not (state_dir() / "fleet").is_dir():
@@ -65,7 +65,7 @@ async def _forget_jobs(dry_run: bool) -> "Forgotten | None":
 
 
 def _counts(forgotten: "Forgotten | None") -> dict[str, object]:
-    """What became of a fleet's jobs, for programs; without a fleet nothing did."""
+    """Count the removed jobs of a fleet, for programs; all zero without a fleet."""
     if forgotten is None:
         return {"jobs": [], "records": 0, "size_bytes": 0, "is_all": True}
     return {
@@ -84,8 +84,8 @@ def _print_forgotten(done: "Forgotten", *, dry_run: bool) -> None:
     typer.echo(f"{'would forget' if dry_run else 'forgot'} {what}, {done.size_bytes} bytes{more}", err=True)
 
 
-async def not_of_a_fleet(paths: "list[Path]") -> "list[Path]":
-    """The runs that belong to no job of a fleet."""
+async def without_fleet_runs(paths: "list[Path]") -> "list[Path]":
+    """Filter out the runs that belong to jobs of a fleet."""
     from ringfence.config.paths import state_dir
 
     if not (state_dir() / "fleet").is_dir() and not os.environ.get("RINGFENCE_FLEET_DATABASE"):
@@ -97,23 +97,23 @@ async def not_of_a_fleet(paths: "list[Path]") -> "list[Path]":
 
 
 async def _clear_engines(*, dry_run: bool) -> "tuple[int, list[str]]":
-    """Remove what dead processes left on container engines, also those that made no run.
+    """Remove what dead processes left on container engines, with or without a run.
 
     Returns:
-        How many there were, and if they were only looked for, their names.
+        The number of containers, and for a dry run their names.
     """
     from ringfence.sandbox.registry import backend_names, get_backend
 
     found: list[str] = []
     for name in backend_names():
-        with suppress(RingfenceError):  # one that is not there now is cleared another time
+        with suppress(RingfenceError):  # an engine that does not respond is cleaned up another time
             found += await get_backend(name).remove_leftovers(frozenset(), dry_run=dry_run)
     found = list(dict.fromkeys(found))
     return len(found), sorted(found) if dry_run else []
 
 
-async def _clear_holders() -> None:
-    """Remove what holders that died left: their places, their sandboxes' remains."""
+async def _clear_dead_supervisors() -> None:
+    """Remove the directories and sandboxes of dead supervisors."""
     from ringfence.config.paths import state_dir
     from ringfence.job.standing import remove_dead
     from ringfence.sandbox.pool.pool import Pool, PoolSize
@@ -125,7 +125,7 @@ async def _clear_holders() -> None:
 def _age(older_than: str) -> float:
     if "0" in older_than and not older_than.strip().rstrip("smhd").strip("0. "):
         raise UsageError(
-            f"--older-than {older_than!r} is no age; the shortest is 1ms, which takes every run that has ended "
+            f"--older-than {older_than!r} is not an age; the shortest is 1ms, which takes every run that has ended "
             "(but --keep of them)"
         )
     return duration_of("--older-than", older_than)
@@ -147,12 +147,12 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
     from ringfence.sandbox.workspace.run_as import clear_scratch_directories
     from ringfence.secret import revoke_abandoned
 
-    # First: to close a dead run is to clear the engines, too, and then nobody would know how many there were.
+    # This comes first: closing a dead run also removes its containers, which could not be counted afterwards.
     containers, named = await _clear_engines(dry_run=dry_run)
     early: list[Path] = []
     if is_disk_full():
-        # No database can be written before there is room.
-        early = await not_of_a_fleet(expired_runs(seconds, keep))
+        # No database can be written before there is free space.
+        early = await without_fleet_runs(expired_runs(seconds, keep))
         if dry_run:
             return early, containers, named
         await make_room(early)
@@ -164,10 +164,10 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
             )
     store = await recover_runs(notify)
     if not dry_run:
-        await _clear_holders()
+        await _clear_dead_supervisors()
         await revoke_abandoned(state_dir(), notify)
         await clear_scratch_directories()
-    paths = [*early, *await not_of_a_fleet(expired_runs(seconds, keep))]
+    paths = [*early, *await without_fleet_runs(expired_runs(seconds, keep))]
     if not dry_run:
         await clear_removed()
         await remove_runs(paths, store, by="gc")

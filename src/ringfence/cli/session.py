@@ -74,7 +74,7 @@ def show(session: _Session, *, everything: _All = False, json: JsonOption = Fals
     from ringfence.runtime.transcript.discovery import survey
     from ringfence.runtime.transcript.session import opening, read_events
 
-    path = _found(session)
+    path = _find_transcript(session)
     printer = _Printer(json=json, everything=everything)
     if path is None:
         for record in read(resolve(session)):
@@ -84,7 +84,7 @@ def show(session: _Session, *, everything: _All = False, json: JsonOption = Fals
     printer.show(opening(overview, path, overview.session_id))
     for event in read_events(path):
         printer.show(event)
-    printer.tell_hidden()
+    printer.report_hidden()
 
 
 def follow(
@@ -105,7 +105,7 @@ def follow(
 
     from ringfence.runtime.transcript.session import follow_events
 
-    path = _found(session)
+    path = _find_transcript(session)
     if path is None:
         raise UsageError(
             f"{session!r} is a run of ringfence; follow it by `ringfence runs logs --follow {session}`"
@@ -118,11 +118,11 @@ def follow(
             printer.show(event)
 
     anyio.run(print_all)
-    printer.tell_hidden()
+    printer.report_hidden()
 
 
-def _found(reference: str) -> Path | None:
-    """The transcript that is meant; None where it is a run of ours."""
+def _find_transcript(reference: str) -> Path | None:
+    """Find a transcript by its reference; None if the reference is a run of Ringfence."""
     from ringfence.journal import resolve
     from ringfence.runtime.transcript.discovery import find_session
 
@@ -137,7 +137,7 @@ def _found(reference: str) -> Path | None:
 
 
 class _Printer:
-    """Shows events: as lines for people, or each as a line of JSON."""
+    """Prints events as lines for people, or each as a line of JSON."""
 
     def __init__(self, *, json: bool, everything: bool) -> None:
         from ringfence.cli.render.console import open_console
@@ -148,7 +148,7 @@ class _Printer:
         self._console = open_console()
 
     def show(self, event: "Event", time: Any = None) -> None:
-        """Show one event; bookkeeping only when all is wanted."""
+        """Print an event; bookkeeping only with --all."""
         import msgspec
 
         from ringfence.cli.render.transcript import print_event
@@ -156,14 +156,14 @@ class _Printer:
         if not self._everything and _is_bookkeeping(event):
             self._hidden += 1
         elif not self._everything and _is_only_results(event):
-            pass  # they stand at their calls
+            pass  # the results are printed with their calls
         elif self._json:
             print_json_line(msgspec.to_builtins(event))
         else:
             print_event(self._console, event, time)
 
-    def tell_hidden(self) -> None:
-        """Say how much was left out."""
+    def report_hidden(self) -> None:
+        """Print the number of events that were left out."""
         if self._hidden:
             typer.echo(
                 f"{counted(self._hidden, 'record')} of bookkeeping left out; --all shows them", err=True
@@ -171,22 +171,22 @@ class _Printer:
 
 
 def _is_bookkeeping(event: "Event") -> bool:
-    """What the client wrote for itself."""
+    """Whether the agent CLI wrote the record for its own use."""
     from ringfence.events import TranscriptNoted
 
     return isinstance(event, TranscriptNoted) and not event.text
 
 
 def _is_only_results(event: "Event") -> bool:
-    """Whether it is a message that only hands results to the model."""
+    """Whether an event is a message that only holds tool results for the model."""
     from ringfence.events import MessageSent
     from ringfence.journal.session import is_only_results
 
     return isinstance(event, MessageSent) and is_only_results(event.content)
 
 
-_LOOKED_AT = 2000
-"""Of so many the beginning is read to find those on a workspace."""
+_MAX_SESSIONS_READ = 2000
+"""Transcripts whose beginning is read to find the sessions on a workspace."""
 _SHORT_CHARS = 200
 
 
@@ -202,12 +202,12 @@ class ListedSession(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str = ""
     model: str = ""
     prompt: str = ""
-    """Its first line."""
+    """First line of the task."""
     problem: str = ""
-    """Why nothing more is known of it."""
+    """Why the transcript could not be read."""
 
     def row(self) -> tuple[str, ...]:
-        """Its cells in the list."""
+        """The cells of the session in the list."""
         when = datetime.fromisoformat(self.modified_at).astimezone()
         what = self.prompt or (f"({self.problem})" if self.problem else "")
         name = self.session_id
@@ -215,23 +215,23 @@ class ListedSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def listed_sessions(number: int, *, client: str | None, workspace: Path | None) -> list[ListedSession]:
-    """The newest sessions.
+    """List the newest sessions.
 
     Args:
-        number: How many at most.
-        client: Only of this one.
-        workspace: Only those that worked on it.
+        number: The maximum number of sessions.
+        client: List only sessions of this program.
+        workspace: List only sessions on this directory.
     """
     wanted = None if workspace is None else os.path.realpath(workspace)
     found: list[ListedSession] = []
     if client in (None, "ringfence"):
-        found += _own(number, wanted)
+        found += _list_own_runs(number, wanted)
     if client != "ringfence":
         there = [one for one in list_sessions() if client in (None, one.client)]
-        looked_at = [one for one in there if wanted is None or one.may_be_in(wanted)][:_LOOKED_AT]
+        candidates = [one for one in there if wanted is None or one.may_be_in(wanted)][:_MAX_SESSIONS_READ]
         kept = 0
-        for one in looked_at:
-            listed = _looked_at(one)
+        for one in candidates:
+            listed = _read_overview(one)
             if wanted is None or (listed.workspace and os.path.realpath(listed.workspace) == wanted):
                 found.append(listed)
                 kept += 1
@@ -240,7 +240,7 @@ def listed_sessions(number: int, *, client: str | None, workspace: Path | None) 
     return sorted(found, key=lambda each: each.modified_at, reverse=True)[:number]
 
 
-def _looked_at(one: FoundSession) -> ListedSession:
+def _read_overview(one: FoundSession) -> ListedSession:
     listed = ListedSession(
         session_id=one.session_id,
         client=one.client,
@@ -261,8 +261,8 @@ def _looked_at(one: FoundSession) -> ListedSession:
     )
 
 
-def _own(number: int, workspace: str | None) -> list[ListedSession]:
-    """Runs of ours, with the workspace that they were asked to work on."""
+def _list_own_runs(number: int, workspace: str | None) -> list[ListedSession]:
+    """List Ringfence's own runs, optionally only those on a workspace."""
     from ringfence.journal import creation_of
 
     found: list[ListedSession] = []

@@ -1,4 +1,4 @@
-"""`ringfence checkpoint`: states of a workspace that are kept by hand, to compare with and to go back to."""
+"""`ringfence checkpoint`: saves named states of a workspace, compares with them and restores them."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,7 @@ def create(
     json: JsonOption = False,
 ) -> None:
     """Keep the state of the workspace under a name."""
-    kept = _with(workspace, lambda checkpoints: checkpoints.create(name, force=force))
+    kept = _run_on_checkpoints(workspace, lambda checkpoints: checkpoints.create(name, force=force))
     skipped = {os.fsdecode(path): why for path, why in sorted(kept.found.skipped.items())}
     for path, why in skipped.items():
         notify(f"not kept: {path!r} ({why})")
@@ -54,7 +54,7 @@ def ls(*, workspace: WorkspaceOption = Path(), json: JsonOption = False) -> None
 
     from ringfence.cli.render.console import open_console, print_table
 
-    found = _with(workspace, lambda checkpoints: checkpoints.all())
+    found = _run_on_checkpoints(workspace, lambda checkpoints: checkpoints.all())
     if json:
         shown = [{"name": one.name, "id": one.id, "tree": one.tree, "taken_s": one.taken_s} for one in found]
         typer.echo(safe_json(shown, indent=2))
@@ -81,7 +81,9 @@ def diff(
     """Show what changed since a checkpoint."""
     if stat and raw:
         raise UsageError("--stat and --raw show different things; give one of them")
-    changes, patch = _with(workspace, lambda checkpoints: checkpoints.diff(name, other, with_patch=not stat))
+    changes, patch = _run_on_checkpoints(
+        workspace, lambda checkpoints: checkpoints.diff(name, other, with_patch=not stat)
+    )
     show_unkept(changes)
     if stat:
         show_stat(changes)
@@ -96,7 +98,7 @@ def restore(name: _Name, *, workspace: WorkspaceOption = Path()) -> None:
     """
     from ringfence.sandbox.workspace.snapshot.named import BEFORE_RESTORE
 
-    restored = _with(workspace, lambda checkpoints: checkpoints.restore(name))
+    restored = _run_on_checkpoints(workspace, lambda checkpoints: checkpoints.restore(name))
     report_restored("restore", "restored", restored, whose="somebody")
     if restored.diff.files:
         notify(f"to take it back: ringfence checkpoint restore {BEFORE_RESTORE}")
@@ -104,10 +106,12 @@ def restore(name: _Name, *, workspace: WorkspaceOption = Path()) -> None:
 
 def rm(name: _Name, *, workspace: WorkspaceOption = Path()) -> None:
     """Remove a checkpoint and what only it holds."""
-    _with(workspace, lambda checkpoints: checkpoints.remove(name))
+    _run_on_checkpoints(workspace, lambda checkpoints: checkpoints.remove(name))
 
 
-def _with(workspace: "Path", act: "Callable[[NamedCheckpoints], Awaitable[_Result]]") -> "_Result":
+def _run_on_checkpoints(
+    workspace: "Path", act: "Callable[[NamedCheckpoints], Awaitable[_Result]]"
+) -> "_Result":
     import anyio
 
     from ringfence.config.paths import state_dir

@@ -1,4 +1,4 @@
-"""`ringfence diff`, `apply`, `undo`: what a run changed, into the workspace or out of it."""
+"""`ringfence diff`, `apply`, `undo`: show a run's changes, apply them to the workspace or revert them."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _Force = Annotated[bool, typer.Option("--force", help="Overwrite files that were changed since.")]
 _UNDONE = "undone"
-"""A file in a run's directory: its changes were taken back, and not brought in again since."""
+"""Name of a marker file in a run's directory: its changes were undone and not applied again."""
 
 
 def diff(
@@ -47,7 +47,7 @@ def diff(
     if stat + raw + flagged > 1:
         raise UsageError("--stat, --raw and --flagged show different things; give one of them")
     record, state = _load(run, "diff", everywhere=everywhere)
-    if _note(record).exists():
+    if _undone_marker(record).exists():
         notify(f"this was undone since; `ringfence apply {record.run[-8:]}` brings it in again")
     changes = anyio.run(diff_run, record, open_store(record, state))
     suspects = runs_on_your_machine(record, changes)
@@ -67,7 +67,7 @@ def diff(
 
 
 def _show_commits(record: "WorkRecord", *, raw: bool) -> None:
-    """Show what only commits change, after what the workspace's files changed."""
+    """Show the files that only commits change, after the changes of the workspace's files."""
     import anyio
 
     from ringfence.sandbox.workspace.git.merge import commit_patch
@@ -97,7 +97,7 @@ def apply(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOp
 
     record, state = _load(run, "apply", everywhere=everywhere)
     restored = anyio.run(partial(apply_run, record, state, force=force))
-    _note(record).unlink(missing_ok=True)
+    _undone_marker(record).unlink(missing_ok=True)
     report_restored("apply", "applied", restored)
 
 
@@ -115,25 +115,26 @@ def undo(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOpt
         )
     restored = anyio.run(partial(undo_run, record, state, force=force))
     if restored.diff.files:
-        _note(record).touch(mode=0o600)
+        _undone_marker(record).touch(mode=0o600)
     report_restored("undo", "undone", restored)
     if restored.repositories.stuck or restored.active:
         raise typer.Exit(1)
 
 
-def _note(record: "WorkRecord") -> "Path":
+def _undone_marker(record: "WorkRecord") -> "Path":
     from ringfence.journal import run_dir
 
     return run_dir(record.run) / _UNDONE
 
 
 def _load(run: str, command: str, *, everywhere: bool) -> "tuple[WorkRecord, Path]":
-    """The work of a run, for `diff`, `apply` or `undo`. One whose process died has its end taken now.
+    """Load the changes of a run for `diff`, `apply` or `undo`; the final state of an interrupted run is captured now.
 
-    On the workspace itself that may hold what others wrote since; only after a look (`diff`) is it acted on.
+    That state may include later changes by others, unless the run had a private copy. Therefore `apply` and `undo`
+    require `diff` first.
 
     Raises:
-        RingfenceError: It changed nothing that could be applied or undone, or was interrupted and not looked at.
+        RingfenceError: The run changed nothing to apply or undo, or was interrupted and not inspected yet.
     """
     import anyio
 

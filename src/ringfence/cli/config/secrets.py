@@ -1,4 +1,4 @@
-"""`ringfence config secrets`, and what `ringfence doctor` says of credentials. Values are never shown."""
+"""`ringfence config secrets`, and the credential checks of `ringfence doctor`. Values are never printed."""
 
 import time
 from pathlib import Path
@@ -25,9 +25,9 @@ def list_secrets(*, workspace: WorkspaceOption = Path(), json: JsonOption = Fals
 
     from ringfence.cli.render.console import print_list
 
-    document = anyio.run(_listed, load_settings(workspace))
+    document = anyio.run(_list_document, load_settings(workspace))
     rows = [(one, one["problem"] or one["said_by"]) for one in document["secrets"]]
-    rows += [(one, f"lent to {one['run'] or 'process ' + str(one['pid'])}") for one in document["leases"]]
+    rows += [(one, f"leased to {one['run'] or 'process ' + str(one['pid'])}") for one in document["leases"]]
     cells = [(one["name"], one["source"], one["expires_at"] or "-", last) for one, last in rows]
     print_list(document, ("secret", "source", "expires", "from"), cells, json=json)
     if not json and not document["secrets"]:
@@ -51,12 +51,12 @@ def try_secret(
     known = known_secrets(load_settings(workspace).settings.secrets)
     if name not in known:
         raise UsageError(f"there is no secret {name!r}; known: {', '.join(known) or 'none'}")
-    found = anyio.run(_tested, known[name])
-    ends = f", ends {found['expires_at']}" if found["expires_at"] else ""
-    print_answer(found, [f"{name} ({found['source']}): it can be had{ends}"], json=json)
+    found = anyio.run(_test_secret, known[name])
+    ends = f", expires {found['expires_at']}" if found["expires_at"] else ""
+    print_answer(found, [f"{name} ({found['source']}): it can be resolved{ends}"], json=json)
 
 
-async def _listed(effective: "Effective") -> dict[str, Any]:
+async def _list_document(effective: "Effective") -> dict[str, Any]:
     from ringfence.config.paths import state_dir
     from ringfence.secret import active_leases, known_secrets, revoke_abandoned
 
@@ -71,8 +71,8 @@ async def _listed(effective: "Effective") -> dict[str, Any]:
                 "source": one.source,
                 "run": one.run,
                 "pid": one.pid,
-                "granted_at": written(one.granted_at),
-                "expires_at": None if one.expires_at is None else written(one.expires_at),
+                "granted_at": format_utc(one.granted_at),
+                "expires_at": None if one.expires_at is None else format_utc(one.expires_at),
             }
             for one in active_leases(state_dir())
         ],
@@ -80,7 +80,7 @@ async def _listed(effective: "Effective") -> dict[str, Any]:
 
 
 async def _row(secret: "KnownSecret", effective: "Effective") -> dict[str, Any]:
-    """A secret at a glance: no program is run for it."""
+    """Build the row of a secret in the list, without running a program for it."""
     from ringfence.secret import read_cheaply
 
     problem = expires_at = None
@@ -94,13 +94,13 @@ async def _row(secret: "KnownSecret", effective: "Effective") -> dict[str, Any]:
         "name": secret.name,
         "source": str(secret.reference),
         "provider": secret.provider,
-        "expires_at": None if expires_at is None else written(expires_at),
+        "expires_at": None if expires_at is None else format_utc(expires_at),
         "said_by": str(origin) if origin is not None else "environment",
         "problem": problem,
     }
 
 
-async def _tested(secret: "KnownSecret") -> dict[str, Any]:
+async def _test_secret(secret: "KnownSecret") -> dict[str, Any]:
     from ringfence.config.paths import state_dir
     from ringfence.secret import lease_secret
 
@@ -116,13 +116,13 @@ async def _tested(secret: "KnownSecret") -> dict[str, Any]:
     return {
         "name": secret.name,
         "source": lease.source,
-        "expires_at": None if end is None else written(end.timestamp()),
+        "expires_at": None if end is None else format_utc(end.timestamp()),
         "problem": problem,
     }
 
 
-def written(seconds: float) -> str:
-    """A time in UTC, as everywhere in what programs read."""
+def format_utc(seconds: float) -> str:
+    """Format a time in UTC, as in all output for programs."""
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
@@ -144,7 +144,7 @@ _MARKS = {
 
 
 def check_credentials(effective: "Effective", *, json: bool) -> ExitCode:
-    """Ask each credential's API whether it is good, and print the answers; the exit code says the worst.
+    """Test each credential with its API, print the results and return the exit code of the worst one.
 
     `ok` 0, `refused` or `unusable` or none at all 77, `unreachable` or `unclear` 75.
     """
@@ -156,21 +156,21 @@ def check_credentials(effective: "Effective", *, json: bool) -> ExitCode:
     credentials = [secret for secret in known.values() if secret.provider is not None]
     if not credentials:
         raise AuthenticationFailed(_NONE)
-    rows = [anyio.run(_checked, secret, effective.settings.run.model) for secret in credentials]
-    print_answer({"credentials": rows}, map(_checked_line, rows), json=json)
+    rows = [anyio.run(_check_credential, secret, effective.settings.run.model) for secret in credentials]
+    print_answer({"credentials": rows}, map(_check_line, rows), json=json)
     verdicts = {row["verdict"] for row in rows}
     if verdicts & {"refused", "unusable"}:
         return ExitCode.AUTHENTICATION
     return ExitCode.INFRASTRUCTURE if verdicts & {"unreachable", "unclear"} else ExitCode.OK
 
 
-def _checked_line(row: dict[str, Any]) -> str:
+def _check_line(row: dict[str, Any]) -> str:
     where = f" at {row['where']}" if row["where"] else ""
-    ends = f"; ends {row['expires_at']}" if row["expires_at"] else ""
+    ends = f"; expires {row['expires_at']}" if row["expires_at"] else ""
     return f"{_MARKS[row['verdict']]}{row['name']} ({row['source']}){where}: {row['detail']}{ends}"
 
 
-async def _checked(secret: "KnownSecret", model: str) -> dict[str, Any]:
+async def _check_credential(secret: "KnownSecret", model: str) -> dict[str, Any]:
     from ringfence.config.paths import state_dir
     from ringfence.model.probe import probe
     from ringfence.secret import lease_secret
@@ -188,7 +188,7 @@ async def _checked(secret: "KnownSecret", model: str) -> dict[str, Any]:
                 notify(f"WARNING: {warning}")
             credential = await lease.credential()
             if credential.expires_at is not None:
-                row["expires_at"] = written(credential.expires_at.timestamp())
+                row["expires_at"] = format_utc(credential.expires_at.timestamp())
             found = await probe(credential, model=model)
     except AuthenticationFailed as exc:
         return {**row, "verdict": "unusable", "detail": str(exc)}
@@ -198,7 +198,7 @@ async def _checked(secret: "KnownSecret", model: str) -> dict[str, Any]:
 
 
 async def ending_credentials(effective: "Effective") -> list[dict[str, Any]]:
-    """Credentials whose end is known without asking anybody: their names, ends and whether that is soon."""
+    """List credentials whose expiry is known without a request, and whether it is soon or past."""
     from ringfence.config.paths import state_dir
     from ringfence.secret import active_leases, known_secrets, read_cheaply
 
@@ -210,7 +210,7 @@ async def ending_credentials(effective: "Effective") -> list[dict[str, Any]]:
     for secret in known_secrets(effective.settings.secrets).values():
         try:
             value = await read_cheaply(secret)
-        except RingfenceError:  # `ringfence config secrets ls` tells
+        except RingfenceError:  # `ringfence config secrets ls` reports it
             continue
         if value is not None and value.expires_at is not None:
             found[secret.name, value.expires_at.timestamp()] = str(secret.reference)
@@ -219,7 +219,7 @@ async def ending_credentials(effective: "Effective") -> list[dict[str, Any]]:
         {
             "name": name,
             "source": source,
-            "expires_at": written(end),
+            "expires_at": format_utc(end),
             "is_over": end <= now,
             "is_soon": end <= now + _SOON_S,
         }
@@ -228,6 +228,6 @@ async def ending_credentials(effective: "Effective") -> list[dict[str, Any]]:
 
 
 def credential_line(one: dict[str, Any]) -> str:
-    """One of them, for people."""
-    how = "HAS ENDED" if one["is_over"] else "ENDS SOON" if one["is_soon"] else "ends"
+    """Format an expiring credential for people."""
+    how = "HAS EXPIRED" if one["is_over"] else "EXPIRES SOON" if one["is_soon"] else "expires"
     return f"secret:  {one['name']} ({one['source']}) {how}: {one['expires_at']}"

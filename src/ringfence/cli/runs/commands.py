@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ringfence.journal import Finding, RunSummary, StateVerification, Verification
 
-_WORDS = {"sealed": "sealed", "open": "open end", "truncated": "TRUNCATED", "broken": "BROKEN"}
+_STATUS_TEXT = {"sealed": "sealed", "open": "open end", "truncated": "TRUNCATED", "broken": "BROKEN"}
 
 
 def ls(
@@ -45,7 +45,7 @@ def ls(
         typer.echo(safe_json(msgspec.to_builtins(runs), indent=2))
         return
     if not runs:
-        note("no runs with these labels" if wanted else "no runs yet; `ringfence run` makes one")
+        note("no runs with these labels" if wanted else "no runs yet; `ringfence run` creates one")
     from ringfence.cli.render.console import open_console, print_table
 
     header = ("run", "state", "record", "time", "model", "task")
@@ -104,8 +104,8 @@ def rm(
 ) -> None:
     """Remove records of runs that have ended.
 
-    Their private copies and checkpoints are removed, too: what was not applied is lost. A run that has not ended is
-    refused, and so is the run of a fleet's job, which `ringfence job rm` and the fleet's retention remove.
+    Their private copies and checkpoints are removed, too: changes that were not applied are lost. A run that has not
+    ended is refused, and so is the run of a fleet's job, which `ringfence job rm` and the fleet's retention remove.
     """
     import anyio
 
@@ -171,9 +171,9 @@ def verify(
         found = (verify_run(_journal_of(run or "last"), public_keys=keys),)
         document = _verification_document(found[0])
     print_answer(document, [_verification_line(one) for one in found], json=json)
-    said = [f"{finding.kind}: {finding.message}" for finding in findings]
-    said += [chain] if chain else []
-    for line in () if json else (*said, *(f"not proved: {limit}" for limit in limits)):
+    messages = [f"{finding.kind}: {finding.message}" for finding in findings]
+    messages += [chain] if chain else []
+    for line in () if json else (*messages, *(f"not proved: {limit}" for limit in limits)):
         note(line)
     raise typer.Exit(ExitCode.FAILED if any(one.is_fault for one in findings) else _verification_code(found))
 
@@ -218,7 +218,7 @@ def _follow(directory: Path, printer: RecordPrinter) -> None:
 
 
 async def _remove(paths: "Sequence[Path]") -> None:
-    from ringfence.cli.gc import not_of_a_fleet
+    from ringfence.cli.gc import without_fleet_runs
     from ringfence.cli.output import notify
     from ringfence.job.recovery import recover_runs
     from ringfence.job.retention import remove_runs
@@ -228,7 +228,7 @@ async def _remove(paths: "Sequence[Path]") -> None:
     for path in paths:
         if is_alive(path):
             raise UsageError(f"run {path.name!r} is running; stop it first, then remove its record")
-    others = await not_of_a_fleet(list(paths))
+    others = await without_fleet_runs(list(paths))
     if len(others) < len(paths):
         theirs = next(path for path in paths if path not in others)
         raise UsageError(
@@ -238,7 +238,7 @@ async def _remove(paths: "Sequence[Path]") -> None:
 
 
 def _work_of(path: Path) -> Any:
-    """What a run changed, by the last event that tells it; None if none does."""
+    """The last event about a run's changes; None if there is none."""
     from ringfence.events import WorkExported
     from ringfence.journal import read
 
@@ -291,13 +291,15 @@ def _run_row(run: "RunSummary") -> tuple[str, ...]:
 
 
 def _warn_if_damaged(path: Path) -> None:
-    """Warn before a record is shown that is not what was written."""
+    """Warn if a record is damaged, before it is shown."""
     from ringfence.journal import verify_run
 
     found = verify_run(path)
     if found.status in ("broken", "truncated"):
         where = "" if found.bad_line is None else f" at line {found.bad_line}"
-        line = f"this record is {_WORDS[found.status]}{where}: {found.reason}; do not rely on what it says"
+        line = (
+            f"this record is {_STATUS_TEXT[found.status]}{where}: {found.reason}; do not rely on its contents"
+        )
         typer.echo(f"ringfence: WARNING: {visible(line, one_line=True)}", err=True)
 
 
@@ -308,7 +310,7 @@ def _journal_of(run: str) -> Path:
 
 
 def _verification_line(found: "Verification") -> str:
-    parts = [_WORDS[found.status], found.run_id or str(found.path), counted(found.events, "event")]
+    parts = [_STATUS_TEXT[found.status], found.run_id or str(found.path), counted(found.events, "event")]
     if found.bad_line is not None:
         parts.append(f"line {found.bad_line}: {found.reason}")
     elif found.reason is not None:

@@ -10,7 +10,7 @@ from ringfence.escape import visible
 
 
 def chosen_run(reference: str, *, everywhere: bool = False) -> Path:
-    """The directory of the run that `reference` means.
+    """Find the directory of a run by its reference.
 
     Args:
         reference: A run id or the beginning of one, from anywhere; or `last`: the newest run on the workspace that
@@ -18,7 +18,7 @@ def chosen_run(reference: str, *, everywhere: bool = False) -> Path:
         everywhere: Whether `last` is the newest run on any workspace.
 
     Raises:
-        UsageError: No run fits, or several do.
+        UsageError: No run matches, or several do.
     """
     from ringfence.journal import resolve, run_dirs
 
@@ -28,15 +28,15 @@ def chosen_run(reference: str, *, everywhere: bool = False) -> Path:
         return next(_runs_here())
     newest = next(iter(run_dirs()), None)
     if newest is None:
-        raise UsageError("there are no runs yet; `ringfence run` makes one")
+        raise UsageError("there are no runs yet; `ringfence run` creates one")
     return newest
 
 
 def chosen_change(reference: str, *, everywhere: bool = False) -> Path:
-    """The directory of the run that `reference` means, as for `chosen_run`; a line on stderr says which one that is.
+    """Find the directory of a run as `chosen_run` does, and print the run on stderr.
 
     Raises:
-        UsageError: No run fits, or several do.
+        UsageError: No run matches, or several do.
     """
     from ringfence.sandbox.workspace.record import has_record
 
@@ -47,12 +47,12 @@ def chosen_change(reference: str, *, everywhere: bool = False) -> Path:
 
 
 def nothing_changed(path: Path, command: str, *, in_files: bool = False) -> str | None:
-    """What to say of a run that changed nothing, with the command for the newest one that did; None if it did.
+    """Describe that a run changed nothing, with the command for the newest run that did; None if it changed something.
 
     Args:
         path: The run's directory.
-        command: What is done with the changes: `diff`, `apply` or `undo`.
-        in_files: Whether only changes of files count: `undo` takes no commits back.
+        command: The command on the changes: `diff`, `apply` or `undo`.
+        in_files: Whether only changes of files count, because `undo` does not revert commits.
     """
     from ringfence.config.paths import state_dir
     from ringfence.journal import run_dirs
@@ -74,10 +74,10 @@ def nothing_changed(path: Path, command: str, *, in_files: bool = False) -> str 
 
 
 def _runs_here() -> Iterator[Path]:
-    """The runs on the workspace that the current directory is in, the newest first; there is at least one.
+    """Yield the runs on the workspace of the current directory, the newest first.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such run.
     """
     from ringfence.journal import run_dirs
 
@@ -101,7 +101,7 @@ def _runs_here() -> Iterator[Path]:
 
 
 def _workspace(path: Path) -> str | None:
-    """The workspace that a run was asked to work on; None if its record does not say."""
+    """The workspace of a run; None if its record does not name it."""
     from ringfence.journal import creation_of
 
     created = creation_of(path)

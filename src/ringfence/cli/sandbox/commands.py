@@ -1,4 +1,4 @@
-"""`ringfence sandbox`: standing sandboxes, made once, used by many commands, removed."""
+"""`ringfence sandbox`: creates, uses and removes standing sandboxes."""
 
 import os
 from dataclasses import asdict
@@ -12,21 +12,21 @@ from ringfence.cli import options
 from ringfence.cli.options import setting_option, takes_settings
 from ringfence.cli.output import notify, print_answer
 from ringfence.cli.sandbox.standing import (
-    change_one,
+    change_egress_rule,
     clear_dead_sandboxes,
     execute_in,
     find_standing,
-    remove_one,
+    remove_standing,
     row_of,
     run_interruptible,
-    show_one_port,
+    serve_port,
 )
 from ringfence.cli.settings import duration_of, load_settings, parse_pairs, warn_about
 from ringfence.errors import UsageError
 from ringfence.escape import safe_json
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The sandbox's name.")]
-_IDLE = "1d"
+_DEFAULT_IDLE = "1d"
 
 
 @takes_settings(
@@ -39,12 +39,12 @@ def create(
     workspace: options.WorkspaceOption = Path(),
     idle: Annotated[
         str, typer.Option("--idle", metavar="TIME", help="Stop the sandbox after this time without use.")
-    ] = _IDLE,
+    ] = _DEFAULT_IDLE,
     **settings: Any,
 ) -> None:
     """Create a sandbox that stays until it is removed.
 
-    Prints its name. Its whole life is one record.
+    Prints its name. One record covers it from creation to removal.
     """
     effective = load_settings(workspace, **settings)
     warn_about(effective)
@@ -76,7 +76,7 @@ def ls(*, json: options.JsonOption = False) -> None:
         typer.echo(safe_json(rows, indent=2))
         return
     if not rows:
-        typer.echo("no standing sandboxes; `ringfence sandbox create NAME` makes one", err=True)
+        typer.echo("no standing sandboxes; `ringfence sandbox create NAME` creates one", err=True)
     from ringfence.cli.render.console import open_console, print_table
 
     names = ("name", "backend", "state", "age", "workspace")
@@ -127,7 +127,7 @@ def copy(
 ) -> None:
     """Copy files into a standing sandbox, or out of it.
 
-    Copies a file or a directory; links are left out and named.
+    Copies a file or a directory; links are skipped and reported.
     """
     from ringfence.config.units import parse_size
 
@@ -149,8 +149,8 @@ def copy(
                 copied = await copy_out(sandbox, path, Path(target), limit_bytes=limit_bytes)
             else:
                 copied = await copy_in(sandbox, Path(source), path)
-        for one in copied.left_out:
-            notify(f"left out: {one}")
+        for path in copied.left_out:
+            notify(f"left out: {path}")
         return int(bool(copied.left_out))
 
     raise typer.Exit(run_interruptible(act))
@@ -217,7 +217,7 @@ def allow_egress(name: _Name, what: _Rule) -> None:
 
     The change is recorded.
     """
-    raise typer.Exit(run_interruptible(partial(change_one, name, "allow", what)))
+    raise typer.Exit(run_interruptible(partial(change_egress_rule, name, "allow", what)))
 
 
 def deny_egress(name: _Name, what: _Rule) -> None:
@@ -225,7 +225,7 @@ def deny_egress(name: _Name, what: _Rule) -> None:
 
     Open connections to the address are closed. The change is recorded.
     """
-    raise typer.Exit(run_interruptible(partial(change_one, name, "deny", what)))
+    raise typer.Exit(run_interruptible(partial(change_egress_rule, name, "deny", what)))
 
 
 def forward(
@@ -243,7 +243,7 @@ def forward(
 
     Prints the address and serves it until Ctrl-C. The forward is recorded.
     """
-    raise typer.Exit(run_interruptible(partial(show_one_port, name, port, host_port)))
+    raise typer.Exit(run_interruptible(partial(serve_port, name, port, host_port)))
 
 
 def remove(
@@ -256,13 +256,13 @@ def remove(
 
     async def act() -> None:
         for name in names:
-            await remove_one(name)
+            await remove_standing(name)
 
     run_interruptible(act)
 
 
 def _split(word: str) -> tuple[str, str] | None:
-    """(NAME, PATH) of `NAME:PATH`; None for a path of this machine."""
+    """Split `NAME:PATH`; None for a path on this machine."""
     from ringfence.sandbox.supervisor.directory import NAME_PATTERN
 
     name, colon, path = word.partition(":")

@@ -1,4 +1,4 @@
-"""What the commands about standing sandboxes do."""
+"""The functions behind the commands about standing sandboxes."""
 
 import sys
 from contextlib import ExitStack, suppress
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 
-def run_interruptible(act: "Callable[[], Awaitable[_Result]]") -> _Result:
-    """Run to the end.
+def run_interruptible(work: "Callable[[], Awaitable[_Result]]") -> _Result:
+    """Run a coroutine function to its end, and cancel it on a signal.
 
     Raises:
-        KeyboardInterrupt: The user stopped it, whatever it broke by then.
+        KeyboardInterrupt: A signal cancelled it; errors that it raised while it was cancelled are dropped.
     """
     import anyio
 
@@ -29,7 +29,7 @@ def run_interruptible(act: "Callable[[], Awaitable[_Result]]") -> _Result:
 
     results: list[_Result] = []
 
-    async def guarded() -> None:
+    async def run_until_signal() -> None:
         is_stopped = False
 
         def stop() -> None:
@@ -40,36 +40,36 @@ def run_interruptible(act: "Callable[[], Awaitable[_Result]]") -> _Result:
         try:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(on_interrupt, stop)
-                results.append(await act())
+                results.append(await work())
                 tasks.cancel_scope.cancel()
         except Exception:
             if not is_stopped:
                 raise
 
-    anyio.run(guarded)
+    anyio.run(run_until_signal)
     if not results:
         raise KeyboardInterrupt
     return results[0]
 
 
 async def clear_dead_sandboxes() -> frozenset[str]:
-    """Close the records of what died, and tell of standing sandboxes that are no more; returns their names."""
+    """Close the records of dead runs, report dead standing sandboxes and return their names."""
     from ringfence.job.recovery import recover_runs
     from ringfence.job.standing import remove_dead
 
     await recover_runs(notify)
     gone = remove_dead()
-    for one in gone:
-        record = f"; its record is run {one.run_id}" if one.run_id else ""
-        notify(f"the standing sandbox {one.name!r} is gone ({one.why}){record}")
-    return frozenset(one.name for one in gone)
+    for sandbox in gone:
+        record = f"; its record is run {sandbox.run_id}" if sandbox.run_id else ""
+        notify(f"the standing sandbox {sandbox.name!r} has ended ({sandbox.why}){record}")
+    return frozenset(sandbox.name for sandbox in gone)
 
 
 async def find_standing(name: str) -> "SandboxDirectory":
-    """The directory of a standing sandbox that lives.
+    """Find the directory of a running standing sandbox.
 
     Raises:
-        UsageError: There is none of that name.
+        UsageError: No standing sandbox of that name is running.
     """
     from ringfence.sandbox.supervisor.directory import standing_directory
 
@@ -89,11 +89,11 @@ async def execute_in(
     interactive: bool,
     tty: bool,
 ) -> int:
-    """Run a command in a standing sandbox, its streams passed through; its exit code, or 124 after `limit_s`.
+    """Run a command in a standing sandbox on this process's streams; return its exit code, or 124 after `limit_s`.
 
     Raises:
         UsageError: There is no sandbox of that name.
-        SandboxDied: It went before the command's end.
+        SandboxDied: The sandbox ended before the command.
     """
     import anyio
 
@@ -126,7 +126,7 @@ async def execute_in(
 
 
 def _report_refused(name: str, refusals: "Iterable[Refusal]") -> None:
-    """What the gate refused while a command ran: many programs do not say why they failed."""
+    """Print what was refused while a command ran, because many programs do not report why they failed."""
     for refusal in refusals:
         notify(refusal.line if refusal.grant is None else f"refused: {refusal.line}")
     grants = {refusal.grant for refusal in refusals}
@@ -136,12 +136,12 @@ def _report_refused(name: str, refusals: "Iterable[Refusal]") -> None:
         notify(f"`ringfence sandbox allow {name} RULE` removes the same rule from what is denied")
 
 
-async def change_one(name: str, action: str, rule: str) -> int:
+async def change_egress_rule(name: str, action: str, rule: str) -> int:
     """Change what a standing sandbox may reach.
 
     Raises:
-        UsageError: There is none of that name, or it is no rule.
-        PolicyRefused: It leads where nothing may.
+        UsageError: There is no sandbox of that name, or the rule is not valid.
+        PolicyRefused: The rule names an address that is never allowed.
     """
     from ringfence.sandbox.supervisor.client import change_egress
 
@@ -151,28 +151,28 @@ async def change_one(name: str, action: str, rule: str) -> int:
     return 0
 
 
-async def show_one_port(name: str, port: int, host_port: int) -> int:
-    """Show a port of a standing sandbox on this machine's loopback, until interrupted.
+async def serve_port(name: str, port: int, host_port: int) -> int:
+    """Serve a port of a standing sandbox on this machine's loopback interface, until interrupted.
 
     Raises:
-        UsageError: There is none of that name, or the port of this machine is taken.
-        SandboxDied: It has gone.
+        UsageError: There is no sandbox of that name, or the port of this machine is in use.
+        SandboxDied: The sandbox ended.
     """
     from ringfence.sandbox.supervisor.client import forward_port
 
     async with forward_port(await find_standing(name), port, host_port=host_port) as (chosen, wait_for_death):
-        print(f"http://127.0.0.1:{chosen}/", flush=True)  # noqa: T201 -- typer would be loaded for it
+        print(f"http://127.0.0.1:{chosen}/", flush=True)  # noqa: T201 -- typer.echo would import typer
         notify(f"port {port} of {name!r} is shown there until you press Ctrl-C")
         await wait_for_death()
     return 0
 
 
-async def remove_one(name: str) -> None:
-    """End a standing sandbox and tell what was made in it; one that has died is cleared away.
+async def remove_standing(name: str) -> None:
+    """Stop a standing sandbox and report its changes; clean up after one that has died.
 
     Raises:
-        UsageError: There is none of that name.
-        InfrastructureFault: Its supervisor does not end.
+        UsageError: There is no sandbox of that name.
+        InfrastructureFault: The supervisor of the sandbox does not end.
     """
     import typer
 
@@ -185,7 +185,7 @@ async def remove_one(name: str) -> None:
         return
     directory = await find_standing(name)
     state = None
-    with suppress(RecordError):  # of another version: it ends all the same
+    with suppress(RecordError):  # written by another version; the sandbox can be stopped all the same
         state = directory.read_state()
     if not await end_sandbox(directory):
         process = "" if state is None else f" (process {state.pid})"
@@ -194,11 +194,11 @@ async def remove_one(name: str) -> None:
         )
     typer.echo(name)
     if state is not None and state.run_id is not None:
-        _tell_work(state.run_id)
+        _report_work(state.run_id)
 
 
-def _tell_work(run_id: str) -> None:
-    """What was made in a sandbox that is gone, as at the end of a run."""
+def _report_work(run_id: str) -> None:
+    """Print the changes of a sandbox that has ended, as at the end of a run."""
     from ringfence.cli.render.summary import work_lines
     from ringfence.events import JobEnded, WorkExported
     from ringfence.journal import read, run_dir
@@ -217,23 +217,23 @@ def _tell_work(run_id: str) -> None:
 
 
 def row_of(directory: "SandboxDirectory") -> dict[str, Any]:
-    """A standing sandbox at a glance."""
-    state, shown = None, "starting"
+    """Build the row of a standing sandbox in the list."""
+    state, state_name = None, "starting"
     try:
         state = directory.read_state()
-    except RecordError:  # of another version: it can be removed
-        shown = "unknown"
+    except RecordError:  # written by another version; the sandbox can be removed
+        state_name = "unknown"
     return {
         "name": directory.name,
         "backend": None if state is None else state.facts.backend,
-        "state": shown if state is None else "running",
+        "state": state_name if state is None else "running",
         **age_of(state),
         "workspace": None if state is None else state.workspace,
     }
 
 
 def age_of(state: "SupervisorState | None") -> dict[str, Any]:
-    """How old a supervised sandbox is, for people and for programs."""
+    """The age of a supervised sandbox, as text and in seconds."""
     from ringfence.config.units import format_duration
 
     age_s = None if state is None else state.age_s
@@ -241,7 +241,7 @@ def age_of(state: "SupervisorState | None") -> dict[str, Any]:
 
 
 def _coarse(seconds: float) -> float:
-    """In its largest unit, whole: nobody wants the seconds of a day."""
+    """Round a duration down to its largest unit."""
     for unit in (86_400, 3600, 60):
         if seconds >= unit:
             return seconds // unit * unit
