@@ -32,7 +32,7 @@ def refused(spec: SandboxSpec, around: Surroundings) -> str | None:
     try:
         check_spec(spec, around)
     except PolicyRefused as exc:
-        return exc.rule if "is refused: " in str(exc) else f"in other words: {exc}"
+        return exc.rule if "is not allowed: " in str(exc) else f"in other words: {exc}"
     return None
 
 

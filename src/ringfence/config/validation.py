@@ -199,7 +199,7 @@ def _reason(detail: ErrorDetails) -> str:
         tag, known = detail["ctx"]["tag"], detail["ctx"]["expected_tags"]
         return f"{tag!r} is not one of {known}{_hint(tag, known)}"
     hint = _hint(detail["input"], detail["ctx"]["expected"]) if detail["type"] == "literal_error" else ""
-    return f"{_shown(detail['input'])} does not fit: {_message(detail)}{hint}"
+    return f"{_shown(detail['input'])} {_complaint_about(detail)}{hint}"
 
 
 def _hint(word: object, known: str) -> str:
@@ -213,15 +213,46 @@ def _reason_without_value(detail: ErrorDetails) -> str:
     cause = detail.get("ctx", {}).get("error")
     if detail["type"] == "value_error" and isinstance(cause, ValueError):
         return str(cause)
-    return f"it does not fit: {_message(detail)}"
+    return f"the value {_complaint_about(detail)}"
 
 
-def _message(detail: ErrorDetails) -> str:
-    if detail["type"] in ("tuple_type", "list_type"):
-        return "input should be a list"
-    if detail["type"] in ("model_type", "dict_type", "model_attributes_type", "union_tag_not_found"):
-        return "input should be a mapping"
-    return detail["msg"][:1].lower() + detail["msg"][1:]
+_NOT_A = {
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "model_type": "a mapping",
+    "dict_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "union_tag_not_found": "a mapping",
+    "string_type": "a text",
+    "bool_type": "`true` or `false`",
+    "bool_parsing": "`true` or `false`",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+}
+"""What a value should be, by pydantic's type of error."""
+_OUT_OF_RANGE = {
+    "greater_than": ("gt", "greater than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+}
+"""Pydantic's types of error for a bound: where it keeps the bound, and the words for it."""
+
+
+def _complaint_about(detail: ErrorDetails) -> str:
+    """What is wrong with a value, to follow the value in a sentence."""
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind in _NOT_A:
+        return f"is not {_NOT_A[kind]}"
+    if kind in _OUT_OF_RANGE:
+        key, words = _OUT_OF_RANGE[kind]
+        return f"is out of range: it must be {words} {context[key]:g}"
+    if kind == "literal_error":
+        return f"is not one of {context['expected']}"
+    return f"is not valid: {detail['msg'][:1].lower()}{detail['msg'][1:]}"
 
 
 def _shown(value: Any) -> str:

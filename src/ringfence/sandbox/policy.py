@@ -302,7 +302,7 @@ def check_spec(spec: SandboxSpec, around: Surroundings) -> None:
     """
     for rule in RULES:
         for violation in rule.violations(spec, around):
-            raise PolicyRefused(f"{violation} is refused: {rule.because}", rule=rule.name)
+            raise PolicyRefused(f"{violation} is not allowed: {rule.because}", rule=rule.name)
 
 
 def effective_policy(spec: SandboxSpec, placement: Placement, facts: Facts) -> dict[str, Any]:

@@ -190,7 +190,7 @@ WRONG = {
     ),
     "section-as-text": (
         "agents: {a: {session: resume}}",
-        r"'resume' does not fit: input should be a mapping$",
+        r"'resume' is not a mapping$",
     ),
     "trigger-of-no-kind": (
         "agents: {a: {triggers: {t: {paths: [x]}}}}",

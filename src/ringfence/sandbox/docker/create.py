@@ -58,13 +58,13 @@ def check_files(engine: Engine, launch: Launch, image: ImageFacts, *, is_gvisor:
         )
     if placement.is_idmapped and is_gvisor:
         raise PolicyRefused(
-            "workspace mode 'bind' is refused: it belongs to root, and gVisor opens files as root, who has no part in an"
+            "workspace mode 'bind' is not allowed: it belongs to root, and gVisor opens files as root, who has no part in an"
             " idmapped mount; use mode 'clone', or --sandbox docker, podman or bubblewrap",
             rule="bind-owner",
         )
     if placement.is_idmapped and not image.is_own:
         raise PolicyRefused(
-            "workspace mode 'bind' is refused: it belongs to root, and ringfence did not build image "
+            "workspace mode 'bind' is not allowed: it belongs to root, and ringfence did not build image "
             f"{image.reference!r}: one made to deceive could leave set-user-ID programs of root's there; use mode "
             "'clone', an image of `ringfence image ls`, or --sandbox bubblewrap",
             rule="bind-owner",

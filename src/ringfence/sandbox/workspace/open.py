@@ -264,7 +264,7 @@ def check_workspace(workspace: Path, *, home: Path, state: Path) -> Path:
     for refusal in REFUSALS:
         if refusal.applies(candidate):
             raise PolicyRefused(
-                f"workspace {str(resolved)!r} is refused: {refusal.because};"
+                f"workspace {str(resolved)!r} is not allowed: {refusal.because};"
                 " use a directory of the project's own",
                 rule=refusal.rule,
             )
@@ -285,7 +285,7 @@ def _refuse_foreign_links(workspace: Path) -> None:
         status = part.lstat()
         if stat.S_ISLNK(status.st_mode) and status.st_uid != 0:
             raise PolicyRefused(
-                f"workspace {str(workspace)!r} is refused: {str(part)!r} is a link that does not belong to root; name "
+                f"workspace {str(workspace)!r} is not allowed: {str(part)!r} is a link that does not belong to root; name "
                 "the directory itself",
                 rule="workspace-foreign-link",
             )
@@ -397,7 +397,7 @@ def _choose_for(workspace: Path, asked: WorkspaceMode | None, traits: Traits) ->
         return choose_user_and_mode(Actor.current(), owner_of(workspace), asked=asked, unseen=traits.unseen)
     if asked not in (None, "bind"):
         raise PolicyRefused(
-            f"workspace mode {asked!r} is refused: the host backend has no fence to show another workspace with;"
+            f"workspace mode {asked!r} is not allowed: the host backend has no fence to show another workspace with;"
             " use --sandbox bubblewrap, or leave the mode out",
             rule="host-mode",
         )
@@ -437,13 +437,13 @@ def choose_user_and_mode(
         user, binds = Actor(RESERVED_ID, RESERVED_ID), asked == "bind"
     if unseen is not None and asked == "bind":
         raise PolicyRefused(
-            f"workspace mode 'bind' is refused: {unseen}; use mode 'clone' or 'read_only', which are uploaded there, an "
+            f"workspace mode 'bind' is not allowed: {unseen}; use mode 'clone' or 'read_only', which are uploaded there, an "
             "engine on a Unix socket of this machine, or --sandbox bubblewrap",
             rule="workspace-on-engine",
         )
     if asked == "bind" and not binds:
         raise PolicyRefused(
-            f"workspace mode 'bind' is refused: it belongs to uid {owner.uid}, not to you (uid {caller.uid}); use mode"
+            f"workspace mode 'bind' is not allowed: it belongs to uid {owner.uid}, not to you (uid {caller.uid}); use mode"
             " 'clone', or chown the workspace",
             rule="bind-owner",
         )

@@ -342,7 +342,7 @@ def check_roots_files(workspace: Path) -> None:
     ]
     if inner:
         raise PolicyRefused(
-            f"workspace mode 'bind' is refused: root's workspace is shown without what is mounted in it, and there"
+            f"workspace mode 'bind' is not allowed: root's workspace is shown without what is mounted in it, and there"
             f" is a mount on {', '.join(map(repr, sorted(inner)[:_SHOWN]))}; unmount it, or use mode 'clone'",
             rule="bind-inner-mount",
         )
@@ -350,7 +350,7 @@ def check_roots_files(workspace: Path) -> None:
         found = sorted(_privileged(tree))
     if found:
         raise PolicyRefused(
-            f"workspace mode 'bind' is refused: an agent could put its own program into files with set-id bits or"
+            f"workspace mode 'bind' is not allowed: an agent could put its own program into files with set-id bits or"
             f" capabilities: {named(found, most=_SHOWN)}; take these away (chmod ug-s, setcap -r), or use mode 'clone'",
             rule="bind-privileged-files",
         )
