@@ -285,8 +285,8 @@ def _refuse_foreign_links(workspace: Path) -> None:
         status = part.lstat()
         if stat.S_ISLNK(status.st_mode) and status.st_uid != 0:
             raise PolicyRefused(
-                f"workspace {str(workspace)!r} is not allowed: {str(part)!r} is a link that does not belong to root; name "
-                "the directory itself",
+                f"workspace {str(workspace)!r} is not allowed: {str(part)!r} is a link that does not belong to root; "
+                "name the directory itself",
                 rule="workspace-foreign-link",
             )
 
@@ -437,14 +437,14 @@ def choose_user_and_mode(
         user, binds = Actor(RESERVED_ID, RESERVED_ID), asked == "bind"
     if unseen is not None and asked == "bind":
         raise PolicyRefused(
-            f"workspace mode 'bind' is not allowed: {unseen}; use mode 'clone' or 'read_only', which are uploaded there, an "
-            "engine on a Unix socket of this machine, or --sandbox bubblewrap",
+            f"workspace mode 'bind' is not allowed: {unseen}; use mode 'clone' or 'read_only', which are uploaded there, "
+            "an engine on a Unix socket of this machine, or --sandbox bubblewrap",
             rule="workspace-on-engine",
         )
     if asked == "bind" and not binds:
         raise PolicyRefused(
-            f"workspace mode 'bind' is not allowed: it belongs to uid {owner.uid}, not to you (uid {caller.uid}); use mode"
-            " 'clone', or chown the workspace",
+            f"workspace mode 'bind' is not allowed: it belongs to uid {owner.uid}, not to you (uid {caller.uid}); use "
+            "mode 'clone', or chown the workspace",
             rule="bind-owner",
         )
     user = Actor(user.uid, user.gid or RESERVED_ID)
