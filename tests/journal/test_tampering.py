@@ -12,7 +12,16 @@ from tests.cases import examples
 
 from ringfence.errors import InfrastructureFault, RecordError
 from ringfence.events import FilesRecorded, MessageSent
-from ringfence.journal import Journal, Verification, export, new_run_id, run_dir, verify_run, write_session
+from ringfence.journal import (
+    Journal,
+    Verification,
+    export,
+    new_run_id,
+    read,
+    run_dir,
+    verify_run,
+    write_session,
+)
 from ringfence.journal.seal import trusted_keys
 
 from .conftest import conversation
@@ -252,3 +261,21 @@ def test_any_change_of_any_file_is_found(data: st.DataObject, original: tuple[Pa
     else:
         with pytest.raises(RecordError):
             verify_run(directory, public_keys=keys)
+
+
+@pytest.mark.parametrize("replace", ["fifo", "link", "directory"])
+def test_what_is_no_journal_is_an_error(record: Path, tmp_path: Path, replace: str) -> None:
+    """A pipe or a link in the place of a journal is a damaged record; nothing waits for its writer."""
+    journal = record / "journal.jsonl"
+    moved = tmp_path / "moved"
+    journal.rename(moved)
+    if replace == "fifo":
+        os.mkfifo(journal)
+    elif replace == "link":
+        journal.symlink_to(moved)
+    else:
+        journal.mkdir()
+    with pytest.raises(RecordError):
+        verify_run(record)
+    with pytest.raises(RecordError):
+        list(read(record))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Protocol
 
 from ringfence.config.egress import Egress
@@ -27,6 +28,9 @@ class Grants(Protocol):
     @property
     def engine_access(self) -> EngineAccess | None:
         """The granted access to a container engine; None if there is none."""
+
+    def writable_directories(self) -> tuple[Path, ...]:
+        """Directories of the host in which processes inside may replace files."""
 
     @property
     def egress(self) -> Egress:

@@ -150,7 +150,9 @@ async def opened_gate(
 
             socket = find_socket(engine.socket)
             await check_engine(socket)
-            engine_proxy = EngineProxy(engine, socket, sandbox_id=sandbox.id, emit=emit)
+            engine_proxy = EngineProxy(
+                engine, socket, sandbox_id=sandbox.id, emit=emit, writable=grants.writable_directories()
+            )
             await stack.enter_async_context(
                 sandbox.listen(engine_proxy.serve, unix=SOCKET_INSIDE, limit=_ENGINE_CALLS)
             )

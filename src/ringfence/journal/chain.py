@@ -21,6 +21,7 @@ import msgspec
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, next_step
 from ringfence.frozen import frozen
+from ringfence.journal.layout import open_regular
 from ringfence.journal.record import format_time
 from ringfence.journal.seal import is_signed, signing_key, trusted_keys
 
@@ -116,7 +117,7 @@ def read_chain() -> Iterator[Link]:
         InfrastructureFault: The chain cannot be read.
     """
     try:
-        file = chain_path().open("rb")
+        file = open_regular(chain_path())
     except FileNotFoundError:
         return
     except OSError as exc:

@@ -4,6 +4,7 @@ The record of a run is its journal, the blobs in `blobs`, and every regular file
 run worked in (its clone, its git directory) are not part of the record.
 """
 
+import errno
 import os
 import re
 import secrets
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -102,6 +104,19 @@ def regular_files(run_dir: Path) -> Iterator[str]:
             yield entry.name
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading. A pipe in its place would let the reader wait for ever.
+
+    Raises:
+        OSError: The file cannot be read, or it is a link, a pipe or a device.
+    """
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return file
+
+
 def digest_of_file(path: Path) -> str:
     """Return the SHA-256 of a regular file.
 
@@ -109,9 +124,7 @@ def digest_of_file(path: Path) -> str:
         OSError: The file cannot be read, or it is a link, a pipe or a device.
     """
     digest = sha256()
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(0, "it is not a regular file")
+    with open_regular(path) as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()

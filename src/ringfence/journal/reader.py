@@ -19,7 +19,7 @@ from ringfence.errors import RecordError, UsageError
 from ringfence.events import Event, JobCreated, JobEnded, JournalOpened, JournalSealed
 from ringfence.journal.blobs import BlobStore, unpack
 from ringfence.journal.disk import is_alive
-from ringfence.journal.layout import BLOBS_NAME, JOURNAL_NAME, journal_path, run_dirs
+from ringfence.journal.layout import BLOBS_NAME, JOURNAL_NAME, journal_path, open_regular, run_dirs
 from ringfence.journal.record import (
     MAX_LINE_BYTES,
     Record,
@@ -166,7 +166,7 @@ class _Cursor:
         self._number = 0
         self._blobs = BlobStore(self.path.parent / BLOBS_NAME)
         try:
-            self._file: BinaryIO = self.path.open("rb")
+            self._file: BinaryIO = open_regular(self.path)
         except OSError as exc:
             raise RecordError(
                 f"the journal {str(self.path)!r} cannot be read: {exc.strerror}; "
@@ -256,7 +256,7 @@ def _backwards(path: Path) -> Iterator[Event]:
     size = journal.stat().st_size
     yielded = 0
     for step in _TAIL_STEPS:
-        with journal.open("rb") as file:
+        with open_regular(journal) as file:
             start = max(0, size - step)
             file.seek(start)
             lines = file.read(step).split(b"\n")[:-1]  # the part after the last newline is incomplete

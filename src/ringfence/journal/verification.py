@@ -27,6 +27,7 @@ from ringfence.journal.layout import (
     WORK_NAME,
     digest_of_file,
     journal_path,
+    open_regular,
     runs_dir,
     session_name,
 )
@@ -214,7 +215,7 @@ class _Walk:
 
     def run(self) -> None:
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 self._read(file)
         except OSError as exc:
             raise RecordError(f"the journal {str(self.path)!r} cannot be read: {exc.strerror}") from exc

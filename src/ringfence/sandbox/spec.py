@@ -98,6 +98,16 @@ class SandboxSpec(Arguments):
         """Names that mean the loopback inside, besides `localhost`; for `/etc/hosts`, where a backend can write it."""
         return tuple(dict.fromkeys(forward.name for forward in self.forward if forward.name is not None))
 
+    def writable_directories(self) -> tuple[Path, ...]:
+        """Directories of the host in which processes inside may replace files.
+
+        The workspace counts unless it is shown read-only: that it may be a private copy is not known here.
+        """
+        shown = [mount.source for mount in self.mounts if not mount.read_only]
+        if self.workspace is not None and self.mode != "read_only":
+            shown.append(self.workspace)
+        return tuple(shown)
+
     def explicit_limits(self) -> frozenset[str]:
         """Names of the limits that were set, as opposed to those that are defaults."""
         return frozenset({"memory", "cpus", "pids"} & self.model_fields_set)

@@ -1,10 +1,11 @@
 """Which containers take no commands, because the engine's machine is in reach from them."""
 
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
 
-from ringfence.egress.engine.policy import host_power, volume_names
+from ringfence.egress.engine.policy import host_power, replaceable_mount, volume_names
 
 POWERFUL: dict[str, dict[str, Any]] = {
     "privileged": {"Privileged": True},
@@ -82,3 +83,39 @@ def test_ordinary() -> None:
     host = {"CapAdd": ["NET_ADMIN"], "Devices": [], "PidMode": "", "ReadonlyPaths": ["/proc/sys"]}
     assert host_power(inspected(*mounts, **host)) is None
     assert host_power(inspected(CapAdd=None, ReadonlyPaths=None)) is None
+
+
+@pytest.mark.parametrize("mode", ["container:abc", "ns:/proc/1/ns/net"])
+def test_namespaces_of_others(mode: str) -> None:
+    """A container that shares a namespace with another one, or with a path, takes no commands."""
+    assert host_power({"Id": "1", "HostConfig": {"NetworkMode": mode}, "Mounts": []})
+
+
+@pytest.mark.parametrize("source", ["//etc", "/srv/../etc", "/./etc", "///etc/"])
+def test_a_place_in_another_spelling(source: str) -> None:
+    """A path means the same place however it is written."""
+    assert host_power(inspected(bind(source)))
+
+
+@pytest.mark.parametrize(
+    ("source", "is_refused"),
+    [
+        ("/work/app", False),
+        ("/work/app/data", True),
+        ("/work/app/../app/data", True),
+        ("//work/app/data", True),
+        ("/work/application", False),
+        ("/work", False),
+    ],
+)
+def test_a_mount_that_the_agent_can_replace(source: str, is_refused: bool) -> None:
+    """A directory below the workspace can become a link, which the engine follows at the next start."""
+    refused = replaceable_mount(inspected(bind(source)), {}, [PurePosixPath("/work/app")])
+    assert (refused is not None) is is_refused
+
+
+def test_a_volume_that_the_agent_can_replace() -> None:
+    """A volume may be a directory below the workspace under another name."""
+    mount = {"Type": "volume", "Name": "v", "Source": "/var/lib/docker/volumes/v"}
+    volumes = {"v": {"Options": {"device": "/work/app/data", "type": "none", "o": "bind"}}}
+    assert replaceable_mount(inspected(mount), volumes, [PurePosixPath("/work/app")])

@@ -90,3 +90,12 @@ def test_a_tool_of_the_clients_may_be_added(tool: dict[str, Any]):
     body = addition(tool)
     check_pointers("messages", json.dumps(body, separators=(",", ":")).encode(), body, NOTHING)
     assert body == addition(tool)
+
+
+def test_namespaces_nested_without_end():
+    """Namespaces within namespaces are removed rather than followed to any depth."""
+    space: dict[str, Any] = dict(OWN)
+    for _ in range(900):
+        space = {"type": "namespace", "name": "n", "tools": [space]}
+    body = {"model": "m", "tools": [space]}
+    assert clean("responses", body, NOTHING) == ("tool namespace",)

@@ -4,8 +4,9 @@ No command is forwarded to a container that has power over the engine's machine.
 mounts that are not known to be harmless count as such power.
 """
 
+import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +28,8 @@ _HARMLESS = frozenset({
 })  # fmt: skip
 """Capabilities (capabilities(7)) that reach no further than the container: the engines' defaults, and a few more."""
 _MODES = ("PidMode", "IpcMode", "UsernsMode", "NetworkMode", "UTSMode")
+_SHARED_MODES = ("container:", "ns:")
+"""How modes begin that join the namespace of another container, which may be the host's, or of a path."""
 _NEVER = ("/proc", "/dev", "/run", "/var/run")
 """Nothing below them may be mounted: devices, sockets of services, the processes of others."""
 _NOT_WHOLE = (
@@ -55,11 +58,13 @@ class CallPolicy:
     Args:
         access: The granted access.
         socket: The engine's socket.
+        writable: Directories of the host in which processes inside can replace files.
     """
 
-    def __init__(self, access: EngineAccess, socket: Path) -> None:
+    def __init__(self, access: EngineAccess, socket: Path, writable: Sequence[Path] = ()) -> None:
         self._access = access
         self._socket = socket
+        self._writable = tuple(PurePosixPath(os.path.realpath(path)) for path in writable)
         self._commands: OrderedDict[str, str] = OrderedDict()
         """Commands that were created from inside, and their containers: no others can be started or inspected."""
 
@@ -88,9 +93,15 @@ class CallPolicy:
             return Forwarded(call, call.target(""))
         container = await self._container(call)
         identity = str(container["Id"])
+        if action not in ("exec", "start", "restart"):
+            return Forwarded(call, call.target(identity), container=identity)
+        volumes = await self._volumes(container)
+        replaceable = replaceable_mount(container, volumes, self._writable)
+        if replaceable is not None:
+            raise Rejected(403, f"{action} of {call.reference!r} is never forwarded: {replaceable}")
         if action != "exec":
             return Forwarded(call, call.target(identity), container=identity)
-        power = host_power(container, await self._volumes(container))
+        power = host_power(container, volumes)
         if power is not None:
             raise Rejected(403, f"a command in {call.reference!r} is never forwarded: {power}")
         body = exec_body(request.body, may_choose_user="exec_user" in allowed)
@@ -104,7 +115,7 @@ class CallPolicy:
         if call.route.action != "exec_start":
             return Forwarded(call, target, container=container)
         body, is_detached = start_body(request.body)
-        if not is_detached and not request.wants_upgrade:
+        if not is_detached and request.header("upgrade").lower() != "tcp":
             raise Rejected(400, "a command that is not detached needs `Upgrade: tcp`")
         return Forwarded(call, target, body, container, is_detached)
 
@@ -152,13 +163,39 @@ def host_power(
     return next(_powers(container, volumes or {}), None)
 
 
+def replaceable_mount(
+    container: Mapping[str, Any],
+    volumes: Mapping[str, Mapping[str, Any]],
+    writable: Iterable[PurePosixPath],
+) -> str | None:
+    """Return why a process inside could redirect a mount of this container; None if it could not.
+
+    Where a mounted directory lies below one that processes inside can write, they can put a link in its place, and
+    the engine follows that link, as root, the next time the container starts.
+
+    Args:
+        container: The inspected container.
+        volumes: Its inspected volumes by name.
+        writable: Directories of the host in which processes inside can replace files.
+    """
+    for source, _is_writable in _mount_sources(container.get("Mounts") or [], volumes):
+        path = _normalized(source)
+        if any(path != root and path.is_relative_to(root) for root in writable):
+            return (
+                f"it has {source!r} mounted, which processes inside could replace by a link to any other directory; "
+                "mount the workspace itself"
+            )
+    return None
+
+
 def _powers(container: Mapping[str, Any], volumes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     host = container.get("HostConfig") or {}
     if host.get("Privileged"):
         yield "it is privileged"
     for mode in _MODES:
-        if str(host.get(mode) or "") == "host":
-            yield f"its {mode} is the host's"
+        value = str(host.get(mode) or "")
+        if value == "host" or value.startswith(_SHARED_MODES):
+            yield f"its {mode} is {value!r}, shared with the host or another container"
     added = {str(name).upper().removeprefix("CAP_") for name in host.get("CapAdd") or []}
     if added - _HARMLESS:
         yield f"it has the capability {min(added - _HARMLESS)}"
@@ -172,6 +209,13 @@ def _powers(container: Mapping[str, Any], volumes: Mapping[str, Mapping[str, Any
 
 
 def _mount_powers(mounts: list[Any], volumes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for source, is_writable in _mount_sources(mounts, volumes):
+        if _is_power(_normalized(source), is_writable=is_writable):
+            yield f"it has {source!r} of the host mounted"
+
+
+def _mount_sources(mounts: list[Any], volumes: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
+    """The paths of the host that are mounted, and whether each can be written."""
     for mount in mounts:
         source, is_writable = str(mount.get("Source") or ""), bool(mount.get("RW", True))
         if mount.get("Type") == "volume":
@@ -180,8 +224,13 @@ def _mount_powers(mounts: list[Any], volumes: Mapping[str, Mapping[str, Any]]) -
             source = str((volume.get("Options") or {}).get("device") or "")
             if not source.startswith("/"):
                 continue  # a file server's, or the engine's own
-        if source and _is_power(PurePosixPath(source), is_writable=is_writable):
-            yield f"it has {source!r} of the host mounted"
+        if source:
+            yield source, is_writable
+
+
+def _normalized(source: str) -> PurePosixPath:
+    """The path without `..` and repeated slashes: POSIX lets two leading ones mean something else."""
+    return PurePosixPath("/" + os.path.normpath(source).lstrip("/"))
 
 
 def _is_power(source: PurePosixPath, *, is_writable: bool) -> bool:

@@ -42,16 +42,25 @@ class EngineProxy:
         socket: The engine's socket.
         sandbox_id: The sandbox whose calls they are.
         emit: Records an event; returns when it is written.
+        writable: Directories of the host in which processes inside can replace files.
     """
 
-    def __init__(self, access: EngineAccess, socket: Path, *, sandbox_id: str, emit: Emit) -> None:
+    def __init__(
+        self,
+        access: EngineAccess,
+        socket: Path,
+        *,
+        sandbox_id: str,
+        emit: Emit,
+        writable: Sequence[Path] = (),
+    ) -> None:
         self._access = access
         self._socket = socket
         self._sandbox_id = sandbox_id
         self._emit = emit
         self._limiter = RateLimiter(_CALLS_PER_S, burst=_BURST)
         self._calls = 0
-        self._policy = CallPolicy(access, socket)
+        self._policy = CallPolicy(access, socket, writable)
 
     async def serve(self, inside: ByteStream) -> None:
         """Serve the one request of a connection."""

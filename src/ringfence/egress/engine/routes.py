@@ -12,13 +12,13 @@ from urllib.parse import parse_qsl, unquote, urlencode
 from ringfence.config.engine_access import EngineAct
 from ringfence.frozen import frozen
 
-_VERSION = re.compile(r"v1\.\d{1,3}")
+_VERSION = re.compile(r"v1\.\d{1,3}", re.ASCII)
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-_NUMBER = re.compile(r"\d{1,12}(\.\d{1,9})?")
+_NUMBER = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
 _SWITCH = re.compile(r"0|1|true|false|True|False", re.ASCII)
-_SECONDS = re.compile(r"\d{1,3}")
-_TAIL = re.compile(r"all|\d{1,9}")
-_COUNT = re.compile(r"\d{1,5}")
+_SECONDS = re.compile(r"\d{1,3}", re.ASCII)
+_TAIL = re.compile(r"all|\d{1,9}", re.ASCII)
+_COUNT = re.compile(r"\d{1,5}", re.ASCII)
 _ANY = re.compile(r"[^\x00-\x1f\x7f]{0,8192}")
 _TARGET_LIMIT = 16 * 1024
 

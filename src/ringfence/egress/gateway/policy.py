@@ -114,6 +114,8 @@ _ARGUMENTS = dict.fromkeys(("tool_use", "server_tool_use", "mcp_tool_use"), "inp
 
 _SOURCES_WITHIN = ("base64", "text", "content")
 _MOST_VALUES = 2_000_000
+_DEEPEST_NAMESPACE = 8
+"""Tools in namespaces that are nested deeper are removed."""
 
 
 @frozen
@@ -317,7 +319,7 @@ def _split(api: Api, tools: list[Any], grants: AbstractSet[Grant]) -> tuple[list
     return kept, [tool for tool in tools if not _is_kept(api, tool, grants)]
 
 
-def _is_kept(api: Api, tool: object, grants: AbstractSet[Grant]) -> bool:
+def _is_kept(api: Api, tool: object, grants: AbstractSet[Grant], depth: int = 0) -> bool:
     if not isinstance(tool, dict):
         return False
     provider = provider_of(api)
@@ -325,7 +327,9 @@ def _is_kept(api: Api, tool: object, grants: AbstractSet[Grant]) -> bool:
     if kind is None:
         return provider == "anthropic" and "input_schema" in tool
     if kind == "namespace" and isinstance(tool.get("tools"), list):
-        return all(_is_kept(api, inner, grants) for inner in tool["tools"])
+        return depth < _DEEPEST_NAMESPACE and all(
+            _is_kept(api, inner, grants, depth + 1) for inner in tool["tools"]
+        )
     if kind == "shell":
         return _is_local(tool)
     for start, grant in _TOOL_KINDS[provider]:

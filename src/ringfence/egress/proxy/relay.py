@@ -30,14 +30,13 @@ _HOP_BY_HOP = frozenset(
 _OURS = frozenset({b"host", b"expect"})
 _OTHER_REQUEST = frozenset(
     {
-        b"x-http-method-override", b"x-http-method", b"x-method-override", b"x-original-url", b"x-rewrite-url",
-        b"x-original-method", b"x-original-host", b"x-original-uri", b"x-forwarded-host", b"x-forwarded-server",
-        b"x-forwarded-port", b"x-forwarded-proto", b"x-forwarded-scheme", b"x-forwarded-prefix", b"x-forwarded-uri",
-        b"x-forwarded-path", b"x-forwarded-method", b"x-forwarded-for", b"x-forwarded-by", b"x-host",
+        b"x-http-method-override", b"x-http-method", b"x-method-override", b"x-http-path-override", b"x-host",
         b"x-http-host-override", b"x-real-ip", b"x-client-ip", b"x-cluster-client-ip", b"true-client-ip",
-        b"cf-connecting-ip", b"forwarded", b"via",
+        b"cf-connecting-ip", b"x-remote-user", b"forwarded", b"via",
     }
 )  # fmt: skip
+_OTHER_REQUESTS = (b"x-forwarded-", b"x-original-", b"x-rewrite-", b"x-envoy-original-")
+"""The same, by how their names begin."""
 """Headers by which some servers take a request for one of another method, host, path or client than the one that was
 decided on. Only a proxy of theirs may send them, and none is inside."""
 _LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError)
@@ -117,7 +116,7 @@ class Relay:
         headers = [
             (b"Host", authority.encode()),
             *(self._through.headers if self._through is not None else []),
-            *_end_to_end(request.headers, without=_OURS | _OTHER_REQUEST),
+            *_end_to_end(request.headers, without=_OURS | _names_of_other_request(request.headers)),
             *([(b"Transfer-Encoding", b"chunked")] if is_chunked else []),
             (b"Connection", b"close"),
         ]
@@ -206,6 +205,18 @@ def _end_to_end(headers: Headers, *, without: Iterable[bytes] = ()) -> Headers:
     }
     dropped = _HOP_BY_HOP | (named - {b"content-length", b"host"}) | set(without)
     return [(name, value) for name, value in headers if name not in dropped]
+
+
+def _names_of_other_request(headers: Headers) -> frozenset[bytes]:
+    """The names of headers that pretend another request; some servers read `_` in a name as `-`."""
+    spelled = {name: name.replace(b"_", b"-") for name, _ in headers}
+    return frozenset(
+        name
+        for name, plain in spelled.items()
+        if plain in _OTHER_REQUEST
+        or plain.startswith(_OTHER_REQUESTS)
+        or (plain != name and plain in _HOP_BY_HOP | _OURS | {b"content-length"})
+    )
 
 
 def _leaves(group: BaseExceptionGroup[CutOff]) -> list[BaseException]:

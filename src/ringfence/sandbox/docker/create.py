@@ -58,8 +58,8 @@ def check_files(engine: Engine, launch: Launch, image: ImageFacts, *, is_gvisor:
         )
     if placement.is_idmapped and is_gvisor:
         raise PolicyRefused(
-            "workspace mode 'bind' is not allowed: it belongs to root, and gVisor opens files as root, who has no part in"
-            " an idmapped mount; use mode 'clone', or --sandbox docker, podman or bubblewrap",
+            "workspace mode 'bind' is not allowed: it belongs to root, and gVisor opens files as root, who has no part "
+            "in an idmapped mount; use mode 'clone', or --sandbox docker, podman or bubblewrap",
             rule="bind-owner",
         )
     if placement.is_idmapped and not image.is_own:

@@ -437,8 +437,8 @@ def choose_user_and_mode(
         user, binds = Actor(RESERVED_ID, RESERVED_ID), asked == "bind"
     if unseen is not None and asked == "bind":
         raise PolicyRefused(
-            f"workspace mode 'bind' is not allowed: {unseen}; use mode 'clone' or 'read_only', which are uploaded there, "
-            "an engine on a Unix socket of this machine, or --sandbox bubblewrap",
+            f"workspace mode 'bind' is not allowed: {unseen}; use mode 'clone' or 'read_only', which are uploaded "
+            "there, an engine on a Unix socket of this machine, or --sandbox bubblewrap",
             rule="workspace-on-engine",
         )
     if asked == "bind" and not binds:
