@@ -171,7 +171,8 @@ def verify(
         found = (verify_run(_journal_of(run or "last"), public_keys=keys),)
         document = _verification_document(found[0])
     print_answer(document, [_verification_line(one) for one in found], json=json)
-    messages = [f"{finding.kind}: {finding.message}" for finding in findings]
+    of_runs = (finding for one in found for finding in one.findings if not finding.is_fault)
+    messages = [f"{finding.kind}: {finding.message}" for finding in (*of_runs, *findings)]
     messages += [chain] if chain else []
     for line in () if json else (*messages, *(f"not proved: {limit}" for limit in limits)):
         note(line)
