@@ -119,3 +119,38 @@ def test_a_volume_that_the_agent_can_replace() -> None:
     mount = {"Type": "volume", "Name": "v", "Source": "/var/lib/docker/volumes/v"}
     volumes = {"v": {"Options": {"device": "/work/app/data", "type": "none", "o": "bind"}}}
     assert replaceable_mount(inspected(mount), volumes, [PurePosixPath("/work/app")])
+
+
+@pytest.mark.parametrize(
+    "option", ["seccomp=unconfined", "apparmor:unconfined", "label=disable", "systempaths=unconfined"]
+)
+def test_security_options(option: str) -> None:
+    """A container whose confinement was changed takes no commands; one without new privileges does."""
+    container = {"Id": "1", "HostConfig": {"SecurityOpt": ["no-new-privileges:true"]}, "Mounts": []}
+    assert host_power(container) is None
+    container["HostConfig"] = {"SecurityOpt": [option]}
+    assert host_power(container)
+
+
+@pytest.mark.parametrize("source", ["/home/u/work/.ssh", "/root/.ssh", "/etc/shadow", "/srv/u/.kube/config"])
+def test_credentials_of_the_machine(source: str) -> None:
+    """Keys and passwords are not shown to a command, not even to be read."""
+    assert host_power(inspected(bind(source, writable=False)))
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        {"Driver": "rclone", "Options": {"remote": "/etc"}},
+        {
+            "Driver": "local",
+            "Options": {"type": "overlay", "o": "lowerdir=/etc,upperdir=/tmp/u,workdir=/tmp/w"},
+        },
+    ],
+    ids=["driver", "overlay"],
+)
+def test_volumes_of_unknown_places(volume: dict[str, Any]) -> None:
+    """A volume whose files may be any directory of the machine."""
+    mount = {"Type": "volume", "Name": "v", "Source": "/var/lib/docker/volumes/v"}
+    assert host_power(inspected(mount), {"v": volume})
+    assert host_power(inspected(mount), {"v": {"Driver": "local", "Options": {}}}) is None

@@ -38,6 +38,13 @@ _NOT_WHOLE = (
 )  # fmt: skip
 """Single files and directories below them may be mounted, but only read-only."""
 _HOMES = "/home"
+_CREDENTIALS = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker"})
+"""Directories of credentials, below any home: nothing in them may be mounted."""
+_PASSWORDS = frozenset(
+    PurePosixPath(path)
+    for path in ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh", "/etc/ssl/private")
+)
+_SHOWN_CHARS = 80
 
 
 @frozen
@@ -205,10 +212,21 @@ def _powers(container: Mapping[str, Any], volumes: Mapping[str, Mapping[str, Any
     for paths in ("MaskedPaths", "ReadonlyPaths"):
         if host.get(paths) == []:
             yield "the machine's kernel settings are not protected from it"
+    yield from _changed_confinement(host.get("SecurityOpt") or [])
     yield from _mount_powers(container.get("Mounts") or [], volumes)
 
 
+def _changed_confinement(options: list[Any]) -> Iterator[str]:
+    for option in map(str, options):
+        if not option.startswith("no-new-privileges"):
+            yield f"it has the security option {option[:_SHOWN_CHARS]!r}"
+
+
 def _mount_powers(mounts: list[Any], volumes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for name, volume in volumes.items():
+        options = volume.get("Options") or {}
+        if str(volume.get("Driver") or "local") != "local" or "dir=" in str(options.get("o") or ""):
+            yield f"its volume {name!r} may show any directory of the host"
     for source, is_writable in _mount_sources(mounts, volumes):
         if _is_power(_normalized(source), is_writable=is_writable):
             yield f"it has {source!r} of the host mounted"
@@ -235,6 +253,8 @@ def _normalized(source: str) -> PurePosixPath:
 
 def _is_power(source: PurePosixPath, *, is_writable: bool) -> bool:
     if source.suffix == ".sock" or source == PurePosixPath(_HOMES) or str(source.parent) == _HOMES:
+        return True
+    if _CREDENTIALS & set(source.parts) or source in _PASSWORDS:
         return True
     for place in map(PurePosixPath, (*_NEVER, *_NOT_WHOLE)):
         is_whole = source == place or place.is_relative_to(source)
