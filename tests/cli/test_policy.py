@@ -75,8 +75,8 @@ def test_expectations(ringfence: Cli, place: Path) -> None:
 
 
 BAD = {
-    "": "1:1: this is a list",
-    "url: x": "1:1: this is a list",
+    "": "1:1: this file must be a list",
+    "url: x": "1:1: this file must be a list",
     "- {url: 'https://a.example/'}": "1:3: allowed: field required",
     "- {url: 'https://a.example/', allowed: yes}": "1:3: allowed: input should be a valid boolean",
     "- {url: 'https://a.example/', allowed: true, why: x}": "1:3: why: extra inputs",

@@ -10,7 +10,7 @@ import pytest
 from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import AuthenticationFailed, ConfigurationError
 from ringfence.events import Event, SecretExpiring, SecretLeased, SecretRevoked
-from ringfence.job.credentials import concurrent_check, recorded_leases
+from ringfence.job.credentials import concurrent_probe, recorded_leases
 from ringfence.secret import KnownSecret, Redactor, lease_secret
 
 pytestmark = pytest.mark.anyio
@@ -111,7 +111,7 @@ async def test_a_check_that_fails_ends_what_it_goes_beside():
         raise AuthenticationFailed("refused")
 
     with pytest.raises(BaseExceptionGroup) as raised:
-        async with concurrent_check(check):
+        async with concurrent_probe(check):
             await anyio.sleep_forever()
     assert raised.group_contains(AuthenticationFailed)
 
@@ -126,7 +126,7 @@ async def test_a_check_that_takes_longer_is_waited_for():
         await anyio.lowlevel.checkpoint()
         is_done = True
 
-    async with concurrent_check(check) as checked:
+    async with concurrent_probe(check) as checked:
         assert not is_done
         await checked()
         assert is_done
@@ -135,7 +135,7 @@ async def test_a_check_that_takes_longer_is_waited_for():
 async def test_a_body_that_fails_does_not_wait_for_the_check():
     """A server that does not answer keeps nobody who has nothing to ask it."""
     with pytest.raises(BaseExceptionGroup) as raised, anyio.fail_after(5):
-        async with concurrent_check(anyio.sleep_forever):
+        async with concurrent_probe(anyio.sleep_forever):
             raise ConfigurationError("wrong")
     assert raised.group_contains(ConfigurationError)
 
@@ -143,5 +143,5 @@ async def test_a_body_that_fails_does_not_wait_for_the_check():
 async def test_a_body_that_ends_does_not_wait_for_the_check():
     """Nor when it ended by itself."""
     with anyio.fail_after(5):
-        async with concurrent_check(anyio.sleep_forever):
+        async with concurrent_probe(anyio.sleep_forever):
             pass

@@ -28,7 +28,7 @@ from ringfence.events import (
 )
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import RunResult
-from ringfence.job.resolution import agent_run
+from ringfence.job.resolution import resolved_agent_request
 from ringfence.job.run import JobRun
 from ringfence.runtime import Limits
 from ringfence.runtime.agent_cli.base import Program
@@ -97,7 +97,7 @@ class Bench:
         own = {"cli_path": self.program, "force": is_any_version()}
         options = (options or Options()).model_copy(update=own)
         overrides = {"limits": limits or Limits(), "options": options, **more}
-        opened = agent_run(
+        opened = resolved_agent_request(
             prompt, self.workspace, effective, notify=print, is_checked=True, overrides=overrides
         )
         with anyio.fail_after(120):

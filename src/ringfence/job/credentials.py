@@ -189,7 +189,7 @@ async def recorded_leases(
 
 
 @asynccontextmanager
-async def concurrent_check(
+async def concurrent_probe(
     check: Callable[[], Coroutine[Any, Any, None]] | None,
 ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """Run `check` beside the body, which gets a function that waits for it. An exception of either ends both.

@@ -52,15 +52,15 @@ class Delivery:
         Raises:
             RingfenceError: It could not be kept.
         """
-        work = await self.workspace.deliver(self._export)
+        work = await self.workspace.deliver(self._open_export_sandbox)
         await self._record(work, "after")
         return work
 
     @asynccontextmanager
-    async def _export(self, placement: Placement) -> AsyncIterator[Sandbox]:
+    async def _open_export_sandbox(self, placement: Placement) -> AsyncIterator[Sandbox]:
         """A sandbox for commits to be packed in; it ends where that takes too long, or the user stops it."""
         is_over = False
-        with self.stops.interruptible(), anyio.move_on_after(COMMITS_S) as clock:
+        with self.stops.stopped_by_next_interrupt(), anyio.move_on_after(COMMITS_S) as clock:
             async with self.sandboxes.opened("export", placement) as sandbox:
                 yield sandbox
             is_over = True
@@ -90,7 +90,7 @@ class Delivery:
             return None
         try:
             with anyio.move_on_after(left_s + _SLACK_S):
-                return await self._verify(command, work, deadline)
+                return await self._run_check_in_sandbox(command, work, deadline)
             return None
         finally:
             with anyio.move_on_after(_END_S, shield=True):
@@ -98,12 +98,12 @@ class Delivery:
                 if again is not None:
                     await self._record(again, "checked")
 
-    async def _verify(self, command: str, work: Finished, deadline: float) -> Outcome | None:
+    async def _run_check_in_sandbox(self, command: str, work: Finished, deadline: float) -> Outcome | None:
         """Check what will be delivered: the workspace itself, or exactly the files that leave a clone."""
         from ringfence.job.verification import checked_changes, refuse_check, verify
 
         placement = self.workspace.placement
-        with self.stops.gentle():
+        with self.stops.stopped_by_any_interrupt():
             store = open_store(work.record, state_dir())
             changes = await checked_changes(command, work.record, store, self.protect)
             if changes.decisive:

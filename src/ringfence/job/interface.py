@@ -21,7 +21,7 @@ from ringfence.job.agent import work_of
 from ringfence.job.outcome import RunResult
 from ringfence.job.recovery import recover_runs
 from ringfence.job.request import RunRequest
-from ringfence.job.resolution import agent_run, command_request, with_credentials
+from ringfence.job.resolution import command_request, resolved_agent_request, with_credentials
 from ringfence.job.run import JobRun
 from ringfence.job.sandbox_spec import with_fallback
 from ringfence.runtime.base import AgentFunction, Runtime, Task
@@ -100,7 +100,7 @@ async def run_agent(
         overrides = {"functions": tuple(tools)} if tools else {}
         if sdk_options is not None:
             overrides["sdk_options"] = sdk_options
-        opened = agent_run(task, place, effective, notify=_LOG.warning, overrides=overrides)
+        opened = resolved_agent_request(task, place, effective, notify=_LOG.warning, overrides=overrides)
     async with opened as request:
         store = await recover_runs(_LOG.warning)
         result = await JobRun(request, view=_view_of(on_event), store=store).run()

@@ -109,7 +109,7 @@ class RunRequest:
     """Those of them that are injected into the sandbox, a loosening: the agent can read and copy them."""
     wanted: "Sequence[KnownSecret]" = ()
     """Secrets that the supervisor of a standing sandbox leases itself, as it outlives this process."""
-    precheck: Callable[[], Coroutine[Any, Any, None]] | None = None
+    credential_probe: Callable[[], Coroutine[Any, Any, None]] | None = None
     """Runs while the sandbox is prepared; an exception ends the run before the work begins."""
     configuration: Mapping[str, Any] = field(default_factory=dict)
     """The effective configuration, for the record."""

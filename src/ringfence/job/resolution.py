@@ -41,7 +41,7 @@ _SCHEMA_BYTES = 1024**2
 
 
 @asynccontextmanager
-async def agent_run(
+async def resolved_agent_request(
     prompt: str,
     workspace: Path,
     effective: "Effective",
@@ -101,7 +101,7 @@ async def agent_run(
         ) as leased:
             access = await access_for(agent, credentials=leased.credentials, renewals=leased.renewals)
             request = _agent_run_request(agent, effective, spec, earlier, leased, access)
-            yield replace(request, precheck=None) if is_checked else request
+            yield replace(request, credential_probe=None) if is_checked else request
 
 
 def _check_verification(effective: "Effective") -> None:
@@ -156,7 +156,7 @@ def _agent_run_request(
         secrets=secret_values(settings),
         leases=leased.leases,
         injected=leased.injected,
-        precheck=checked_before(first, agent.model) if first is not None else None,
+        credential_probe=checked_before(first, agent.model) if first is not None else None,
         configuration=settings.model_dump(mode="json"),
         protect=settings.sandbox.protect,
         pool=pool_size(settings),

@@ -17,7 +17,7 @@ from ringfence.config.units import format_duration
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.events import JobCreated, JobEnded, JobStarted, PolicyLoosened
 from ringfence.frozen import frozen
-from ringfence.job.credentials import concurrent_check, recorded_leases
+from ringfence.job.credentials import concurrent_probe, recorded_leases
 from ringfence.job.delivery import Delivery, checkpoint_created
 from ringfence.job.outcome import Outcome, RunResult, keep_crash, outcome_of, root_cause
 from ringfence.job.recorder import Recorder, View
@@ -71,8 +71,8 @@ class JobRun:
         self._redactor = Redactor(request.secret_values)
         self._stops = Stops()
         self._state = JobState.QUEUED
-        self._began = time.monotonic()
-        self._has_begun = False
+        self._started_at = time.monotonic()
+        self._work_started = False
         self._workspace: RunWorkspace | None = None
         self._deadline = math.inf
         """Of the work and the check, by the monotonic clock."""
@@ -104,7 +104,7 @@ class JobRun:
                 outcome = await self._run_phases(recorder)
             finally:
                 with anyio.move_on_after(_SEAL_S, shield=True):
-                    ended = await self._seal(outcome, recorder, journal)
+                    ended = await self._end_record(outcome, recorder, journal)
         return RunResult(
             run_id=self.id,
             run_dir=self.dir,
@@ -130,10 +130,11 @@ class JobRun:
                     if prepared is None:
                         return Outcome(JobState.CANCELLED, self._stops.reason)
                     outcome = await self._work(prepared, recorder)
-                    if not self._has_begun:
+                    if not self._work_started:
                         return self._redacted(outcome)
                     work = await prepared.delivery.bring_out()
-                    return self._redacted(await self._verify(outcome, prepared.delivery, work))
+                    return self._redacted(await self._decide_outcome(outcome, prepared.delivery, work))
+            # Reached only when the second interrupt cancelled the scope.
             return Outcome(JobState.CANCELLED, f"{self._stops.reason}, at once")
         except Exception as exc:  # noqa: BLE001 -- the boundary of a run: the error is its outcome
             return self._redacted(self._outcome_of(exc))
@@ -183,8 +184,8 @@ class JobRun:
         workspace = await self._lock_workspace(stack, traits)
         if workspace is None:
             return None
-        stack.push_async_callback(self._close_unbegun)
-        wait_for_check = await stack.enter_async_context(concurrent_check(request.precheck))
+        stack.push_async_callback(self._snapshot_unstarted_run)
+        wait_for_probe = await stack.enter_async_context(concurrent_probe(request.credential_probe))
         prepared = self._workspace = await prepare(
             workspace,
             run=self.id,
@@ -195,7 +196,7 @@ class JobRun:
         await recorder.emit(checkpoint_created(prepared.before, "before"))
         sandboxes = Sandboxes(request, self.id, self._store, recorder, self.gates, is_pooled=traits.is_fence)
         delivery = Delivery(prepared, self.dir, sandboxes, recorder, self._stops, request.protect)
-        return _Prepared(delivery, wait_for_check)
+        return _Prepared(delivery, wait_for_probe)
 
     async def _record_request(self, recorder: Recorder) -> None:
         request = self._request
@@ -225,7 +226,7 @@ class JobRun:
         request = self._request
         deadline = time.monotonic() + request.wait_s
         on_wait = request.on_wait
-        with self._stops.gentle():
+        with self._stops.stopped_by_any_interrupt():
             while True:
                 opening = open_workspace(
                     request.workspace, request.spec.mode, state=state_dir(), holder=self.id, traits=traits
@@ -241,9 +242,9 @@ class JobRun:
                 await anyio.sleep(_POLL_S)
         return None
 
-    async def _close_unbegun(self) -> None:
+    async def _snapshot_unstarted_run(self) -> None:
         """Capture the state after a run whose work did not begin: what is written later is no work of it."""
-        if self._workspace is None or self._has_begun:
+        if self._workspace is None or self._work_started:
             return
         try:
             await close(self._workspace.record, self.dir, state_dir())
@@ -259,13 +260,13 @@ class JobRun:
         self._deadline = time.monotonic() + (math.inf if limit_s is None else limit_s)
         placement = delivery.workspace.placement
         try:
-            with self._stops.gentle(), anyio.move_on_after(limit_s) as clock:
+            with self._stops.stopped_by_any_interrupt(), anyio.move_on_after(limit_s) as clock:
                 opened = delivery.sandboxes.opened(
-                    request.purpose, placement, wait_for_check=prepared.wait_for_check
+                    request.purpose, placement, wait_for_probe=prepared.wait_for_probe
                 )
                 async with opened as sandbox:
                     self._move(JobState.RUNNING)
-                    self._has_begun = True
+                    self._work_started = True
                     await recorder.emit(JobStarted())
                     return await self._work_function()(sandbox, recorder.emit)
         except Exception as exc:  # noqa: BLE001 -- whatever it was, the work is delivered
@@ -288,7 +289,7 @@ class JobRun:
 
     # --- verify ---
 
-    async def _verify(self, outcome: Outcome, delivery: Delivery, work: Finished) -> Outcome:
+    async def _decide_outcome(self, outcome: Outcome, delivery: Delivery, work: Finished) -> Outcome:
         """Let the check decide, if there is one and the agent came to its end."""
         request = self._request
         if outcome.state is not JobState.UNVERIFIED:
@@ -303,7 +304,7 @@ class JobRun:
 
     # --- seal ---
 
-    async def _seal(self, outcome: Outcome, recorder: Recorder, journal: Journal) -> JobEnded:
+    async def _end_record(self, outcome: Outcome, recorder: Recorder, journal: Journal) -> JobEnded:
         ended = JobEnded(
             state=outcome.state,
             exit_code=exit_code(
@@ -317,7 +318,7 @@ class JobRun:
             tool_calls=recorder.tool_calls,
             usage=recorder.used.usage,
             cost_usd=recorder.used.cost_usd,
-            duration_s=round(time.monotonic() - self._began, 3),
+            duration_s=round(time.monotonic() - self._started_at, 3),
         )
         session: bytes | None = None
         try:
@@ -348,5 +349,5 @@ class _Prepared:
     """What the phases after `prepare` need."""
 
     delivery: Delivery
-    wait_for_check: Callable[[], Awaitable[None]]
-    """Returns when the precheck has passed."""
+    wait_for_probe: Callable[[], Awaitable[None]]
+    """Returns when the credential_probe has passed."""

@@ -68,14 +68,14 @@ class Sandboxes:
         purpose: _Use,
         placement: Placement,
         *,
-        wait_for_check: Callable[[], Awaitable[None]] | None = None,
+        wait_for_probe: Callable[[], Awaitable[None]] | None = None,
     ) -> AsyncIterator[Sandbox]:
         """A sandbox for `purpose`; its name is in the store before it exists, so that a crash leaves a trace.
 
         Args:
             purpose: What it is for.
             placement: Of the workspace in it.
-            wait_for_check: Awaited before the first command runs in it.
+            wait_for_probe: Awaited before the first command runs in it.
         """
         sandbox_id = uuid4().hex[:12]
         self.store.add_sandbox(self.job_id, sandbox_id)
@@ -98,8 +98,8 @@ class Sandboxes:
                 async with self._opened_gate(sandbox, spec, purpose, injector) as gate:
                     if gate is not None:
                         self.gates[sandbox.id] = gate
-                    if wait_for_check is not None:
-                        await wait_for_check()
+                    if wait_for_probe is not None:
+                        await wait_for_probe()
                     async for result in sandbox.set_up(spec.setup):
                         ended = command_ended(sandbox, result.argv, result, result.stdout, result.stderr)
                         await self.recorder.emit(ended)

@@ -44,15 +44,15 @@ class Stops:
         GRACES.set(self._graces)
 
     @contextmanager
-    def gentle(self) -> Iterator[anyio.CancelScope]:
+    def stopped_by_any_interrupt(self) -> Iterator[anyio.CancelScope]:
         """A phase that the first interrupt stops, immediately if it came earlier."""
-        with self.interruptible() as scope:
+        with self.stopped_by_next_interrupt() as scope:
             if self._count:
                 scope.cancel()
             yield scope
 
     @contextmanager
-    def interruptible(self) -> Iterator[anyio.CancelScope]:
+    def stopped_by_next_interrupt(self) -> Iterator[anyio.CancelScope]:
         """A phase that the next interrupt stops, whether or not there was one before."""
         with anyio.CancelScope() as scope:
             self._phase = scope

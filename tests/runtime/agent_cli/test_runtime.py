@@ -34,7 +34,7 @@ from ringfence.grace import GRACES
 from ringfence.job.outcome import outcome_of
 from ringfence.job.state import JobState
 from ringfence.runtime import Limits, Task
-from ringfence.runtime.agent_cli.base import Launch, ModelWitness, Program
+from ringfence.runtime.agent_cli.base import Launch, ModelMonitor, Program
 from ringfence.runtime.agent_cli.process import LADDER, Bounds, CliProcess
 from ringfence.runtime.agent_cli.runtime import CliRuntime
 from ringfence.runtime.base import RuntimeResult
@@ -66,7 +66,7 @@ class Bench:
         limits: Limits | None = None,
         options: Options | None = None,
         program: str = "python3",
-        witness: ModelWitness | None = None,
+        witness: ModelMonitor | None = None,
         client: FakeCli | None = None,
     ) -> RuntimeResult:
         """Run to the end."""

@@ -84,9 +84,9 @@ async def _run(
     json: bool,
     wait_s: float,
 ) -> int:
-    from ringfence.job.resolution import agent_run
+    from ringfence.job.resolution import resolved_agent_request
 
-    async with agent_run(prompt, workspace, effective, resume=resume, notify=notify) as request:
+    async with resolved_agent_request(prompt, workspace, effective, resume=resume, notify=notify) as request:
         return await _run_and_print(replace(request, wait_s=wait_s), json)
 
 

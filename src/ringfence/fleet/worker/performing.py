@@ -29,7 +29,7 @@ from ringfence.job.outcome import RunResult, outcome_of, root_cause
 from ringfence.job.recorder import View
 from ringfence.job.recovery import recover_runs
 from ringfence.job.request import RunRequest
-from ringfence.job.resolution import agent_run
+from ringfence.job.resolution import resolved_agent_request
 from ringfence.job.resumption import ResumeRequest
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
@@ -170,7 +170,9 @@ class Performing:
     ) -> AttemptResult:
         effective = effective_of(settings, job)
         tell = self._noting(job.id)
-        async with agent_run(prompt, workspace, effective, resume=going_on, notify=tell) as request:
+        async with resolved_agent_request(
+            prompt, workspace, effective, resume=going_on, notify=tell
+        ) as request:
             request = replace(request, wait_s=_WORKSPACE_WAIT_S)
             with self._traced(job, attempt, settings, request) as (request, see, ended):
                 run = JobRun(request, run_id=attempt.run_id, view=see)

@@ -10,7 +10,7 @@ from ringfence.config import Effective
 from ringfence.errors import RingfenceError
 from ringfence.frozen import frozen
 from ringfence.job.outcome import RunResult, outcome_of, root_cause
-from ringfence.job.resolution import agent_run
+from ringfence.job.resolution import resolved_agent_request
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 
@@ -89,7 +89,7 @@ class Runs:
             schema: Of its answer, for runtimes that can hold it to one.
         """
         try:
-            opened = agent_run(
+            opened = resolved_agent_request(
                 prompt,
                 workspace,
                 effective,

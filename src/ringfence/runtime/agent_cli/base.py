@@ -63,7 +63,7 @@ class Launch:
     """Sent, then closed."""
 
 
-class ModelWitness(Protocol):
+class ModelMonitor(Protocol):
     """The observer of each request to the model and of each response: the model gateway."""
 
     @property

@@ -12,7 +12,7 @@ from ringfence.egress.gateway.verdict import Verdict
 from ringfence.events import ClientEnded, ClientStarted, Event, MessageSent, Usage
 from ringfence.frozen import frozen
 from ringfence.grace import grace
-from ringfence.runtime.agent_cli.base import AgentCli, Launch, ModelWitness, Output, Place, Program
+from ringfence.runtime.agent_cli.base import AgentCli, Launch, ModelMonitor, Output, Place, Program
 from ringfence.runtime.agent_cli.exit_status import Ended, Ending, Exit, Report, classify_exit, error_of
 from ringfence.runtime.agent_cli.process import Bounds, CliProcess
 from ringfence.runtime.base import Emit, Runtime, RuntimeResult, Task
@@ -41,7 +41,7 @@ class CliRuntime(Runtime):
         program: Program,
         *,
         limits: Limits | None = None,
-        witness: ModelWitness | None = None,
+        witness: ModelMonitor | None = None,
         session: RunSession | None = None,
     ) -> None:
         self._cli = cli

@@ -8,7 +8,7 @@ from typing import Any
 import anyio.to_thread
 
 from ringfence.errors import ConfigurationError, UsageError
-from ringfence.runtime.agent_cli.base import Launch, ModelWitness, Output, Place, Program
+from ringfence.runtime.agent_cli.base import Launch, ModelMonitor, Output, Place, Program
 from ringfence.runtime.agent_cli.process import Bounds, CliProcess
 from ringfence.runtime.agent_cli.runtime import CliRuntime
 from ringfence.runtime.base import Emit, RuntimeResult, Task
@@ -180,7 +180,7 @@ class ClaudeSdkRuntime(CliRuntime):
         options: Any = None,
         functions: Sequence[Tool] = (),
         limits: Limits | None = None,
-        witness: ModelWitness | None = None,
+        witness: ModelMonitor | None = None,
         session: RunSession | None = None,
     ) -> None:
         super().__init__(ClaudeSdkCli(), program, limits=limits, witness=witness, session=session)
