@@ -156,7 +156,7 @@ async def test_name_that_turned(answer: str, monkeypatch: pytest.MonkeyPatch) ->
 )
 async def test_refused_by_policy(text: str) -> None:
     """A sandbox that is to lead to credentials or to an engine is not opened."""
-    with pytest.raises(PolicyRefused, match="refused"):
+    with pytest.raises(PolicyRefused, match="not allowed"):
         await Sandbox.open(SandboxSpec(backend="bubblewrap", forward=(text,))).__aenter__()
 
 

@@ -48,7 +48,7 @@ def test_what_was_asked_for_at_the_start_is_done_after_a_resumption(tmp_path: Pa
     """`--merge` holds for the round in which the last story passes, and no merge is told to be next."""
     project = Project.make(tmp_path, [story_of("one")], parts_of("one"))
     ended = project.start("--merge", "--max-agent-calls", "1")
-    assert (ended.returncode, "nothing is merged" in ended.stderr) == (_LIMIT, True), ended
+    assert (ended.returncode, "nothing was merged" in ended.stderr) == (_LIMIT, True), ended
     assert "--max-agent-calls N" in ended.stdout.splitlines()[-1]
     ended = project.run("loop", "resume", "--max-agent-calls", "50")
     assert (ended.returncode, "main is at" in ended.stdout, "git merge" in ended.stdout) == (
