@@ -416,18 +416,28 @@ def test_a_run_resolves_the_configuration(product: Product) -> None:
 
 
 def test_a_run_takes_each_egress_rule(product: Product) -> None:
-    """The rules of a spec reach the run with their bounds; a spec without rules grants nothing that files grant."""
-    model = product.script(says("It is done."), says("It is done."))
+    """Rules reach the run with their bounds; an empty spec grants nothing, one that only denies what files grant."""
+    model = product.script(says("It is done."), says("It is done."), says("It is done."))
     product.configure(product.settings, run={"model": model}, egress={"allow": ["packages"]})
     rule = {"host": "example.com", "ports": [80], "methods": ["GET"], "max_bytes": 100}
     code = (
-        f"{HEAD}for egress in ({{'allow': [{rule!r}]}}, {{}}):\n"
+        f"{HEAD}for egress in ({{'allow': [{rule!r}]}}, {{}}, {{'deny': ['a.example']}}):\n"
         "    spec = SandboxSpec(egress=egress)\n"
         "    print(run_agent_sync('Do it.', sandbox=spec).run_id)\n"
     )
     runs = product.python(code, "SandboxSpec", "run_agent_sync").out.split()
     allowed = [product.recorded("job.created", run)[0]["configuration"]["egress"]["allow"] for run in runs]
-    assert allowed == [[rule | {"max_bytes": 100}], []]
+    assert allowed == [[rule], [], ["packages"]]
+
+
+def test_what_cannot_be_called_gets_no_events(product: Product) -> None:
+    """`on_event` that is no function is refused before the run begins."""
+    code = (
+        f"{HEAD}from ringfence.errors import UsageError\n"
+        "try:\n    run_agent_sync('x', model='scripted:none', on_event=5)\nexcept UsageError as exc:\n    print(exc)\n"
+    )
+    assert "on_event=5" in product.python(code, "run_agent_sync").out
+    assert product.does("runs ls", "--json").json == []
 
 
 def test_arguments_without_effect(product: Product) -> None:

@@ -31,10 +31,22 @@ def test_bounded() -> None:
     assert [refusal.line for refusal in lines] == [str(number) for number in range(20)]
 
 
-@given(st.lists(st.builds(Refusal, st.text(), st.sampled_from(["allow", "undeny", "", None]))))
+@given(
+    st.lists(
+        st.builds(Refusal, st.text(max_size=200), st.sampled_from(["allow", "undeny", "", None])), max_size=20
+    )
+)
 def test_refusals_survive_the_stream(refusals: list[Refusal]) -> None:
     """A supervisor's client gets each refusal as it was noted, whatever is in its text."""
     assert decode_refusals(encode_refusals(refusals)) == refusals
+
+
+def test_refusals_of_any_length_fit_a_frame() -> None:
+    """Hostile names make no frame that a client would take for a broken one: the last lines are left out."""
+    refusals = [Refusal(f"{number}" + "\x01\ud800" * 5000, "") for number in range(20)]
+    found = decode_refusals(encode_refusals(refusals))
+    assert 0 < len(found) < 20
+    assert [refusal.line[0] for refusal in found] == [str(number)[0] for number in range(len(found))]
 
 
 @pytest.mark.parametrize("text", ["", "x", "[1]", '[["a"]]', '{"a": 1}'])

@@ -81,6 +81,8 @@ async def run_agent(
         raise UsageError(
             f"verify={verify!r} is empty; give the command that checks the work, or None for no check"
         )
+    if on_event is not None and not callable(on_event):
+        raise UsageError(f"on_event={on_event!r} cannot be called; give a function that takes an event")
     place = await anyio.to_thread.run_sync(Path(workspace).resolve)
     flags = [
         Flag("run.runtime", "agent", agent if isinstance(agent, str) else None),
@@ -140,9 +142,8 @@ def _sandbox_flags(spec: SandboxSpec | None, workspace: Path) -> list[Flag]:
     if "egress" in values:
         del found["sandbox.egress"]
         egress = values["egress"]
-        found["egress.allow"] = egress[
-            "allow"
-        ]  # an empty list grants nothing, whatever the configuration grants
+        if spec.egress.model_fields_set <= {"allow"} or spec.egress.allow:  # `Egress()` grants nothing
+            found["egress.allow"] = egress["allow"]
         found["egress.deny"] = egress["deny"] or None
         found["egress.swap"] = egress["swap"] or None
     if "engine_access" in values:

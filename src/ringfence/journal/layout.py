@@ -110,11 +110,11 @@ def open_regular(path: Path) -> BinaryIO:
     Raises:
         OSError: The file cannot be read, or it is a link, a pipe or a device.
     """
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
         raise OSError(errno.EINVAL, "it is not a regular file")
-    return file
+    return os.fdopen(fd, "rb")
 
 
 def digest_of_file(path: Path) -> str:

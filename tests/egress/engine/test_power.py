@@ -1,6 +1,6 @@
 """Which containers take no commands, because the engine's machine is in reach from them."""
 
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -154,3 +154,12 @@ def test_volumes_of_unknown_places(volume: dict[str, Any]) -> None:
     mount = {"Type": "volume", "Name": "v", "Source": "/var/lib/docker/volumes/v"}
     assert host_power(inspected(mount), {"v": volume})
     assert host_power(inspected(mount), {"v": {"Driver": "local", "Options": {}}}) is None
+
+
+def test_a_mount_through_a_link_to_the_workspace(tmp_path: Path) -> None:
+    """The directory lies below the workspace by whichever path it was mounted."""
+    (tmp_path / "app" / "data").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "app")
+    workspace = PurePosixPath(tmp_path / "app")
+    assert replaceable_mount(inspected(bind(str(tmp_path / "link" / "data"))), {}, [workspace])
+    assert replaceable_mount(inspected(bind(str(tmp_path / "link"))), {}, [workspace]) is None

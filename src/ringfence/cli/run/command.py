@@ -44,9 +44,8 @@ def execute(
 
     from ringfence.job.resolution import command_request
 
-    if command[0].startswith(
-        "-"
-    ):  # Typer passes unknown options on, because the command may have options of its own
+    # Typer passes unknown options on, because the command may have options of its own.
+    if command[0].startswith("-"):
         raise UsageError(f"no such option: {command[0]}; see `ringfence exec --help`")
     effective = load_settings(workspace, **settings)
     warn_about(effective)

@@ -71,7 +71,7 @@ class CallPolicy:
     def __init__(self, access: EngineAccess, socket: Path, writable: Sequence[Path] = ()) -> None:
         self._access = access
         self._socket = socket
-        self._writable = tuple(PurePosixPath(os.path.realpath(path)) for path in writable)
+        self._writable = frozenset(spelling for path in writable for spelling in _spellings(str(path)))
         self._commands: OrderedDict[str, str] = OrderedDict()
         """Commands that were created from inside, and their containers: no others can be started or inspected."""
 
@@ -186,8 +186,8 @@ def replaceable_mount(
         writable: Directories of the host in which processes inside can replace files.
     """
     for source, _is_writable in _mount_sources(container.get("Mounts") or [], volumes):
-        path = _normalized(source)
-        if any(path != root and path.is_relative_to(root) for root in writable):
+        paths = _spellings(source)
+        if any(path != root and path.is_relative_to(root) for root in writable for path in paths):
             return (
                 f"it has {source!r} mounted, which processes inside could replace by a link to any other directory; "
                 "mount the workspace itself"
@@ -244,6 +244,11 @@ def _mount_sources(mounts: list[Any], volumes: Mapping[str, Mapping[str, Any]]) 
                 continue  # a file server's, or the engine's own
         if source:
             yield source, is_writable
+
+
+def _spellings(path: str) -> frozenset[PurePosixPath]:
+    """The path as it is written, and where it leads now; either may go through a link."""
+    return frozenset((_normalized(path), PurePosixPath(os.path.realpath(path))))
 
 
 def _normalized(source: str) -> PurePosixPath:

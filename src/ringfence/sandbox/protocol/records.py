@@ -95,8 +95,17 @@ def encode_end(end: Exit | Failure) -> bytes:
 
 
 def encode_refusals(refusals: Iterable[Refusal]) -> str:
-    """Encode refusals for the EXIT frame that a supervisor sends."""
-    return msgspec.json.encode(list(refusals)).decode()
+    """Encode refusals for the EXIT frame that a supervisor sends; the last ones are left out where they are too long.
+
+    The lines hold names that processes inside chose: whatever they are, the frame is valid and fits.
+    """
+    kept = [
+        Refusal(each.line[:_MESSAGE_LIMIT].encode("utf-8", "replace").decode(), each.grant)
+        for each in refusals
+    ]
+    while len(encoded := msgspec.json.encode(kept)) > _RECORD_LIMIT // 2:
+        kept.pop()
+    return encoded.decode()
 
 
 def decode_refusals(text: str) -> list[Refusal]:
@@ -107,5 +116,5 @@ def decode_refusals(text: str) -> list[Refusal]:
     """
     try:
         return msgspec.json.decode(text, type=list[Refusal])
-    except msgspec.DecodeError as exc:
+    except (msgspec.DecodeError, UnicodeError) as exc:
         raise ProtocolError(f"sent bad refusals: {str(exc)[:_QUOTED]!r}") from exc
