@@ -22,7 +22,7 @@ from ringfence.sandbox.registry import traits_of
 from ringfence.secret import Credential, Provider
 
 _API_PROVIDER: Provider = "anthropic"
-"""Of the runtime `api`, which runs no agent CLI."""
+"""The provider of the runtime `api`, which runs no agent CLI."""
 _TOOLSET = "coder"
 _PRESETS = {
     "packages": "the public servers of package managers (pip, npm, apt, Maven, cargo and others)",

@@ -46,7 +46,7 @@ OnStart = Callable[[AgentCli, Sandbox, str], None]
 
 _RESTORED_BYTES = 64 * 1024**2
 _RESTORED_FILES = 300
-"""Of earlier sessions that are restored inside, the newest first."""
+"""How many files of earlier sessions are restored inside, the newest first."""
 _READ_SESSIONS_S = 60.0
 _END_S = 10.0
 _AT_ONCE = 100
@@ -85,12 +85,12 @@ async def terminal_run(
     """The request of a session with an agent CLI on this terminal, with its credentials leased until the end.
 
     Args:
-        name: Of the agent CLI.
+        name: The name of the agent CLI.
         args: The user's own arguments for it.
-        workspace: Where it works.
+        workspace: The directory in which it works.
         effective: The settings. The usual limits of time and tokens are for tasks: only those that were set hold.
-        notify: Is called with what a person should know.
-        on_start: Is called when it is about to start, with its sandbox and version.
+        notify: Called with lines for the user.
+        on_start: Called when it is about to start, with its sandbox and version.
 
     Raises:
         ConfigurationError: The program is not there, or not of a tested version.
