@@ -79,15 +79,24 @@ async def test_it_is_written_before_it_is_shown(journal: Journal):
     assert found == [True]
 
 
-async def test_a_lost_view_is_told_once_and_the_record_goes_on(journal: Journal):
-    """Nobody reads; the journal is written all the same."""
-    lost: list[str] = []
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (BrokenPipeError(), "stopped: nobody reads the output any more"),
+        (KeyError("a"), "stopped: on_event raised KeyError('a')"),
+    ],
+)
+async def test_a_view_that_raises_is_reported_once_and_the_record_goes_on(
+    journal: Journal, error: Exception, reason: str
+):
+    """What a view raises is reported once with a reason; the journal is written all the same."""
+    reasons: list[str] = []
 
     async def broken(event: Event) -> None:
-        raise BrokenPipeError
+        raise error
 
-    recorder = Recorder(journal, Redactor(), broken, on_view_lost=lost.append)
+    recorder = Recorder(journal, Redactor(), broken, on_view_error=reasons.append)
     await recorder.emit(JobStarted())
     await recorder.emit(JobStarted())
     written = [record for record in read(journal.run_dir) if isinstance(record.event, JobStarted)]
-    assert (len(lost), len(written)) == (1, 2)
+    assert (reasons, len(written), recorder.view_error) == ([reason], 2, error)

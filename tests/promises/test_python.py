@@ -440,6 +440,58 @@ def test_what_cannot_be_called_gets_no_events(product: Product) -> None:
     assert product.does("runs ls", "--json").json == []
 
 
+@pytest.mark.parametrize("last", ["job.created", "sandbox.created", "job.ended"])
+@pytest.mark.parametrize("error", ["KeyError('gone')", "PermissionError('gone')"])
+def test_an_exception_of_on_event(product: Product, last: str, error: str) -> None:
+    """What `on_event` raises stops the run and comes to the caller, with the run's name; the record is sealed."""
+    code = (
+        f"{HEAD}async def agent(task, sandbox, emit):\n"
+        "    await sandbox.write_file('made.txt', b'made')\n    return 'done'\n"
+        "seen = []\n"
+        f"def look(event):\n    seen.append(event.name)\n    if event.name == {last!r}:\n        raise {error}\n"
+        "try:\n    run_agent_sync('x', agent=agent, on_event=look)\n"
+        "except Exception as exc:\n    print(repr(exc), exc.__notes__[0], seen[-1], sep='|')\n"
+    )
+    raised, note, event = product.python(code, "run_agent_sync").out.strip().split("|")
+    assert (raised, event) == (error, last)
+    (run,) = product.does("runs ls", "--json").json
+    assert f"on_event raised this: run {run['id']} was stopped" in note
+    is_late = last == "job.ended"
+    assert run["state"] == ("unverified" if is_late else "cancelled")
+    assert is_late or f"on_event raised {error}" in product.recorded("job.ended")[0]["reason"]
+    product.does("runs verify", "last")
+
+
+ARGUMENTS = {
+    "workspace that is not there": "'x', agent=agent, workspace='/none'",
+    "workspace that is a file": "'x', agent=agent, workspace='app.py'",
+    "workspace of another type": "'x', agent=agent, workspace=5",
+    "empty task": "' ', agent=agent",
+    "task of another type": "b'x', agent=agent",
+    "unknown agent": "'x', agent='nobody'",
+    "agent of another type": "'x', agent=5",
+    "check of another type": "'x', agent=agent, verify=5",
+    "limits of another type": "'x', agent=agent, limits=5",
+    "sandbox of another type": "'x', agent=agent, sandbox=5",
+    "labels of another type": "'x', agent=agent, labels=5",
+    "tool of another type": "'x', agent='api', model='scripted:none', tools=[5]",
+}
+
+
+@pytest.mark.parametrize("case", ARGUMENTS)
+def test_arguments_of_a_run_that_do_not_fit(shared: Product, case: str) -> None:
+    """An argument that does not fit is a usage error of one line, before there is a run."""
+    code = (
+        f"{HEAD}from ringfence.errors import UsageError\n"
+        "async def agent(task, sandbox, emit):\n    return 'done'\n"
+        f"try:\n    print(run_agent_sync({ARGUMENTS[case]}))\n"
+        "except UsageError as exc:\n    print('refused:', exc)\n"
+    )
+    (line,) = shared.python(code, "run_agent_sync").out.splitlines()
+    assert line.startswith("refused: ")
+    assert shared.does("runs ls", "--json").json == []
+
+
 def test_arguments_without_effect(product: Product) -> None:
     """A model or tool that an agent of one's own would never see is a usage error."""
     code = (

@@ -6,6 +6,7 @@ of the command line do: it overrides the environment and files.
 
 import inspect
 import logging
+import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, wraps
@@ -36,6 +37,23 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _LOG = logging.getLogger("ringfence")
 _LIMIT_KEYS = {"wall_clock_s": "wall_clock"}
+_REQUIRED = {"task", "workspace", "tools"}
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "task": ((str,), "the task as text"),
+    "workspace": ((str, os.PathLike), "the path of a directory"),
+    "agent": ((str, Runtime, Callable), "the name of a runtime, an async function or a Runtime"),  # type: ignore[dict-item]
+    "sandbox": ((SandboxSpec,), "a SandboxSpec"),
+    "limits": ((Limits,), "Limits"),
+    "verify": ((str,), "a shell command as text"),
+    "tools": ((Sequence,), "a list of tools"),
+    "labels": ((Mapping,), "a mapping of names to values"),
+    "on_event": ((Callable,), "a function that takes an event"),  # type: ignore[dict-item]
+}
+"""The types of arguments, and what to give instead of another."""
+_EMPTY = {
+    "task": "describe what the agent should do",
+    "verify": "give the command that checks the work, or None for no check",
+}
 
 
 async def run_agent(
@@ -57,7 +75,7 @@ async def run_agent(
     Configuration files, `RINGFENCE_*` variables and credentials count as for `ringfence run`; arguments override them.
 
     Args:
-        task: What the agent is to do.
+        task: What the agent is to do; not empty.
         workspace: The directory it works on.
         agent: `api`, `claude`, `codex` or `claude-sdk`; or an agent of your own: an async function of the task, the
             sandbox and a function that records events, or a `Runtime`. None: as configured.
@@ -68,22 +86,27 @@ async def run_agent(
         tools: Functions of this program that the agent can call, made by `ringfence.tool.tool`.
         sdk_options: A `ClaudeAgentOptions` with hooks and permissions, for `claude-sdk`.
         labels: Labels of the run, by which lists of runs can be filtered.
-        on_event: Called with each event after it is in the record. An `OSError` from it stops the run.
+        on_event: Called with each event after it is in the record. Its first exception stops the run as an interrupt
+            does: the work so far is kept, the record is sealed, and then the exception is raised here.
 
     Returns:
         How the run ended. What goes wrong in the run is its `state`, not an exception.
 
     Raises:
-        UsageError, ConfigurationError, PolicyRefused, AuthenticationFailed: Before the run began.
+        UsageError: Before the run began: an argument does not fit, the workspace is no directory, or
+            `run_agent_sync` was called where an event loop runs.
+        ConfigurationError, PolicyRefused, AuthenticationFailed: Before the run began.
         InfrastructureFault: The record could not be created or sealed.
+        Exception: `on_event` raised it; a note on it names the run.
     """
-    if verify is not None and not verify.strip():
-        raise UsageError(
-            f"verify={verify!r} is empty; give the command that checks the work, or None for no check"
-        )
-    if on_event is not None and not callable(on_event):
-        raise UsageError(f"on_event={on_event!r} cannot be called; give a function that takes an event")
-    place = await anyio.to_thread.run_sync(Path(workspace).resolve)
+    _check_types(
+        task=task, workspace=workspace, agent=agent, sandbox=sandbox, limits=limits, verify=verify, tools=tools,
+        labels=labels, on_event=on_event,
+    )  # fmt: skip
+    for name, text in (("task", task), ("verify", verify)):
+        if text is not None and not text.strip():
+            raise UsageError(f"{name}={text!r} is empty; {_EMPTY[name]}")
+    place = await anyio.to_thread.run_sync(_resolve_workspace, workspace)
     flags = [
         Flag("run.runtime", "agent", agent if isinstance(agent, str) else None),
         Flag("run.model", "model", model),
@@ -104,11 +127,49 @@ async def run_agent(
             overrides["sdk_options"] = sdk_options
         opened = resolved_agent_request(task, place, effective, notify=_LOG.warning, overrides=overrides)
     async with opened as request:
-        store = await recover_runs(_LOG.warning)
-        result = await JobRun(request, view=_view_of(on_event), store=store).run()
+        run = JobRun(request, view=_view_of(on_event), store=await recover_runs(_LOG.warning))
+        try:
+            result = await run.run()
+            if run.view_error is not None:
+                raise run.view_error
+        except Exception as exc:
+            if exc is run.view_error:
+                exc.add_note(f"on_event raised this: run {run.id} was stopped, and its record is sealed")
+            raise
     for problem in result.problems:
         _LOG.warning("%s", problem)
     return result
+
+
+def _check_types(**arguments: Any) -> None:
+    """Check the types of arguments that no setting checks.
+
+    Raises:
+        UsageError: One has another type.
+    """
+    for name, value in arguments.items():
+        kinds, expected = _TYPES[name]
+        if not (isinstance(value, kinds) or (value is None and name not in _REQUIRED)):
+            raise UsageError(f"{name}={value!r} is of type {type(value).__name__}; give {expected}")
+    for tool in arguments["tools"]:
+        if not isinstance(tool, Tool):
+            raise UsageError(f"tools has {tool!r}, which is no tool; make one by `ringfence.tool.tool`")
+
+
+def _resolve_workspace(workspace: Path | str) -> Path:
+    """Resolve the path of a workspace.
+
+    Raises:
+        UsageError: There is no directory.
+    """
+    try:
+        resolved = Path(workspace).resolve(strict=True)
+    except (OSError, ValueError, RuntimeError) as exc:
+        reason = getattr(exc, "strerror", None) or str(exc)
+        raise UsageError(f"workspace={str(workspace)!r} cannot be used: {reason}; name a directory") from exc
+    if not resolved.is_dir():
+        raise UsageError(f"workspace={str(workspace)!r} is not a directory; name one")
+    return resolved
 
 
 def _limit_flags(limits: Limits | None) -> list[Flag]:

@@ -1,5 +1,6 @@
 """The recorder of a run: every event is redacted, written to the journal, counted, then shown."""
 
+import errno
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ View = Callable[[Event], Awaitable[None]]
 Streamed = TextStreamed | ThinkingStreamed | OutputStreamed
 """Pieces of a text, shown as they come and not kept in the journal."""
 
-VIEW_LOST = "stopped: nobody reads the output any more"
+_VIEW_CLOSED = "stopped: nobody reads the output any more"
 
 
 class Recorder:
@@ -41,8 +42,8 @@ class Recorder:
     Args:
         journal: The run's journal.
         redactor: Removes secrets from every event first.
-        view: Shows the events, if there is one.
-        on_view_lost: Called with a reason, once, when the view's reader has left.
+        view: Shows the events, if there is one. After its first exception it gets no more of them.
+        on_view_error: Called once with a reason, when the view has raised an exception.
     """
 
     def __init__(
@@ -51,19 +52,19 @@ class Recorder:
         redactor: "Redactor",
         view: View | None,
         *,
-        on_view_lost: Callable[[str], None] | None = None,
+        on_view_error: Callable[[str], None] | None = None,
     ) -> None:
         self._journal = journal
         self._redactor = redactor
         self._view = view
-        self._on_view_lost = on_view_lost
+        self._on_view_error = on_view_error
         self._held: Streamed | None = None
         self.used = Used()
         self.tool_calls = 0
         self.final_text = ""
         self.structured_output: Any = None
-        self.is_view_lost = False
-        """Whether the view's reader has left."""
+        self.view_error: Exception | None = None
+        """What the view raised."""
         self.work: WorkExported | None = None
 
     async def emit(self, event: Event) -> None:
@@ -103,11 +104,12 @@ class Recorder:
             return
         try:
             await self._view(event)
-        except OSError:  # a pipe without a reader, a terminal that was closed, a full disk
+        except Exception as exc:  # noqa: BLE001 -- the caller's own code, without which the record goes on
             self._view = None
-            self.is_view_lost = True
-            if self._on_view_lost is not None:
-                self._on_view_lost(VIEW_LOST)
+            self.view_error = exc
+            has_reader = not isinstance(exc, BrokenPipeError) and getattr(exc, "errno", None) != errno.EIO
+            if self._on_view_error is not None:
+                self._on_view_error(f"stopped: on_event raised {exc!r}" if has_reader else _VIEW_CLOSED)
 
     def _count(self, event: Event) -> None:
         self.used.take(event)

@@ -48,7 +48,7 @@ class JobRun:
 
     Args:
         request: What the run does.
-        view: Shows each event after it was written.
+        view: Shows each event after it was written. An exception from it stops the run.
         store: Where jobs are kept; None is the state directory's.
         run_id: An id that no run has had; None: a new one.
     """
@@ -80,6 +80,11 @@ class JobRun:
         self._recorder: Recorder | None = None
 
     @property
+    def view_error(self) -> Exception | None:
+        """What the view raised, if it did."""
+        return self._recorder.view_error if self._recorder is not None else None
+
+    @property
     def spent(self) -> tuple[int, float]:
         """Tokens and US dollars so far, as far as the price is known."""
         return self._recorder.used.known if self._recorder is not None else (0, 0.0)
@@ -93,18 +98,22 @@ class JobRun:
 
         Raises:
             InfrastructureFault: The record could not be created or sealed.
+            Exception: The view raised it, and the record is sealed. An `OSError`, whose reader has left, is not raised.
         """
         with self._store.held():
             self._stops.watch_graces()
             journal = Journal.create(self.dir, self.id, on_locked=self._enter_job)
-            recorder = Recorder(journal, self._redactor, self._view, on_view_lost=self._stops.stop)
+            recorder = Recorder(journal, self._redactor, self._view, on_view_error=self._stops.stop)
             self._recorder = recorder
             outcome = Outcome(JobState.CANCELLED, "stopped from outside")
             try:
                 outcome = await self._run_phases(recorder)
+                outcome = replace(outcome, reason=self._redactor.redact(outcome.reason))
             finally:
                 with anyio.move_on_after(_SEAL_S, shield=True):
                     ended = await self._end_record(outcome, recorder, journal)
+        if self.view_error is not None and not isinstance(self.view_error, OSError):
+            raise self.view_error
         return RunResult(
             run_id=self.id,
             run_dir=self.dir,
@@ -117,7 +126,7 @@ class JobRun:
             work=recorder.work,
             command_exit_code=outcome.command_exit_code,
             cause=outcome.cause,
-            is_unwatched=recorder.is_view_lost,
+            is_unwatched=recorder.view_error is not None,
             problems=tuple(self._problems),
         )
 
@@ -131,16 +140,13 @@ class JobRun:
                         return Outcome(JobState.CANCELLED, self._stops.reason)
                     outcome = await self._work(prepared, recorder)
                     if not self._work_started:
-                        return self._redacted(outcome)
+                        return outcome
                     work = await prepared.delivery.bring_out()
-                    return self._redacted(await self._decide_outcome(outcome, prepared.delivery, work))
+                    return await self._decide_outcome(outcome, prepared.delivery, work)
             # Reached only when the second interrupt cancelled the scope.
             return Outcome(JobState.CANCELLED, f"{self._stops.reason}, at once")
         except Exception as exc:  # noqa: BLE001 -- the boundary of a run: the error is its outcome
-            return self._redacted(self._outcome_of(exc))
-
-    def _redacted(self, outcome: Outcome) -> Outcome:
-        return replace(outcome, reason=self._redactor.redact(outcome.reason))
+            return self._outcome_of(exc)
 
     def _outcome_of(self, error: Exception) -> Outcome:
         """The outcome of an error; the traceback of a bug is kept beside the record."""
