@@ -13,11 +13,19 @@ from ringfence.events import Event, ModelRetried, TextStreamed
 from ringfence.model.base import ModelReply, ModelRequest
 from ringfence.model.failure import RetryPolicy
 from ringfence.model.messages_api import MessagesModel
+from ringfence.model.scripted.messages import MESSAGES
 from ringfence.secret import Credential
-from ringfence.testing.scripted_model import ScriptedModelServer, parse_script
+from ringfence.testing.scripted_model import ScriptedModelServer, Turn, parse_script
 
 KEY = Credential("api_key", "sk-ant-secret-of-the-test")
 QUICK = RetryPolicy(backoff_s=0.001, idle_s=5.0, first_byte_s=5.0)
+
+
+def frames_of(turn: Turn) -> list[bytes]:
+    """The events by which the Messages API streams a turn."""
+    request = MESSAGES.parse({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+    reply = MESSAGES.reply(turn, request, "1")
+    return list(MESSAGES.frames(MESSAGES.reply_body(reply), reply))
 
 
 @dataclass

@@ -11,15 +11,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from tests.cases import slow_after
-from tests.model.conftest import KEY, OpenTalk, model_of
+from tests.model.conftest import KEY, OpenTalk, frames_of, model_of
 
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, UsageError
 from ringfence.events import Event, ThinkingStreamed, Usage
 from ringfence.model.base import ContextExceeded, ModelRequest
 from ringfence.model.failure import RetryPolicy
 from ringfence.model.scripted import parse_script
-from ringfence.model.scripted.dialect import content_blocks, encode, encode_event
-from ringfence.model.scripted.messages import message, stream_events
 from ringfence.secret import Credential
 from ringfence.testing.scripted_model.server import listening, running
 
@@ -329,13 +327,11 @@ async def test_an_answer_that_is_no_stream_is_a_fault():
 async def test_a_server_that_does_not_hang_up_cannot_hold_a_whole_reply():
     """After `message_stop` nothing more is waited for."""
     turn = parse_script("turns: [{text: whole}]").turns[0]
-    scripted = message(turn, {"model": "m"}, blocks=content_blocks(turn, "1", ()), stem="1")
-    events = list(stream_events(scripted, None))
 
     async def endless(request: Request) -> Response:
         async def parts() -> AsyncIterator[bytes]:
-            for name, data in events:
-                yield encode_event(name, encode(data))
+            for frame in frames_of(turn):
+                yield frame
             await anyio.sleep_forever()
 
         return StreamingResponse(parts(), media_type="text/event-stream")

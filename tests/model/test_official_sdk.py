@@ -9,12 +9,11 @@ import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.model.conftest import frames_of
 from tests.testing.scripted_model.test_roundtrip import turns
 
 from ringfence.model.base import API_VERSION, ModelReply, ModelRequest
 from ringfence.model.messages_api import encode_request
-from ringfence.model.scripted.dialect import content_blocks, encode, encode_event
-from ringfence.model.scripted.messages import message, stream_events
 from ringfence.model.scripted.script import Turn
 from ringfence.model.stream import ApiError, BrokenStream, EventReader, ReplyAssembly
 
@@ -75,10 +74,7 @@ def cut(stream: bytes, chunk: int) -> Iterator[bytes]:
 @given(turns, st.integers(1, 200), st.sampled_from([b"\n", b"\r\n"]))
 def test_both_read_any_turn_alike(turn: dict[str, Any], chunk: int, end: bytes):
     """Texts, thinking, tool calls, cut anywhere, with either end of line."""
-    parsed = Turn.model_validate(turn)
-    reply = message(parsed, {"model": "m"}, blocks=content_blocks(parsed, "1", ()), stem="1")
-    events = stream_events(reply, turn.get("piece_chars"))
-    stream = b"".join(encode_event(name, encode(data)).replace(b"\n", end) for name, data in events)
+    stream = b"".join(frame.replace(b"\n", end) for frame in frames_of(Turn.model_validate(turn)))
     agree(of_ours(*cut(stream, chunk)), of_sdk(*cut(stream, chunk)))
 
 

@@ -4,12 +4,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.model.conftest import frames_of
 
 from ringfence.events import Usage
 from ringfence.model.base import ModelReply
 from ringfence.model.scripted import parse_script
-from ringfence.model.scripted.dialect import content_blocks
-from ringfence.model.scripted.messages import message, stream_events
 from ringfence.model.stream import ApiError, BrokenStream, EventReader, ReplyAssembly
 
 START: dict[str, Any] = {"id": "msg_1", "model": "m", "role": "assistant", "usage": {"input_tokens": 3}}
@@ -131,10 +130,9 @@ def test_disorder_is_a_broken_stream(events: list[dict[str, Any]]):
 @given(st.integers(min_value=0, max_value=30))
 def test_no_beginning_of_a_stream_is_a_reply(count: int):
     """However late it breaks off, there is no reply before `message_stop`."""
-    turn = parse_script("turns: [{thinking: t, text: some text, tools: [{name: a}, {name: b}]}]").turns[0]
-    reply = message(turn, {"model": "m"}, blocks=content_blocks(turn, "1", ()), stem="1")
-    events = list(stream_events(reply, 4))
-    kept = [data for _, data in events[: min(count, len(events) - 1)]]
+    script = "turns: [{thinking: t, text: some text, tools: [{name: a}, {name: b}], piece_chars: 4}]"
+    *frames, _ = frames_of(parse_script(script).turns[0])
+    kept = [json.loads(frame.partition(b"data: ")[2]) for frame in frames[:count]]
     with pytest.raises(BrokenStream):
         assembled(*kept)
 

@@ -189,7 +189,7 @@ async def test_run_without_such_a_tool_names_the_line():
 
 def asked_by(text: str) -> ParsedRequest:
     """A request of one prompt."""
-    return ParsedRequest("", text, None, {}, 1, (Utterance("user", text),))
+    return ParsedRequest({}, (Utterance("user", text),), {}, 1)
 
 
 @pytest.mark.slow

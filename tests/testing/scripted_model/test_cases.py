@@ -164,7 +164,7 @@ WRONG = {
     "a case without turns": ("cases:\n  - when: [x]", "s.yaml:2:5: cases.0.turns: field required"),
     "a case that says nothing": (
         "cases:\n  - turns: [{}]",
-        "s.yaml:2:13: cases.0.turns.0: say what is replied",
+        "s.yaml:2:13: cases.0.turns.0: a turn needs a reply",
     ),
     "an unknown key": ("cases:\n  - if: [x]\n    turns: [{text: x}]", "s.yaml:2:5: cases.0.if: no such key"),
     "a text that is none": (
@@ -205,4 +205,5 @@ def test_a_case_knows_the_lines_of_its_turns():
     """Those before it belong to others."""
     script = parse_script("cases:\n- turns:\n  - text: a\n  - text: b\n  when: [x]\n- turns:\n  - text: c")
     assert isinstance(script, Script)
-    assert (script.case_lines, script.of_case(0).lines, script.of_case(1).lines) == ((2, 6), (3, 4), (7,))
+    first, second = (script.of_case(index).source.lines for index in (0, 1))
+    assert (script.source.case_lines, first, second) == ((2, 6), (3, 4), (7,))

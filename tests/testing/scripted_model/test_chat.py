@@ -83,9 +83,8 @@ async def test_the_stream_byte_by_byte():
         return f'{head}null,"choices":[{choice}]}}\n\n'
 
     usage = (
-        '{"prompt_tokens":4,"completion_tokens":2,"total_tokens":6,'
-        '"prompt_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},'
-        '"completion_tokens_details":{"reasoning_tokens":0}}'
+        '{"prompt_tokens":4,"prompt_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},'
+        '"completion_tokens":2,"completion_tokens_details":{"reasoning_tokens":0},"total_tokens":6}'
     )
     assert answer.is_complete
     assert answer.data.decode() == "".join(

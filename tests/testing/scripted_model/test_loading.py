@@ -22,8 +22,8 @@ WRONG = {
         "turns:\n  - text: 12",
         "s.yaml:2:11: turns.0.text: input should be a valid string",
     ),
-    "a turn that says nothing": ("turns:\n  - {}", "s.yaml:2:5: turns.0: say what is replied"),
-    "a fault without a reply": ("turns: [{malformed: {}}]", "s.yaml:1:9: turns.0: say what is replied"),
+    "a turn that says nothing": ("turns:\n  - {}", "s.yaml:2:5: turns.0: a turn needs a reply"),
+    "a fault without a reply": ("turns: [{malformed: {}}]", "s.yaml:1:9: turns.0: a turn needs a reply"),
     "two places of a drop": (
         "turns: [{text: x, drop: {after_events: 1, after_bytes: 1}}]",
         "s.yaml:1:25: turns.0.drop: give after_events or after_bytes",
@@ -97,4 +97,4 @@ def test_the_example_of_the_documentation_is_a_script():
     script = parse_script(example)
     assert [len(turn.faults) for turn in script.turns] == [0, 2, 1]
     assert script.price is not None
-    assert script.place(1) == "<script>:7"
+    assert script.source.place(1) == "<script>:7"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence.model.scripted.chat import CHAT
-from ringfence.model.scripted.dialect import Dialect, Reply, content_blocks
+from ringfence.model.scripted.dialect import Dialect
 from ringfence.model.scripted.responses import RESPONSES
 from ringfence.testing.scripted_model import Turn
 
@@ -22,9 +22,7 @@ def heard(dialect: Dialect, turn: Turn, request: Item, chunk: int) -> Iterator[I
     """What the SDK's decoder makes of a turn, its bytes cut into chunks."""
     from openai._streaming import SSEDecoder
 
-    parsed = dialect.parse(request)
-    blocks = content_blocks(turn, "1", parsed.tools, call_prefix=dialect.call_prefix)
-    reply = Reply(turn, blocks, "1", request, parsed)
+    reply = dialect.reply(turn, dialect.parse(request), "1")
     stream = b"".join(dialect.frames(dialect.reply_body(reply), reply))
     pieces = (stream[at : at + chunk] for at in range(0, len(stream), chunk))
     for event in SSEDecoder().iter_bytes(pieces):

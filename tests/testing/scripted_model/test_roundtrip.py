@@ -6,12 +6,10 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.model.conftest import model_of
+from tests.model.conftest import frames_of, model_of
 
 from ringfence.events import Event
 from ringfence.model.base import ModelReply, ModelRequest
-from ringfence.model.scripted.dialect import content_blocks, encode, encode_event
-from ringfence.model.scripted.messages import message, stream_events
 from ringfence.model.stream import EventReader, ReplyAssembly
 from ringfence.testing.scripted_model import Script, ScriptedModelServer, Turn
 
@@ -55,11 +53,7 @@ def meant(turn: dict[str, Any]) -> list[Any]:
 @given(turns, st.integers(1, 50))
 def test_any_turn_comes_out_of_the_stream_as_it_went_in(turn: dict[str, Any], chunk: int):
     """Through events, bytes cut anywhere and our reading of both: nothing is lost or changed."""
-    parsed = Turn.model_validate(turn)
-    reply = message(parsed, {"model": "m"}, blocks=content_blocks(parsed, "1", ()), stem="1")
-    stream = b"".join(
-        encode_event(name, encode(data)) for name, data in stream_events(reply, turn.get("piece_chars"))
-    )
+    stream = b"".join(frames_of(Turn.model_validate(turn)))
     reader, assembly = EventReader(), ReplyAssembly()
     for at in range(0, len(stream), chunk):
         for name, data in reader.feed(stream[at : at + chunk]):

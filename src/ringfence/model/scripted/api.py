@@ -1,10 +1,10 @@
-"""The scripted model: an HTTP request in, the answer that its script says out.
+"""The scripted model: answers HTTP requests by a script.
 
-`ringfence.testing.scripted_model` serves it over HTTP; within a run the model gateway asks it in the same process.
+`ringfence.testing.scripted_model` serves it over HTTP; in a run the model gateway calls it in the same process.
 """
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -20,7 +20,6 @@ from ringfence.model.scripted.dialect import (
     ParsedRequest,
     Refusal,
     Reply,
-    content_blocks,
     encode,
     estimate,
     shell_of,
@@ -69,39 +68,39 @@ _OPENAI_MODELS = {"object": "list", "data": [_OPENAI_MODEL]}
 
 @frozen
 class RecordedRequest:
-    """A request as it came."""
+    """A request as it was received."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     """Names in lower case."""
     body: Any
-    """The JSON of the body; None if there is none."""
+    """The body's JSON; None if it has none."""
 
 
 class ConnectionDropped(Exception):
-    """The script closes the connection here."""
+    """The script closes the connection at this point."""
 
 
 @frozen
 class ScriptedResponse:
-    """An answer, complete or damaged as the script says."""
+    """An answer, complete or damaged by a fault of the script."""
 
     status: int
     headers: Mapping[str, str]
     steps: tuple[bytes | float, ...]
     """Bytes to send, or seconds to wait."""
     progress: Progress | None = None
-    """Is notified just before the last bytes go out of a reply that the client can use."""
+    """Notified just before the last bytes of a reply that the client can use; None for any other answer."""
     is_dropped: bool = False
     """Whether the connection is closed without an end."""
     slow: Slow | None = None
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it is to be sent.
+        """Yield the body in the pieces and at the times at which it is to be sent.
 
         Raises:
-            ConnectionDropped: At the end, where the connection is to be closed.
+            ConnectionDropped: At the end, if the connection is to be closed.
         """
         steps = list(self._cut())
         for number, step in enumerate(steps, start=1):
@@ -129,8 +128,8 @@ class ScriptedApi:
     """Answers requests by a script.
 
     Args:
-        script: For requests whose prompt carries none; None: those are refused.
-        named: Scripts that a prompt may name.
+        script: The script for requests whose prompt carries none; None: those requests are refused.
+        named: The scripts that a prompt may name.
     """
 
     def __init__(self, script: Script | None = None, named: Mapping[str, Script] | None = None) -> None:
@@ -142,22 +141,22 @@ class ScriptedApi:
 
     @property
     def turns_done(self) -> int:
-        """How many turns of the own script are over; 0 if it has cases."""
+        """The number of turns of its own script that are over; 0 if that has cases."""
         return self._line.turn_index if self._line is not None else 0
 
     @asynccontextmanager
     async def answer(
         self, method: str, path: str, headers: Mapping[str, str], raw: bytes
     ) -> AsyncIterator[ScriptedResponse]:
-        """The answer to one request, which is sent while the context is open.
+        """Yield the answer to one request, which is sent while the context is open.
 
-        The turns of the own script are one line, whoever asks: the context waits for the request before it. Scripts in
-        prompts are each a line of their own, and so is a case for each conversation.
+        Its own script is one line of turns for all clients, so the context waits until the request before it was
+        answered. A script in a prompt, and a case for each conversation, are lines of their own.
 
         Args:
-            method: Of the request.
-            path: Without the query.
-            headers: Names in lower case.
+            method: The method of the request.
+            path: The path without the query.
+            headers: The headers with names in lower case.
             raw: The body.
         """
         dialect = _dialect_of(path, headers)
@@ -177,13 +176,13 @@ class ScriptedApi:
     def _refusal(
         self, dialect: Dialect, method: str, path: str, headers: Mapping[str, str], raw: bytes, body: Any
     ) -> Refusal | None:
-        """Why the API would refuse the request; None if it would not."""
+        """Return why the API would refuse the request; None if it would not."""
         if not (headers.get("x-api-key") or headers.get("authorization")):
             wanted = "x-api-key" if dialect is MESSAGES else "authorization"
             return Refusal(401, f"{wanted} header is required")
         if _METHODS.get(path) != method:
             if "upgrade" in headers:  # codex tries a WebSocket first, and accepts only 426 as a no
-                return Refusal(426, "WebSockets are not spoken here; use plain HTTP")
+                return Refusal(426, "WebSockets are not supported; use plain HTTP")
             return Refusal(404, f"Not found: {method} {path}")
         if method == "GET":
             return None
@@ -203,10 +202,10 @@ class ScriptedApi:
             yield self._error(dialect, Refusal(400, str(exc)))
             return
         if progress is not None:
-            yield self._due(dialect, body, request, progress)
+            yield self._due(dialect, request, progress)
         elif self._line is not None:
             async with self._one_at_a_time:
-                yield self._due(dialect, body, request, self._line)
+                yield self._due(dialect, request, self._line)
         else:
             yield self._error(dialect, Refusal(400, _NO_SCRIPT))
 
@@ -216,29 +215,28 @@ class ScriptedApi:
             return self._cases.find(request, conversation)
         return carried
 
-    def _due(
-        self, dialect: Dialect, body: JSONObject, request: ParsedRequest, progress: Progress
-    ) -> ScriptedResponse:
+    def _due(self, dialect: Dialect, request: ParsedRequest, progress: Progress) -> ScriptedResponse:
         script, due = progress.script, progress.due()
         if due is None:
             return self._error(dialect, Refusal(400, _exhausted(script)))
         problem = _problem(due, request)
         if problem:
-            return self._error(dialect, Refusal(400, f"{script.place(due.turn_index)}: {problem}"))
+            return self._error(dialect, Refusal(400, f"{script.source.place(due.turn_index)}: {problem}"))
         if due.fault is not None:
             progress.fault_happened(due)
         if isinstance(due.fault, ErrorAnswer):
             return self._scripted_error(dialect, due.fault)
-        blocks = content_blocks(due.turn, due.stem, request.tools, call_prefix=dialect.call_prefix)
-        reply = Reply(due.turn, blocks, due.stem, body, request)
-        plan = (_stream_plan if body.get("stream") else _complete_plan)(dialect, reply, due.fault)
-        headers = {dialect.request_id_header: self._request_id(), "cache-control": "no-cache"}
+        reply, is_streamed = dialect.reply(due.turn, request, due.stem), bool(request.body.get("stream"))
+        headers, steps = (_streamed if is_streamed else _complete)(dialect, reply, due.fault)
+        ids = {dialect.request_id_header: self._request_id(), "cache-control": "no-cache"}
+        is_cut = isinstance(due.fault, Drop) or (isinstance(due.fault, StreamError) and not is_streamed)
+        is_usable = due.fault is None or isinstance(due.fault, Stall)
         return ScriptedResponse(
             200,
-            {**headers, **plan.headers},
-            plan.steps,
-            progress=progress if plan.is_usable else None,
-            is_dropped=plan.is_dropped,
+            {**ids, **headers},
+            steps,
+            progress=progress if is_usable else None,
+            is_dropped=is_cut,
             slow=due.turn.slow,
         )
 
@@ -276,7 +274,7 @@ _METHODS: Final = {
 
 
 def parse_json(raw: bytes) -> Any:
-    """The JSON of a body; None if there is none."""
+    """Return the JSON of a body; None if it has none."""
     try:
         return json.loads(raw) if raw else None
     except (ValueError, RecursionError):
@@ -284,7 +282,7 @@ def parse_json(raw: bytes) -> Any:
 
 
 def _dialect_of(path: str, headers: Mapping[str, str]) -> Dialect:
-    """By the path; where it does not tell, by how the client shows its key."""
+    """Return the API by the path, else by the header that has the client's key."""
     for dialect in _DIALECTS:
         if path.startswith(dialect.path):
             return dialect
@@ -293,8 +291,9 @@ def _dialect_of(path: str, headers: Mapping[str, str]) -> Dialect:
 
 
 def _exhausted(script: Script) -> str:
-    case = f" (its case in line {script.case_lines[0]})" if script.case_lines else ""
-    return f"the script {str(script.path)!r}{case} is exhausted after turn {len(script.turns)}"
+    path, _, case_lines = script.source
+    case = f" (its case in line {case_lines[0]})" if case_lines else ""
+    return f"the script {str(path)!r}{case} is exhausted after turn {len(script.turns)}"
 
 
 def _problem(due: Due, request: ParsedRequest) -> str | None:
@@ -308,52 +307,43 @@ def _problem(due: Due, request: ParsedRequest) -> str | None:
 
 # --- the bytes of an answer
 
-
-@frozen
-class _Plan:
-    headers: Mapping[str, str]
-    steps: tuple[bytes | float, ...]
-    is_usable: bool = True
-    """Whether the client can make a reply of it."""
-    is_dropped: bool = False
+_Answer = tuple[Mapping[str, str], tuple[bytes | float, ...]]
+"""Headers, and bytes to send or seconds to wait."""
 
 
-def _stream_plan(dialect: Dialect, reply: Reply, fault: Fault | None) -> _Plan:
+def _streamed(dialect: Dialect, reply: Reply, fault: Fault | None) -> _Answer:
+    """Return a stream of events, damaged by the fault."""
     body = dialect.reply_body(reply)
-    frames = list(dialect.frames(body, reply))
+    frames = tuple(dialect.frames(body, reply))
     headers = {"content-type": "text/event-stream; charset=utf-8"}
-    if isinstance(fault, Stall):
-        at = fault.after_events
-        return _Plan(headers, (*frames[:at], fault.seconds, *frames[at:]))
-    if isinstance(fault, Drop):
-        return _Plan(headers, _kept(frames, fault), is_usable=False, is_dropped=True)
-    if isinstance(fault, Malformed | StreamError):
-        kept = frames[: fault.after_events]
-        return _Plan(headers, (*kept, dialect.broken_frame(fault, body, len(kept))), is_usable=False)
-    return _Plan(headers, tuple(frames))
+    match fault:
+        case Stall(after_events=at, seconds=seconds):
+            return headers, (*frames[:at], seconds, *frames[at:])
+        case Drop(after_events=int(at)):
+            return headers, frames[:at]
+        case Drop(after_bytes=at):
+            return headers, (b"".join(frames)[:at],)
+        case Malformed(after_events=at) | StreamError(after_events=at):
+            kept = frames[:at]
+            return headers, (*kept, dialect.broken_frame(fault, body, len(kept)))
+    return headers, frames
 
 
-def _complete_plan(dialect: Dialect, reply: Reply, fault: Fault | None) -> _Plan:
-    """An answer in one piece. There `stream_error` drops it at the start."""
+def _complete(dialect: Dialect, reply: Reply, fault: Fault | None) -> _Answer:
+    """Return an answer in one piece, damaged by the fault; `stream_error` drops it at the start."""
     body = encode(dialect.reply_body(reply))
     headers = _json_headers(body)
-    if isinstance(fault, Stall):
-        return _Plan(headers, (fault.seconds, body))
-    if isinstance(fault, Malformed):
-        data = (_NOT_JSON if fault.data is None else fault.data).encode()
-        return _Plan(_json_headers(data), (data,), is_usable=False)
-    if isinstance(fault, Drop):
-        cut = body[: len(body) // 2 if fault.after_bytes is None else fault.after_bytes]
-        return _Plan(headers, (cut,), is_usable=False, is_dropped=True)
-    if isinstance(fault, StreamError):
-        return _Plan(headers, (), is_usable=False, is_dropped=True)
-    return _Plan(headers, (body,))
-
-
-def _kept(frames: Sequence[bytes], drop: Drop) -> tuple[bytes, ...]:
-    if drop.after_events is not None:
-        return tuple(frames[: drop.after_events])
-    return (b"".join(frames)[: drop.after_bytes],)
+    match fault:
+        case Stall(seconds=seconds):
+            return headers, (seconds, body)
+        case Malformed(data=data):
+            body = (_NOT_JSON if data is None else data).encode()
+            return _json_headers(body), (body,)
+        case Drop(after_bytes=at):
+            return headers, (body[: len(body) // 2 if at is None else at],)
+        case StreamError():
+            return headers, ()
+    return headers, (body,)
 
 
 def _json_headers(body: bytes) -> dict[str, str]:

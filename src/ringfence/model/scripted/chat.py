@@ -5,17 +5,17 @@ from typing import Any, ClassVar, Final
 
 from ringfence.model.scripted.dialect import (
     CREATED,
+    SPEAKERS,
     OpenAIDialect,
     ParsedRequest,
     Refusal,
     Reply,
-    ToolOutput,
     Utterance,
     encode,
-    pieces,
-    stop_reason,
+    encode_event,
+    missing_parameter,
+    openai_usage,
     text_of,
-    usage,
 )
 from ringfence.model.scripted.script import JSONObject, Malformed, StreamError
 
@@ -29,32 +29,92 @@ _FINISHES = {
 }
 
 
-_ROLES = ("system", "developer", "user", "assistant", "tool")
+class ChatDialect(OpenAIDialect):
+    """`POST /v1/chat/completions`."""
 
+    path: ClassVar[str] = "/v1/chat/completions"
 
-def _refusal(body: Any) -> Refusal | None:
-    """Why the API would answer 400 to this body; None if it would not."""
-    if not isinstance(body, dict):
-        return Refusal(400, "We could not parse the JSON body of your request.")
-    if not isinstance(body.get("model"), str):
-        return Refusal(400, "you must provide a model parameter")
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        return Refusal(
-            400,
-            "Missing required parameter: 'messages'.",
-            code="missing_required_parameter",
-            param="messages",
-        )
-    for index, item in enumerate(messages):
-        if not isinstance(item, dict) or item.get("role") not in _ROLES:
-            message = f"Invalid value for 'messages[{index}].role'. Supported values: {', '.join(_ROLES)}."
-            return Refusal(400, message, code="invalid_value", param=f"messages[{index}].role")
-    return _broken_conversation(messages)
+    def check(self, body: Any) -> Refusal | None:
+        """Return 400 with the API's message."""
+        if not isinstance(body, dict):
+            return Refusal(400, "We could not parse the JSON body of your request.")
+        if not isinstance(body.get("model"), str):
+            return Refusal(400, "you must provide a model parameter")
+        messages = body.get("messages")
+        if not isinstance(messages, list) or not messages:
+            return missing_parameter("messages")
+        for index, item in enumerate(messages):
+            if not isinstance(item, dict) or item.get("role") not in SPEAKERS:
+                param = f"messages[{index}].role"
+                message = f"Invalid value for '{param}'. Supported values: {', '.join(SPEAKERS)}."
+                return Refusal(400, message, code="invalid_value", param=param)
+        return _broken_conversation(messages)
+
+    def parse(self, body: JSONObject) -> ParsedRequest:
+        """Parse a request, in which the results of tools are messages of their own."""
+        messages = body["messages"]
+        functions = [tool.get("function") for tool in body.get("tools") or [] if isinstance(tool, dict)]
+        names = (str(function.get("name")) for function in functions if isinstance(function, dict))
+        utterances = (Utterance(SPEAKERS[item["role"]], text_of(item.get("content"))) for item in messages)
+        return ParsedRequest(body, tuple(utterances), dict.fromkeys(names, "function"), len(messages))
+
+    def reply_body(self, reply: Reply) -> JSONObject:
+        """Return a completion with one choice."""
+        blocks = reply.blocks
+        texts = [block["text"] for block in blocks if block["type"] == "text"]
+        calls = [_call(block) for block in blocks if block["type"] == "tool_use"]
+        message: JSONObject = {
+            "role": "assistant",
+            "content": "".join(texts) if texts else None,
+            "refusal": None,
+            "annotations": [],
+        }
+        if calls:
+            message["tool_calls"] = calls
+        reason = reply.stop_reason
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": _FINISHES.get(reason, reason),
+        }
+        return {
+            "id": f"chatcmpl-scripted-{reply.stem}",
+            "object": "chat.completion",
+            "created": CREATED,
+            "model": reply.request.body["model"],
+            "choices": [choice],
+            "usage": openai_usage(reply, "prompt", "completion"),
+            "service_tier": "default",
+            "system_fingerprint": "fp_scripted",
+        }
+
+    def frames(self, body: JSONObject, reply: Reply) -> Iterator[bytes]:
+        """Yield chunks, one with the usage where the request wants it, and `[DONE]`."""
+        options = reply.request.body.get("stream_options")
+        wants_usage = isinstance(options, dict) and bool(options.get("include_usage"))
+        head = {key: body[key] for key in ("id", "created", "model", "service_tier", "system_fingerprint")}
+        head["object"] = "chat.completion.chunk"
+        if wants_usage:
+            head["usage"] = None
+        (choice,) = body["choices"]
+        for delta in _deltas(choice["message"], reply):
+            yield _frame({**head, "choices": [_chunk(delta, None)]})
+        yield _frame({**head, "choices": [_chunk({}, choice["finish_reason"])]})
+        if wants_usage:
+            yield _frame({**head, "choices": [], "usage": body["usage"]})
+        yield encode_event("", b"[DONE]")
+
+    def broken_frame(self, fault: StreamError | Malformed, body: JSONObject, sent: int) -> bytes:  # noqa: ARG002  # the contract's
+        """Return an error in place of a chunk, or a chunk that is not JSON."""
+        if isinstance(fault, Malformed):
+            return encode_event("", (fault.data or _NOT_JSON).encode())
+        kind = fault.type or "server_error"
+        return _frame({"error": {"message": fault.message, "type": kind, "param": None, "code": None}})
 
 
 def _calls_of(item: JSONObject) -> list[JSONObject]:
-    """The tool calls of a message."""
+    """Return the tool calls of a message."""
     return [call for call in item.get("tool_calls") or [] if isinstance(call, dict)]
 
 
@@ -85,123 +145,20 @@ def _unanswered(calls: list[str]) -> Refusal:
     return Refusal(400, message, param="messages")
 
 
-class ChatDialect(OpenAIDialect):
-    """`POST /v1/chat/completions`."""
-
-    path: ClassVar[str] = "/v1/chat/completions"
-
-    def check(self, body: Any) -> Refusal | None:
-        """400 with the API's message."""
-        return _refusal(body)
-
-    def parse(self, body: JSONObject) -> ParsedRequest:
-        """Results of tools are messages of their own."""
-        messages = body["messages"]
-        outputs = [item for item in messages if item["role"] == "tool"]
-        by_user = [text_of(item.get("content")) for item in messages if item["role"] == "user"]
-        guiding = [text_of(item.get("content")) for item in messages if item["role"] in _GUIDING]
-        functions = [tool.get("function") for tool in body.get("tools") or [] if isinstance(tool, dict)]
-        names = [str(function.get("name")) for function in functions if isinstance(function, dict)]
-        return ParsedRequest(
-            system="\n".join(guiding),
-            user_text=by_user[-1] if by_user else None,
-            tool_output=ToolOutput(text_of(outputs[-1].get("content")), None) if outputs else None,
-            tools=dict.fromkeys(names, "function"),
-            messages=len(messages),
-            utterances=tuple(_utterance(item) for item in messages if item["role"] not in _GUIDING),
-        )
-
-    def reply_body(self, reply: Reply) -> JSONObject:
-        """A completion with one choice."""
-        blocks = reply.blocks
-        texts = [block["text"] for block in blocks if block["type"] == "text"]
-        calls = [_call(block) for block in blocks if block["type"] == "tool_use"]
-        message: JSONObject = {
-            "role": "assistant",
-            "content": "".join(texts) if texts else None,
-            "refusal": None,
-            "annotations": [],
-        }
-        if calls:
-            message["tool_calls"] = calls
-        reason = stop_reason(reply.turn, blocks)
-        choice = {
-            "index": 0,
-            "message": message,
-            "logprobs": None,
-            "finish_reason": _FINISHES.get(reason, reason),
-        }
-        return {
-            "id": f"chatcmpl-scripted-{reply.stem}",
-            "object": "chat.completion",
-            "created": CREATED,
-            "model": reply.request["model"],
-            "choices": [choice],
-            "usage": _usage(reply),
-            "service_tier": "default",
-            "system_fingerprint": "fp_scripted",
-        }
-
-    def frames(self, body: JSONObject, reply: Reply) -> Iterator[bytes]:
-        """Chunks; one with the usage where the request wants it; the word DONE."""
-        options = reply.request.get("stream_options")
-        wants_usage = isinstance(options, dict) and bool(options.get("include_usage"))
-        head = {key: body[key] for key in ("id", "created", "model", "service_tier", "system_fingerprint")}
-        head["object"] = "chat.completion.chunk"
-        if wants_usage:
-            head["usage"] = None
-        (choice,) = body["choices"]
-        for delta in _deltas(choice["message"], reply.turn.piece_chars):
-            yield _frame({**head, "choices": [_chunk(delta, None)]})
-        yield _frame({**head, "choices": [_chunk({}, choice["finish_reason"])]})
-        if wants_usage:
-            yield _frame({**head, "choices": [], "usage": body["usage"]})
-        yield b"data: [DONE]\n\n"
-
-    def broken_frame(self, fault: StreamError | Malformed, body: JSONObject, sent: int) -> bytes:  # noqa: ARG002  # the contract's
-        """An error in place of a chunk, or a chunk that is not JSON."""
-        if isinstance(fault, Malformed):
-            return b"data: " + (fault.data or _NOT_JSON).encode() + b"\n\n"
-        kind = fault.type or "server_error"
-        return _frame({"error": {"message": fault.message, "type": kind, "param": None, "code": None}})
-
-
-_GUIDING = ("system", "developer")
-
-
-def _utterance(item: JSONObject) -> Utterance:
-    if item["role"] == "assistant":
-        return Utterance("model")
-    return Utterance("user", text_of(item.get("content")) if item["role"] == "user" else "")
-
-
 def _call(block: JSONObject) -> JSONObject:
     function = {"name": block["name"], "arguments": encode(block["input"]).decode()}
     return {"id": block["id"], "type": "function", "function": function}
 
 
-def _usage(reply: Reply) -> JSONObject:
-    counts = usage(reply.turn, reply.request, reply.blocks)
-    read, written = counts["cache_read_input_tokens"], counts["cache_creation_input_tokens"]
-    taken = counts["input_tokens"] + read + written
-    return {
-        "prompt_tokens": taken,
-        "completion_tokens": counts["output_tokens"],
-        "total_tokens": taken + counts["output_tokens"],
-        "prompt_tokens_details": {"cached_tokens": read, "cache_write_tokens": written},
-        "completion_tokens_details": {"reasoning_tokens": 0},
-    }
-
-
-def _deltas(message: JSONObject, piece_chars: int | None) -> Iterator[JSONObject]:
+def _deltas(message: JSONObject, reply: Reply) -> Iterator[JSONObject]:
     text = message["content"]
     yield {"role": "assistant", "content": None if text is None else "", "refusal": None}
-    for piece in pieces(text or "", piece_chars):
+    for piece in reply.pieces(text or ""):
         yield {"content": piece}
     for index, call in enumerate(message.get("tool_calls", [])):
         function = call["function"]
         yield {"tool_calls": [{**call, "index": index, "function": {**function, "arguments": ""}}]}
-        for piece in pieces(function["arguments"], piece_chars):
+        for piece in reply.pieces(function["arguments"]):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
@@ -210,7 +167,7 @@ def _chunk(delta: JSONObject, finish_reason: str | None) -> JSONObject:
 
 
 def _frame(chunk: JSONObject) -> bytes:
-    return b"data: " + encode(chunk) + b"\n\n"
+    return encode_event("", encode(chunk))
 
 
 CHAT: Final = ChatDialect()

@@ -1,11 +1,10 @@
-"""The APIs that a scripted model speaks: what a request asks for, what a reply holds, and the form of both in an API."""
+"""The contract of an API that a scripted model speaks, and the values that all of these APIs share."""
 
 import base64
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, Literal
 
 from ringfence.frozen import frozen
@@ -17,39 +16,57 @@ _CHARS_PER_TOKEN = 4
 _OF_A_REQUEST = ("system", "instructions", "tools", "messages", "input")
 _SHOWN_CHARS = 200
 
+Speaker = Literal["guidance", "user", "model", "tool"]
+
+SPEAKERS: Final[Mapping[str, Speaker]] = {
+    "system": "guidance",
+    "developer": "guidance",
+    "user": "user",
+    "assistant": "model",
+    "tool": "tool",
+}
+"""The authors of messages, by the roles in the APIs."""
+
 
 @frozen
 class Utterance:
-    """One piece of the conversation so far. Results of tools stand in it as the user's, without text."""
+    """One piece of a conversation: a message, or the result of a tool."""
 
-    by: Literal["user", "model"]
+    by: Speaker
     text: str = ""
-
-
-@frozen
-class ToolOutput:
-    """What a tool gave back."""
-
-    text: str
-    is_error: bool | None
-    """None: the API does not tell."""
+    is_error: bool | None = None
+    """Whether a tool's result is an error; None where the API does not tell."""
 
 
 @frozen
 class ParsedRequest:
-    """A request, as far as scripts care."""
+    """A request with the parts that a script can refer to."""
 
-    system: str
-    user_text: str | None
-    """The last message of the user."""
-    tool_output: ToolOutput | None
-    """The last one."""
-    tools: Mapping[str, str]
-    """Names of the tools that are offered, each with its kind; `custom` takes text as it is."""
-    messages: int
-    """Messages or items in the conversation."""
-    utterances: tuple[Utterance, ...] = field(default=(), repr=False)
+    body: JSONObject
+    utterances: tuple[Utterance, ...]
     """The conversation in order."""
+    tools: Mapping[str, str]
+    """The names of the offered tools, each with its kind; a `custom` tool takes plain text."""
+    messages: int
+    """The number of messages, or of items in the Responses API."""
+
+    @property
+    def system(self) -> str:
+        """The system prompt."""
+        return "\n".join(each.text for each in self.utterances if each.by == "guidance")
+
+    def last(self, by: Speaker) -> Utterance | None:
+        """Return the last utterance of a speaker; None if there is none."""
+        return next((each for each in reversed(self.utterances) if each.by == by), None)
+
+    def with_replies(self) -> Iterator[tuple[Utterance, int]]:
+        """Yield the utterances, each with the number of replies of the model up to it, its own included."""
+        replies, was_model = 0, False
+        for each in self.utterances:
+            if each.by != "guidance":
+                replies += each.by == "model" and not was_model
+                was_model = each.by == "model"
+                yield each, replies
 
 
 @frozen
@@ -59,77 +76,103 @@ class Refusal:
     status: int
     message: str
     type: str | None = None
-    """None: the API's own for this status."""
+    """None: the API's own type for this status."""
     code: str | None = None
     param: str | None = None
 
 
 @frozen
 class Reply:
-    """What is to be said, and to what request."""
+    """A turn's reply to a request, before it takes the form of an API."""
 
     turn: Turn
     blocks: list[JSONObject]
-    """In the shape of the Messages API."""
+    """The content in the shape of the Messages API."""
     stem: str
-    """Part of all ids; another for each reply of a conversation."""
-    request: JSONObject
-    parsed: ParsedRequest
+    """A part of all ids, different for each reply of a conversation."""
+    request: ParsedRequest
+
+    @property
+    def stop_reason(self) -> str:
+        """The turn's own stop reason, else `tool_use` or `end_turn` by the blocks."""
+        calls = any(block["type"] == "tool_use" for block in self.blocks)
+        return self.turn.stop_reason or ("tool_use" if calls else "end_turn")
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """The turn's own counts, with estimates for those that it leaves out."""
+        given = self.turn.usage
+        return {
+            "input_tokens": estimate(self.request.body) if given.input_tokens is None else given.input_tokens,
+            "cache_creation_input_tokens": given.cache_creation_input_tokens,
+            "cache_read_input_tokens": given.cache_read_input_tokens,
+            "output_tokens": estimate(self.blocks) if given.output_tokens is None else given.output_tokens,
+        }
+
+    def pieces(self, text: str) -> list[str]:
+        """Return `text` in the pieces in which it is streamed."""
+        size = self.turn.piece_chars or max(_LEAST_PIECE, -(-len(text) // _PIECES))
+        return [text[at : at + size] for at in range(0, len(text), size)]
 
 
 class Dialect(ABC):
     """One API.
 
-    `check` sees whatever the client sent; the others only bodies that passed it. Nothing raises.
+    `check` takes whatever the client sent, and the other methods only bodies that passed it. Nothing raises.
     """
 
     path: ClassVar[str]
-    """Of requests for a reply."""
+    """The path of requests for a reply."""
     request_id_header: ClassVar[str]
     call_prefix: ClassVar[str]
-    """How ids of tool calls begin."""
+    """The beginning of the ids of tool calls."""
 
     @abstractmethod
     def check(self, body: Any) -> Refusal | None:
-        """Why the API would not take this body; None if it would."""
+        """Return why the API would not take this body; None if it would."""
 
     @abstractmethod
     def parse(self, body: JSONObject) -> ParsedRequest:
-        """What the request asks for."""
+        """Return the parts of a request that a script can refer to."""
 
     @abstractmethod
     def reply_body(self, reply: Reply) -> JSONObject:
-        """The reply as one object."""
+        """Return the reply as one object."""
 
     @abstractmethod
     def frames(self, body: JSONObject, reply: Reply) -> Iterator[bytes]:
-        """The server-sent events by which the API streams what `reply_body` returned."""
+        """Yield the server-sent events by which the API streams what `reply_body` returned."""
 
     @abstractmethod
     def broken_frame(self, fault: StreamError | Malformed, body: JSONObject, sent: int) -> bytes:
-        """The event with which a stream breaks, after `sent` others."""
+        """Return the event with which a stream breaks, after `sent` others."""
 
     @abstractmethod
     def error_body(self, refusal: Refusal, request_id: str) -> JSONObject:
-        """The body of an error."""
+        """Return the body of an error."""
+
+    def reply(self, turn: Turn, request: ParsedRequest, stem: str) -> Reply:
+        """Return a turn's reply to a request."""
+        blocks = _content_blocks(turn, request.tools, f"{self.call_prefix}_scripted_{stem}")
+        return Reply(turn, blocks, stem, request)
 
 
-# --- what OpenAI's two APIs share
+# --- the parts that the two APIs of OpenAI share
 
 CREATED: Final = 1_767_225_600
-"""The hour of all replies, so that each is the same every time: 2026-01-01."""
+"""The time of all replies, 2026-01-01, so that equal requests get equal replies."""
 
 _ERROR_CODES = {401: "invalid_api_key", 404: "not_found", 429: "rate_limit_exceeded"}
 
 
 class OpenAIDialect(Dialect):
-    """An API of OpenAI's."""
+    """An API of OpenAI."""
 
     request_id_header: ClassVar[str] = "x-request-id"
     call_prefix: ClassVar[str] = "call"
 
     def error_body(self, refusal: Refusal, request_id: str) -> JSONObject:  # noqa: ARG002  # in a header only
-        """The same shape in all errors."""
+        """Return an error, which has the same shape whatever its cause."""
         return {
             "error": {
                 "message": refusal.message,
@@ -146,43 +189,55 @@ def _error_type(status: int) -> str:
     return "server_error" if status >= 500 else "invalid_request_error"
 
 
-def call_input(arguments: JSONObject) -> str | None:
-    """The text for a tool that takes text; None if the arguments are not one text called `input`."""
-    text = arguments.get("input")
-    return text if isinstance(text, str) and len(arguments) == 1 else None
+def missing_parameter(name: str) -> Refusal:
+    """Return the error for a parameter that a request lacks."""
+    message = f"Missing required parameter: '{name}'."
+    return Refusal(400, message, code="missing_required_parameter", param=name)
 
 
-# --- what a request lacks
+def openai_usage(reply: Reply, taken: str, written: str) -> JSONObject:
+    """Return a reply's usage as OpenAI counts it: cached tokens are part of the input.
+
+    Args:
+        reply: The reply.
+        taken: The API's word for input.
+        written: The API's word for output.
+    """
+    counts = reply.usage
+    read, created = counts["cache_read_input_tokens"], counts["cache_creation_input_tokens"]
+    total = counts["input_tokens"] + read + created
+    return {
+        f"{taken}_tokens": total,
+        f"{taken}_tokens_details": {"cached_tokens": read, "cache_write_tokens": created},
+        f"{written}_tokens": counts["output_tokens"],
+        f"{written}_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": total + counts["output_tokens"],
+    }
+
+
+# --- the expectations of a turn
 
 
 def unmet_expectation(expected: Expectation, request: ParsedRequest) -> str | None:
-    """The first thing a request lacks; None if it is as expected."""
-    output = request.tool_output
+    """Return the first expectation that a request does not meet; None if it meets all."""
+    output, user = request.last("tool"), request.last("user")
     texts = (
         ("the last tool result", expected.last_tool_result, output.text if output else None),
-        ("the last user message", expected.last_user_text, request.user_text),
+        ("the last user message", expected.last_user_text, user.text if user else None),
         ("the system prompt", expected.system, request.system),
     )
     for what, wanted, found in texts:
         if wanted is not None and (found is None or wanted not in found):
             return f"expected {what} to contain {wanted!r}, got {_cut(found)}"
-    if expected.last_tool_is_error is not None:
-        problem = _unmet_error(expected.last_tool_is_error, output)
-        if problem:
-            return problem
+    is_error, wanted_error = output.is_error if output else False, expected.last_tool_is_error
+    if wanted_error is not None and (output is None or is_error != wanted_error):
+        untold = ", and this API does not tell it" if is_error is None else ""
+        return f"expected is_error of the last tool result to be {wanted_error}{untold}"
     for name in expected.tools:
         if name not in request.tools:
             return f"expected the tool {name!r} to be offered, got {list(request.tools)!r}"
     if expected.messages is not None and request.messages != expected.messages:
         return f"expected {expected.messages} messages, got {request.messages}"
-    return None
-
-
-def _unmet_error(wanted: bool, output: ToolOutput | None) -> str | None:
-    if output is not None and output.is_error is None:
-        return f"expected is_error of the last tool result to be {wanted}, and this API does not tell it"
-    if output is None or output.is_error != wanted:
-        return f"expected is_error of the last tool result to be {wanted}"
     return None
 
 
@@ -192,7 +247,7 @@ def _cut(text: str | None) -> str:
     return repr(text) if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]!r}..."
 
 
-# --- what a turn says, before it takes the form of an API
+# --- the content of a turn in the shape of the Messages API
 
 SHELLS: Final = {
     "shell": "command",
@@ -202,23 +257,14 @@ SHELLS: Final = {
     "bash": "command",
     "exec": "input",
 }
-"""Tools that run a command, by name, with the argument that takes it; in the order of preference."""
+"""The tools that run a command, each with the argument that takes it, in the order of preference."""
 
 _SCRIPTED_RUN: Final = "const done = await tools.exec_command({cmd: %s}); text(done.output);"
-"""What `exec`, which takes JavaScript, is given."""
+"""The JavaScript that the tool `exec` is given for a command."""
 
 
-def content_blocks(
-    turn: Turn, stem: str, offered: Collection[str], *, call_prefix: str = "toolu"
-) -> list[JSONObject]:
-    """The blocks of a turn's reply; ids and signatures are made up where the script gives none.
-
-    Args:
-        turn: What is said.
-        stem: Part of all ids made up here; another for each reply of a conversation.
-        offered: Names of the tools in the request, among them one of `SHELLS` if the turn has a `run`.
-        call_prefix: How ids of calls begin.
-    """
+def _content_blocks(turn: Turn, offered: Iterable[str], id_stem: str) -> list[JSONObject]:
+    """Return the blocks of a turn's reply, with ids and signatures where the script gives none."""
     blocks: list[JSONObject] = []
     if turn.content is not None:
         blocks += [block.model_dump() for block in turn.content]
@@ -229,13 +275,10 @@ def content_blocks(
     if turn.text is not None:
         blocks.append({"type": "text", "text": turn.text})
     blocks += [_call(call, offered) for call in turn.tools]
-    return [
-        _completed(block, f"{call_prefix}_scripted_{stem}_{position:02d}")
-        for position, block in enumerate(blocks)
-    ]
+    return [_completed(block, f"{id_stem}_{position:02d}") for position, block in enumerate(blocks)]
 
 
-def _call(call: ToolCall, offered: Collection[str]) -> JSONObject:
+def _call(call: ToolCall, offered: Iterable[str]) -> JSONObject:
     name, arguments = call.name, call.input
     if call.run is not None:
         name = shell_of(offered)
@@ -246,8 +289,8 @@ def _call(call: ToolCall, offered: Collection[str]) -> JSONObject:
     return {"type": "tool_use", "id": call.id, "name": name, "input": arguments}
 
 
-def shell_of(offered: Collection[str]) -> str | None:
-    """The tool for commands among those offered; None if there is none."""
+def shell_of(offered: Iterable[str]) -> str | None:
+    """Return the tool for commands among those offered; None if there is none."""
     return next((name for name in SHELLS if name in offered), None)
 
 
@@ -260,38 +303,18 @@ def _completed(block: JSONObject, call_id: str) -> JSONObject:
     return block
 
 
-def stop_reason(turn: Turn, blocks: list[JSONObject]) -> str:
-    """The turn's own, else `tool_use` or `end_turn` by the blocks."""
-    calls = any(block["type"] == "tool_use" for block in blocks)
-    return turn.stop_reason or ("tool_use" if calls else "end_turn")
-
-
-def usage(turn: Turn, request: JSONObject, blocks: list[JSONObject]) -> dict[str, int]:
-    """The turn's own numbers, estimates for those it leaves out."""
-    given = turn.usage
-    return {
-        "input_tokens": estimate(request) if given.input_tokens is None else given.input_tokens,
-        "cache_creation_input_tokens": given.cache_creation_input_tokens,
-        "cache_read_input_tokens": given.cache_read_input_tokens,
-        "output_tokens": estimate(blocks) if given.output_tokens is None else given.output_tokens,
-    }
+# --- JSON and events
 
 
 def estimate(value: Any) -> int:
-    """Tokens in `value`, by its length as JSON."""
+    """Return the number of tokens in `value`, by its length as JSON."""
     if isinstance(value, dict):
         value = {key: value[key] for key in _OF_A_REQUEST if key in value}
     return max(1, len(encode(value)) // _CHARS_PER_TOKEN)
 
 
-def pieces(text: str, piece_chars: int | None) -> list[str]:
-    """`text` in the pieces that it is streamed in."""
-    size = piece_chars or max(_LEAST_PIECE, -(-len(text) // _PIECES))
-    return [text[at : at + size] for at in range(0, len(text), size)]
-
-
 def text_of(content: Any) -> str:
-    """The text in a message's content: text itself, or the `text` of its parts."""
+    """Return the text of a message's content: a string, or the `text` of its parts."""
     if isinstance(content, str):
         return content
     parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
@@ -299,10 +322,10 @@ def text_of(content: Any) -> str:
 
 
 def encode(value: Any) -> bytes:
-    """JSON as the APIs write it: UTF-8, not escaped where it need not be."""
+    """Return JSON as the APIs write it: in UTF-8, without needless escapes."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def encode_event(name: str, data: bytes) -> bytes:
-    """One server-sent event."""
-    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+    """Return one server-sent event; without a name, one that has only data."""
+    return (b"event: " + name.encode() + b"\n" if name else b"") + b"data: " + data + b"\n\n"

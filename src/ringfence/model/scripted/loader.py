@@ -1,7 +1,8 @@
-"""Reads scripts from YAML or JSONL, with file, line and column in every complaint."""
+"""Reads scripts from YAML or JSONL, with file, line and column in every error."""
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,10 @@ from pydantic import ValidationError
 
 from ringfence.config.yaml import parse_document
 from ringfence.errors import ConfigurationError
-from ringfence.model.scripted.script import Script, Turn
+from ringfence.model.scripted.script import Script, Source, Turn
 
 _Location = tuple[int | str, ...]
 _Place = tuple[int, int]
-_SET_BY_US = ("path", "lines", "case_lines")
 
 
 def load_script(path: Path) -> Script:
@@ -33,12 +33,12 @@ def load_script(path: Path) -> Script:
 
 @lru_cache(maxsize=4)
 def _parsed(content: bytes, path: Path) -> Script:
-    """Of runs that take turns with one script, only the first waits for its YAML."""
+    """Parse a script; cached, since a run reads its script twice, for the price and for the replies."""
     return parse_script(content, path=path)
 
 
 def parse_script(content: bytes | str, *, path: Path = Path("<script>")) -> Script:
-    """Read a script; `path` stands in the complaints and its ending tells the format.
+    """Read a script; errors name `path`, whose ending tells the format.
 
     Raises:
         ConfigurationError: It is not a script; with line and column.
@@ -54,13 +54,11 @@ def parse_embedded(text: str, *, path: Path) -> Script:
         ConfigurationError: It is not a script; with line and column.
     """
     raw = text.encode("utf-8", "surrogatepass")
-    try:
+    with suppress(ValueError, RecursionError):
         data = json.loads(raw)
-    except (ValueError, RecursionError):
-        return _from_yaml(raw, path)
-    if not isinstance(data, dict):
-        return _from_yaml(raw, path)
-    return _validated(data, path, lambda _, **__: (1, 1))
+        if isinstance(data, dict):
+            return _validated(data, path, lambda _, **__: (1, 1))
+    return _from_yaml(raw, path)
 
 
 def _from_yaml(content: bytes, path: Path) -> Script:
@@ -74,7 +72,7 @@ def _from_yaml(content: bytes, path: Path) -> Script:
         found = document.place(location, of_key=of_key)
         return found.line, found.column
 
-    return _with_lines(_validated(document.values, path, place), place)
+    return _validated(document.values, path, place)
 
 
 def _from_jsonl(content: bytes, path: Path) -> Script:
@@ -102,30 +100,22 @@ def _from_jsonl(content: bytes, path: Path) -> Script:
         index = location[1] if len(location) > 1 else 0
         return (lines[index] if isinstance(index, int) and index < len(lines) else 1), 1
 
-    return _with_lines(_validated({"turns": turns}, path, place), place)
+    return _validated({"turns": turns}, path, place)
 
 
 def _validated(data: dict[str, Any], path: Path, place: Callable[..., _Place]) -> Script:
-    for key in _SET_BY_US:
-        if key in data:
-            line, column = place((key,), of_key=True)
-            raise ConfigurationError(f"{key}: {_NO_SUCH_KEY}", file=path, line=line, column=column)
     try:
-        script = Script.model_validate({**data, "path": path})
+        script = Script.model_validate(data)
     except ValidationError as exc:
         first = exc.errors(include_url=False)[0]
         line, column = place(first["loc"], of_key=first["type"] == "extra_forbidden")
-        raise ConfigurationError(_complaint(first), file=path, line=line, column=column) from exc
+        raise ConfigurationError(_error_text(first), file=path, line=line, column=column) from exc
     for location, problem in (*_unsendable(script), *_unreachable(script)):
         line, column = place(location)
         raise ConfigurationError(problem, file=path, line=line, column=column)
-    return script
-
-
-def _with_lines(script: Script, place: Callable[..., _Place]) -> Script:
     lines = tuple(place(location)[0] for location, _ in _turns(script))
     case_lines = tuple(place(("cases", index))[0] for index in range(len(script.cases)))
-    return script.model_copy(update={"lines": lines, "case_lines": case_lines})
+    return script.from_source(Source(path, lines, case_lines))
 
 
 def _turns(script: Script) -> Iterator[tuple[_Location, Turn]]:
@@ -145,7 +135,7 @@ def _unsendable(script: Script) -> Iterator[tuple[_Location, str]]:
 
 
 def _unreachable(script: Script) -> Iterator[tuple[_Location, str]]:
-    """Cases behind one that leaves nothing to them."""
+    """Yield the cases after one that fits everything that they fit."""
     for number, case in enumerate(script.cases):
         for before, other in enumerate(script.cases[:number]):
             if all(any(text in wanted for wanted in case.when) for text in other.when):
@@ -154,12 +144,11 @@ def _unreachable(script: Script) -> Iterator[tuple[_Location, str]]:
 
 
 _NO_SUCH_KEY = (
-    f"no such key; a script has {', '.join(name for name in Script.model_fields if name not in _SET_BY_US)}, "
-    f"a turn {', '.join(Turn.model_fields)}"
+    f"no such key; a script has {', '.join(Script.model_fields)}, a turn {', '.join(Turn.model_fields)}"
 )
 
 
-def _complaint(error: Any) -> str:
+def _error_text(error: Any) -> str:
     where = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
         return f"{where}: {_NO_SUCH_KEY}"
@@ -168,5 +157,5 @@ def _complaint(error: Any) -> str:
     if error["type"] == "string_type" and isinstance(given, dict) and "when" in error["loc"]:
         message = "a text with a colon needs quotes round it"
     shown = "" if isinstance(given, dict | list) else f", got {given!r}"
-    said = f"{message[:1].lower()}{message[1:]}{shown}"
-    return f"{where}: {said}" if where else said
+    text = f"{message[:1].lower()}{message[1:]}{shown}"
+    return f"{where}: {text}" if where else text

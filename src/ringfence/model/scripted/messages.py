@@ -4,22 +4,17 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from ringfence.model.scripted.dialect import (
+    SPEAKERS,
     Dialect,
     ParsedRequest,
     Refusal,
     Reply,
-    ToolOutput,
     Utterance,
     encode,
     encode_event,
-    pieces,
-    stop_reason,
     text_of,
-    usage,
 )
-from ringfence.model.scripted.script import JSONObject, Malformed, StreamError, Turn
-
-Event = tuple[str, JSONObject]
+from ringfence.model.scripted.script import JSONObject, Malformed, StreamError
 
 _ERROR_TYPES = {
     400: "invalid_request_error",
@@ -37,8 +32,66 @@ _NOT_JSON = '{"type": "content_block_delta", "index": 0, "delta":'
 _BREAKPOINTS = 4
 
 
+class MessagesDialect(Dialect):
+    """`POST /v1/messages`."""
+
+    path: ClassVar[str] = "/v1/messages"
+    request_id_header: ClassVar[str] = "request-id"
+    call_prefix: ClassVar[str] = "toolu"
+
+    def check(self, body: Any) -> Refusal | None:
+        """Return 400 with the API's message."""
+        problem = _problem(body)
+        return Refusal(400, problem) if problem else None
+
+    def parse(self, body: JSONObject) -> ParsedRequest:
+        """Parse a request, in which a message may hold the results of several tools beside its text."""
+        utterances = [Utterance("guidance", text_of(body.get("system")))]
+        for item in body["messages"]:
+            utterances += [
+                Utterance("tool", text_of(block.get("content")), bool(block.get("is_error")))
+                for block in _blocks_of(item)
+                if block.get("type") == "tool_result"
+            ]
+            utterances.append(Utterance(SPEAKERS[item["role"]], text_of(item["content"])))
+        tools = [tool for tool in body.get("tools") or [] if isinstance(tool, dict)]
+        names = (str(tool.get("name")) for tool in tools)
+        return ParsedRequest(body, tuple(utterances), dict.fromkeys(names, "function"), len(body["messages"]))
+
+    def reply_body(self, reply: Reply) -> JSONObject:
+        """Return a message."""
+        return {
+            "id": f"msg_scripted_{reply.stem}",
+            "type": "message",
+            "role": "assistant",
+            "model": reply.request.body["model"],
+            "content": reply.blocks,
+            "stop_reason": reply.stop_reason,
+            "stop_sequence": None,
+            "usage": {**reply.usage, "service_tier": "standard"},
+        }
+
+    def frames(self, body: JSONObject, reply: Reply) -> Iterator[bytes]:
+        """Yield events whose data repeats their name."""
+        for event in _events(body, reply):
+            yield encode_event(event["type"], encode(event))
+
+    def broken_frame(self, fault: StreamError | Malformed, body: JSONObject, sent: int) -> bytes:  # noqa: ARG002  # the contract's
+        """Return an `error` event, or a delta that is not JSON."""
+        if isinstance(fault, Malformed):
+            return encode_event("content_block_delta", (fault.data or _NOT_JSON).encode())
+        error = {"type": fault.type or "overloaded_error", "message": fault.message}
+        return encode_event("error", encode({"type": "error", "error": error}))
+
+    def error_body(self, refusal: Refusal, request_id: str) -> JSONObject:
+        """Return an error, which has the same shape whatever its cause."""
+        kind = refusal.type or _ERROR_TYPES.get(refusal.status, "api_error")
+        error = {"type": kind, "message": refusal.message}
+        return {"type": "error", "error": error, "request_id": request_id}
+
+
 def _problem(body: Any) -> str | None:
-    """Why the API would answer 400 to this body; None if it would not."""
+    """Return why the API would answer 400 to this body; None if it would not."""
     if not isinstance(body, dict):
         return "request body: Input should be an object"
     for key, kind in (("model", str), ("max_tokens", int), ("messages", list)):
@@ -77,9 +130,11 @@ def _broken_conversation(messages: list[JSONObject]) -> str | None:
                 f"messages.{index - 1}: `tool_use` ids were found without `tool_result` blocks "
                 f"immediately after: {', '.join(missing)}"
             )
-        unasked = sorted(results - set(called))
-        if unasked:
-            return f"messages.{index}: unexpected `tool_use_id` found in `tool_result` blocks: {unasked[0]}"
+        unexpected = sorted(results - set(called))
+        if unexpected:
+            return (
+                f"messages.{index}: unexpected `tool_use_id` found in `tool_result` blocks: {unexpected[0]}"
+            )
         called = [str(block.get("id")) for block in found if block.get("type") == "tool_use"]
     if called:
         return f"messages.{len(messages) - 1}: `tool_use` ids were found without `tool_result` blocks"
@@ -87,7 +142,7 @@ def _broken_conversation(messages: list[JSONObject]) -> str | None:
 
 
 def _blocks_of(item: JSONObject) -> Iterator[JSONObject]:
-    """The blocks of a message."""
+    """Yield the blocks of a message."""
     content = item["content"]
     if isinstance(content, str):
         yield {"type": "text", "text": content}
@@ -103,119 +158,38 @@ def _marked_parts(body: JSONObject) -> Iterator[JSONObject]:
         yield from _blocks_of(item)
 
 
-class MessagesDialect(Dialect):
-    """`POST /v1/messages`."""
-
-    path: ClassVar[str] = "/v1/messages"
-    request_id_header: ClassVar[str] = "request-id"
-    call_prefix: ClassVar[str] = "toolu"
-
-    def check(self, body: Any) -> Refusal | None:
-        """400 with the API's message."""
-        problem = _problem(body)
-        return Refusal(400, problem) if problem else None
-
-    def parse(self, body: JSONObject) -> ParsedRequest:
-        """A message may hold several blocks; the conversation has one utterance for each message."""
-        messages = body["messages"]
-        results = [
-            block for item in messages for block in _blocks_of(item) if block.get("type") == "tool_result"
-        ]
-        output = None
-        if results:
-            output = ToolOutput(text_of(results[-1].get("content")), bool(results[-1].get("is_error")))
-        spoken = [item for item in messages if item["role"] != "system"]
-        tools = [tool for tool in body.get("tools") or [] if isinstance(tool, dict)]
-        return ParsedRequest(
-            system=text_of(body.get("system")),
-            user_text=text_of(messages[-1]["content"]) if messages[-1]["role"] == "user" else _last(spoken),
-            tool_output=output,
-            tools={str(tool.get("name")): "function" for tool in tools},
-            messages=len(messages),
-            utterances=tuple(_utterance(item) for item in spoken),
-        )
-
-    def reply_body(self, reply: Reply) -> JSONObject:
-        """A message."""
-        return message(reply.turn, reply.request, blocks=reply.blocks, stem=reply.stem)
-
-    def frames(self, body: JSONObject, reply: Reply) -> Iterator[bytes]:
-        """Each event says its name twice."""
-        for name, data in stream_events(body, reply.turn.piece_chars):
-            yield encode_event(name, encode(data))
-
-    def broken_frame(self, fault: StreamError | Malformed, body: JSONObject, sent: int) -> bytes:  # noqa: ARG002  # the contract's
-        """An `error` event, or a delta that is not JSON."""
-        if isinstance(fault, Malformed):
-            return encode_event("content_block_delta", (fault.data or _NOT_JSON).encode())
-        error = {"type": fault.type or "overloaded_error", "message": fault.message}
-        return encode_event("error", encode({"type": "error", "error": error}))
-
-    def error_body(self, refusal: Refusal, request_id: str) -> JSONObject:
-        """The same shape in all errors."""
-        kind = refusal.type or _ERROR_TYPES.get(refusal.status, "api_error")
-        error = {"type": kind, "message": refusal.message}
-        return {"type": "error", "error": error, "request_id": request_id}
-
-
-def _last(messages: list[JSONObject]) -> str | None:
-    own = [item for item in messages if item["role"] == "user"]
-    return text_of(own[-1]["content"]) if own else None
-
-
-def _utterance(item: JSONObject) -> Utterance:
-    if item["role"] == "assistant":
-        return Utterance("model")
-    return Utterance("user", text_of(item["content"]))
-
-
-def message(turn: Turn, request: JSONObject, *, blocks: list[JSONObject], stem: str) -> JSONObject:
-    """The whole reply as one object."""
-    return {
-        "id": f"msg_scripted_{stem}",
-        "type": "message",
-        "role": "assistant",
-        "model": request["model"],
-        "content": blocks,
-        "stop_reason": stop_reason(turn, blocks),
-        "stop_sequence": None,
-        "usage": {**usage(turn, request, blocks), "service_tier": "standard"},
-    }
-
-
-def stream_events(body: JSONObject, piece_chars: int | None) -> Iterator[Event]:
-    """The events by which the API would stream `reply`, in its order."""
+def _events(body: JSONObject, reply: Reply) -> Iterator[JSONObject]:
+    """Yield the events by which the API would stream the message `body`, in its order."""
     counts = body["usage"]
     start = {**body, "content": [], "stop_reason": None, "usage": {**counts, "output_tokens": 1}}
-    yield "message_start", {"type": "message_start", "message": start}
+    yield {"type": "message_start", "message": start}
     for index, block in enumerate(body["content"]):
-        opening, deltas = _streamed(block, piece_chars)
-        yield "content_block_start", {"type": "content_block_start", "index": index, "content_block": opening}
+        opening, deltas = _streamed(block, reply)
+        yield {"type": "content_block_start", "index": index, "content_block": opening}
         if index == 0:
-            yield "ping", {"type": "ping"}
+            yield {"type": "ping"}
         for delta in deltas:
-            yield "content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta}
-        yield "content_block_stop", {"type": "content_block_stop", "index": index}
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
     end = {"stop_reason": body["stop_reason"], "stop_sequence": None}
     totals = {key: value for key, value in counts.items() if key.endswith("_tokens")}
-    yield "message_delta", {"type": "message_delta", "delta": end, "usage": totals}
-    yield "message_stop", {"type": "message_stop"}
+    yield {"type": "message_delta", "delta": end, "usage": totals}
+    yield {"type": "message_stop"}
 
 
-def _streamed(block: JSONObject, piece_chars: int | None) -> tuple[JSONObject, list[JSONObject]]:
-    """The block as it opens, and what is added to it."""
+def _streamed(block: JSONObject, reply: Reply) -> tuple[JSONObject, list[JSONObject]]:
+    """Return the block as it opens, and the deltas that complete it."""
     kind = block["type"]
     if kind == "text":
-        parts = pieces(block["text"], piece_chars)
-        return {**block, "text": ""}, [{"type": "text_delta", "text": part} for part in parts]
+        deltas = [{"type": "text_delta", "text": part} for part in reply.pieces(block["text"])]
+        return {**block, "text": ""}, deltas
     if kind == "thinking":
-        parts = pieces(block["thinking"], piece_chars)
-        deltas = [{"type": "thinking_delta", "thinking": part} for part in parts]
+        deltas = [{"type": "thinking_delta", "thinking": part} for part in reply.pieces(block["thinking"])]
         deltas.append({"type": "signature_delta", "signature": block["signature"]})
         return {**block, "thinking": "", "signature": ""}, deltas
     if kind == "tool_use":
         # The API, too, begins with an empty piece.
-        parts = ["", *pieces(encode(block["input"]).decode(), piece_chars)]
+        parts = ["", *reply.pieces(encode(block["input"]).decode())]
         return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": part} for part in parts]
     return block, []
 

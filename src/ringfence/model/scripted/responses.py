@@ -5,19 +5,17 @@ from typing import Any, ClassVar, Final
 
 from ringfence.model.scripted.dialect import (
     CREATED,
+    SPEAKERS,
     OpenAIDialect,
     ParsedRequest,
     Refusal,
     Reply,
-    ToolOutput,
     Utterance,
-    call_input,
     encode,
     encode_event,
-    pieces,
-    stop_reason,
+    missing_parameter,
+    openai_usage,
     text_of,
-    usage,
 )
 from ringfence.model.scripted.script import JSONObject, Malformed, StreamError
 
@@ -38,37 +36,74 @@ _ECHOED: JSONObject = {
     "top_p": 1.0,
     "truncation": "disabled",
 }
-"""What the API repeats from the request, with what stands there otherwise."""
+"""The keys that the API repeats from the request, with their defaults."""
 
 _CALLS: Final = ("function_call", "custom_tool_call")
 _OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
 
 
-def _refusal(body: Any) -> Refusal | None:
-    """Why the API would answer 400 to this body; None if it would not."""
-    if not isinstance(body, dict):
-        return Refusal(400, "We could not parse the JSON body of your request.")
-    if not isinstance(body.get("model"), str):
-        return _missing("model")
-    if not isinstance(body.get("input"), str | list):
-        return _missing("input")
-    earlier = body.get("previous_response_id")
-    if earlier is not None:
-        message = f"Previous response with id {earlier!r} not found."
-        return Refusal(400, message, code="previous_response_not_found", param="previous_response_id")
-    if isinstance(body["input"], str):
-        return None
-    for index, item in enumerate(body["input"]):
-        if not isinstance(item, dict):
-            message = f"Invalid type for 'input[{index}]': expected an object."
-            return Refusal(400, message, code="invalid_type", param=f"input[{index}]")
-    return _broken_conversation(body["input"])
+class ResponsesDialect(OpenAIDialect):
+    """`POST /v1/responses`."""
 
+    path: ClassVar[str] = "/v1/responses"
 
-def _missing(name: str) -> Refusal:
-    return Refusal(
-        400, f"Missing required parameter: '{name}'.", code="missing_required_parameter", param=name
-    )
+    def check(self, body: Any) -> Refusal | None:
+        """Return 400 with the API's message."""
+        if not isinstance(body, dict):
+            return Refusal(400, "We could not parse the JSON body of your request.")
+        if not isinstance(body.get("model"), str):
+            return missing_parameter("model")
+        if not isinstance(body.get("input"), str | list):
+            return missing_parameter("input")
+        earlier = body.get("previous_response_id")
+        if earlier is not None:
+            message = f"Previous response with id {earlier!r} not found."
+            return Refusal(400, message, code="previous_response_not_found", param="previous_response_id")
+        for index, item in enumerate(_items(body)):
+            if not isinstance(item, dict):
+                message = f"Invalid type for 'input[{index}]': expected an object."
+                return Refusal(400, message, code="invalid_type", param=f"input[{index}]")
+        return _broken_conversation(_items(body))
+
+    def parse(self, body: JSONObject) -> ParsedRequest:
+        """Parse a request, in which an item is a message, a call, a call's output or reasoning."""
+        items = _items(body)
+        more = [item.get("tools") for item in items if item.get("type") == "additional_tools"]
+        tools = [tool for some in (body.get("tools"), *more) for tool in _tools(some)]
+        utterances = (Utterance("guidance", text_of(body.get("instructions"))), *_utterances(items))
+        kinds = {str(tool.get("name") or tool.get("type")): str(tool.get("type")) for tool in tools}
+        return ParsedRequest(body, utterances, kinds, len(items))
+
+    def reply_body(self, reply: Reply) -> JSONObject:
+        """Return a response."""
+        cut = {"max_tokens": "max_output_tokens", "refusal": "content_filter"}.get(reply.stop_reason)
+        echoed = {key: reply.request.body.get(key, other) for key, other in _ECHOED.items()}
+        return {
+            "id": f"resp_scripted_{reply.stem}",
+            "object": "response",
+            "created_at": CREATED,
+            "status": "incomplete" if cut else "completed",
+            "error": None,
+            "incomplete_details": {"reason": cut} if cut else None,
+            "model": reply.request.body["model"],
+            "output": [_item(block, reply, index) for index, block in enumerate(reply.blocks)],
+            "usage": openai_usage(reply, "input", "output"),
+            "user": None,
+            **echoed,
+        }
+
+    def frames(self, body: JSONObject, reply: Reply) -> Iterator[bytes]:
+        """Yield numbered events, of which the last holds the complete response once more."""
+        for number, event in enumerate(_events(body, reply)):
+            yield _frame(event, number)
+
+    def broken_frame(self, fault: StreamError | Malformed, body: JSONObject, sent: int) -> bytes:
+        """Return the failure of the response, or a delta that is not JSON."""
+        if isinstance(fault, Malformed):
+            return encode_event("response.output_text.delta", (fault.data or _NOT_JSON).encode())
+        error = {"code": fault.type or "server_error", "message": fault.message}
+        failed = {**body, "status": "failed", "output": [], "usage": None, "error": error}
+        return _frame({"type": "response.failed", "response": failed}, sent)
 
 
 def _broken_conversation(items: list[JSONObject]) -> Refusal | None:
@@ -84,69 +119,8 @@ def _broken_conversation(items: list[JSONObject]) -> Refusal | None:
     return None
 
 
-class ResponsesDialect(OpenAIDialect):
-    """`POST /v1/responses`."""
-
-    path: ClassVar[str] = "/v1/responses"
-
-    def check(self, body: Any) -> Refusal | None:
-        """400 with the API's message."""
-        return _refusal(body)
-
-    def parse(self, body: JSONObject) -> ParsedRequest:
-        """An item is a message, a call, a call's output or reasoning."""
-        items = _items(body)
-        outputs = [item for item in items if item.get("type") in _OUTPUTS]
-        by_user = [text_of(item.get("content")) for item in items if item.get("role") == "user"]
-        guiding = [
-            text_of(item.get("content")) for item in items if item.get("role") in ("system", "developer")
-        ]
-        more = [item.get("tools") for item in items if item.get("type") == "additional_tools"]
-        tools = [tool for some in (body.get("tools"), *more) for tool in _tools(some)]
-        return ParsedRequest(
-            system="\n".join([text_of(body.get("instructions")), *guiding]),
-            user_text=by_user[-1] if by_user else None,
-            tool_output=ToolOutput(text_of(outputs[-1].get("output")), None) if outputs else None,
-            tools={str(tool.get("name") or tool.get("type")): str(tool.get("type")) for tool in tools},
-            messages=len(items),
-            utterances=tuple(utterance for item in items for utterance in _utterances(item)),
-        )
-
-    def reply_body(self, reply: Reply) -> JSONObject:
-        """A response."""
-        reason = stop_reason(reply.turn, reply.blocks)
-        cut = {"max_tokens": "max_output_tokens", "refusal": "content_filter"}.get(reason)
-        echoed = {key: reply.request.get(key, other) for key, other in _ECHOED.items()}
-        return {
-            "id": f"resp_scripted_{reply.stem}",
-            "object": "response",
-            "created_at": CREATED,
-            "status": "incomplete" if cut else "completed",
-            "error": None,
-            "incomplete_details": {"reason": cut} if cut else None,
-            "model": reply.request["model"],
-            "output": [_item(block, reply, index) for index, block in enumerate(reply.blocks)],
-            "usage": _usage(reply),
-            "user": None,
-            **echoed,
-        }
-
-    def frames(self, body: JSONObject, reply: Reply) -> Iterator[bytes]:
-        """Numbered events; the last one holds the whole response once more."""
-        for number, event in enumerate(_events(body, reply.turn.piece_chars)):
-            yield _frame(event, number)
-
-    def broken_frame(self, fault: StreamError | Malformed, body: JSONObject, sent: int) -> bytes:
-        """The response fails, or a delta is not JSON."""
-        if isinstance(fault, Malformed):
-            return encode_event("response.output_text.delta", (fault.data or _NOT_JSON).encode())
-        error = {"code": fault.type or "server_error", "message": fault.message}
-        failed = {**body, "status": "failed", "output": [], "usage": None, "error": error}
-        return _frame({"type": "response.failed", "response": failed}, sent)
-
-
 def _tools(given: Any) -> Iterator[JSONObject]:
-    """Tools in a list, those of its namespaces too."""
+    """Yield the tools in a list, including those of its namespaces."""
     for tool in given if isinstance(given, list) else []:
         if isinstance(tool, dict):
             inner = tool.get("tools")
@@ -158,18 +132,19 @@ def _items(body: JSONObject) -> list[JSONObject]:
     return [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given
 
 
-def _utterances(item: JSONObject) -> Iterator[Utterance]:
-    role, kind = item.get("role"), item.get("type")
-    if role == "user":
-        yield Utterance("user", text_of(item.get("content")))
-    elif kind in _OUTPUTS:
-        yield Utterance("user")
-    elif role == "assistant" or kind == "reasoning" or str(kind).endswith("_call"):
-        yield Utterance("model")
+def _utterances(items: list[JSONObject]) -> Iterator[Utterance]:
+    for item in items:
+        speaker, kind = SPEAKERS.get(str(item.get("role"))), item.get("type")
+        if speaker is not None:
+            yield Utterance(speaker, text_of(item.get("content")))
+        elif kind in _OUTPUTS:
+            yield Utterance("tool", text_of(item.get("output")))
+        elif kind == "reasoning" or str(kind).endswith("_call"):
+            yield Utterance("model")
 
 
 def _item(block: JSONObject, reply: Reply, index: int) -> JSONObject:
-    """A block as an item of the output."""
+    """Return a block as an item of the output."""
     ending = f"scripted_{reply.stem}_{index:02d}"
     kind = block["type"]
     if kind == "text":
@@ -184,24 +159,21 @@ def _item(block: JSONObject, reply: Reply, index: int) -> JSONObject:
 
 
 def _call(block: JSONObject, reply: Reply, ending: str) -> JSONObject:
-    name, arguments = block["name"], encode(block["input"]).decode()
+    name, given = block["name"], block["input"]
+    arguments = encode(given).decode()
     call = {"status": "completed", "call_id": block["id"], "name": name}
-    if reply.parsed.tools.get(name) == "custom":
-        text = call_input(block["input"])
-        return {
-            "id": f"ctc_{ending}",
-            "type": "custom_tool_call",
-            **call,
-            "input": arguments if text is None else text,
-        }
-    space = _namespace(name, reply.request)
+    if reply.request.tools.get(name) == "custom":
+        is_text = list(given) == ["input"] and isinstance(given["input"], str)
+        text = given["input"] if is_text else arguments
+        return {"id": f"ctc_{ending}", "type": "custom_tool_call", **call, "input": text}
+    space = _namespace(name, reply.request.body)
     if space is not None:
         call |= {"namespace": space, "name": name.removeprefix(f"{space}__")}
     return {"id": f"fc_{ending}", "type": "function_call", **call, "arguments": arguments}
 
 
 def _namespace(name: str, request: JSONObject) -> str | None:
-    """Of `SPACE__TOOL`, the space, if such a one is offered, or if tools that are not offered can be searched for."""
+    """Return the space of `SPACE__TOOL` if it is offered, or if further tools can be searched for; else None."""
     offered = [tool for tool in request.get("tools") or [] if isinstance(tool, dict)]
     for tool in offered:
         space = text_of(tool.get("name"))
@@ -212,25 +184,12 @@ def _namespace(name: str, request: JSONObject) -> str | None:
     return server if can_search and between and name.startswith("mcp__") else None
 
 
-def _usage(reply: Reply) -> JSONObject:
-    counts = usage(reply.turn, reply.request, reply.blocks)
-    read, written = counts["cache_read_input_tokens"], counts["cache_creation_input_tokens"]
-    taken = counts["input_tokens"] + read + written
-    return {
-        "input_tokens": taken,
-        "input_tokens_details": {"cached_tokens": read, "cache_write_tokens": written},
-        "output_tokens": counts["output_tokens"],
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": taken + counts["output_tokens"],
-    }
-
-
-def _events(body: JSONObject, piece_chars: int | None) -> Iterator[JSONObject]:
+def _events(body: JSONObject, reply: Reply) -> Iterator[JSONObject]:
     begun = {**body, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
     yield {"type": "response.created", "response": begun}
     yield {"type": "response.in_progress", "response": begun}
     for index, item in enumerate(body["output"]):
-        yield from _item_events(item, index, piece_chars)
+        yield from _item_events(item, index, reply)
     yield {"type": f"response.{body['status']}", "response": body}
 
 
@@ -241,20 +200,20 @@ def _frame(event: JSONObject, number: int) -> bytes:
 # --- the events of one item
 
 
-def _item_events(item: JSONObject, index: int, piece_chars: int | None) -> Iterator[JSONObject]:
-    """From `response.output_item.added` to `response.output_item.done`, without their numbers."""
+def _item_events(item: JSONObject, index: int, reply: Reply) -> Iterator[JSONObject]:
+    """Yield the events of an item, without their numbers."""
     place = {"item_id": item["id"], "output_index": index}
     kind = item["type"]
     if kind == "message":
         opening = {**item, "status": "in_progress", "content": []}
-        inner = _message_events(item, place, piece_chars)
+        inner = _message_events(item, place, reply)
     elif kind == "reasoning":
         opening = {**item, "summary": []}
-        inner = _reasoning_events(item, place, piece_chars)
+        inner = _reasoning_events(item, place, reply)
     else:
         field, name = _CALL_FIELDS[kind]
         opening = {**item, "status": "in_progress", field: ""}
-        inner = _call_events(item, field, name, place, piece_chars)
+        inner = _call_events(item, field, name, place, reply)
     yield {"type": "response.output_item.added", "output_index": index, "item": opening}
     yield from inner
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
@@ -266,30 +225,30 @@ _CALL_FIELDS = {
 }
 
 
-def _message_events(item: JSONObject, place: JSONObject, piece_chars: int | None) -> Iterator[JSONObject]:
+def _message_events(item: JSONObject, place: JSONObject, reply: Reply) -> Iterator[JSONObject]:
     part = item["content"][0]
     here = {**place, "content_index": 0}
     yield {"type": "response.content_part.added", **here, "part": {**part, "text": ""}}
-    for piece in pieces(part["text"], piece_chars):
+    for piece in reply.pieces(part["text"]):
         yield {"type": "response.output_text.delta", **here, "delta": piece, "logprobs": []}
     yield {"type": "response.output_text.done", **here, "text": part["text"], "logprobs": []}
     yield {"type": "response.content_part.done", **here, "part": part}
 
 
-def _reasoning_events(item: JSONObject, place: JSONObject, piece_chars: int | None) -> Iterator[JSONObject]:
+def _reasoning_events(item: JSONObject, place: JSONObject, reply: Reply) -> Iterator[JSONObject]:
     for number, part in enumerate(item["summary"]):
         here = {**place, "summary_index": number}
         yield {"type": "response.reasoning_summary_part.added", **here, "part": {**part, "text": ""}}
-        for piece in pieces(part["text"], piece_chars):
+        for piece in reply.pieces(part["text"]):
             yield {"type": "response.reasoning_summary_text.delta", **here, "delta": piece}
         yield {"type": "response.reasoning_summary_text.done", **here, "text": part["text"]}
         yield {"type": "response.reasoning_summary_part.done", **here, "part": part}
 
 
 def _call_events(
-    item: JSONObject, field: str, name: str, place: JSONObject, piece_chars: int | None
+    item: JSONObject, field: str, name: str, place: JSONObject, reply: Reply
 ) -> Iterator[JSONObject]:
-    for piece in pieces(item[field], piece_chars):
+    for piece in reply.pieces(item[field]):
         yield {"type": f"{name}.delta", **place, "delta": piece}
     yield {"type": f"{name}.done", **place, field: item[field]}
 

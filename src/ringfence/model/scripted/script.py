@@ -1,7 +1,7 @@
-"""What a script says. The format is described in docs/reference/scripted-model.md."""
+"""The format of scripts, which docs/reference/scripted-model.md describes."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -10,6 +10,7 @@ from pydantic import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
+    PrivateAttr,
     model_validator,
 )
 
@@ -27,7 +28,7 @@ class ErrorAnswer(_Part):
 
     status: Annotated[int, Field(ge=300, le=599)]
     type: str | None = None
-    """`error.type` of the body; None: the API's own for this status."""
+    """The body's `error.type`; None: the API's own type for this status."""
     message: str = "scripted error"
     retry_after: NonNegativeFloat | str | None = None
     """The `retry-after` header: seconds, or any text such as an HTTP date."""
@@ -37,11 +38,11 @@ class ErrorAnswer(_Part):
 
 
 class StreamError(_Part):
-    """An error comes in the stream, and the stream ends."""
+    """The stream holds an error and ends."""
 
     after_events: NonNegativeInt = 2
     type: str | None = None
-    """None: the API's own for an overload or a fault of the server's."""
+    """None: the API's own type for an overload or a fault of the server."""
     message: str = "Overloaded"
     times: PositiveInt = 1
 
@@ -61,16 +62,16 @@ class Drop(_Part):
 
 
 class Malformed(_Part):
-    """An event that is not JSON comes in the stream, and the stream ends."""
+    """The stream holds an event that is not JSON, and ends."""
 
     after_events: NonNegativeInt = 2
     data: str | None = None
-    """None: the beginning of an event of the API's."""
+    """None: the beginning of an event of the API."""
     times: PositiveInt = 1
 
 
 class Stall(_Part):
-    """The answer stops for a while, then goes on."""
+    """The answer stops for some time, then continues."""
 
     after_events: NonNegativeInt = 2
     seconds: NonNegativeFloat
@@ -89,22 +90,22 @@ class ToolCall(_Part):
 
     name: Annotated[str, Field(min_length=1)] | None = None
     input: JSONObject = {}
-    """For a tool that takes text as it is: that text, as the one argument `input`."""
+    """For a tool that takes plain text: that text, as the only argument `input`."""
     run: Annotated[str, Field(min_length=1)] | None = None
-    """A shell command, for whichever tool the request offers that runs one."""
+    """A shell command, for the tool among those offered that runs one."""
     id: str | None = None
 
     @model_validator(mode="after")
-    def _says_what_to_call(self) -> Self:
+    def _has_one_target(self) -> Self:
         if (self.name is None) == (self.run is None):
             raise ValueError("give name or run, one of them")
         if self.run is not None and self.input:
-            raise ValueError("run is all the input there is; leave input out")
+            raise ValueError("a run is the whole input; leave input out")
         return self
 
 
 class ScriptedUsage(_Part):
-    """Tokens that the reply claims; what is left out is estimated (input, output) or 0."""
+    """The usage that the reply reports; counts that are left out are estimated (input, output) or 0."""
 
     input_tokens: NonNegativeInt | None = None
     output_tokens: NonNegativeInt | None = None
@@ -113,7 +114,7 @@ class ScriptedUsage(_Part):
 
 
 class Expectation(_Part):
-    """What the request must be like; otherwise it is answered 400 and the turn stays."""
+    """Expectations of the request; one that is not met is answered 400, and the turn stays."""
 
     last_tool_result: str | None = None
     """Text that the last tool result contains."""
@@ -123,9 +124,9 @@ class Expectation(_Part):
     system: str | None = None
     """Text that the system prompt contains."""
     tools: tuple[str, ...] = ()
-    """Names of tools that are offered."""
+    """The names of tools that the request offers."""
     messages: PositiveInt | None = None
-    """How many messages the conversation has."""
+    """The number of messages in the conversation."""
 
 
 class ContentBlock(BaseModel):
@@ -140,7 +141,7 @@ Fault = ErrorAnswer | StreamError | Drop | Malformed | Stall
 
 
 class Turn(_Part):
-    """One turn: faults first, each so many times, then the reply."""
+    """One turn: its faults, each `times` times, then its reply."""
 
     expect: Expectation | None = None
     error: ErrorAnswer | None = None
@@ -158,37 +159,53 @@ class Turn(_Part):
     stop_reason: str | None = None
     usage: ScriptedUsage = ScriptedUsage()
     piece_chars: PositiveInt | None = None
-    """Length of the pieces that text comes in; None: at most 20 pieces of 24 characters or more."""
+    """The length of the pieces of text; None: at most 20 pieces of 24 characters or more."""
 
     @property
     def has_reply(self) -> bool:
-        """Whether the turn ends with a reply, as against an error alone."""
+        """Whether the turn ends with a reply, and not with an error."""
         given = (self.thinking, self.redacted_thinking, self.text, self.content, self.stop_reason)
         return bool(self.tools) or any(value is not None for value in given)
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """The faults in the order they happen, each as often as it does."""
+        """The faults in the order in which they happen, each as often as it happens."""
         given = (self.error, self.stream_error, self.drop, self.malformed, self.stall)
         return tuple(fault for fault in given if fault is not None for _ in range(fault.times))
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
+    def _is_consistent(self) -> Self:
         if self.content is not None and (self.thinking or self.redacted_thinking or self.text or self.tools):
             raise ValueError("give content, or thinking, text and tools, not both")
         if self.signature is not None and self.thinking is None:
             raise ValueError("signature needs thinking")
         if not self.has_reply and (self.error is None or len(self.faults) > self.error.times):
-            raise ValueError("say what is replied: text, tools, thinking, content, stop_reason or error")
+            raise ValueError(
+                "a turn needs a reply: text, tools, thinking, content or stop_reason; or an error"
+            )
         return self
 
 
 class Case(_Part):
-    """What one kind of conversation is answered."""
+    """The turns for the conversations that begin in a certain way."""
 
     when: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Texts that the beginning of the conversation contains, all of them; none: any conversation."""
+    """Texts that the beginning of the conversation must contain; without any, every conversation fits."""
     turns: Annotated[tuple[Turn, ...], Field(min_length=1)]
+
+
+class Source(NamedTuple):
+    """The text that a script was read from."""
+
+    path: Path = Path("<script>")
+    lines: tuple[int, ...] = ()
+    """The line at which each turn begins, those of the cases one after another."""
+    case_lines: tuple[int, ...] = ()
+    """The line at which each case begins."""
+
+    def place(self, turn_index: int) -> str:
+        """Return `file:line` of a turn."""
+        return f"{self.path}:{self.lines[turn_index]}" if turn_index < len(self.lines) else str(self.path)
 
 
 class Script(_Part):
@@ -196,14 +213,11 @@ class Script(_Part):
 
     turns: Annotated[tuple[Turn, ...], Field(min_length=1)] = ()
     cases: Annotated[tuple[Case, ...], Field(min_length=1)] = ()
-    """The first that fits a conversation answers it."""
+    """The first case that fits a conversation answers it."""
     price: Price | None = None
-    """What the scripted model's tokens cost; None: unknown."""
-    path: Annotated[Path, Field(exclude=True)] = Path("<script>")
-    lines: Annotated[tuple[int, ...], Field(exclude=True)] = ()
-    """Where each turn begins, those of the cases one after another; set by the loader."""
-    case_lines: Annotated[tuple[int, ...], Field(exclude=True)] = ()
-    """Where each case begins; set by the loader."""
+    """The price of the scripted model's tokens; None: unknown."""
+
+    _source: Source = PrivateAttr(default=Source())
 
     @model_validator(mode="after")
     def _is_one_of_two(self) -> Self:
@@ -211,14 +225,20 @@ class Script(_Part):
             raise ValueError("give turns or cases, one of them")
         return self
 
-    def place(self, turn_index: int) -> str:
-        """`file:line` of a turn."""
-        return f"{self.path}:{self.lines[turn_index]}" if turn_index < len(self.lines) else str(self.path)
+    @property
+    def source(self) -> Source:
+        """The text that the script was read from."""
+        return self._source
+
+    def from_source(self, source: Source) -> Self:
+        """Note the text that the script was read from."""
+        self._source = source
+        return self
 
     def of_case(self, case_index: int) -> "Script":
-        """The turns of one case as a script."""
+        """Return the turns of one case as a script."""
         before = sum(len(case.turns) for case in self.cases[:case_index])
         turns = self.cases[case_index].turns
-        lines = self.lines[before : before + len(turns)]
-        begins = self.case_lines[case_index : case_index + 1]
-        return Script(turns=turns, price=self.price, path=self.path, lines=lines, case_lines=begins)
+        lines = self.source.lines[before : before + len(turns)]
+        source = Source(self.source.path, lines, self.source.case_lines[case_index : case_index + 1])
+        return Script(turns=turns, price=self.price).from_source(source)

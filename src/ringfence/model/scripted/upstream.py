@@ -1,4 +1,4 @@
-"""The scripted model as an API that the model gateway asks within the process: no server, no socket."""
+"""The scripted model as an upstream of the model gateway, in the same process, without a server."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
@@ -14,10 +14,10 @@ from ringfence.model.scripted.loader import load_script
 
 
 class ScriptedUpstream(Upstream):
-    """All APIs of one script, which is one line of turns whichever of them is asked.
+    """All APIs of one script, whose turns they share.
 
     Args:
-        path: The script. It begins anew each time the gateway opens.
+        path: The script; it begins with its first turn each time the gateway opens.
     """
 
     origin = "the scripted model"
@@ -31,7 +31,7 @@ class ScriptedUpstream(Upstream):
         """See `Upstream`."""
         api = await self._opened()
         path = request.path.partition("?")[0]
-        path = path if path.startswith("/v1/") else f"/v1{path}"  # paths of OpenAI's API come without it
+        path = path if path.startswith("/v1/") else f"/v1{path}"  # OpenAI's base URL ends in /v1
         headers = {name.lower(): value for name, value in request.headers.items()}
         async with AsyncExitStack() as stack:
             response = await stack.enter_async_context(
@@ -45,7 +45,7 @@ class ScriptedUpstream(Upstream):
             return _InProcessResponse(response, stack.pop_all())
 
     async def aclose(self) -> None:
-        """See `Upstream`. One upstream may be that of several providers."""
+        """See `Upstream`. Several providers can share one upstream."""
         self._api = None
 
     async def _opened(self) -> ScriptedApi:
@@ -56,7 +56,7 @@ class ScriptedUpstream(Upstream):
 
 
 class _InProcessResponse:
-    """An `UpstreamResponse`; the request's turn ends when it is closed."""
+    """The response to one request; the request's turn ends when it is closed."""
 
     def __init__(self, response: ScriptedResponse, stack: AsyncExitStack) -> None:
         self.status = response.status
