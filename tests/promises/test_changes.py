@@ -189,6 +189,19 @@ def test_a_file_that_was_changed_since(product: Product, command: str) -> None:
     assert (product.project / "app.py").read_text() != "mine\n"
 
 
+@pytest.mark.parametrize("command", ["undo", "apply"])
+def test_what_force_overwrites_comes_back(product: Product, command: str) -> None:
+    """`--force` names what it overwrites, and the opposite command brings that back; in other files it does as ever."""
+    mode, opposite = (["--mode", "clone"], "undo") if command == "apply" else ([], "apply")
+    product.shell("echo two > app.py; echo new > new.txt", *mode)
+    product.write("app.py", "mine\n")
+    forced = product.does(command, "last", "--force")
+    assert "'app.py'; `ringfence " + opposite in forced.err
+    product.does(opposite, "last")
+    assert (product.project / "app.py").read_text() == "mine\n"
+    assert (product.project / "new.txt").exists() == (opposite == "apply")
+
+
 def test_ignored_files(product: Product) -> None:
     """Ignored files are no part of a run's changes: they are neither shown nor taken back."""
     product.write("kept.log", "k")

@@ -92,11 +92,28 @@ async def test_a_file_that_nothing_holds_is_not_replaced(repository: Path, store
     (repository / "a.txt").unlink()
     after = await store.take("r/after", base=before.id)
     (repository / "a.txt").write_text("MINE")
-    with pytest.raises(WorkspaceConflict, match="not covered"):
+    with pytest.raises(WorkspaceConflict, match="ignored"):
         await restore(store, wanted=before.id, expected=after.id, label="r/u")
     assert (repository / "a.txt").read_text() == "MINE"
-    await restore(store, wanted=before.id, expected=after.id, label="r/u", force=True)
+    await restore(store, wanted=before.id, expected=after.id, label="r/u", force=True, way_back="r/back")
     assert (repository / "a.txt").read_text() == "one\n"
+    back = await store.find("r/back")
+    assert back is not None
+    await restore(store, wanted=back, expected=before.id, label="r/u")
+    assert (repository / "a.txt").read_text() == "MINE"
+
+
+async def test_a_file_that_cannot_be_kept_is_not_overwritten(repository: Path, store: SnapshotStore):
+    """One too large for a checkpoint, in the place of a file that the run deleted, is in the way even when forced."""
+    before = await store.take("r/before")
+    (repository / "a.txt").unlink()
+    after = await store.take("r/after", base=before.id)
+    with (repository / "a.txt").open("wb") as file:
+        file.truncate(101 * 1024**2)
+    for force in (False, True):
+        with pytest.raises(WorkspaceConflict, match=r"a\.txt"):
+            await restore(store, wanted=before.id, expected=after.id, label="r/u", force=force)
+    assert (repository / "a.txt").stat().st_size == 101 * 1024**2
 
 
 async def test_what_the_run_made_unreadable_is_no_obstacle(repository: Path, store: SnapshotStore):

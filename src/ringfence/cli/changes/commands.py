@@ -1,5 +1,6 @@
 """`ringfence diff`, `apply`, `undo`: show a run's changes, apply them to the workspace or revert them."""
 
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,11 +20,15 @@ from ringfence.cli.render.summary import listing, warnings
 from ringfence.errors import RingfenceError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ringfence.sandbox.workspace.record import WorkRecord
+    from ringfence.sandbox.workspace.restore import Restored
 
-_Force = Annotated[bool, typer.Option("--force", help="Overwrite files that were changed since.")]
+_Force = Annotated[
+    bool, typer.Option("--force", help="Overwrite files that were changed since, and keep them.")
+]
 _UNDONE = "undone"
 """Name of a marker file in a run's directory: its changes were undone and not applied again."""
 
@@ -96,9 +101,11 @@ def apply(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOp
     from ringfence.sandbox.workspace.record import apply_run
 
     record, state = _load(run, "apply", everywhere=everywhere)
-    restored = anyio.run(partial(apply_run, record, state, force=force))
+    with _named_next_step(record, "apply"):
+        restored = anyio.run(partial(apply_run, record, state, force=force))
     _undone_marker(record).unlink(missing_ok=True)
     report_restored("apply", "applied", restored)
+    _report_overwritten(restored, record, "undo")
 
 
 def undo(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOption = False) -> None:
@@ -113,12 +120,45 @@ def undo(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOpt
             f"run {record.run!r} worked on a private copy, and that was not brought in: there is nothing to undo; "
             f"`ringfence diff {record.run[-8:]}` shows it, `ringfence apply {record.run[-8:]}` brings it in"
         )
-    restored = anyio.run(partial(undo_run, record, state, force=force))
+    with _named_next_step(record, "undo"):
+        restored = anyio.run(partial(undo_run, record, state, force=force))
     if restored.diff.files:
         _undone_marker(record).touch(mode=0o600)
     report_restored("undo", "undone", restored)
+    _report_overwritten(restored, record, "apply")
     if restored.repositories.stuck or restored.active:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _named_next_step(record: "WorkRecord", command: str) -> "Iterator[None]":
+    """Add the commands that show and overwrite the files that are in the way.
+
+    Raises:
+        RingfenceError: Files are in the way.
+    """
+    from ringfence.sandbox.workspace.restore import WorkspaceConflict
+
+    try:
+        yield
+    except WorkspaceConflict as exc:
+        if not exc.can_force:
+            raise
+        short, opposite = record.run[-8:], "undo" if command == "apply" else "apply"
+        raise RingfenceError(
+            f"{exc.problem}; `ringfence diff {short}` shows the run's changes, `ringfence {command} --force {short}` "
+            f"overwrites yours, which `ringfence {opposite} {short}` then brings back"
+        ) from exc
+
+
+def _report_overwritten(restored: "Restored", record: "WorkRecord", opposite: str) -> None:
+    from ringfence.sandbox.workspace.snapshot.memo import named
+
+    if restored.overwritten:
+        notify(
+            f"overwritten, and kept: {named(restored.overwritten)}; `ringfence {opposite} {record.run[-8:]}` "
+            "brings back what was there"
+        )
 
 
 def _undone_marker(record: "WorkRecord") -> "Path":

@@ -21,6 +21,10 @@ from ringfence.sandbox.workspace.snapshot.memo import Memo, load_memo
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 _FILE = "work.json"
+_REVERTED = "reverted"
+"""Label of the state that `undo` returns to, once `apply` has overwritten files that the user had changed."""
+_REAPPLIED = "reapplied"
+"""Label of the state that `apply` returns to, once `undo` has overwritten files that the user had changed."""
 _PATHS = frozenset({"workspace", "clone", "git_appeared", "refs", "committed"})
 """Fields whose texts may hold bytes that are no UTF-8."""
 
@@ -176,6 +180,8 @@ def runs_on_your_machine(record: WorkRecord, diff: Diff) -> list[str]:
 async def apply_run(record: WorkRecord, state: Path, *, force: bool = False) -> Restored:
     """Bring a run's changes into the workspace: those of a clone, or those that were undone.
 
+    What `force` overwrites is kept, and `undo_run` brings it back.
+
     Raises:
         PolicyRefused: Another run, undo or apply is writing to the workspace.
         WorkspaceConflict: Files it changes are not as they were before the run; nothing was written.
@@ -183,18 +189,22 @@ async def apply_run(record: WorkRecord, state: Path, *, force: bool = False) -> 
         RingfenceError: The workspace is not the caller's to write.
     """
     await record.actor.call(lambda: _check_writable(record))
+    store = open_store(record, state)
     with held(Path(record.workspace), by=f"{record.run} (apply)", state=state):
         return await restore(
-            open_store(record, state),
-            wanted=_after(record),
+            store,
+            wanted=await store.find(f"{record.run}/{_REAPPLIED}") or _after(record),
             expected=record.before,
             label=f"{record.run}/beforeapply",
             force=force,
+            way_back=f"{record.run}/{_REVERTED}",
         )
 
 
 async def undo_run(record: WorkRecord, state: Path, *, force: bool = False) -> Restored:
     """Take a run's changes back out of the workspace, and move repositories that it made out of it.
+
+    What `force` overwrites is kept, and `apply_run` brings it back.
 
     Raises:
         PolicyRefused: Another run, undo or apply is writing to the workspace.
@@ -211,10 +221,11 @@ async def undo_run(record: WorkRecord, state: Path, *, force: bool = False) -> R
         diff = await diff_run(record, store)
         restored = await restore(
             store,
-            wanted=record.before,
+            wanted=await store.find(f"{record.run}/{_REVERTED}") or record.before,
             expected=_after(record),
             label=f"{record.run}/beforeundo",
             force=force,
+            way_back=f"{record.run}/{_REAPPLIED}",
         )
         retired = await anyio.to_thread.run_sync(
             lambda: retire_repositories(

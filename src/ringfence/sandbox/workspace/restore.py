@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -32,6 +33,7 @@ from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
 from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE
 from ringfence.sandbox.workspace.tree import Tree
 
+_FORCE = "force=True overwrites them"
 _NOTE = "restoring"
 """In the store, while a restore works: the name of its private directory."""
 _Result = TypeVar("_Result")
@@ -39,16 +41,20 @@ _Leavings = Mapping[bytes, Mark | None]
 
 
 class WorkspaceConflict(RingfenceError):
-    """The workspace has changed since; nothing was written.
+    """Files of the workspace are in the way; nothing was written.
 
     Args:
-        message: The conflict, and what to do.
-        paths: The files in the way.
+        reason: Why they are in the way.
+        paths: The files.
+        advice: The next step, for a program.
+        can_force: Whether `force` overwrites them.
     """
 
-    def __init__(self, message: str, *, paths: Iterable[bytes]) -> None:
+    def __init__(self, reason: str, *, paths: Iterable[bytes], advice: str, can_force: bool = False) -> None:
         self.paths = tuple(sorted(map(os.fsdecode, paths)))
-        super().__init__(f"{message}: {named(self.paths)}")
+        self.can_force = can_force
+        self.problem = f"nothing was written: {reason}: {named(self.paths)}"
+        super().__init__(f"{self.problem}; {advice}")
 
 
 @frozen
@@ -67,6 +73,8 @@ class Restored:
     """Repositories that the run made."""
     active: tuple[str, ...] = ()
     """Auto-executed files of the run that no snapshot holds and that are still there."""
+    overwritten: tuple[str, ...] = ()
+    """Files that were not as expected, and that `force` has overwritten."""
 
 
 async def materialise(store: SnapshotStore, snapshot: str, directory: Path, owner: Actor) -> None:
@@ -102,7 +110,13 @@ def _write(tree: Tree, path: bytes, blob: Blob, data: bytes, mode: int) -> None:
 
 
 async def restore(
-    store: SnapshotStore, *, wanted: str, expected: str | None, label: str, force: bool = False
+    store: SnapshotStore,
+    *,
+    wanted: str,
+    expected: str | None,
+    label: str,
+    force: bool = False,
+    way_back: str | None = None,
 ) -> Restored:
     """Set the files that differ between two snapshots to what they are in `wanted`.
 
@@ -113,49 +127,106 @@ async def restore(
             all of it the user's own.
         label: Under which the state before is kept.
         force: Overwrite files that are not as in `expected`.
+        way_back: Under which a snapshot is kept to which the restore can be taken back, if `force` overwrites
+            something: `expected`, with the files that are written as they were before.
 
     Raises:
-        WorkspaceConflict: Files changed since `expected`; nothing was written.
+        WorkspaceConflict: Files changed since `expected`, or no snapshot can hold what would be overwritten; nothing
+            was written.
         InfrastructureFault: The disk is full, or a file cannot be written. What is written is named by
             the difference between the workspace and the snapshot under `label`.
     """
     await _sweep(store)
-    safety = await store.take(label, base=expected or wanted)
-    changes = (await store.diff(safety.id, wanted)).files
+    base = expected or wanted
+    plan = await _plan(store, await store.take(label, base=base), wanted=wanted, expected=expected)
+    clashes = plan.clashes
+    if clashes and not force:
+        raise WorkspaceConflict(
+            f"changed since the checkpoint of {await _time_of(store, base)}",
+            paths=clashes,
+            advice=_FORCE,
+            can_force=True,
+        )
+    if plan.uncovered and force:  # a snapshot holds ignored files as well, if they are named
+        clashes = clashes | plan.uncovered
+        safety = await store.take(label, base=base, also=plan.uncovered)
+        plan = await _plan(store, safety, wanted=wanted, expected=expected)
+    if plan.uncovered:
+        can_force = expected is not None and not force
+        raise WorkspaceConflict(
+            "in the way, and no checkpoint holds what they are"
+            if force
+            else "in the way and ignored or not readable",
+            paths=plan.uncovered,
+            advice=_FORCE if can_force else "move them",
+            can_force=can_force,
+        )
+    earlier = None if way_back is None else await store.find(way_back)
+    if way_back is not None and (clashes or earlier is not None):
+        written = {change.raw_path for change in plan.todo.files}
+        await store.combine(way_back, base=earlier or base, other=plan.safety.id, paths=written)
+    await _apply(store, plan.safety.id, wanted, todo=plan.todo, by_run=plan.by_run)
+    remaining = await _in_tree(store.workspace, store.actor, lambda tree: marks_of(tree, plan.leavings))
+    return Restored(
+        plan.todo,
+        plan.safety,
+        left=tuple(sorted(map(os.fsdecode, remaining))),
+        kept=plan.kept,
+        overwritten=tuple(sorted(map(os.fsdecode, clashes))),
+    )
+
+
+@frozen
+class _Plan:
+    """What a restore would write, and what is in its way."""
+
+    safety: Snapshot
+    todo: Diff
+    clashes: frozenset[bytes]
+    """Files that are not as expected."""
+    uncovered: frozenset[bytes]
+    """Files that `safety` does not hold and that would be overwritten."""
+    kept: tuple[str, ...]
+    leavings: _Leavings
+    by_run: _Leavings
+
+
+async def _plan(store: SnapshotStore, safety: Snapshot, *, wanted: str, expected: str | None) -> _Plan:
+    changes, clashes = (await store.diff(safety.id, wanted)).files, frozenset[bytes]()
     if expected is not None:
-        changes = await _only_expected(store, changes, (expected, safety.id, wanted), force=force)
-    todo = Diff(changes)
+        changes, clashes = await _only_expected(store, changes, (expected, safety.id, wanted))
     there = (await store.memo(wanted)).skipped
-    kept = {c.path for c in todo.files if c.kind == "deleted" and lies_in(c.raw_path, there)}
-    todo = Diff(tuple(change for change in todo.files if change.path not in kept))
+    kept = {c.path for c in changes if c.kind == "deleted" and lies_in(c.raw_path, there)}
+    todo = Diff(tuple(change for change in changes if change.path not in kept))
     leavings = _left_by_run(await store.memo(expected or safety.id), there)
     marks = await _in_tree(store.workspace, store.actor, lambda tree: marks_of(tree, leavings))
     # A file that somebody else has put in its place since is not the run's.
     by_run = {path: mark for path, mark in leavings.items() if expected and marks.get(path) == mark}
-    if not force:
-        await _check_uncovered(store, by_run, todo)
-    await _apply(store, safety.id, wanted, todo=todo, by_run=by_run)
-    remaining = await _in_tree(store.workspace, store.actor, lambda tree: marks_of(tree, leavings))
-    left = tuple(sorted(map(os.fsdecode, remaining)))
-    return Restored(todo, safety, left, tuple(sorted(kept)))
+    uncovered = await _find_uncovered(store, by_run, todo)
+    return _Plan(safety, todo, clashes, uncovered, tuple(sorted(kept)), leavings, by_run)
+
+
+async def _time_of(store: SnapshotStore, snapshot: str) -> str:
+    """When a snapshot was taken, in the time zone of this machine."""
+    taken_s = next((one.taken_s for one in await store.kept() if one.id == snapshot), 0)
+    return datetime.fromtimestamp(taken_s, UTC).astimezone().isoformat(" ", "seconds")
 
 
 async def _only_expected(
-    store: SnapshotStore, changes: tuple[FileChange, ...], states: tuple[str, str, str], *, force: bool
-) -> tuple[FileChange, ...]:
-    """Select the changes that lead from the expected state to the wanted one; the user's own changes stay."""
+    store: SnapshotStore, changes: tuple[FileChange, ...], states: tuple[str, str, str]
+) -> tuple[tuple[FileChange, ...], frozenset[bytes]]:
+    """Select the changes that lead from the expected state to the wanted one; the user's own changes stay.
+
+    Returns:
+        The changes, and those of their paths that are not in the expected state.
+    """
     expected, present, wanted = states
     to_change, moved_on = await run_both(
         lambda: store.changed_paths(expected, wanted), lambda: store.changed_paths(expected, present)
     )
+    selected = tuple(change for change in changes if change.raw_path in to_change)
     # A file that is already in the wanted state is no conflict.
-    clashes = to_change & moved_on & {change.raw_path for change in changes}
-    if clashes and not force:
-        raise WorkspaceConflict(
-            "changed since; nothing was written (--force, in Python force=True, overwrites them)",
-            paths=clashes,
-        )
-    return tuple(change for change in changes if change.raw_path in to_change)
+    return selected, frozenset(moved_on & {change.raw_path for change in selected})
 
 
 def _left_by_run(memo: Memo, there: Container[bytes]) -> dict[bytes, Mark | None]:
@@ -166,23 +237,18 @@ def _left_by_run(memo: Memo, there: Container[bytes]) -> dict[bytes, Mark | None
     return {path: memo.marks.get(path) for path in own}
 
 
-async def _check_uncovered(store: SnapshotStore, by_run: _Leavings, todo: Diff) -> None:
-    """Refuse to replace a file whose contents no snapshot holds: it is ignored, unreadable or too large.
+async def _find_uncovered(store: SnapshotStore, by_run: _Leavings, todo: Diff) -> frozenset[bytes]:
+    """Find the files in the way whose contents the snapshot does not hold: they are ignored, unreadable or too large.
 
     A file that the run itself made may be replaced.
     """
     added = [c.raw_path for c in todo.files if c.kind == "added" and not lies_in(c.raw_path, by_run)]
 
-    def there(tree: Tree) -> list[bytes]:
+    def there(tree: Tree) -> frozenset[bytes]:
         statuses = ((path, tree.lstat(path)) for path in added)
-        return [path for path, status in statuses if status and not stat.S_ISDIR(status.st_mode)]
+        return frozenset(path for path, status in statuses if status and not stat.S_ISDIR(status.st_mode))
 
-    clashes = await _in_tree(store.workspace, store.actor, there)
-    if clashes:
-        raise WorkspaceConflict(
-            "in the way and not covered; nothing was written (--force, in Python force=True, overwrites them)",
-            paths=clashes,
-        )
+    return await _in_tree(store.workspace, store.actor, there)
 
 
 async def _apply(store: SnapshotStore, present: str, wanted: str, *, todo: Diff, by_run: _Leavings) -> None:
@@ -239,8 +305,7 @@ def _check_ways(tree: Tree, blobs: Iterable[Blob], deleted: set[bytes], by_run: 
     clashes = in_the_way - deleted - by_run.keys()
     if clashes:
         raise WorkspaceConflict(
-            "in the way and not covered, or too deep to look into; nothing was written, move them",
-            paths=clashes,
+            "in the way and not covered, or too deep to look into", paths=clashes, advice="move them"
         )
     # Fifos and sockets of the run hold nothing, and keep other programs waiting.
     marks = by_run.items()

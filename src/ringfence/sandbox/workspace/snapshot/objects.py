@@ -82,9 +82,16 @@ def blob_id(data: bytes) -> bytes:
 
 
 async def import_changes(
-    git: Git, refs: Sequence[str], *, base_tree: str, deleted: Iterable[bytes], written: Sequence[Content]
+    git: Git,
+    refs: Sequence[str],
+    *,
+    base_tree: str,
+    deleted: Iterable[bytes],
+    written: "Sequence[Content] | Sequence[Blob]",
 ) -> tuple[str, str]:
     """Commit the tree `base_tree` (empty: none) with these changes on all `refs`, without a parent.
+
+    What is written are new contents, or files that the store holds already.
 
     Returns:
         The commit's id and its tree's id.
@@ -101,11 +108,12 @@ async def import_changes(
         b'M 040000 %s ""\n' % base_tree.encode() if base_tree not in {"", EMPTY_TREE} else b"deleteall\n",
     ]
     parts += [b"D %s\n" % quoted(path) for path in deleted]
-    for content in written:
-        parts.append(
-            b"M %o inline %s\ndata %d\n" % (content.git_mode, quoted(content.path), len(content.data))
-        )
-        parts += [content.data, b"\n"]
+    for each in written:
+        if isinstance(each, Blob):
+            parts.append(b"M %o %s %s\n" % (each.git_mode, each.id.encode(), quoted(each.path)))
+            continue
+        parts.append(b"M %o inline %s\ndata %d\n" % (each.git_mode, quoted(each.path), len(each.data)))
+        parts += [each.data, b"\n"]
     parts += [b"reset %s\nfrom :1\n\n" % ref.encode() for ref in refs[1:]]
     parts.append(b'get-mark :1\nls :1 ""\ndone\n')
     unpack_limit = await anyio.to_thread.run_sync(_unpack_limit, git.directory)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, UsageError
@@ -33,7 +34,13 @@ from ringfence.sandbox.workspace.snapshot.diff import (
     without_lines,
 )
 from ringfence.sandbox.workspace.snapshot.memo import Memo, load_memo, save_memo
-from ringfence.sandbox.workspace.snapshot.objects import Blob, read_blobs, read_changes, read_line
+from ringfence.sandbox.workspace.snapshot.objects import (
+    Blob,
+    import_changes,
+    read_blobs,
+    read_changes,
+    read_line,
+)
 from ringfence.sandbox.workspace.snapshot.stat_cache import StatCache, load_cache, save_cache
 from ringfence.sandbox.workspace.snapshot.walk import MAX_NAMES_BYTES, Walk
 
@@ -110,7 +117,13 @@ class SnapshotStore:
         self._git = Git(self.directory, actor=Actor.current(), options=_OPTIONS)
 
     async def take(
-        self, label: str, *, base: str | None = None, root: Path | None = None, actor: Actor | None = None
+        self,
+        label: str,
+        *,
+        base: str | None = None,
+        root: Path | None = None,
+        actor: Actor | None = None,
+        also: Collection[bytes] = (),
     ) -> Snapshot:
         """Keep the state of the workspace, pinned by the ref `refs/ringfence/<label>`.
 
@@ -121,6 +134,7 @@ class SnapshotStore:
                 enter the tree, and permissions that the owner has lost are restored.
             root: The directory to read in place of the workspace: a clone of it.
             actor: The user that reads `root`; by default the one for the workspace.
+            also: With `base`: more files that are examined even if they are ignored.
 
         Raises:
             UsageError: There is more to keep than the limit.
@@ -140,7 +154,8 @@ class SnapshotStore:
             capture = Capture(
                 self._git, refs, root, actor, cache, is_clone, self._is_trusted, earlier, began_ns
             )
-            await capture.look(await self._known(earlier, cache), self._excludes)
+            known = await self._known(earlier, cache)
+            await capture.look({*known, *also} if also else known, self._excludes)
             await capture.keep()
             if capture.is_news and not is_clone:
                 await anyio.to_thread.run_sync(save_cache, self._cache_file, capture.cache)
@@ -178,9 +193,34 @@ class SnapshotStore:
         """
         return await anyio.to_thread.run_sync(load_memo, self.directory, snapshot)
 
+    async def combine(self, label: str, *, base: str, other: str, paths: Collection[bytes]) -> None:
+        """Keep a snapshot that is `base`, but for the files `paths`, which are as in `other`.
+
+        Raises:
+            InfrastructureFault: Git failed or the disk is full.
+        """
+        refs = [f"refs/ringfence/{label}"]
+        async with self._locked():
+            memo, more = await self.memo(base), await self.memo(other)
+            changed = [blob for blob in await self._changed(base, other) if blob[0] in paths]
+            commit, tree = await import_changes(
+                self._git,
+                refs,
+                base_tree=memo.tree,
+                deleted=[path for path, mode, _ in changed if not mode],
+                written=[Blob(path, mode, name, 0) for path, mode, name in changed if mode],
+            )
+            private = (memo.private - frozenset(paths)) | (more.private & frozenset(paths))
+            combined = msgspec.structs.replace(memo, tree=tree, private=private)
+            await anyio.to_thread.run_sync(save_memo, self.directory, commit, combined)
+
     async def has(self, label: str) -> bool:
         """Whether there is a snapshot under this label."""
-        return any(one.label == label for one in await self.kept())
+        return await self.find(label) is not None
+
+    async def find(self, label: str) -> str | None:
+        """Return the id of the snapshot under this label; None if there is none."""
+        return next((one.id for one in await self.kept() if one.label == label), None)
 
     async def diff(self, earlier: str, later: str) -> Diff:
         """The changes from one snapshot to another; without numbers of lines where counting them costs too much."""
