@@ -8,7 +8,15 @@ from anyio.abc import ByteStream
 from ringfence.config.forward import Forward
 from ringfence.egress.address import refused_address, refused_target
 from ringfence.egress.limiter import RateLimiter
-from ringfence.egress.resolver import Resolved, Unreachable, connect_first, own_ports, resolve_checked
+from ringfence.egress.resolver import (
+    Resolve,
+    Resolved,
+    Unreachable,
+    connect_first,
+    own_ports,
+    resolve_by_system,
+    resolve_checked,
+)
 from ringfence.egress.transfer import Transfer, transfer
 from ringfence.errors import PolicyRefused
 from ringfence.events import ForwardClosed, ForwardOpened, ForwardRefused
@@ -36,13 +44,17 @@ class Forwarder:
         forward: The port and its target.
         sandbox_id: The sandbox that the connections come from.
         emit: Writes an event to the record; returns when it is written.
+        resolve: How the name of the target is resolved.
     """
 
-    def __init__(self, forward: Forward, *, sandbox_id: str, emit: Emit) -> None:
+    def __init__(
+        self, forward: Forward, *, sandbox_id: str, emit: Emit, resolve: Resolve = resolve_by_system
+    ) -> None:
         check_forward(forward)
         self._forward = forward
         self._sandbox_id = sandbox_id
         self._emit = emit
+        self._resolve_name = resolve
         self._limiter = RateLimiter(_PER_S, burst=_BURST)
         self._count = 0
 
@@ -79,7 +91,10 @@ class Forwarder:
         """Resolve the target, and check that none of its addresses is refused."""
         forward = self._forward
         found = await resolve_checked(
-            forward.host, forward.target_port, lambda resolved: refused_address(resolved.address)
+            forward.host,
+            forward.target_port,
+            lambda resolved: refused_address(resolved.address),
+            resolve=self._resolve_name,
         )
         if forward.target_port in own_ports():
             raise Unreachable(f"port {forward.target_port} is one that ringfence itself listens on")

@@ -11,6 +11,7 @@ from ringfence.config.egress import WEB_PORTS, Egress, EgressRule
 from ringfence.config.engine_access import SOCKET_INSIDE
 from ringfence.egress.address import refused_target
 from ringfence.egress.environment import PROXY_PORT, USE_PROXY_INSIDE, Grants, read_node_preload
+from ringfence.egress.failure import ConfinedListener
 from ringfence.egress.forward import Forwarder
 from ringfence.egress.resolver import Resolve, resolve_by_system
 from ringfence.errors import PolicyRefused, UsageError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ringfence.egress.proxy.proxy import ForwardProxy
 
 _ENGINE_CALLS = 32
+PROXY_CONNECTIONS = 200
 
 Action = Literal["allow", "deny"]
 
@@ -46,6 +48,10 @@ class Notes(Protocol):
         """Add a line about a refusal, with the grant that would allow it, or about a failure, without one."""
 
 
+Serve = Callable[[ByteStream], Awaitable[None]]
+"""Serves one connection to its end."""
+
+
 class Listens(Protocol):
     """The part of a sandbox that the gate uses."""
 
@@ -60,7 +66,7 @@ class Listens(Protocol):
 
     def listen(
         self,
-        serve: Callable[[ByteStream], Awaitable[None]],
+        serve: Serve,
         *,
         port: int | None = None,
         unix: str | None = None,
@@ -124,7 +130,7 @@ async def opened_gate(
         grants: The granted ways out, from its spec.
         emit: Writes an event to the record; returns when it is written.
         gateway: The model gateway, opened if model access is granted.
-        resolve: See `ForwardProxy`.
+        resolve: How names are resolved, of forwards and of the forward proxy; see `ForwardProxy`.
         with_proxy: Open the forward proxy even if no host is granted, so that hosts can be granted later.
         injector: Puts the secrets of `egress.swap` into requests; required if there are any.
 
@@ -136,13 +142,17 @@ async def opened_gate(
     """
     if grants.egress.swap and injector is None:
         raise PolicyRefused("egress.swap is set, and no secret was leased for it", rule="egress-swap")
+    listener = ConfinedListener(sandbox, emit)
     async with AsyncExitStack() as stack:
         for forward in grants.forward:
-            forwarder = Forwarder(forward, sandbox_id=sandbox.id, emit=emit)
-            await stack.enter_async_context(sandbox.listen(forwarder.serve, port=forward.port))
+            forwarder = Forwarder(forward, sandbox_id=sandbox.id, emit=emit, resolve=resolve)
+            await stack.enter_async_context(listener.listen(forwarder.serve, port=forward.port))
         proxy = None
         if grants.egress.wants_proxy or with_proxy:
-            proxy = await _opened_proxy(stack, sandbox, grants.egress, emit, resolve, injector)
+            proxy = await _prepared_proxy(sandbox, grants.egress, emit, resolve, injector)
+            await stack.enter_async_context(
+                listener.listen(proxy.serve, port=PROXY_PORT, limit=PROXY_CONNECTIONS)
+            )
         engine = grants.engine_access
         if engine is not None:
             from ringfence.egress.engine.client import check_engine, find_socket
@@ -154,24 +164,23 @@ async def opened_gate(
                 engine, socket, sandbox_id=sandbox.id, emit=emit, writable=grants.writable_directories()
             )
             await stack.enter_async_context(
-                sandbox.listen(engine_proxy.serve, unix=SOCKET_INSIDE, limit=_ENGINE_CALLS)
+                listener.listen(engine_proxy.serve, unix=SOCKET_INSIDE, limit=_ENGINE_CALLS)
             )
         if gateway is not None and grants.egress.wants_model:
             from ringfence.egress.gateway.server import serving_gateway
 
-            await stack.enter_async_context(serving_gateway(gateway, sandbox, emit))
+            await stack.enter_async_context(serving_gateway(gateway, listener, emit))
         yield Gate(sandbox.id, emit, proxy)
 
 
-async def _opened_proxy(
-    stack: AsyncExitStack,
+async def _prepared_proxy(
     sandbox: Listens,
     egress: Egress,
     emit: Emit,
     resolve: Resolve,
     injector: "Injector | None",
 ) -> "ForwardProxy":
-    from ringfence.egress.proxy.proxy import MOST_CONNECTIONS, ForwardProxy
+    from ringfence.egress.proxy.proxy import ForwardProxy
 
     await sandbox.write_file(USE_PROXY_INSIDE, read_node_preload(), mode=0o444)
     interceptor = None
@@ -181,7 +190,7 @@ async def _opened_proxy(
 
         await sandbox.write_file(AUTHORITIES_INSIDE, injector.bundle, mode=0o444)
         interceptor = Interceptor(injector, sandbox_id=sandbox.id, emit=emit)
-    proxy = ForwardProxy(
+    return ForwardProxy(
         egress,
         sandbox_id=sandbox.id,
         emit=emit,
@@ -189,8 +198,6 @@ async def _opened_proxy(
         note=sandbox.refusals.add,
         interceptor=interceptor,
     )
-    await stack.enter_async_context(sandbox.listen(proxy.serve, port=PROXY_PORT, limit=MOST_CONNECTIONS))
-    return proxy
 
 
 def change_egress(egress: Egress, action: Action, text: str) -> EgressChange:

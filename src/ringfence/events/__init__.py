@@ -24,6 +24,7 @@ from ringfence.events.agent_cli import (
     TranscriptNoted,
 )
 from ringfence.events.egress import (
+    ConnectionFailed,
     EgressChanged,
     EgressClosed,
     EgressDecided,
@@ -69,6 +70,7 @@ __all__ = [
     "ClientEnded",
     "ClientStarted",
     "CodeCommitted",
+    "ConnectionFailed",
     "EgressChanged",
     "EgressClosed",
     "EgressDecided",

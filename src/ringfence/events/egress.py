@@ -132,6 +132,21 @@ class ForwardRefused(Event, frozen=True, kw_only=True, tag="forward.refused"):
     reason: str
 
 
+class ConnectionFailed(Event, frozen=True, kw_only=True, tag="connection.failed"):
+    """A connection from the sandbox ended by an internal error of the gate; the run goes on.
+
+    It is recorded once for each kind: the listener, the error and its place.
+    """
+
+    sandbox_id: str
+    listener: str
+    """The port or the socket in the sandbox to which the connection was made."""
+    error: str
+    """The type of the error."""
+    place: str
+    """The file and the line of Ringfence at which it occurred."""
+
+
 class PortPublished(Event, frozen=True, kw_only=True, tag="port.published"):
     """A port of the sandbox is reachable at `host_port` of the host's loopback interface, at the user's request."""
 

@@ -52,6 +52,7 @@ BAD = {
     "two values": b'{"Cmd": ["x"]} {"Privileged": true}',
     "very deep": b'{"Cmd":' + b"[" * 5000,
     "not UTF-8": b'{"Cmd": ["\xff"]}',
+    "half a surrogate pair": b'{"Cmd": ["\\ud800"]}',
 }
 
 

@@ -74,7 +74,7 @@ def exec_body(body: bytes, *, may_choose_user: bool) -> bytes:
         raise Rejected(400, "its body is refused: it contains no command")
     for name in ("Privileged", "Detach", "Container"):  # false, or repeats the path
         fields.pop(name, None)
-    return json.dumps(fields).encode()
+    return _encode(fields)
 
 
 def start_body(body: bytes) -> tuple[bytes, bool]:
@@ -84,7 +84,7 @@ def start_body(body: bytes) -> tuple[bytes, bool]:
         Rejected: It contains an unknown field.
     """
     fields = _parse(body or b"{}", _START_FIELDS)
-    return json.dumps(fields).encode(), bool(fields.get("Detach"))
+    return _encode(fields), bool(fields.get("Detach"))
 
 
 def logged_command(body: bytes) -> tuple[list[str], str | None]:
@@ -143,6 +143,13 @@ def _parse(body: bytes, known: Mapping[str, tuple[str, type]]) -> dict[str, Any]
         if value is not None:
             found[name] = value
     return found
+
+
+def _encode(fields: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(fields, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which neither the record nor the engine can store
+        raise Rejected(400, "its body is refused: a text in it is not valid Unicode") from None
 
 
 def _has_type(name: str, value: Any, kind: type) -> bool:

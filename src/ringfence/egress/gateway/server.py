@@ -21,7 +21,7 @@ from ringfence.errors import SandboxDied
 from ringfence.events.event import Emit
 
 if TYPE_CHECKING:
-    from ringfence.egress.gate import Listens
+    from ringfence.egress.failure import ConfinedListener
 
 _BODY_LIMIT_BYTES = 32 * 1024 * 1024
 _ALL_BODIES_BYTES = 128 * 1024 * 1024
@@ -36,26 +36,26 @@ _LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError, SandboxDied)
 
 
 @asynccontextmanager
-async def serving_gateway(gateway: Gateway, sandbox: "Listens", emit: Emit) -> AsyncIterator[None]:
+async def serving_gateway(gateway: Gateway, listener: "ConfinedListener", emit: Emit) -> AsyncIterator[None]:
     """Serve `gateway` inside, at `PORT_INSIDE` and `SOCKET_INSIDE`, until the context is left.
 
     When the gateway stops, requests are rejected at once, and the context ends a little later.
 
     Args:
         gateway: The gateway.
-        sandbox: The sandbox.
+        listener: Listens in the sandbox.
         emit: Writes an event to the record; returns when it is written.
 
     Raises:
         SandboxPortError: The port or the socket is already in use inside.
         LimitReached, AuthenticationFailed, InfrastructureFault: The gateway has stopped for this reason.
     """
-    server = GatewayServer(gateway, sandbox.id)
+    server = GatewayServer(gateway, listener.id)
     error: Exception | None = None
     async with (
         gateway.opened(emit),
-        sandbox.listen(server.serve, port=PORT_INSIDE),
-        sandbox.listen(server.serve, unix=SOCKET_INSIDE),
+        listener.listen(server.serve, port=PORT_INSIDE),
+        listener.listen(server.serve, unix=SOCKET_INSIDE),
         anyio.create_task_group() as tasks,
     ):
 

@@ -27,8 +27,6 @@ from ringfence.events.event import Emit
 if TYPE_CHECKING:
     from ringfence.egress.injection.interceptor import Interceptor
 
-MOST_CONNECTIONS = 200
-
 _PER_S, _BURST = 100.0, 500
 _EMIT_S = 5.0
 _ESTABLISHED = 200

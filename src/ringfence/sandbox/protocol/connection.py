@@ -5,7 +5,7 @@ Every byte from the guest is hostile.
 
 import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import anyio
 from anyio import lowlevel
@@ -296,12 +296,14 @@ class Listener:
             self._tasks.start_soon(self._serve_one, connection)
 
     async def _serve_one(self, connection: Connection) -> None:
-        with suppress(*_GONE):
+        try:
             try:
                 await self._serve(connection)
                 await connection.aclose()
             finally:
                 connection.reset()  # unless it is closed
+        except* _GONE:  # also in the group of a server that has tasks
+            pass
 
     async def wait_until_idle(self) -> None:
         """Wait until all connections are over that the guest has announced, also those that are not served yet.
