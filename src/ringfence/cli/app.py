@@ -20,16 +20,21 @@ app = typer.Typer(
     cls=CommandGroup,
     help="Run AI coding agents in a sandbox, and keep a signed record of what they did.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 # Typer does not export the root of its command line errors, and has moved it between releases.
 _COMMAND_LINE_ERROR = typer.BadParameter.__mro__[2]
-_REASONS = {
-    "Input should be a valid integer": "write a whole number",
-    "Input should be a valid number": "write a number",
-}
+_REASONS = (
+    (r"Input should be a valid integer.*", "write a whole number"),
+    (r"Input should be a valid number.*", "write a number"),
+    (r"Input should be greater than or equal to (\S+?)", r"it must be at least \1"),
+    (r"Input should be less than or equal to (\S+?)", r"it must be at most \1"),
+    (r"Input should be (.+)", r"choose \1"),
+)
+"""Reasons of Typer's, which are pydantic's, and what is printed instead of them."""
 _COMPLETE = "_RINGFENCE_COMPLETE"
 """The variable by which a shell asks for completions."""
 _SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
@@ -135,23 +140,29 @@ def _report_misuse(error: Any) -> int:
 
 
 def _given_value(error: Any) -> str:
-    """Find the rejected value of an option, which Typer leaves out of its message."""
+    """Find the rejected value of an option or argument, which Typer leaves out of its message."""
     names = getattr(getattr(error, "param", None), "opts", ())
     words = iter(sys.argv[1:])
     for word in words:
         name, equals, value = word.partition("=")
         if name in names:
             return repr(value if equals else next(words, ""))
-    return ""
+        if word[:2] in names:
+            return repr(word[2:])  # -n5
+    cause = error.__cause__  # pydantic's, which is not imported for this
+    return repr(str(cause.errors()[0]["input"])) if hasattr(cause, "errors") else ""
 
 
 def _explain(message: str, given: str) -> str:
     """Reformat an error of Typer's as the option, the value and the accepted values."""
-    found = re.fullmatch(r"Invalid value for '([^']+)': (?:Value error, )?(.*)", message, re.DOTALL)
+    found = re.fullmatch(
+        r"Invalid value for '([^']+)'(?: / '[^']+')*: (?:Value error, )?(.*)", message, re.DOTALL
+    )
     if found is None:
         return f"{message}: {given}" if given else message
     name, reason = found.groups()
-    reason = _REASONS.get(reason.partition(",")[0], reason)
-    if choices := re.fullmatch(r"Input should be (.+)", reason):
-        reason = f"choose {choices[1]}"
+    for pattern, text in _REASONS:
+        if match := re.fullmatch(pattern, reason, re.DOTALL):
+            reason = match.expand(text)
+            break
     return f"{name}: {reason}" if not given or reason.startswith(given) else f"{name}: {given}: {reason}"

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
+from ringfence.cli import completion
 from ringfence.frozen import frozen
 
 PASS_ARGUMENTS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -28,6 +29,7 @@ RunArgument = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
+        autocompletion=completion.complete_runs,
         help="The id of a run, the beginning of it or of its last eight digits; `last`: the newest on this workspace.",
     ),
 ]
@@ -69,6 +71,8 @@ class SettingOption:
     short: str = ""
     value: str | None = None
     """Value to set, if the option is a switch whose key is not a boolean."""
+    complete: Callable[[], list[str]] | None = None
+    """Lists the values that a shell offers."""
 
 
 SETTINGS: Mapping[str, SettingOption] = {
@@ -77,12 +81,19 @@ SETTINGS: Mapping[str, SettingOption] = {
         str,
         "NAME",
         "Backend: auto, bubblewrap, docker, podman, gvisor, or host (no sandbox).",
+        complete=completion.complete_backends,
     ),
     "image": SettingOption("sandbox.image", str, "IMAGE", "Container image, with a tag or digest."),
     "engine": SettingOption(
         "sandbox.engine", str, "ADDRESS", "Container engine: unix://, tcp://, ssh://, or a context."
     ),
-    "mode": SettingOption("sandbox.mode", str, "MODE", "How the workspace is shown: bind, read_only, clone."),
+    "mode": SettingOption(
+        "sandbox.mode",
+        str,
+        "MODE",
+        "How the workspace is shown: bind, read_only, clone.",
+        complete=completion.complete_key("sandbox.mode"),
+    ),
     "memory": SettingOption("sandbox.memory", str, "SIZE", "Memory limit, like 512m."),
     "cpus": SettingOption("sandbox.cpus", float, "N", "Processor limit, like 1.5."),
     "pids": SettingOption("sandbox.pids", int, "N", "Process limit."),
@@ -104,6 +115,7 @@ SETTINGS: Mapping[str, SettingOption] = {
         list[str],
         "WHAT",
         "Allow packages, model, open, or a host like *.example.com:8443; repeatable.",
+        complete=completion.complete_presets,
     ),
     "env": SettingOption(
         "sandbox.env",
@@ -116,15 +128,29 @@ SETTINGS: Mapping[str, SettingOption] = {
         "labels", list[str], "KEY=VALUE", "Label of the run, for `ringfence runs ls --label`; repeatable."
     ),
     "auth": SettingOption(
-        "auth", str, "HOW", "keyless, or inject to put models' credentials inside (weaker)."
+        "auth",
+        str,
+        "HOW",
+        "keyless, or inject to put models' credentials inside (weaker).",
+        complete=completion.complete_key("auth"),
     ),
     "ttl": SettingOption("sandbox.ttl", str, "TIME", "Stop the sandbox after this time in any case."),
     "timeout": SettingOption("limits.wall_clock", str, "TIME", "Wall clock limit, like 30m."),
     "model": SettingOption("run.model", str, "MODEL", "Name of the model, or scripted:FILE.", short="-m"),
     "runtime": SettingOption(
-        "run.runtime", str, "NAME", "Agent: api (built in), claude, claude-sdk or codex."
+        "run.runtime",
+        str,
+        "NAME",
+        "Agent: api (built in), claude, claude-sdk or codex.",
+        complete=completion.complete_runtimes,
     ),
-    "toolset": SettingOption("run.toolset", str, "NAME", "Tools: coder, or operator (one shell tool)."),
+    "toolset": SettingOption(
+        "run.toolset",
+        str,
+        "NAME",
+        "Tools: coder, or operator (one shell tool).",
+        complete=completion.complete_key("run.toolset"),
+    ),
     "system_prompt": SettingOption(
         "run.system_prompt", str, "TEXT", "Text that replaces the agent's system prompt."
     ),
@@ -140,6 +166,7 @@ SETTINGS: Mapping[str, SettingOption] = {
         str,
         "MODE",
         "Permission mode of an agent CLI: bypass, accept_edits, plan, or deny.",
+        complete=completion.complete_key("client.permission_mode"),
     ),
     "output_schema": SettingOption(
         "run.output_schema", Path, "FILE", "JSON Schema of the agent CLI's answer."
@@ -161,6 +188,7 @@ SETTINGS: Mapping[str, SettingOption] = {
         list[str],
         "WHICH",
         "Apply the agent CLI's own settings: user, project, local; repeatable. Default: none.",
+        complete=completion.complete_key("client.settings_sources"),
     ),
     "force": SettingOption("client.force", bool, "", "Accept an agent CLI outside of the tested versions."),
     "verify": SettingOption("run.verify", str, "CMD", "Command that checks the work in a new sandbox."),
@@ -179,7 +207,9 @@ def setting_option(name: str) -> Any:
     """Build the Typer option of a setting, for a parameter's annotation."""
     option = SETTINGS[name]
     flags = [f"--{name.replace('_', '-')}", *([option.short] if option.short else [])]
-    return typer.Option(*flags, metavar=option.metavar or None, help=option.help_text)
+    return typer.Option(
+        *flags, metavar=option.metavar or None, help=option.help_text, autocompletion=option.complete
+    )
 
 
 def takes_settings(*names: str) -> Callable[[_Command], _Command]:

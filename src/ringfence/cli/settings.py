@@ -29,7 +29,7 @@ def load_settings(workspace: Path, **options: Any) -> "Effective":
 
     check_directory(workspace)
     for name in ("env", "label"):
-        options[name] = parse_pairs(f"--{name}", options.get(name) or ())
+        options[name] = parse_pairs(name, options.get(name) or ())
     given = {
         name: _make_absolute(value)
         for name, value in options.items()
@@ -81,15 +81,15 @@ def warn_about(effective: "Effective") -> None:
         sys.stderr.write(f"ringfence: WARNING: {what} (by {by})\n")
 
 
-def parse_pairs(option: str, items: Sequence[str]) -> dict[str, str]:
-    """Parse the `NAME=VALUE` items of an option.
+def parse_pairs(name: str, items: Sequence[str]) -> dict[str, str]:
+    """Parse the items of an option in `SETTINGS` whose values are pairs, such as `KEY=VALUE`.
 
     Raises:
         UsageError: An item has no `=`.
     """
     for item in items:
         if "=" not in item:
-            raise UsageError(f"{option} {item!r} has no '='; write NAME=VALUE")
+            raise UsageError(f"--{name} {item!r} has no '='; write {SETTINGS[name].metavar}")
     return dict(item.split("=", 1) for item in items)
 
 

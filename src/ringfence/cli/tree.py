@@ -4,7 +4,7 @@ Help and completion of names read only this table. A command's module is importe
 help is shown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -150,7 +150,7 @@ COMMANDS: Mapping[str, Entry] = {
     "config secrets test": Entry("config.secrets:try_secret", "Test whether a secret can be resolved."),
     "doctor": Entry("doctor:doctor", "Check this machine: try escapes, and say what is missing."),
     "gc": Entry("gc:gc", "Clean up after dead processes, and remove old runs."),
-    "help": Entry("help:help_", "Show a page about a topic, such as exit codes."),
+    "help": Entry("help:help_", "Show the help of a command, or a page about a topic."),
 }
 
 RENAMED: Mapping[str, str] = {
@@ -203,7 +203,7 @@ class CommandGroup(TyperGroup):
         """
         name, names = args[0], self.list_commands(ctx)
         if name not in names and not name.startswith("-") and not ctx.resilient_parsing:
-            _refuse_renamed([*self.path.split(), *args])
+            refuse_renamed([*self.path.split(), *args])
             from difflib import get_close_matches
 
             near = ", ".join(map(repr, get_close_matches(name, names)))
@@ -232,6 +232,35 @@ class CommandGroup(TyperGroup):
         return GROUPS[path] if path in GROUPS else COMMANDS[path].summary
 
 
+def find_command(context: Any, words: Sequence[str]) -> Any:
+    """Return the context of the command or group that the words name; None if there is none.
+
+    Args:
+        context: The context of the root.
+        words: The names of groups and the command, such as `runs` and `show`.
+    """
+    for name in words:
+        command = context.command
+        below = command.get_command(context, name) if isinstance(command, CommandGroup) else None
+        if below is None:
+            return None
+        context = typer.Context(below, info_name=name, parent=context)
+    return context
+
+
+def refuse_renamed(words: Sequence[str]) -> None:
+    """Refuse a name of version 0.1.
+
+    Raises:
+        UsageError: The command has another name since, which the message names.
+    """
+    for count in (2, 1):
+        old, more = " ".join(words[:count]), words[count:2]
+        if old in RENAMED:
+            given, new = " ".join([old, *more]), " ".join([RENAMED[old], *more])
+            raise UsageError(f"`ringfence {given}` is now `ringfence {new}`")
+
+
 def _group(path: str) -> CommandGroup:
     group = CommandGroup(
         name=path.rpartition(" ")[2], help=GROUPS[path], no_args_is_help=True, rich_markup_mode=None
@@ -246,11 +275,3 @@ def _load(path: str) -> Any:
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(path.rpartition(" ")[2], **getattr(function, "command_options", {}))(function)
     return typer.main.get_command(app)
-
-
-def _refuse_renamed(words: list[str]) -> None:
-    for count in (2, 1):
-        old, more = " ".join(words[:count]), words[count:2]
-        if old in RENAMED:
-            given, new = " ".join([old, *more]), " ".join([RENAMED[old], *more])
-            raise UsageError(f"`ringfence {given}` is now `ringfence {new}`")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli import options
+from ringfence.cli.completion import complete_runs
 from ringfence.cli.options import takes_settings
 from ringfence.cli.output import notify
 from ringfence.cli.settings import load_settings, wait_of, warn_about
@@ -45,7 +46,12 @@ def run(
     ] = False,
     resume: Annotated[
         str | None,
-        typer.Option("--resume", metavar="ID", help="Resume the session of a run, or a session, by its id."),
+        typer.Option(
+            "--resume",
+            metavar="ID",
+            autocompletion=complete_runs,
+            help="Resume the session of a run, or a session, by its id.",
+        ),
     ] = None,
     fork: Annotated[
         bool,

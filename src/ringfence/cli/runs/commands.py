@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.cli.completion import complete_runs
 from ringfence.cli.options import AllOption, FollowOption, JsonOption, LimitOption, RunArgument
 from ringfence.cli.output import RecordPrinter, counted, note, print_answer
 from ringfence.cli.settings import parse_pairs
@@ -38,7 +39,7 @@ def ls(
 
     from ringfence.journal import run_dirs, summarize
 
-    wanted = parse_pairs("--label", label or ())
+    wanted = parse_pairs("label", label or ())
     summaries = (summarize(path) for path in run_dirs())
     runs = list(islice((run for run in summaries if wanted.items() <= run.labels.items()), limit))
     if json:
@@ -97,7 +98,10 @@ def logs(
 
 
 def rm(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Ids of runs, or `last`.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", autocompletion=complete_runs, help="Ids of runs, or `last`."),
+    ],
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: JsonOption = False,
@@ -127,6 +131,7 @@ def verify(
         str | None,
         typer.Argument(
             metavar="RUN|FILE",
+            autocompletion=complete_runs,
             help="A run, or the path of a journal (with a '/'); default: last.",
             show_default=False,
         ),

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ringfence.cli import options
+from ringfence.cli.completion import complete_sandboxes
 from ringfence.cli.options import setting_option, takes_settings
 from ringfence.cli.output import notify, print_answer
 from ringfence.cli.sandbox.standing import (
@@ -25,7 +26,9 @@ from ringfence.cli.settings import duration_of, load_settings, parse_pairs, warn
 from ringfence.errors import UsageError
 from ringfence.escape import safe_json
 
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="The sandbox's name.")]
+_Name = Annotated[
+    str, typer.Argument(metavar="NAME", autocompletion=complete_sandboxes, help="The sandbox's name.")
+]
 _DEFAULT_IDLE = "1d"
 
 
@@ -108,7 +111,7 @@ def execute(
         )
     if tty and not (interactive and os.isatty(0) and os.isatty(1)):
         raise UsageError("--tty needs --interactive and a terminal; leave it out in scripts")
-    variables = parse_pairs("--env", env or ())
+    variables = parse_pairs("env", env or ())
     limit_s = None if timeout is None else duration_of("--timeout", timeout)
 
     async def act() -> int:
@@ -177,7 +180,10 @@ def show(name: _Name) -> None:
 
 
 def stats(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Default: all.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", autocompletion=complete_sandboxes, help="Default: all."),
+    ] = None,
     *,
     json: options.JsonOption = False,
 ) -> None:
@@ -247,7 +253,10 @@ def forward(
 
 
 def remove(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The sandboxes.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", autocompletion=complete_sandboxes, help="The sandboxes."),
+    ],
 ) -> None:
     """Stop standing sandboxes and seal their records.
 
