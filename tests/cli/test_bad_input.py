@@ -29,6 +29,12 @@ def _is_told(ended: Any, code: int, *words: str) -> bool:
         (["--pids=few"], ["--pids", "'few'"]),
         (["--mode", "naked"], ["--mode", "naked"]),
         (["--env", "TOKEN"], ["--env", "'TOKEN'", "NAME=VALUE"]),
+        (["--label", "team"], ["--label", "'team'", "KEY=VALUE"]),
+        (
+            ["--runtime", "cluade"],
+            ["--runtime", "'cluade'", "api, claude, claude-sdk, codex", "mean 'claude'?"],
+        ),
+        (["--model", "scriptd:x"], ["--model", "'scriptd:'", "mean 'scripted:x'?"]),
         (["--verify", " "], ["--verify", "empty"]),
         (["--timeout", "soon"], ["--timeout", "'soon'"]),
     ],
@@ -62,6 +68,24 @@ def test_a_value_that_does_not_fit_is_told_with_those_that_do(ringfence: Cli, op
     """In one wording, whoever found it."""
     ended = ringfence("loop", "start", "--prd", "prd.json", *option.split())
     assert (ended.code, ended.err) == (2, f"ringfence: {told}; see `ringfence loop start --help`\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("runs ls -n x", "--limit: 'x': write a whole number"),
+        ("runs ls -n -1", "--limit: '-1': it must be at least 1"),
+        ("runs ls -n0", "--limit: '0': it must be at least 1"),
+        ("runs ls --limit=1.5", "--limit: '1.5': write a whole number"),
+        ("fleet schedules next a/b -n 5000", "--limit: '5000': it must be at most 1000"),
+        ("sandbox forward box http", "PORT: 'http': write a whole number"),
+        ("sandbox forward box 99999", "PORT: '99999': it must be at most 65535"),
+    ],
+)
+def test_a_number_out_of_range_is_described_in_our_words(ringfence: Cli, words: str, problem: str):
+    """One line with the option, the value and the bound."""
+    ended = ringfence(*words.split())
+    assert (ended.code, ended.out, ended.err.partition("; see ")[0]) == (2, "", f"ringfence: {problem}")
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:8080", "http://x/?key=1"])

@@ -16,7 +16,13 @@ from pydantic import (
 from ringfence.config.egress import AllowRules, DenyRules, ProviderTool, Swaps
 from ringfence.config.engine_access import EngineAct, check_label
 from ringfence.config.forward import Forward, check_forwards, read_forward
-from ringfence.config.runtime import PermissionMode, RuntimeName, SettingsSource, full_runtime_name
+from ringfence.config.runtime import (
+    PermissionMode,
+    RuntimeName,
+    SettingsSource,
+    check_model_name,
+    full_runtime_name,
+)
 from ringfence.config.secret_reference import SecretName, SecretReference
 from ringfence.config.units import ByteCount, Seconds
 from ringfence.config.values import (
@@ -133,7 +139,7 @@ class RunSettings(_Section):
     runtime: Annotated[RuntimeName, BeforeValidator(full_runtime_name)] = "api"
     """The agent: `api`, our own loop over the Messages API, or an agent CLI in the sandbox: `claude-cli` (short:
     `claude`), `claude-sdk`, `codex-cli` (short: `codex`)."""
-    model: Text = "claude-sonnet-5-5"
+    model: Annotated[Text, AfterValidator(check_model_name)] = "claude-sonnet-5-5"
     """Name of the model, or `scripted:FILE`. Of `codex-cli`, if none is named: `gpt-6.1-sol`."""
     toolset: Literal["operator", "coder"] = "coder"
     """What the agent may do: `operator` has a shell, `coder` also reads, writes, edits and searches files."""

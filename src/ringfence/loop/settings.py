@@ -12,7 +12,7 @@ from pydantic import (
     StringConstraints,
 )
 
-from ringfence.config.runtime import RuntimeName
+from ringfence.config.runtime import RuntimeName, check_model_name, full_runtime_name
 from ringfence.config.units import Seconds
 from ringfence.config.values import Count, PositiveNumber, Text, absolute_path, no_boolean
 
@@ -38,9 +38,9 @@ def _a_fence(backend: str) -> str:
 class ModelChoice(_Section):
     """Who thinks."""
 
-    runtime: RuntimeName | None = None
+    runtime: Annotated[RuntimeName, BeforeValidator(full_runtime_name)] | None = None
     """null: the run's own."""
-    model: Text | None = None
+    model: Annotated[Text, AfterValidator(check_model_name)] | None = None
     """null: the run's own."""
 
 
