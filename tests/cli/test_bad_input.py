@@ -20,7 +20,7 @@ def _is_told(ended: Any, code: int, *words: str) -> bool:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--sandbox", "moat"], ["unknown sandbox backend 'moat'", "bubblewrap"]),
+        (["--sandbox", "moat"], ["--sandbox: 'moat' is not one of", "'bubblewrap'"]),
         (["--toolset", "everything"], ["--toolset", "everything"]),
         (["--colour"], ["--colour", "ringfence run --help"]),
         (["--memory", "lots"], ["--memory", "'lots'"]),

@@ -192,3 +192,11 @@ def test_sandbox_settings_are_the_arguments_of_a_spec() -> None:
         "unsafe",
     }
     assert SandboxSpec.model_validate(arguments) == SandboxSpec()
+
+
+def test_a_file_that_does_not_load_is_not_trusted(project: Path) -> None:
+    """It is refused with the place of the wrong value, and no record of trust is made."""
+    (project / "ringfence.yaml").write_text("sandbox:\n  backend: bubblewarp\n")
+    with pytest.raises(ConfigurationError, match=r"ringfence\.yaml:2:12: .*did you mean 'bubblewrap'"):
+        _call("config", "trust", "--yes")
+    assert "no file is trusted" in _call("config", "trust", "--list").stderr

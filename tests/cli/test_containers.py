@@ -64,8 +64,11 @@ def test_fallback_when_the_engine_is_gone(execute: Cli, workspace: Path, monkeyp
     monkeypatch.setenv("RINGFENCE_SANDBOX__FALLBACK", "host")
     ended = execute("--image", "a:1", "--", "echo", "here")
     assert (ended.code, ended.out) == (0, "here\n")
-    assert "WARNING: host backend: no fence (by sandbox.fallback, because" in ended.err
-    assert any("no fence" in loosened.what for loosened in events(PolicyLoosened))
+    assert (
+        "WARNING: commands run on this machine without a sandbox (backend 'host') (set by sandbox.fallback, because"
+        in ended.err
+    )
+    assert any("without a sandbox" in loosened.what for loosened in events(PolicyLoosened))
 
 
 def test_no_fallback_unless_asked(execute: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch):
@@ -95,5 +98,7 @@ def test_a_network_is_printed_and_recorded(
     monkeypatch.setenv("RINGFENCE_UNSAFE", json.dumps(["network"]))
     ended = execute(*command)
     assert "eth0" in ended.out
-    assert "WARNING: container network 'bridge'" in ended.err
-    assert [one.what for one in events(PolicyLoosened)] == ["container network 'bridge'"]
+    assert "WARNING: the sandbox is attached to the container network 'bridge'" in ended.err
+    assert [one.what for one in events(PolicyLoosened)] == [
+        "the sandbox is attached to the container network 'bridge'"
+    ]

@@ -12,7 +12,7 @@ _DOCUMENT = {
     "environment": ["HOME", "PATH"],
     "engine": [],
     "notes": ["toolchain shown read-only: /x", "toolchain shown read-only: /y"],
-    "loosened": [{"what": "soft limits", "by": "--soft-limits"}],
+    "loosened": [{"what": "limits are only watched", "by": "--soft-limits"}],
 }
 
 
@@ -31,7 +31,7 @@ def test_a_policy_is_plain_lines():
         "notes:",
         "  - toolchain shown read-only: /x, /y",
         "loosened:",
-        "  - soft limits (by --soft-limits)",
+        "  - limits are only watched (set by --soft-limits)",
     ]
 
 

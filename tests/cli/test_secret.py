@@ -210,7 +210,7 @@ def test_injecting_is_possible_told_and_recorded(
     )
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out.decode().split()) == (0, [SECRET, f"{SECRET}-2"])
-    assert b"WARNING: the models' credentials are inside" in err
+    assert b"WARNING: the models' credentials are in the sandbox" in err
     told = [event["data"]["what"] for event in events() if event["event"] == "policy.loosened"]
     assert "CLAUDE_CODE_OAUTH_TOKEN is inside as $CLAUDE_CODE_OAUTH_TOKEN" in told
     assert "OPENAI_API_KEY is inside as $OPENAI_API_KEY" in told

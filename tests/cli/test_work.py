@@ -163,7 +163,9 @@ def test_the_host_is_loud_and_works_on_the_workspace_itself(
         True,
         True,
     )
-    assert loosened == [{"what": "host backend: no fence", "by": "--sandbox"}]
+    assert loosened == [
+        {"what": "commands run on this machine without a sandbox (backend 'host')", "by": "--sandbox"}
+    ]
     ringfence("undo", "last")
     assert (workspace / "app.py").read_text() == "print('one')\n"
 
@@ -248,7 +250,7 @@ def test_nothing_to_undo(run: Cli, ringfence: Cli):
 def test_what_is_weak_is_told_once(run: Cli):
     """Not for each sandbox of the run."""
     ended = run("true", "--verify", "true", "--sandbox", "host")
-    assert (ended.err.count("no fence"), ended.err.count("not enforced by the kernel")) == (1, 1)
+    assert (ended.err.count("without a sandbox"), ended.err.count("not enforced by the kernel")) == (1, 1)
     assert "weaker than the default" not in ended.err
 
 

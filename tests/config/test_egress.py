@@ -117,13 +117,13 @@ def test_open_in_a_file(user_file: Write, project: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"unsafe: \[egress\]"):
         load(project)
     user_file("egress: {allow: [open]}\nunsafe: [egress]\n")
-    assert "egress to every public host" in [what for what, _ in load(project).loosenings()]
+    assert "the sandbox can reach every public host" in [what for what, _ in load(project).loosenings()]
 
 
 def test_open_by_flag(project: Path) -> None:
     """The user may open every host at a call; it is told as a loosening."""
     effective = load(project, flags=[Flag("egress.allow", "--allow", ["open"])])
-    assert ("egress to every public host", "--allow") in effective.loosenings()
+    assert ("the sandbox can reach every public host", "--allow") in effective.loosenings()
 
 
 def test_untrusted_file_only_removes(user_file: Write, project: Path, project_file: Write) -> None:

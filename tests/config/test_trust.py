@@ -196,20 +196,31 @@ def test_a_trusted_file_may_loosen(project: Path, project_file: Write) -> None:
     trust_content(file, file.read_bytes())
     effective = load(project, environ={})
     assert effective.settings.limits.turns == 99
-    assert effective.loosenings() == [("limits.turns", f"{file}:1:17")]
+    assert effective.loosenings() == [("limits.turns is 99 instead of 60", f"{file}:1:17")]
 
 
 def test_a_trusted_file_that_grants_ways_out_is_told(project: Path, project_file: Write) -> None:
-    """Once each, with what it grants; where an option says something else, only the key is named."""
+    """Once each, with what it grants; where an option overrides it, that is said, too."""
     file = project_file("egress: {allow: [packages, a.example, model], provider_tools: [web_search]}\n")
     trust_content(file, file.read_bytes())
     told = dict(load(project, environ={}).loosenings())
     assert told == {
-        "tools of models' providers: web_search": f"{file}:1:63",
-        "egress to packages, a.example, model": f"{file}:1:17",
+        "the model's provider may run these tools: web_search": f"{file}:1:63",
+        "the sandbox can reach packages, a.example, model": f"{file}:1:17",
     }
     other = load(project, flags=[Flag("egress.allow", "--allow", ["b.example"])], environ={})
-    assert "egress.allow" in dict(other.loosenings())
+    assert [what for what, _ in other.loosenings() if what.startswith("egress.allow is ")] == [
+        'egress.allow is ["packages", "a.example", "model"] instead of [], but --allow overrides it'
+    ]
+
+
+def test_a_wrong_value_is_reported_before_the_question_of_trust(project: Path, project_file: Write) -> None:
+    """A misspelled backend is an error of the file, whoever wrote it."""
+    file = project_file("sandbox: {backend: bubblewarp}\n")
+    with pytest.raises(ConfigurationError) as caught:
+        load(project, environ={})
+    assert str(caught.value).startswith(f"{file}:1:20: sandbox.backend: 'bubblewarp' is not one of ")
+    assert "trust" not in str(caught.value)
 
 
 def test_any_change_of_the_file_ends_trust(project: Path, project_file: Write) -> None:

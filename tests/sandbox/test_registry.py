@@ -1,7 +1,10 @@
 """Backends by name."""
 
+from typing import get_args
+
 import pytest
 
+from ringfence.config.values import BackendName
 from ringfence.errors import SandboxStartFailed, UsageError
 from ringfence.sandbox import SandboxSpec, registry
 from ringfence.sandbox.registry import backend_names, choose_backend, get_backend
@@ -11,6 +14,11 @@ def test_unknown_name() -> None:
     """An unknown name is the caller's error and tells the known ones."""
     with pytest.raises(UsageError, match=r"'dokcer'.*auto, bubblewrap, docker, podman, gvisor, host"):
         get_backend("dokcer")
+
+
+def test_the_configuration_accepts_the_names_of_all_backends() -> None:
+    """It lists them itself, because it imports no sandbox."""
+    assert get_args(BackendName) == ("auto", *backend_names())
 
 
 @pytest.mark.parametrize("name", backend_names())

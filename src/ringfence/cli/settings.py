@@ -1,8 +1,8 @@
 """Loads the configuration from command-line options, and parses their values."""
 
 import os
+import shlex
 import stat
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,9 +76,13 @@ def check_directory(workspace: Path) -> None:
 
 
 def warn_about(effective: "Effective") -> None:
-    """Print on stderr each setting that is weaker than the default."""
+    """Print on stderr each setting that is weaker than the default, and how to end the trust in files that weaken."""
+    from ringfence.cli.output import notify
+
     for what, by in effective.loosenings():
-        sys.stderr.write(f"ringfence: WARNING: {what} (by {by})\n")
+        notify(f"WARNING: {what} (set by {by})")
+    for file in dict.fromkeys(origin.file for _, origin in effective.loosened_by_files if origin.file):
+        notify(f"you trust this file; `ringfence config trust --revoke {shlex.quote(str(file))}` ends that")
 
 
 def parse_pairs(name: str, items: Sequence[str]) -> dict[str, str]:

@@ -91,6 +91,8 @@ class Origin:
     file: Path | None = None
     line: int | None = None
     column: int | None = None
+    path: KeyPath = ()
+    """The path that the flag or the variable sets."""
 
     @property
     def is_file(self) -> bool:

@@ -60,9 +60,9 @@ def named_layer(kind: Literal["flag", "environment"], values: Mapping[KeyPath, t
     def origin_of(path: KeyPath, _of_key: bool) -> Origin:
         for length in range(len(path), 0, -1):
             if path[:length] in values:
-                return Origin(kind, name=values[path[:length]][0])
+                return Origin(kind, name=values[path[:length]][0], path=path[:length])
         names = {name for known, (name, _) in values.items() if known[: len(path)] == path}
-        return Origin(kind, name=", ".join(sorted(names)))
+        return Origin(kind, name=", ".join(sorted(names)), path=path)
 
     return Layer(tree, origin_of)
 

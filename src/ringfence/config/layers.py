@@ -7,7 +7,7 @@ third party may have written can only tighten the fence until the user trusts th
 import os
 import shlex
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,43 +58,56 @@ class Effective:
     """The origin of every dotted key; each entry of a mapping such as `sandbox.env` or `prices` has its own."""
     files: tuple[ConfigurationFile, ...]
     """The files that were read, the weakest first."""
-    loosened_by_files: tuple[tuple[str, Origin], ...] = ()
-    """The keys that trusted project files loosen, with their origins."""
+    loosened_by_files: tuple[tuple[Loosened, Origin], ...] = ()
+    """The values that trusted project files loosen, with their origins."""
 
     def loosenings(self) -> list[tuple[str, str]]:
-        """Return the settings that are weaker than the default, as pairs of text and origin, for the journal."""
-        sandbox = self.settings.sandbox
-        found = []
+        """Return what is weaker than the default, as pairs of a sentence and its origin."""
+        weak = list(self._weak_settings())
+        named = {"unsafe", *(key for key, _ in weak if key not in ("sandbox.mounts", "egress.allow"))}
+        found = [(text, str(self.origins[key])) for key, text in weak]
+        for item, origin in self.loosened_by_files:
+            key = ".".join(item.path)
+            winner = self.origins.get(key, origin)
+            if key in named:
+                continue
+            if winner != origin:
+                found.append((f"{item.change()}, but {winner} overrides it", str(origin)))
+            elif key == "egress.allow":
+                found.append((f"the sandbox can reach {self._granted()}", str(origin)))
+            else:
+                found.append((item.change(), str(origin)))
+        return found
+
+    def _weak_settings(self) -> Iterator[tuple[str, str]]:
+        """Yield the keys of settings that weaken the fence wherever they are set, each with a sentence."""
+        sandbox, egress = self.settings.sandbox, self.settings.egress
         if sandbox.backend == "host":
-            found.append(("host backend: no fence", str(self.origins["sandbox.backend"])))
+            yield "sandbox.backend", "commands run on this machine without a sandbox (backend 'host')"
         if sandbox.network != "none":
-            found.append((f"container network {sandbox.network!r}", str(self.origins["sandbox.network"])))
-        if any(rule.preset == "open" for rule in self.settings.egress.allow):
-            found.append(("egress to every public host", str(self.origins["egress.allow"])))
-        if self.settings.egress.provider_tools:
-            tools = ", ".join(self.settings.egress.provider_tools)
-            found.append((f"tools of models' providers: {tools}", str(self.origins["egress.provider_tools"])))
+            yield "sandbox.network", f"the sandbox is attached to the container network {sandbox.network!r}"
+        if any(rule.preset == "open" for rule in egress.allow):
+            yield "egress.allow", "the sandbox can reach every public host"
+        if egress.provider_tools:
+            yield (
+                "egress.provider_tools",
+                f"the model's provider may run these tools: {', '.join(egress.provider_tools)}",
+            )
         if sandbox.soft_limits:
-            found.append(("soft limits", str(self.origins["sandbox.soft_limits"])))
-        found += [
-            (f"host path {str(mount.source)!r} writable inside", str(self.origins["sandbox.mounts"]))
-            for mount in sandbox.mounts
-            if not mount.read_only
-        ]
+            yield (
+                "sandbox.soft_limits",
+                "limits that the kernel cannot enforce are only watched (soft limits)",
+            )
+        for mount in sandbox.mounts:
+            if not mount.read_only:
+                yield "sandbox.mounts", f"the host path {str(mount.source)!r} is writable in the sandbox"
         if self.settings.auth == "inject":
-            found.append(("the models' credentials are inside (auth: inject)", str(self.origins["auth"])))
+            yield "auth", "the models' credentials are in the sandbox (auth: inject)"
+
+    def _granted(self) -> str:
         granted = [str(rule) for rule in self.settings.egress.allow]
         more = f" and {len(granted) - _MAX_RULES_NAMED} more" if len(granted) > _MAX_RULES_NAMED else ""
-        allow = ("egress.allow", self.origins["egress.allow"])
-        texts = {allow: f"egress to {', '.join(granted[:_MAX_RULES_NAMED])}{more}"}
-        listed_above = {
-            "sandbox.backend", "sandbox.network", "sandbox.soft_limits", "auth", "unsafe", "egress.provider_tools",
-        }  # fmt: skip
-        return found + [
-            (texts.get((key, origin), key), str(origin))
-            for key, origin in self.loosened_by_files
-            if key not in listed_above
-        ]
+        return f"{', '.join(granted[:_MAX_RULES_NAMED])}{more}"
 
 
 def load(
@@ -120,7 +133,7 @@ def load(
 def _load(workspace: Path | None, flags: Sequence[Flag], environ: Mapping[str, str]) -> Effective:
     files: list[ConfigurationFile] = []
     layers: list[Layer] = []
-    loosened_by_files: list[tuple[str, Origin]] = []
+    loosened_by_files: list[tuple[Loosened, Origin]] = []
     for kind, path in _paths(workspace):
         file = read_file(path, kind, workspace)
         layer = document_layer(file.document, kind)
@@ -187,8 +200,8 @@ def _paths(workspace: Path | None) -> list[tuple[Literal["project", "user"], Pat
 
 def _check_trust(
     below: list[Layer], layer: Layer, file: ConfigurationFile, workspace: Path | None
-) -> list[tuple[str, Origin]]:
-    """Return the keys that a trusted file loosens; refuse an untrusted file that loosens any."""
+) -> list[tuple[Loosened, Origin]]:
+    """Return the values that a trusted file loosens; refuse an untrusted file that loosens any."""
     path = file.document.file
     unset_mode = _unset_mode(workspace or path.parent)
     found = loosened(validate(merge(below)), validate(merge([*below, layer])), unset_mode=unset_mode)
@@ -197,7 +210,7 @@ def _check_trust(
             [layer.origin_of(item.path, False).error(item.describe()) for item in found],
             advice=f"an untrusted file can only tighten; read it, then run `{trust_command(path)}`",
         )
-    return [(".".join(item.path), layer.origin_of(item.path, False)) for item in found]
+    return [(item, layer.origin_of(item.path, False)) for item in found]
 
 
 def trust_command(path: Path) -> str:

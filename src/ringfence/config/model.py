@@ -26,10 +26,12 @@ from ringfence.config.runtime import (
 from ringfence.config.secret_reference import SecretName, SecretReference
 from ringfence.config.units import ByteCount, Seconds
 from ringfence.config.values import (
+    BackendName,
     Count,
     ImportReference,
     Labels,
     Loosening,
+    MemorySize,
     PositiveNumber,
     Price,
     ProtectPattern,
@@ -74,7 +76,7 @@ class MountSettings(_Section):
 class SandboxSettings(_Section):
     """The fence around the agent."""
 
-    backend: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")] = "auto"
+    backend: BackendName = "auto"
     """Kind of fence, or `auto`. In a file, `host` (no fence) also needs `unsafe: [host_backend]`."""
     mode: Literal["bind", "read_only", "clone"] | None = None
     """How the sandbox accesses the workspace. null: `bind` if you own it and are not root, else `clone`."""
@@ -96,8 +98,8 @@ class SandboxSettings(_Section):
     """Allow programs in a container's /tmp to be executed. It always is in /var/tmp, to which TMPDIR points."""
     fallback: Literal["none", "host"] = "none"
     """`host`: run without a fence if none is available. In a file this needs `unsafe: [host_backend]`."""
-    memory: ByteCount = ByteCount(2 * 1024**3)
-    """Memory of all processes in the sandbox together."""
+    memory: MemorySize = ByteCount(2 * 1024**3)
+    """Memory of all processes in the sandbox together, at least 16m."""
     cpus: PositiveNumber = 2.0
     """Processor time per second of wall clock."""
     pids: Annotated[Count, Field(ge=8)] = 512

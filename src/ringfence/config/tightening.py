@@ -177,7 +177,19 @@ class Loosened:
         is_fixed = self.allowed == _NOTHING.allowed
         may = "not set or change it" if is_fixed else f"only set {self.allowed}"
         after = _shorten(field.written(self.after))
-        return f"{'.'.join(self.path)} = {after} (without this file: {before}; an untrusted file may {may})"
+        return f"{self._name} = {after} (without this file: {before}; an untrusted file may {may})"
+
+    def change(self) -> str:
+        """Describe the change in a sentence, without the values of mappings, which may be confidential."""
+        field = all_fields()[self.key]
+        if len(self.path) > len(field.path):
+            return f"{self._name} is {'removed' if self.after is None else 'set'}"
+        after, before = _shorten(field.written(self.after)), _shorten(field.written(self.before))
+        return f"{self._name} is {after} instead of {before}"
+
+    @property
+    def _name(self) -> str:
+        return ".".join(self.path)
 
 
 def loosened(before: Settings, after: Settings, *, unset_mode: str = "clone") -> list[Loosened]:

@@ -8,11 +8,11 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
 _SIZE = re.compile(
-    r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII
+    r"(?P<number>-?\d{1,30}(?:\.\d{1,30})?)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII
 )
 _FACTORS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 _LARGEST_SIZE = 2**63 - 1
-_DURATION = re.compile(r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
+_DURATION = re.compile(r"(?P<number>-?\d{1,30}(?:\.\d{1,30})?)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
 _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1000}
 _LONGEST_S = 3660 * 86_400.0
 """Ten years of 366 days."""
@@ -24,18 +24,16 @@ def parse_size(text: str | int) -> int:
     Raises:
         ValueError: The text is not a size, or the size is not between one byte and 8 EiB.
     """
-    if isinstance(text, bool) or not isinstance(text, str | int):
-        raise ValueError(f"{text!r} is not a size; write a number and a unit, like 512m or 2g")
-    match = _SIZE.fullmatch(_shorten_for_message(text).strip())
+    shown = _shorten_for_message(text)
+    is_text_or_number = isinstance(text, str | int) and not isinstance(text, bool)
+    match = _SIZE.fullmatch(shown.strip()) if is_text_or_number else None
     if match is None:
         raise ValueError(
-            f"{_shorten_for_message(text)!r} is not a size; write a number and a unit, like 512m or 2g"
+            f"{shown!r} is not a size; write a number and a unit (k, m, g or t), such as 512m or 2g"
         )
     count = int(Fraction(match["number"]) * _FACTORS[match["unit"].lower()])
     if not 0 < count <= _LARGEST_SIZE:
-        raise ValueError(
-            f"{_shorten_for_message(text)!r} is not between one byte and 8 EiB; write a size like 512m or 2g"
-        )
+        raise ValueError(f"{shown!r} is out of range: a size is from 1 byte to 8 EiB, such as 512m or 2g")
     return count
 
 
@@ -51,15 +49,20 @@ def parse_duration(text: str | float) -> float:
     """Return the seconds in a duration such as `90`, `1.5h` or `250ms`.
 
     Raises:
-        ValueError: The text is not a duration, or the duration is zero or longer than ten years (3660 days).
+        ValueError: The text is not a duration, or the duration is not more than zero and at most 3660 days.
     """
+    shown = _shorten_for_message(text)
     is_text_or_number = isinstance(text, str | int | float) and not isinstance(text, bool)
-    match = _DURATION.fullmatch(_shorten_for_message(text).strip()) if is_text_or_number else None
-    seconds = float(Fraction(match["number"]) * _MILLISECONDS[match["unit"]] / 1000) if match else 0.0
+    match = _DURATION.fullmatch(shown.strip()) if is_text_or_number else None
+    if match is None:
+        raise ValueError(
+            f"{shown!r} is not a duration; write seconds, or a number and a unit (ms, s, m, h or d), such as 90, 30m or "
+            "1.5h"
+        )
+    seconds = float(Fraction(match["number"]) * _MILLISECONDS[match["unit"]] / 1000)
     if not 0 < seconds <= _LONGEST_S:
         raise ValueError(
-            f"{_shorten_for_message(text)!r} is not a duration of at most ten years; "
-            "write seconds or a number and a unit, like 90, 30m or 1.5h"
+            f"{shown!r} is out of range: a duration is more than 0 and at most 3660 days, such as 90, 30m or 1.5h"
         )
     return seconds
 

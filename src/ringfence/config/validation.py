@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ringfence.config.document import DEFAULT, KeyPath, Origin
-from ringfence.config.fields import known_keys, nearest
+from ringfence.config.fields import all_fields, known_keys, nearest
 from ringfence.config.layer import Merged
 from ringfence.config.model import Settings
 from ringfence.config.secret_reference import holds_a_secret
@@ -115,16 +115,22 @@ def _error_of(
         path = (*path, "type")
     origin = merged.blame(path, of_key=unknown or "[key]" in detail["loc"])
     origin = place if origin == DEFAULT else origin
+    key = _key_of(path, origin, of)
     if unknown:
-        return origin.error(of + _unknown_key(path, model, merged.values))
-    key = (of + ".".join(str(part) for part in path)).rstrip(".")
+        return origin.error(f"{key}: {_unknown_key(path, model, merged.values)}")
     if detail["type"] == "missing" or (
         detail["type"] == "union_tag_not_found" and isinstance(detail["input"], Mapping)
     ):
         return origin.error(f"{key} is missing; write it")
-    if path[:1] == ("secrets",):
-        return origin.error(f"{_shown_key(path)}: {_reason_without_value(detail)}")
-    return origin.error(f"{key}: {_reason(detail)}" if key else _reason(detail))
+    reason = _reason_without_value(detail) if path[:1] == ("secrets",) else _reason(detail, path)
+    return origin.error(f"{key}: {reason}" if key else reason)
+
+
+def _key_of(path: KeyPath, origin: Origin, of: str) -> str:
+    """Return the key of a value for messages, without what the name of its flag or variable already says."""
+    keys = path[len(origin.path) :]
+    is_item = bool(origin.path) and len(keys) == 1 and isinstance(keys[0], int)
+    return "" if is_item else (of + _shown_key(keys)).rstrip(".")
 
 
 def _path_in_file(path: KeyPath, values: Any) -> KeyPath:
@@ -188,10 +194,10 @@ def _unknown_key(path: KeyPath, model: type[BaseModel], values: Any) -> str:
     known = known_keys(path[:-1], model, of_type=values.get("type"))
     guess = nearest(str(path[-1]), known)
     hint = f"did you mean {guess!r}?" if guess else f"known here: {', '.join(known)}"
-    return f"{'.'.join(str(part) for part in path)}: there is no key {path[-1]!r}; {hint}"
+    return f"there is no key {path[-1]!r}; {hint}"
 
 
-def _reason(detail: ErrorDetails) -> str:
+def _reason(detail: ErrorDetails, path: KeyPath) -> str:
     cause = detail.get("ctx", {}).get("error")
     if detail["type"] == "value_error" and isinstance(cause, ValueError):
         return str(cause)
@@ -199,7 +205,14 @@ def _reason(detail: ErrorDetails) -> str:
         tag, known = detail["ctx"]["tag"], detail["ctx"]["expected_tags"]
         return f"{tag!r} is not one of {known}{_hint(tag, known)}"
     hint = _hint(detail["input"], detail["ctx"]["expected"]) if detail["type"] == "literal_error" else ""
-    return f"{_shown(detail['input'])} {_complaint_about(detail)}{hint}"
+    return f"{_shown(detail['input'])} {_complaint_about(detail)}{hint}{_example(detail, path)}"
+
+
+def _example(detail: ErrorDetails, path: KeyPath) -> str:
+    """Return the default of a number that is out of range, as an example."""
+    field = all_fields().get(".".join(map(str, path)))
+    is_shown = field is not None and detail["type"] in _OUT_OF_RANGE and field.default is not None
+    return f", such as {field.default:g}" if field is not None and is_shown else ""
 
 
 def _hint(word: object, known: str) -> str:
@@ -260,5 +273,7 @@ def _shown(value: Any) -> str:
         return "a mapping"
     if isinstance(value, list):
         return "a list"
+    if isinstance(value, float):
+        return f"{value:.12g}"
     text = repr(value) if not isinstance(value, int) or value.bit_length() < 256 else "a huge number"
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -117,7 +117,7 @@ async def run_agent(
     ]
     effective = await with_fallback(await anyio.to_thread.run_sync(partial(load, place, flags=flags)))
     for what, by in effective.loosenings():
-        _LOG.warning("%s (by %s)", what, by)
+        _LOG.warning("%s (set by %s)", what, by)
     if agent is not None and not isinstance(agent, str):
         _refuse_without_effect(model=model, tools=tools, sdk_options=sdk_options, limits=limits)
         opened = with_credentials(_own_request(task, place, effective, agent), effective, _LOG.warning)

@@ -20,19 +20,12 @@ def spec_of(effective: "Effective", workspace: Path | None) -> SandboxSpec:
     """The sandbox that the configuration describes.
 
     Raises:
-        ConfigurationError, UsageError: No backend of this version has what it names.
+        UsageError: A value does not fit a sandbox.
     """
     from ringfence.config.egress import Egress
     from ringfence.config.engine_access import EngineAccess
     from ringfence.sandbox import Mount
-    from ringfence.sandbox.registry import backend_names
 
-    backend = effective.settings.sandbox.backend
-    if backend not in ("auto", *backend_names()):
-        known = ", ".join(("auto", *backend_names()))
-        raise effective.origins["sandbox.backend"].error(
-            f"unknown sandbox backend {backend!r}; known: {known}"
-        )
     settings = effective.settings
     arguments = settings.sandbox.spec_arguments()
     arguments.pop("protect", None)  # of the workspace, not of the sandbox: `RunRequest.protect`

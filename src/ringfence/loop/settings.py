@@ -9,12 +9,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    StringConstraints,
 )
 
 from ringfence.config.runtime import RuntimeName, check_model_name, full_runtime_name
 from ringfence.config.units import Seconds
-from ringfence.config.values import Count, PositiveNumber, Text, absolute_path, no_boolean
+from ringfence.config.values import BackendName, Count, PositiveNumber, Text, absolute_path, no_boolean
 
 RoleName = Literal["planner", "test_writer", "implementor", "reviewer", "judge"]
 CheckKind = Literal["test", "type", "lint", "other"]
@@ -49,9 +48,7 @@ class RoleSettings(ModelChoice):
 
     prompt: Annotated[Path, AfterValidator(absolute_path)] | None = None
     """A file with its instructions, in place of the package's."""
-    sandbox: (
-        Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$"), AfterValidator(_a_fence)] | None
-    ) = None
+    sandbox: Annotated[BackendName, AfterValidator(_a_fence)] | None = None
     """The kind of its fence; `host`, which is none, is only for a whole loop. null: the run's own, with its image."""
     image: Text | None = None
     """Its container image. null: the run's own, if `sandbox` is null too."""

@@ -40,7 +40,7 @@ def _items(key: str, value: Any, document: Mapping[str, Any]) -> list[str] | Non
             for mount in value
         ]
     if key == "loosened":
-        return [f"{item['what']} (by {item['by']})" for item in value]
+        return [f"{item['what']} (set by {item['by']})" for item in value]
     if key == "notes":
         return merge_notes(value)
     return [str(item) for item in value] if isinstance(value, list) else None
