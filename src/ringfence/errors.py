@@ -4,7 +4,7 @@
 
     RingfenceError
     ├── UsageError              mend the command line                      exit 2
-    │   └── RequestRefused      name another model, or mend the request    exit 2
+    │   └── RequestRefused      name another model, or correct the request exit 2
     ├── ConfigurationError      mend a file (carries file, line, column)   exit 78
     ├── PolicyRefused           ask for less, or loosen by name            exit 4
     ├── LimitReached            raise the limit, or accept the end         exit 5

@@ -149,7 +149,7 @@ async def test_attempts_are_bounded(talk_over: OpenTalk):
 async def test_a_refused_credential_is_not_tried_again(talk_over: OpenTalk, status: int):
     """One request, one clear line, no secret in it."""
     async with talk_over(f"- error: {{status: {status}, message: 'bad {KEY.value}', times: 9}}") as talk:
-        with pytest.raises(AuthenticationFailed, match=f"{status} .*give one valid there") as caught:
+        with pytest.raises(AuthenticationFailed, match=f"{status} .*provide a valid one") as caught:
             await talk.ask()
     assert len(talk.server.requests) == 1
     assert talk.events == []
@@ -211,7 +211,7 @@ async def test_a_stall_ends_at_the_idle_deadline(talk_over: OpenTalk):
     async with talk_over("- {text: fine, stall: {seconds: 60}}", retries=retries) as talk:
         reply = await talk.ask()
     assert reply.content[0]["text"] == "fine"
-    assert talk.retries[0].reason == "nothing came for 0.05 s"
+    assert talk.retries[0].reason == "the API sent nothing for 0.05 s"
 
 
 async def test_the_first_event_has_a_deadline_of_its_own(talk_over: OpenTalk):
@@ -247,7 +247,7 @@ async def test_an_unreachable_server_is_an_infrastructure_fault():
         url = f"http://user:hidden@127.0.0.1:{closed.getsockname()[1]}"
         async with model_of(url, retries=RetryPolicy(attempts=2, backoff_s=0.001)) as model:
             with pytest.raises(
-                InfrastructureFault, match=r"http://127\.0\.0\.1:\d+ gave no reply in 2 att"
+                InfrastructureFault, match=r"http://127\.0\.0\.1:\d+ sent no complete reply in 2 att"
             ) as caught:
                 await model.reply(HELLO, _ignore)
     assert "hidden" not in str(caught.value)
@@ -320,7 +320,7 @@ async def test_an_answer_that_is_no_stream_is_a_fault():
         return PlainTextResponse("<html>please log in</html>")
 
     async with answering(page) as url, model_of(url, retries=RetryPolicy(attempts=1)) as model:
-        with pytest.raises(InfrastructureFault, match="holds no events of a reply"):
+        with pytest.raises(InfrastructureFault, match="contains no events of a reply"):
             await model.reply(HELLO, _ignore)
 
 

@@ -138,7 +138,7 @@ def _agent_run_request(
     leased: RunCredentials,
     access: "ModelAccess",
 ) -> RunRequest:
-    from ringfence.model.probe import checked_before
+    from ringfence.model.probe import credential_check
 
     settings = effective.settings
     assert spec.workspace is not None
@@ -156,7 +156,7 @@ def _agent_run_request(
         secrets=secret_values(settings),
         leases=leased.leases,
         injected=leased.injected,
-        credential_probe=checked_before(first, agent.model) if first is not None else None,
+        credential_probe=credential_check(first, agent.model) if first is not None else None,
         configuration=settings.model_dump(mode="json"),
         protect=settings.sandbox.protect,
         pool=pool_size(settings),

@@ -16,7 +16,7 @@ from ringfence.job.sandbox_spec import spec_of
 from ringfence.loop.machine.who import effective_for
 from ringfence.loop.settings import LoopSettings, RoleName, RoleSettings
 from ringfence.loop.store.rows import Spent
-from ringfence.model.probe import checked_before
+from ringfence.model.probe import credential_check
 from ringfence.model.registry import known_model, needs_credential
 from ringfence.sandbox import SandboxSpec
 from ringfence.secret import Provider, credentials_of, known_secrets
@@ -47,7 +47,7 @@ async def check_credentials(
             asked.setdefault(provider_of(each.settings.run.runtime), each)
     for provider, each in asked.items():
         async with lease_credentials(each, workspace, notify=tell, model=provider) as lent:
-            await checked_before(lent.credentials[0], each.settings.run.model)()
+            await credential_check(lent.credentials[0], each.settings.run.model)()
 
 
 async def check_players(effective: Effective, settings: LoopSettings, workspace: Path) -> None:

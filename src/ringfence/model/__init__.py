@@ -1,1 +1,1 @@
-"""Models: the contract, Claude through the Messages API, prices, and a scripted stand-in."""
+"""Models: the contract, Claude through the Messages API, prices, and a scripted model."""

@@ -1,4 +1,4 @@
-"""The contract of a model: a conversation in, one reply out, told as it comes."""
+"""The contract of a model, which answers a conversation with one reply and emits it as it arrives."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -13,13 +13,13 @@ from ringfence.events import Event, Usage
 from ringfence.frozen import frozen
 
 API_VERSION = "2026-10-21"
-"""The `anthropic-version` of all our requests, as the official SDK 2.11 sends it."""
+"""The `anthropic-version` of all requests, as the official SDK 2.11 sends it."""
 
 JSONObject = dict[str, Any]
-"""A JSON object in the Messages API's own shape, passed through untouched (thinking blocks are signed)."""
+"""A JSON object in the shape of the Messages API. It is passed on unchanged, because thinking blocks are signed."""
 
 Emit = Callable[[Event], Awaitable[None]]
-"""Takes an event; returns when it is in the journal ("written before told")."""
+"""Emits an event; returns when it is written to the journal."""
 
 
 class ContextExceeded(UsageError):
@@ -28,9 +28,9 @@ class ContextExceeded(UsageError):
 
 @frozen
 class ModelRequest:
-    """One request. `messages` and `tools` are in the Messages API's shape.
+    """One request, with `messages` and `tools` in the shape of the Messages API.
 
-    Leave `cache_control` out: the model places the breakpoints on copies.
+    Leave `cache_control` out: the model sets the cache breakpoints on copies.
     """
 
     model: str
@@ -40,15 +40,15 @@ class ModelRequest:
     max_tokens: int = 8192
 
     def digest(self) -> str:
-        """SHA-256 of the request's canonical JSON; equal for equal requests, on any machine."""
-        # By hand: `dataclasses.asdict` copies the whole conversation first, at every turn.
+        """Return the SHA-256 of the request's canonical JSON, which is equal for equal requests on any machine."""
+        # Not `dataclasses.asdict`, which would copy the whole conversation at every turn.
         shallow = {each.name: getattr(self, each.name) for each in fields(self)}
         return hashlib.sha256(msgspec.json.encode(shallow, order="deterministic")).hexdigest()
 
 
 @frozen
 class ModelReply:
-    """One whole reply of the model."""
+    """One complete reply of the model."""
 
     content: tuple[JSONObject, ...]
     stop_reason: str
@@ -58,13 +58,12 @@ class ModelReply:
 
 
 class Model(ABC):
-    """Something that answers a conversation.
+    """A model that answers conversations.
 
-    A reply is returned only when it is whole: a stream that breaks in the middle is repeated inside `reply`,
-    so a caller never sees a tool call of a reply that did not end. What it had emitted is void;
-    the `ModelRetried` that follows says so. Tool calls are to be carried out only if `stop_reason` is
-    `tool_use`; a call that another stop reason cut in the middle is left out of `content`, which may then be
-    empty.
+    A reply is returned only when it is complete: `reply` repeats a stream that breaks in the middle, so a caller never
+    sees a tool call of an incomplete reply. A `ModelRetried` event voids what the broken stream had emitted. Carry out
+    tool calls only if `stop_reason` is `tool_use`; a call that another stop reason cut in the middle is left out of
+    `content`, which may then be empty.
     """
 
     @abstractmethod
@@ -73,8 +72,8 @@ class Model(ABC):
 
         Raises:
             AuthenticationFailed: 401 or 403; not retried.
-            InfrastructureFault: Unreachable, overloaded or rate-limited beyond the retries.
+            InfrastructureFault: The API is unreachable, overloaded or rate-limited beyond the retries.
             ContextExceeded: The conversation is longer than the model's window.
-            RequestRefused: The API refuses the request itself (400, 404, 422).
-            UsageError: The conversation cannot be sent (413, or it is no Unicode).
+            RequestRefused: The API rejects the request itself (400, 404, 422).
+            UsageError: The conversation cannot be sent (413, or it is not Unicode).
         """

@@ -1,4 +1,4 @@
-"""What a failed request means, whether it is sent again, and how long to wait before that."""
+"""Classifies failed requests to the API, and says when a request is sent again."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -10,8 +10,8 @@ from ringfence.frozen import frozen
 from ringfence.model.stream import ApiError, BrokenStream
 
 FailureKind = Literal["transient", "final", "authentication", "context", "refused"]
-"""Send again; do not send again although the request is good; give another credential; shorten the conversation;
-correct the request."""
+"""`transient`: send the request again. `final`: the request is good, but do not send it again. `authentication`: provide
+another credential. `context`: shorten the conversation. `refused`: correct the request."""
 
 _STATUS_OF_ERROR_TYPE = {
     "invalid_request_error": 400,
@@ -25,18 +25,18 @@ _STATUS_OF_ERROR_TYPE = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""platform.claude.com, "Errors": types of errors and their HTTP status. In a stream only the type comes."""
+"""The HTTP status of each type of error (platform.claude.com, "Errors"). An error in a stream has only a type."""
 
 _RETRIABLE = frozenset({408, 409, 425, 429})
 _CREDENTIAL_REJECTED = frozenset({401, 402, 403})
 _OUT_OF_CREDIT = ("credit balance is too low",)
-"""Part of the message of the 400 for an account without credit; it has no code of its own."""
+"""A part of the message of the 400 for an account without credit, which has no code of its own."""
 
 _TOO_LONG = ("prompt is too long", "exceed context limit", "context window")
-"""Parts of the message of the 400 for a conversation that does not fit; it has no code of its own (API of 2026-11)."""
+"""Parts of the messages of the 400 for a conversation that is too long, which has no code of its own (2026-11)."""
 
 _INVALID_REQUEST = frozenset({400, 404, 422})
-"""The request is invalid whatever the conversation holds; 413 is about the conversation."""
+"""Statuses of requests that are invalid whatever the conversation holds; 413 is about the conversation."""
 
 
 @frozen
@@ -44,28 +44,28 @@ class RetryPolicy:
     """Deadlines and retries of one `Model.reply`. All times in seconds."""
 
     attempts: int = 8
-    """Requests at most, the first included."""
+    """The maximum number of requests, the first included."""
     total_s: float = 900.0
-    """No new attempt starts later than this after the first; an attempt under way may take `reply_s`."""
+    """No attempt starts later than this after the first; an attempt that has started may take `reply_s`."""
     first_byte_s: float = 300.0
-    """From the request to the first event; a local server may first read a long prompt."""
+    """The limit from the request to the first event; a local server may first read a long prompt."""
     idle_s: float = 90.0
-    """Between two events of a stream; the API sends a ping more often than that."""
+    """The limit between two events of a stream; the API sends pings more often."""
     reply_s: float = 1800.0
-    """One attempt in all."""
+    """The limit for one whole attempt."""
     backoff_s: float = 0.5
-    """The first wait where the server names none; doubled each time."""
+    """The first wait if the server names none; it doubles with each attempt."""
     backoff_limit_s: float = 30.0
 
     def wait_s(
         self, failed_attempts: int, *, retry_after_s: float | None, jitter: Callable[[], float]
     ) -> float:
-        """How long to wait after so many failed attempts.
+        """Return how long to wait before the next attempt.
 
         Args:
-            failed_attempts: At least 1.
+            failed_attempts: The number of failed attempts, at least 1.
             retry_after_s: The server's `retry-after`, which is kept exactly.
-            jitter: Returns a number in [0, 1), so that clients that failed together do not return together.
+            jitter: Returns a number in [0, 1), so that clients that failed together do not retry together.
         """
         if retry_after_s is not None:
             return retry_after_s
@@ -84,16 +84,16 @@ class Failure:
 
     @property
     def is_invalid_request(self) -> bool:
-        """Whether the API rejects the request itself, and not what the conversation came to."""
+        """Whether the API rejects the request itself, and not the length of the conversation."""
         return self.kind == "refused" and self.status in _INVALID_REQUEST
 
 
 def classify_failure(exc: Exception, now: datetime) -> Failure | None:
-    """Classify what an attempt raised; None for an exception that is not about the model.
+    """Classify the exception of an attempt; return None for an exception that is not about the model.
 
     Args:
-        exc: What was raised.
-        now: The start of the wait where `retry-after` is a date.
+        exc: The exception.
+        now: The start of the wait if `retry-after` is a date.
     """
     match exc:
         case ApiError():
@@ -119,17 +119,17 @@ def _classify_error(error: ApiError, now: datetime) -> Failure:
 
 
 def is_too_long(message: str) -> bool:
-    """Whether the message of a 400 means that the conversation does not fit the model's window."""
+    """Return whether the message of a 400 means that the conversation does not fit the model's window."""
     return any(words in message.lower() for words in _TOO_LONG)
 
 
 def is_out_of_credit(message: str) -> bool:
-    """Whether the message of a 400 means that the account has no credit left."""
+    """Return whether the message of a 400 means that the account has no credit left."""
     return any(words in message.lower() for words in _OUT_OF_CREDIT)
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
-    """The wait that `retry-after-ms` or `retry-after` (seconds or an HTTP date) requests; None without one."""
+    """Return the wait that `retry-after-ms` or `retry-after` (seconds or an HTTP date) requests; None without one."""
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000.0

@@ -1,7 +1,6 @@
 """Claude through the Messages API: one request, one streamed reply, with deadlines and retries.
 
-Requests go to the run's model gateway within this process. The gateway holds the credential, forwards, counts and
-records; here there is only a placeholder.
+Requests go to the run's model gateway in this process, which adds the credential, forwards, counts and records them.
 """
 
 import json
@@ -53,9 +52,9 @@ class MessagesModel(Model):
     """A model behind `POST /v1/messages`.
 
     Args:
-        gateway: Forwards to the API; it is open for as long as the model is used.
+        gateway: The open gateway that forwards to the API.
         retries: Deadlines and retries.
-        jitter: Source of the random part of waits.
+        jitter: Returns the random part of waits.
     """
 
     def __init__(
@@ -91,34 +90,34 @@ class MessagesModel(Model):
 
     async def _attempt(self, body: bytes, emit: Emit) -> ModelReply:
         with anyio.move_on_after(self._retries.reply_s):
-            answer = await self._send(body)
+            response = await self._send(body)
             try:
-                return await self._read(answer, emit)
+                return await self._read(response, emit)
             finally:
-                await answer.aclose()
+                await response.aclose()
         raise BrokenStream(f"the reply took longer than {self._retries.reply_s:g} s")
 
     async def _send(self, body: bytes) -> Response:
-        """Send the request; wait for the head of the answer.
+        """Send the request and wait for the head of the response.
 
         Raises:
             ApiError: The status is an error.
-            BrokenStream: The head did not come in time.
+            BrokenStream: The head did not arrive in time.
         """
         request = Request("POST", "/v1/messages", _HEADERS, body)
         with anyio.move_on_after(self._retries.first_byte_s):
-            answer = await self._gateway.handle(request)
-            if answer.status < 300:
-                return answer
+            response = await self._gateway.handle(request)
+            if response.status < 300:
+                return response
             try:
-                raise await _read_error(answer)
+                raise await _read_error(response)
             finally:
-                await answer.aclose()
-        raise BrokenStream(f"nothing came for {self._retries.first_byte_s:g} s")
+                await response.aclose()
+        raise BrokenStream(f"the API sent nothing for {self._retries.first_byte_s:g} s")
 
-    async def _read(self, answer: Response, emit: Emit) -> ModelReply:
+    async def _read(self, response: Response, emit: Emit) -> ModelReply:
         assembly = ReplyAssembly()
-        async with aclosing(self._events(answer)) as events:
+        async with aclosing(self._events(response)) as events:
             async for name, data in events:
                 shown = assembly.take(name, data)
                 if shown is not None:
@@ -128,15 +127,15 @@ class MessagesModel(Model):
                     break
         return assembly.finish()
 
-    async def _events(self, answer: Response) -> AsyncGenerator[tuple[str, str], None]:
+    async def _events(self, response: Response) -> AsyncGenerator[tuple[str, str], None]:
         reader = EventReader()
         limit_s = self._retries.first_byte_s
-        async with aclosing(answer.body()) as pieces:
+        async with aclosing(response.body()) as pieces:
             while True:
                 with anyio.move_on_after(limit_s) as scope:
                     piece = await anext(pieces, None)
                 if scope.cancelled_caught:
-                    raise BrokenStream(f"nothing came for {limit_s:g} s")
+                    raise BrokenStream(f"the API sent nothing for {limit_s:g} s")
                 if piece is None:
                     return
                 for event in reader.feed(piece):
@@ -144,7 +143,7 @@ class MessagesModel(Model):
                     limit_s = self._retries.idle_s
 
     def _wait_s(self, failure: Failure, attempt: int, started: float) -> float | None:
-        """Seconds until the next attempt; None if there is none."""
+        """Return the seconds until the next attempt; None if there is none."""
         if failure.kind != "transient" or attempt >= self._retries.attempts:
             return None
         wait_s = self._retries.wait_s(attempt, retry_after_s=failure.retry_after_s, jitter=self._jitter)
@@ -156,24 +155,24 @@ class MessagesModel(Model):
         if failure.kind == "authentication":
             kind = self._gateway.kinds["anthropic"]
             return AuthenticationFailed(
-                f"{where} refused the {kind} credential ({reason}); give one valid there"
+                f"{where} rejected the {kind} credential ({reason}); provide a valid one"
             )
         if failure.kind == "context":
             return ContextExceeded(f"the conversation is too long for the model ({reason}); shorten it")
         if failure.kind == "refused":
             error = RequestRefused if failure.is_invalid_request else UsageError
-            return error(f"{where} refused the request ({reason}); mend the request or the model's name")
+            return error(f"{where} rejected the request ({reason}); correct the request or the model's name")
         wait = failure.retry_after_s
         advice = f"try again in {wait:.0f} s" if wait else "try again later"
         return InfrastructureFault(
-            f"{where} gave no reply in {attempts} attempts and {elapsed_s:.0f} s ({reason}); {advice}"
+            f"{where} sent no complete reply in {attempts} attempts and {elapsed_s:.0f} s ({reason}); {advice}"
         )
 
 
-async def _read_error(answer: Response) -> ApiError:
-    """The error that an answer states, in the API's form or another."""
+async def _read_error(response: Response) -> ApiError:
+    """Return the error in a response, which may have the API's form or another."""
     raw = bytearray()
-    async with aclosing(answer.body()) as pieces:
+    async with aclosing(response.body()) as pieces:
         async for piece in pieces:
             raw += piece
             if len(raw) > _ERROR_BODY_BYTES:
@@ -184,11 +183,13 @@ async def _read_error(answer: Response) -> ApiError:
         kind, message = error.get("type"), error.get("message")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         kind, message = None, text
-    return ApiError(answer.status, str(kind) if kind else None, str(message or "no message"), answer.headers)
+    return ApiError(
+        response.status, str(kind) if kind else None, str(message or "no message"), response.headers
+    )
 
 
 async def _drain(events: AsyncIterator[tuple[str, str]]) -> None:
-    """Read what follows a complete reply, so that the connection can be used again; failures do not matter."""
+    """Read the rest of the response after a complete reply, so that the connection can be reused. Ignore failures."""
     with anyio.move_on_after(_DRAIN_S), suppress(BrokenStream, UpstreamError):
         async for _ in events:
             pass
@@ -204,27 +205,27 @@ def _one_line(reason: str) -> str:
 _EPHEMERAL = {"type": "ephemeral"}
 _CACHEABLE = frozenset({"text", "image", "document", "tool_result", "search_result"})
 _CACHED_USER_MESSAGES = 2
-"""The last two: one writes what the next turn reads. With system and tools that is the API's limit of 4."""
+"""The last two: one writes the cache that the next turn reads. With system and tools that is the API's limit of 4."""
 
 
 def encode_request(request: ModelRequest) -> bytes:
-    """The body of `POST /v1/messages` as the API takes it.
+    """Return the body of `POST /v1/messages`.
 
     Raises:
-        UsageError: The conversation holds text or a number that JSON cannot hold.
+        UsageError: The conversation contains text or a number that JSON cannot express.
     """
     try:
         return json.dumps(
             request_body(request), ensure_ascii=False, separators=(",", ":"), allow_nan=False
         ).encode()
     except UnicodeEncodeError as exc:
-        raise UsageError(f"the conversation holds text that is not Unicode: {exc.reason}") from exc
+        raise UsageError(f"the conversation contains text that is not Unicode: {exc.reason}") from exc
     except ValueError as exc:
-        raise UsageError(f"the conversation holds a number that JSON cannot hold: {exc}") from exc
+        raise UsageError(f"the conversation contains a number that JSON cannot express: {exc}") from exc
 
 
 def request_body(request: ModelRequest) -> JSONObject:
-    """The body of `POST /v1/messages`, with cache breakpoints and `stream`. The request itself is not changed."""
+    """Return the body of `POST /v1/messages` as JSON, with cache breakpoints; the request itself is not changed."""
     body: JSONObject = {
         "model": request.model,
         "max_tokens": request.max_tokens,

@@ -1,7 +1,6 @@
-"""List prices of Anthropic's and OpenAI's models, and what a reply costs by them.
+"""List prices of the models of Anthropic and OpenAI, and the cost of a reply.
 
-Prices are in USD per million tokens, each with the place it was read at. A model without a known price has none, rather
-than a guessed one.
+Prices are in USD per million tokens, each with its source. A model whose price is unknown has none; none is guessed.
 """
 
 import re
@@ -14,11 +13,11 @@ from ringfence.errors import PolicyRefused
 from ringfence.events import Usage
 
 _WEB_SEARCH_USD: Final = 10.0 / 1000
-"""For one search of the web, besides its tokens: USD 10 for 1,000 (Anthropic's pricing page, "Web search tool")."""
+"""The fee for one web search, in addition to its tokens (Anthropic's pricing page, "Web search tool")."""
 
 _CODE_EXECUTION_USD: Final = 0.05 * 5 / 60
-"""For one answer with code executed by the provider: USD 0.05 for an hour of a container, of which five minutes are the
-least (the same page, "Code execution tool"). How long it ran is not told, and neither is what of it was free."""
+"""The fee for one response with code executed by the provider: USD 0.05 per hour of a container, at least five minutes
+(the same page, "Code execution tool"). The API reports neither how long it ran nor what of it was free."""
 
 _CACHE_WRITE_FACTOR = 1.25
 _CACHE_WRITE_1H_FACTOR = 2.0
@@ -36,13 +35,13 @@ class Price:
     input: float
     output: float
     cache_write: float | None = None
-    """Of the cache that lasts 5 minutes, the one we use. None: 1.25 of `input`."""
+    """The price of writing the cache that lasts 5 minutes, which ringfence uses. None: 1.25 times `input`."""
     cache_write_1h: float | None = None
-    """Of the cache that lasts an hour. None: twice `input`."""
+    """The price of writing the cache that lasts an hour. None: twice `input`."""
     cache_read: float | None = None
-    """None: 0.1 of `input`."""
+    """None: 0.1 times `input`."""
     long_prompt_above: int = 0
-    """Prompts with more tokens than this (cached ones included) cost `long_prompt`, output too."""
+    """Prompts with more tokens than this, cached ones included, cost `long_prompt`, and so does their output."""
     long_prompt: "Price | None" = None
 
     def __post_init__(self) -> None:
@@ -69,11 +68,11 @@ class Price:
 
 @dataclass(frozen=True)
 class Source:
-    """Where prices were read, and when."""
+    """The source of a price."""
 
     place: str
     checked_on: str
-    """A date as ISO 8601 writes it. Of a page without a date of its own: the day on which it was looked up."""
+    """The date of the source in ISO 8601; for a page without a date, the day on which it was looked up."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class ListedPrice:
     price: Price
     source: Source
     note: str = ""
-    """Why it is not simply the present list price."""
+    """Why the price differs from the present list price; empty if it does not."""
 
 
 _CLAUDE = Source("platform.claude.com/docs/en/about-claude/pricing", "2026-10-24")
@@ -130,7 +129,7 @@ _ANTHROPIC: Mapping[str, Price] = {
 
 
 def _openai(input_: float, cached: float, output: float) -> Price:
-    """Above 272,000 tokens of input, input and cache cost twice as much and output half as much again.
+    """Return a price of OpenAI: above 272,000 tokens of input, input and cache cost twice and output 1.5 times as much.
 
     Cache writes cost 1.25 of the input (both from developers.openai.com/api/docs/models/gpt-6-sol, looked up on
     2026-11-24). Models before gpt-5.6 report none.
@@ -193,96 +192,86 @@ LISTED: Final[Mapping[str, ListedPrice]] = MappingProxyType(
         **_OPENAI,
     }
 )
-"""By undated model name. A model whose price was found in no source is left out: a guess could not bound anything."""
-
-PRICES: Final[Mapping[str, Price]] = MappingProxyType({name: row.price for name, row in LISTED.items()})
-"""The same without their sources."""
+"""The table by undated model name, without models whose price was found in no source: a guess is no limit."""
 
 
-# --- what a reply costs
+# --- the cost of a reply
 
 _DATED = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 _LARGE_CONTEXT = re.compile(r"\[1m\]$", re.IGNORECASE)
-"""What Claude Code takes for a context of a million tokens; requests to the API name the model without it."""
+"""Claude Code's suffix for a context of a million tokens; requests to the API name the model without it."""
 
 _CLIENT_ALIASES = frozenset({"best", "fable", "haiku", "opus", "opusplan", "sonnet"})
-"""Names that Claude Code 2.1.329 itself turns into those of models."""
+"""Names that Claude Code 2.1.329 replaces by those of models."""
 
 _MILLION = 1_000_000
 
 
-def price_of(model: str, overrides: Mapping[str, Price] | None = None) -> Price | None:
-    """The price of `model`; of the undated name where the name ends in a date. None if neither is known.
-
-    A suffix `[1m]` is left out, too. Nothing else is: `claude-fable-5-2` is another model than `claude-fable-5`.
-    """
-    table = {**PRICES, **(overrides or {})}
-    name = _LARGE_CONTEXT.sub("", model)
-    return table.get(model) or table.get(name) or table.get(_DATED.sub("", name))
-
-
 def is_client_alias(model: str) -> bool:
-    """Whether Claude Code replaces this name before it asks: which model it comes to, only the requests say."""
+    """Return whether Claude Code replaces this name by that of a model, which only its requests name."""
     return _LARGE_CONTEXT.sub("", model).lower() in _CLIENT_ALIASES
 
 
-def cost(model: str, usage: Usage, overrides: Mapping[str, Price] | None = None) -> float | None:
-    """USD for one reply, fees for tools of the provider included; None if the price is not known.
-
-    Call it for each reply and add up: a sum of usages can cross a `long_prompt_above` that no reply crossed.
-    """
-    price = price_of(model, overrides)
-    if price is None:
-        return None
-    prompt = usage.total - usage.output_tokens
-    if price.long_prompt is not None and prompt > price.long_prompt_above:
-        price = price.long_prompt
-    written = usage.cache_creation_input_tokens
-    written_1h = min(written, usage.cache_creation_1h_input_tokens)
-    tokens = (
-        usage.input_tokens * price.input
-        + usage.output_tokens * price.output
-        + (written - written_1h) * price.cache_write_price
-        + written_1h * price.cache_write_1h_price
-        + usage.cache_read_input_tokens * price.cache_read_price
-    ) / _MILLION
-    fees = usage.web_search_requests * _WEB_SEARCH_USD + usage.code_execution_containers * _CODE_EXECUTION_USD
-    return tokens + fees
-
-
 class PriceList:
-    """Prices for who counts without knowing the table.
+    """The prices of models.
 
     Args:
-        overrides: Beside or in place of those in the table.
+        overrides: Prices in addition to those of the table, or in place of them.
     """
 
     def __init__(self, overrides: Mapping[str, Price] | None = None) -> None:
-        self._overrides = overrides
+        self._prices = {name: row.price for name, row in LISTED.items()} | dict(overrides or {})
+
+    def price(self, model: str) -> Price | None:
+        """Return the price of a model, or of the undated name if the name ends in a date; None if both are unknown.
+
+        A suffix `[1m]` is dropped, too. Nothing else is: `claude-fable-5-2` is another model than `claude-fable-5`.
+        """
+        name = _LARGE_CONTEXT.sub("", model)
+        names = (model, name, _DATED.sub("", name))
+        return next((self._prices[each] for each in names if each in self._prices), None)
+
+    def require(self, model: str) -> Price:
+        """Return the price of a model.
+
+        Raises:
+            PolicyRefused: The price is unknown, so a limit on cost could not be enforced.
+        """
+        price = self.price(model)
+        if price is None:
+            raise PolicyRefused(
+                f"a cost limit needs the price of {model!r}, which is not known (`ringfence config prices` lists those "
+                "that are); give it under `prices:` in ~/.config/ringfence/ringfence.yaml, or limit tokens instead",
+                rule="cost_limit_needs_price",
+            )
+        return price
 
     def cost(self, model: str, usage: Usage) -> float | None:
-        """As the function of that name."""
-        return cost(model, usage, self._overrides)
+        """Return the cost of one reply in USD, with the fees for tools of the provider; None if the price is unknown.
+
+        Call it for each reply and add up: a sum of usages can exceed a `long_prompt_above` that no reply exceeded.
+        """
+        price = self.price(model)
+        if price is None:
+            return None
+        prompt = usage.total - usage.output_tokens
+        if price.long_prompt is not None and prompt > price.long_prompt_above:
+            price = price.long_prompt
+        written = usage.cache_creation_input_tokens
+        written_1h = min(written, usage.cache_creation_1h_input_tokens)
+        tokens = (
+            usage.input_tokens * price.input
+            + usage.output_tokens * price.output
+            + (written - written_1h) * price.cache_write_price
+            + written_1h * price.cache_write_1h_price
+            + usage.cache_read_input_tokens * price.cache_read_price
+        ) / _MILLION
+        searches = usage.web_search_requests * _WEB_SEARCH_USD
+        return tokens + searches + usage.code_execution_containers * _CODE_EXECUTION_USD
 
     def output_price(self, model: str) -> float | None:
-        """USD for one token of an answer, where it is dearest; None if the price is not known."""
-        price = price_of(model, self._overrides)
+        """Return the highest price in USD of one token of output; None if the price is unknown."""
+        price = self.price(model)
         if price is None:
             return None
         return max(price.output, price.long_prompt.output if price.long_prompt else 0.0) / _MILLION
-
-
-def require_price(model: str, overrides: Mapping[str, Price] | None = None) -> Price:
-    """The price of `model`.
-
-    Raises:
-        PolicyRefused: It is not known, so a limit on cost could not be kept.
-    """
-    price = price_of(model, overrides)
-    if price is None:
-        raise PolicyRefused(
-            f"a cost limit needs the price of {model!r}, which is not known (`ringfence config prices` lists those "
-            "that are); give it under `prices:` in ~/.config/ringfence/ringfence.yaml, or limit tokens instead",
-            rule="cost_limit_needs_price",
-        )
-    return price

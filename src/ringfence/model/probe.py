@@ -1,6 +1,6 @@
-"""Whether a credential is good: one real request, the cheapest that has to be authenticated.
+"""Tests a credential with the cheapest real request that needs authentication.
 
-A server that cannot be reached says nothing about a credential, and one that does not know the request does neither.
+A server that is unreachable, or that does not know the request, says nothing about the credential.
 """
 
 import json
@@ -22,113 +22,113 @@ from ringfence.secret import Credential
 
 Verdict = Literal["ok", "refused", "unreachable", "unclear"]
 
-_ANSWER_BYTES = 8 * 1024
+_RESPONSE_BYTES = 8 * 1024
 _REASON_CHARS = 200
 _TIMEOUT_S = 10.0
-_ASKED_BEFORE_RUN_S = 5.0
+_TIMEOUT_BEFORE_RUN_S = 5.0
 _MAY_NOT_LIST = "missing scopes: api.model.read"
-"""Words of OpenAI's refusal to a restricted key that is good for everything else, some time with 401, some with 403."""
+"""Text of OpenAI's refusal of a restricted key that is good for everything else; its status is 401 or 403."""
 
 
 @frozen
 class Probe:
-    """What a request with a credential came to."""
+    """The result of a request with a credential."""
 
     verdict: Verdict
-    """`ok`: it was taken. `refused`: 401 or 403. `unreachable`: no answer, or the server's own fault. `unclear`: the
-    server does not know the request, so the credential was not looked at."""
+    """`ok`: the server accepted it. `refused`: 401 or 403. `unreachable`: no response, or a fault of the server.
+    `unclear`: the server does not know the request, so it did not check the credential."""
     where: str
-    """Scheme, host and port that were asked."""
+    """The scheme, host and port of the server."""
     detail: str
-    """What was answered, in a line, without the credential."""
+    """The response in one line, without the credential."""
 
 
 async def probe(
     credential: Credential, *, base_url: str | None = None, model: str = "", timeout_s: float = _TIMEOUT_S
 ) -> Probe:
-    """Ask the API whether a credential is good, through a model gateway as a run does.
+    """Send requests with a credential to the API, through a model gateway as in a run.
 
     Args:
-        credential: What is asked about.
-        base_url: Where the API is; None: as `base_url_of`.
-        model: For the second question, where the first is not answered: how many tokens a word has for it.
-        timeout_s: Of all questions together.
+        credential: The credential.
+        base_url: The API's base URL; None: that of `base_url_of`.
+        model: The model for a second request, which counts the tokens of a word, if the first had no clear result.
+        timeout_s: The limit for all requests together.
 
     Raises:
-        UsageError: The base URL is none.
+        UsageError: The base URL is not one.
     """
     base = base_url or base_url_of(credential)
     source = "" if base_url else BASE_URL_VARIABLES[credential.provider]
     where = origin_of(check_base_url(base, source=source))
     gateway = Gateway([ModelProvider(credential.provider, credential, credential.kind, base)])
-    found = Probe("unreachable", where, f"no answer in {timeout_s:g} s")
+    found = Probe("unreachable", where, f"no response within {timeout_s:g} s")
     with anyio.move_on_after(timeout_s):
         async with gateway.opened(_unrecorded):
-            for method, path, body in _questions(credential, model):
-                found = await _ask(gateway, credential, where, method, path, body)
+            for method, path, body in _requests(credential, model):
+                found = await _send(gateway, credential, where, method, path, body)
                 if found.verdict != "unclear" and not found.detail.startswith("403"):
                     break
     return found
 
 
-def checked_before(credential: Credential, model: str) -> Callable[[], Coroutine[Any, Any, None]]:
-    """What ends a run that could not speak to its model, before an agent is set to work.
+def credential_check(credential: Credential, model: str) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Return a check that ends a run before the agent starts if its credential is refused.
 
-    Only a clear refusal does; a server that cannot be reached is the model's to try again.
+    An unreachable server does not end the run: requests to the model are retried.
     """
 
     async def check() -> None:
-        found = await probe(credential, model=model, timeout_s=_ASKED_BEFORE_RUN_S)
+        found = await probe(credential, model=model, timeout_s=_TIMEOUT_BEFORE_RUN_S)
         if found.verdict == "refused":
             raise AuthenticationFailed(
-                f"{found.where} refused the {credential.kind} credential {credential.source} ({found.detail}); "
-                "give one valid there, `ringfence doctor --auth` checks all"
+                f"{found.where} rejected the {credential.kind} credential {credential.source} ({found.detail}); "
+                "provide a valid one; `ringfence doctor --auth` checks all credentials"
             )
 
     return check
 
 
-def _questions(credential: Credential, model: str) -> list[tuple[str, str, dict[str, Any] | None]]:
+def _requests(credential: Credential, model: str) -> list[tuple[str, str, dict[str, Any] | None]]:
     if credential.provider == "openai":
         return [("GET", "/v1/models", None)]
     first: tuple[str, str, dict[str, Any] | None] = ("GET", "/v1/models?limit=1", None)
     if not model:
         return [first]
-    # A token that is for inference alone may not list models, and a gateway may not know how to.
+    # A token for inference only may not list models, and a gateway may not support it.
     message = {"model": model, "messages": [{"role": "user", "content": "a"}]}
     return [first, ("POST", "/v1/messages/count_tokens", message)]
 
 
-async def _ask(
+async def _send(
     gateway: Gateway, credential: Credential, where: str, method: str, path: str, body: dict[str, Any] | None
 ) -> Probe:
     headers = (("anthropic-version", API_VERSION),) if credential.provider == "anthropic" else ()
     content = json.dumps(body).encode() if body is not None else b""
-    answer = await gateway.handle(Request(method, path, headers, content))
+    response = await gateway.handle(Request(method, path, headers, content))
     raw = bytearray()
     try:
-        async for piece in answer.body():
-            raw += piece[:_ANSWER_BYTES]
-            if len(raw) >= _ANSWER_BYTES:
+        async for piece in response.body():
+            raw += piece[:_RESPONSE_BYTES]
+            if len(raw) >= _RESPONSE_BYTES:
                 break
     except UpstreamError as exc:
         return Probe("unreachable", where, str(exc))
     finally:
-        await answer.aclose()
-    return _read(credential, where, answer.status, bytes(raw))
+        await response.aclose()
+    return _read(credential, where, response.status, bytes(raw))
 
 
 async def _unrecorded(_event: Event) -> None:
-    """A question of ours is no part of a run."""
+    """Drop an event: the probe is not part of a run's record."""
 
 
 def _read(credential: Credential, where: str, status: int, raw: bytes) -> Probe:
-    detail = f"{status} {_reason(credential, raw)}".strip() if status >= 300 else "it was taken"
+    detail = f"{status} {_reason(credential, raw)}".strip() if status >= 300 else "accepted"
     if status in (401, 403) and _MAY_NOT_LIST in detail.lower():
-        return Probe("ok", where, "it was taken; it may not list models")
+        return Probe("ok", where, "accepted; it may not list models")
     if status in (401, 403):
         return Probe("refused", where, detail)
-    if status < 300 or status == 429:  # who is told to slow down was known
+    if status < 300 or status == 429:  # a rate limit follows authentication
         return Probe("ok", where, detail)
     if status >= 500:
         return Probe("unreachable", where, detail)
@@ -136,7 +136,7 @@ def _read(credential: Credential, where: str, status: int, raw: bytes) -> Probe:
 
 
 def _reason(credential: Credential, raw: bytes) -> str:
-    """The message of an API's error; of anything else, nothing."""
+    """Return the message of an API's error; "" for any other body."""
     try:
         error = json.loads(raw).get("error")
         text = error.get("message") if isinstance(error, dict) else error

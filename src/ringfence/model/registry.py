@@ -1,4 +1,4 @@
-"""From the name of a model to something that answers."""
+"""The names of models: which need a credential, and which name a script."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +13,12 @@ _SCRIPTED_NAME = "scripted"
 
 
 def needs_credential(name: str) -> bool:
-    """Whether a model of this name needs a credential."""
+    """Return whether a model of this name needs a credential."""
     return not name.startswith(_SCRIPTED)
 
 
 def missing_credential(name: str) -> AuthenticationFailed:
-    """The error for a model that needs a credential, and there is none."""
+    """Return the error for a model without the credential that it needs."""
     return AuthenticationFailed(
         f"no credential for the model {name!r}; set ANTHROPIC_API_KEY (a key), ANTHROPIC_AUTH_TOKEN "
         "(a gateway's token) or CLAUDE_CODE_OAUTH_TOKEN (from `claude setup-token`)"
@@ -26,22 +26,22 @@ def missing_credential(name: str) -> AuthenticationFailed:
 
 
 def script_of(name: str) -> Path:
-    """The file that `scripted:FILE` names."""
+    """Return the file that `scripted:FILE` names."""
     return Path(name.removeprefix(_SCRIPTED))
 
 
 def check_name(name: str) -> None:
-    """See that a model is named.
+    """Check that a name is that of a model.
 
     Raises:
-        UsageError: None is.
+        UsageError: It is empty, or names no script.
     """
     if not name or name == _SCRIPTED:
-        raise UsageError(f"{name!r} is not a model; name one, like claude-sonnet-5-5 or scripted:FILE")
+        raise UsageError(f"{name!r} is not a model; name one, such as claude-sonnet-5-5 or scripted:FILE")
 
 
 async def known_model(name: str) -> tuple[str, Mapping[str, Price]]:
-    """What the requests to a model will name, and the prices that come with it; without opening it.
+    """Return the name of a model in requests, and the prices that its script gives, without blocking the event loop.
 
     Raises:
         ConfigurationError: The script cannot be read.
@@ -50,7 +50,11 @@ async def known_model(name: str) -> tuple[str, Mapping[str, Price]]:
 
 
 def read_model(name: str) -> tuple[str, Mapping[str, Price]]:
-    """As `known_model`; reads the script at once."""
+    """Return the name of a model in requests, and the prices that its script gives.
+
+    Raises:
+        ConfigurationError: The script cannot be read.
+    """
     if needs_credential(name):
         return name, {}
     from ringfence.model.scripted import load_script

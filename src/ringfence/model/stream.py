@@ -1,13 +1,13 @@
 """Reads a streamed reply of the Messages API: bytes to events, events to one complete reply.
 
-A reply exists only after `message_stop`, and its blocks are the API's own JSON with signatures untouched. The official
-SDK's accumulator takes a stream that just ends for a finished reply and guesses at half a tool call.
+A reply exists only after `message_stop`, and its blocks are the API's own JSON with unchanged signatures. The official
+SDK's accumulator accepts a stream that just ends as a finished reply, and completes half a tool call by a guess.
 """
 
 import json
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 from sseclient import SSEClient
@@ -16,7 +16,7 @@ from ringfence.events import Event, TextStreamed, ThinkingStreamed, Usage
 from ringfence.model.base import JSONObject, ModelReply
 
 MAX_EVENT_BYTES = 32 * 1024**2
-"""Results of the provider's own tools come in one event."""
+"""The results of the provider's own tools arrive in one event."""
 MAX_REPLY_BYTES = 128 * 1024**2
 
 _BLANK_LINE = re.compile(rb"(?>\r\n|[\r\n])(?>\r\n|[\r\n])")
@@ -24,7 +24,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class BrokenStream(Exception):
-    """The stream ended early, stalled, or holds what the protocol does not allow. A new attempt may succeed."""
+    """The stream ended early, stalled, or violated the protocol. A new attempt may succeed."""
 
 
 class ApiError(Exception):
@@ -34,7 +34,7 @@ class ApiError(Exception):
         status: The HTTP status; None for an event, which names only the error's type.
         error_type: `overloaded_error`, `api_error`, ...
         message: The server's message.
-        headers: Of the response; names in lower case.
+        headers: The headers of the response, with names in lower case.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class ApiError(Exception):
 
 
 class EventReader:
-    """Cuts a byte stream at blank lines, within bounds, and has `sseclient` parse each event."""
+    """Splits a byte stream at blank lines, within limits, and lets `sseclient` parse each event."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._total = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[str, str]]:
-        """Name and data of each event that `data` completes.
+        """Yield the name and the data of each event that `data` completes.
 
         Raises:
             BrokenStream: The stream is too large or not UTF-8.
@@ -90,7 +90,7 @@ class _ServerToolUse(msgspec.Struct):
 
 
 class _Usage(msgspec.Struct):
-    """Counts of `message_delta` are totals so far; what it leaves out stays as `message_start` had it."""
+    """Counts of the whole reply; those that `message_delta` leaves out stay as `message_start` had them."""
 
     input_tokens: _Count = None
     output_tokens: _Count = None
@@ -100,7 +100,7 @@ class _Usage(msgspec.Struct):
     server_tool_use: _ServerToolUse | None = None
 
     def counts(self) -> dict[str, int]:
-        """The fields of `Usage` that the API counted."""
+        """Return the fields of `Usage` that the API counted."""
         created, tools = self.cache_creation or _CacheCreation(), self.server_tool_use or _ServerToolUse()
         counted = {
             "input_tokens": self.input_tokens,
@@ -182,26 +182,16 @@ class _ErrorEvent(msgspec.Struct, tag="error"):
 _StreamEvent = (
     _MessageStart | _BlockStart | _BlockDelta | _BlockStop | _MessageDelta | _MessageStop | _ErrorEvent
 )
-_KNOWN = frozenset(
-    {
-        "message_start",
-        "content_block_start",
-        "content_block_delta",
-        "content_block_stop",
-        "message_delta",
-        "message_stop",
-        "error",
-    }
-)
-"""The API may add kinds of events; the others are skipped, as the official SDK does."""
+_KNOWN = frozenset(kind.__struct_config__.tag for kind in get_args(_StreamEvent))
+"""The API may add kinds of events; unknown ones are skipped, as the official SDK does."""
 _CUT_SHORT = frozenset(
     {"max_tokens", "model_context_window_exceeded", "refusal", "stop_sequence", "pause_turn"}
 )
-"""Stop reasons after which the last tool call may lack its end."""
+"""Stop reasons after which the last tool call may be incomplete."""
 
 
 class ReplyAssembly:
-    """Puts one reply together. Pass each event to `take`; `finish` returns the reply."""
+    """Assembles one reply: pass each event to `take`; `finish` returns the reply."""
 
     def __init__(self) -> None:
         self._message: _Message | None = None
@@ -214,11 +204,11 @@ class ReplyAssembly:
         self.is_complete = False
 
     def take(self, name: str, data: str) -> Event | None:
-        """Take the next event; return what a live view shows of it.
+        """Take the next event; return the event for a live view, if any.
 
         Raises:
-            BrokenStream: It is malformed or out of order.
-            ApiError: It is an error event.
+            BrokenStream: The event is malformed or out of order.
+            ApiError: The event is an error.
         """
         if name not in _KNOWN:
             return None
@@ -232,13 +222,13 @@ class ReplyAssembly:
             raise BrokenStream(f"malformed event {name!r}: {data[:80]!r} ({exc!r})") from exc
 
     def finish(self) -> ModelReply:
-        """The complete reply.
+        """Return the complete reply.
 
         Raises:
             BrokenStream: The stream ended before `message_stop`.
         """
         if self._message is None:
-            raise BrokenStream("the answer holds no events of a reply")
+            raise BrokenStream("the response contains no events of a reply")
         if not self.is_complete:
             raise BrokenStream("the stream ended before the reply did")
         if self._stop_reason is None:
@@ -289,7 +279,7 @@ class ReplyAssembly:
         if not isinstance(block["type"], str):
             raise TypeError("a block without a type")
         if block["type"] == "server_tool_use" and str(block.get("name")).endswith("code_execution"):
-            self._usage["code_execution_containers"] = 1  # one for a reply; the API does not count it
+            self._usage["code_execution_containers"] = 1  # one per reply; the API does not report it
         self._blocks.append(block)
         self._open = event.index
         self._input_json = []
@@ -333,14 +323,14 @@ class ReplyAssembly:
 
 
 def _is_empty_text(block: JSONObject) -> bool:
-    # The API sends them and refuses to take them back ("text content blocks must be non-empty").
+    # The API sends such blocks and rejects them in requests ("text content blocks must be non-empty").
     return block["type"] == "text" and not block.get("text")
 
 
 def _as_input(block: JSONObject) -> JSONObject:
-    """The block as the API takes it back: without nulls, and without the caller that is the default anyway.
+    """Return the block as the API accepts it in a request: without nulls and without the default caller.
 
-    `caller` and `citations: null` are new in replies; servers of an earlier version refuse them.
+    `caller` and `citations: null` are new in replies; servers of an earlier version reject them.
     """
     direct = {"type": "direct"}
     return {

@@ -9,7 +9,7 @@ from ringfence.config.arguments import Arguments
 from ringfence.config.units import Seconds
 from ringfence.errors import LimitReached
 from ringfence.events import Usage
-from ringfence.model.prices import Price, PriceList, is_client_alias, require_price
+from ringfence.model.prices import Price, PriceList, is_client_alias
 
 _RESOLVES_ALIASES = frozenset({"claude-cli", "claude-sdk"})
 
@@ -54,7 +54,7 @@ def check_price_known(model: str, prices: Mapping[str, Price] | None = None, *, 
         PolicyRefused: Its price is not known.
     """
     if runtime not in _RESOLVES_ALIASES or not is_client_alias(model):
-        require_price(model, prices)
+        PriceList(prices).require(model)
 
 
 class Meter:

@@ -95,7 +95,7 @@ def test_a_wrong_key_is_told_before_anything_is_begun(tmp_path: Path, api: Api):
     project.environment |= KEYS | api.environment
     ended = project.run("loop", "start", "--prd", str(project.prd), "--model", "claude-sonnet-5-5")
     assert ended.returncode == 77, ended
-    assert "refused the api_key credential" in ended.stderr
+    assert "rejected the api_key credential" in ended.stderr
     assert api.refused not in ended.stderr
     assert api.asked == [api.refused]
     assert json.loads(project.run("loop", "ls", "--json").stdout)["loops"] == []

@@ -24,7 +24,7 @@ from ringfence.events import (
     TranscriptNoted,
     Usage,
 )
-from ringfence.model.prices import cost
+from ringfence.model.prices import PriceList
 from ringfence.runtime.transcript.record import Damage, Item, JSONObject, Record
 
 CliName = Literal["claude", "codex"]
@@ -32,6 +32,7 @@ CliName = Literal["claude", "codex"]
 _SHORT_CHARS = 200
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _MAX_OPEN_CALLS = 10_000
+_PRICES = PriceList()
 
 
 class Overview(msgspec.Struct, kw_only=True):
@@ -115,7 +116,7 @@ class Translator(ABC):
             content=[block for block, _ in reply.blocks],
             stop_reason=implied if reply.stop_reason is None else reply.stop_reason,
             usage=usage,
-            cost_usd=cost(reply.model, usage),
+            cost_usd=_PRICES.cost(reply.model, usage),
             duration_ms=0.0,
             request_digest="",
         )
