@@ -16,13 +16,15 @@ from tests.real_clients.conftest import own
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.errors import RingfenceError
 from ringfence.events import Event, JobEnded, ToolCalled
-from ringfence.job.agent import access_for, check_agent, with_agent_cli
+from ringfence.job.agent import check_agent, with_agent_cli
+from ringfence.job.model_access import ModelAccess
 from ringfence.job.request import AgentRequest, RunRequest
 from ringfence.job.run import JobRun
 from ringfence.job.state import EXIT_CODES, JobState
 from ringfence.journal import read
 from ringfence.runtime import Limits
 from ringfence.runtime.options import Options
+from ringfence.runtime.registry import provider_of, runs_agent_cli
 from ringfence.sandbox import SandboxSpec
 
 pytestmark = pytest.mark.anyio
@@ -105,19 +107,27 @@ async def _ended(
         limits=Limits(**{"wall_clock_s": 100.0, **row.request.get("limits", {})}),
         runtime=runtime,
         options=options,
-        model_policy=ModelPolicy(tuple(row.request.get("models", ()))),
+    )
+    access = ModelAccess(
+        agent.model,
+        tokens=agent.limits.tokens,
+        cost_usd=agent.limits.cost_usd,
+        turns=agent.limits.turns,
+        policy=ModelPolicy(tuple(row.request.get("models", ()))),
+        provider=provider_of(runtime),
+        agent_is_inside=runs_agent_cli(runtime),
     )
     try:
-        return await _run(row, agent, workspace)
+        return await _run(row, agent, access, workspace)
     except RingfenceError as exc:
         states = {code: state for state, code in EXIT_CODES.items() if state is not JobState.INTERRUPTED}
         return states[exc.exit_code], exc.exit_code, str(exc)
 
 
-async def _run(row: Row, agent: AgentRequest, workspace: Path) -> tuple[str, int, str]:
+async def _run(row: Row, agent: AgentRequest, access: ModelAccess, workspace: Path) -> tuple[str, int, str]:
     spec = SandboxSpec(workspace=workspace)
-    await check_agent(agent)
-    if agent.runtime != "api":
+    await check_agent(agent, access)
+    if access.agent_is_inside:
         agent, spec = await with_agent_cli(agent, spec)
     verify = row.request.get("verify")
     request = RunRequest(
@@ -129,7 +139,7 @@ async def _run(row: Row, agent: AgentRequest, workspace: Path) -> tuple[str, int
         verify=verify,
         model=agent.model,
         runtime=agent.runtime,
-        model_access=await access_for(agent),
+        model_access=access,
     )
     job: JobRun
 

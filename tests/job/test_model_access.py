@@ -10,57 +10,48 @@ from ringfence.config import load
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.errors import ConfigurationError, PolicyRefused
 from ringfence.events import Event, ModelExchanged, ModelReplied, Usage
-from ringfence.job.agent import access_for
+from ringfence.job.agent import check_agent
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.recorder import Recorder
 from ringfence.job.request import AgentRequest, RunRequest
 from ringfence.journal import Journal
 from ringfence.model.prices import Price
-from ringfence.runtime.limits import Limits
 from ringfence.sandbox import SandboxSpec
 from ringfence.secret import Credential, Redactor
 
 KEY = Credential("api_key", "sk-ant-the-key-of-the-test")
 
 
-def test_access_goes_to_another_process_whole_but_for_the_credential():
-    """That one is lent its own."""
+def test_access_without_credentials_goes_to_another_process():
+    """The supervisor of a standing sandbox gets all of it, and leases credentials itself."""
     access = ModelAccess(
         "m",
-        credentials=[KEY],
         tokens=5,
         prices={"m": Price(input=1, output=2, long_prompt_above=3, long_prompt=Price(input=4, output=5))},
         policy=ModelPolicy(("m*",), frozenset({"web_search"})),
     )
-    sent = pickle.dumps(access.without_credentials())
-    assert KEY.value.encode() not in sent
-    got = pickle.loads(sent)
-    assert (got.tokens, got.prices, got.policy) == (access.tokens, access.prices, access.policy)
+    assert pickle.loads(pickle.dumps(access)) == access
 
 
 async def test_there_is_one_gateway_for_a_run():
-    """What is used inside and outside counts together, and the last user closes it."""
+    """What is used inside and outside counts together; it is closed when its context is left."""
     access = ModelAccess("m", credentials=[KEY], base_urls={"anthropic": "http://127.0.0.1:1"})
     gateway = access.gateway
     assert access.gateway is gateway
 
     async def ignore(event: Event) -> None:
-        """Nothing is asked."""
+        """Nothing is requested."""
 
     async with gateway.opened(ignore):
-        async with access.gateway.opened(ignore):
-            assert gateway.origin("anthropic") == "http://127.0.0.1:1"
-        assert gateway._upstreams
+        assert gateway.origin("anthropic") == "http://127.0.0.1:1"
     assert not gateway._upstreams
 
 
 async def test_a_model_that_may_not_be_asked_starts_no_run():
     """It would be refused at its first request."""
-    request = AgentRequest(
-        prompt="x", model="claude-opus-5", limits=Limits(), model_policy=ModelPolicy(("claude-haiku-*",))
-    )
+    access = ModelAccess("claude-opus-5", policy=ModelPolicy(("claude-haiku-*",)))
     with pytest.raises(PolicyRefused, match=r"egress\.models"):
-        await access_for(request, credentials=[KEY])
+        await check_agent(AgentRequest(prompt="x", model="claude-opus-5"), access)
 
 
 @pytest.mark.parametrize("ended_by", ["closed", "limit", "upstream"], ids=["whole", "cut", "broken off"])

@@ -129,7 +129,7 @@ async def opened_gate(
         sandbox: The sandbox.
         grants: The granted ways out, from its spec.
         emit: Writes an event to the record; returns when it is written.
-        gateway: The model gateway, opened if model access is granted.
+        gateway: The model gateway, which is open; served inside if model access is granted.
         resolve: How names are resolved, of forwards and of the forward proxy; see `ForwardProxy`.
         with_proxy: Open the forward proxy even if no host is granted, so that hosts can be granted later.
         injector: Puts the secrets of `egress.swap` into requests; required if there are any.
@@ -169,7 +169,7 @@ async def opened_gate(
         if gateway is not None and grants.egress.wants_model:
             from ringfence.egress.gateway.server import serving_gateway
 
-            await stack.enter_async_context(serving_gateway(gateway, listener, emit))
+            await stack.enter_async_context(serving_gateway(gateway, listener))
         yield Gate(sandbox.id, emit, proxy)
 
 

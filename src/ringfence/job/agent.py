@@ -1,6 +1,6 @@
 """The agent's part of a run: its program, its model, its tools; its runtime at work, and what its end means."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -11,18 +11,13 @@ from ringfence.events import AgentAnswered
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome, outcome_of_agent
 from ringfence.job.request import AgentRequest, RunRequest, Work
-from ringfence.model.prices import Price
-from ringfence.model.registry import check_name, known_model, missing_credential, needs_credential
 from ringfence.runtime.base import AgentFunction, Emit, FunctionRuntime, Runtime, Task
 from ringfence.runtime.options import Options, check_options, given_options
 from ringfence.runtime.prompts import system_prompt as prompt_of
-from ringfence.runtime.registry import agent_cli_of, check_runtime
+from ringfence.runtime.registry import agent_cli_of, check_runtime, runs_agent_cli
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.registry import traits_of
-from ringfence.secret import Credential, Provider
 
-_API_PROVIDER: Provider = "anthropic"
-"""The provider of the runtime `api`, which runs no agent CLI."""
 _TOOLSET = "coder"
 _PRESETS = {
     "packages": "the public servers of package managers (pip, npm, apt, Maven, cargo and others)",
@@ -31,29 +26,29 @@ _PRESETS = {
 }
 
 
-def provider_of(runtime: str) -> Provider:
-    """The provider of a runtime's models."""
-    return _API_PROVIDER if runtime == "api" else agent_cli_of(runtime).provider
+async def check_agent(request: AgentRequest, access: ModelAccess) -> None:
+    """Check that the agent can work, before anything is created for it.
 
-
-async def check_agent(request: AgentRequest) -> None:
-    """See that the agent can work, before anything is created for it.
+    Args:
+        request: The agent.
+        access: The models that it may request.
 
     Raises:
-        UsageError: The runtime is unknown or lacks a requested feature, or what its tools need is not installed.
+        UsageError: The runtime is unknown or lacks a requested feature, or a package that its tools need is not
+            installed; or no model is named.
         ConfigurationError: The model's script cannot be read.
-        PolicyRefused: A limit on cost, and the price of the model is not known.
+        PolicyRefused: The model is not allowed; or there is a limit on cost, and the price of the model is not known.
     """
     check_runtime(request.runtime)
     check_options(request.runtime, requested_features(request))
-    if request.mcp_servers and request.runtime == "api":
+    if request.mcp_servers and not runs_agent_cli(request.runtime):
         import ringfence.tool.mcp  # noqa: F401 -- says what to install
     if request.runtime == "claude-sdk":
         from ringfence.runtime.claude_sdk import check_host
 
         await check_host(request.sdk_options, force=request.options.force)
-    name, prices = await known_model(request.model)
-    request.limits.check_price(name, {**prices, **request.prices}, runtime=request.runtime)
+    access.check()
+    request.limits.check_price(access.name, access.all_prices, runtime=request.runtime)
 
 
 def requested_features(request: AgentRequest) -> list[str]:
@@ -111,17 +106,17 @@ async def run_runtime(request: RunRequest, sandbox: Sandbox, emit: Emit) -> Outc
     Raises:
         LimitReached, AuthenticationFailed, InfrastructureFault, SandboxDied: As the runtime's contract.
     """
-    agent = request.agent
+    agent, access = request.agent, request.model_access
     assert agent is not None
-    gateway = (request.model_access or await access_for(agent)).gateway
-    name, prices = await known_model(agent.model)
-    prices = {**prices, **agent.prices}
-    async with gateway.opened(emit), _runtime(agent, gateway, prices, sandbox) as runtime:
+    assert access is not None
+    async with _runtime(agent, access, sandbox) as runtime:
         try:
-            return await _run(runtime, task_of(agent, name, sandbox.spec), sandbox, emit)
+            return await _run(runtime, task_of(agent, access.name, sandbox.spec), sandbox, emit)
         except RingfenceError as exc:
+            if access.gateway.stopped is None:
+                raise
             # The gateway's errors come back as the API's responses; the gateway knows more about them.
-            raise (gateway.stopped or exc) from exc
+            raise access.gateway.stopped from exc
 
 
 def work_of(runtime: Runtime | AgentFunction, task: Task) -> Work:
@@ -154,12 +149,10 @@ async def _run(runtime: Runtime, task: Task, sandbox: Sandbox, emit: Emit) -> Ou
 
 
 @asynccontextmanager
-async def _runtime(
-    request: AgentRequest, gateway: Gateway, prices: Mapping[str, Price], sandbox: Sandbox
-) -> AsyncIterator[Runtime]:
+async def _runtime(request: AgentRequest, access: ModelAccess, sandbox: Sandbox) -> AsyncIterator[Runtime]:
     """The requested runtime, with all that it needs."""
-    if request.runtime != "api":
-        yield await _cli_runtime(request, gateway, sandbox)
+    if runs_agent_cli(request.runtime):
+        yield await _cli_runtime(request, access.gateway, sandbox)
         return
     # An agent CLI needs none of these, and what validates tools' input takes long to import.
     from ringfence.model.messages_api import MessagesModel
@@ -174,8 +167,8 @@ async def _runtime(
         allowed=request.options.tools_allowed,
         denied=request.options.tools_denied,
     ) as toolset:
-        model = MessagesModel(gateway)
-        yield ApiRuntime(model=model, toolset=toolset, limits=request.limits, prices=prices)
+        model = MessagesModel(access.gateway)
+        yield ApiRuntime(model=model, toolset=toolset, limits=request.limits, prices=access.all_prices)
 
 
 async def _cli_runtime(request: AgentRequest, gateway: Gateway, sandbox: Sandbox) -> Runtime:
@@ -198,48 +191,6 @@ async def _cli_runtime(request: AgentRequest, gateway: Gateway, sandbox: Sandbox
         witness=gateway,
         session=request.session,
     )
-
-
-async def access_for(
-    request: AgentRequest,
-    *,
-    credentials: Sequence[Credential] = (),
-    renewals: Mapping[Provider, Callable[[], Awaitable[Credential]]] | None = None,
-) -> ModelAccess:
-    """What the agent's gateway is made of.
-
-    Args:
-        request: The agent.
-        credentials: The one for its model, and those of other providers that processes inside may request.
-        renewals: What returns them as they are at each request.
-
-    Raises:
-        AuthenticationFailed: There is no credential.
-        ConfigurationError: The model's script cannot be read.
-        PolicyRefused: The model is not among those allowed.
-        UsageError: No model is named, or a base URL is none.
-    """
-    check_name(request.model)
-    if not credentials and needs_credential(request.model):
-        raise missing_credential(request.model)
-    name, prices = await known_model(request.model)
-    if not request.model_policy.allows(name):
-        raise PolicyRefused(
-            f"the model {name!r} is not among egress.models ({', '.join(request.model_policy.models)}); "
-            "name another, or add it there",
-            rule="model-allowed",
-        )
-    return ModelAccess(
-        request.model,
-        credentials=credentials,
-        renewals=renewals or {},
-        tokens=request.limits.tokens,
-        cost_usd=request.limits.cost_usd,
-        turns=request.limits.turns,
-        agent_is_inside=request.runtime != "api",
-        prices={**prices, **request.prices},
-        policy=request.model_policy,
-    ).checked()
 
 
 def system_of(
@@ -267,13 +218,12 @@ def task_of(request: AgentRequest, name: str, spec: SandboxSpec) -> Task:
     """
     toolset = request.toolset or _TOOLSET
     options = _options(request, spec)
-    is_api = request.runtime == "api"
     return Task(
         prompt=request.prompt,
         model=name,
-        system=system_of(toolset, options.system_append, spec, system_prompt=options.system_prompt)
-        if is_api
-        else None,
+        system=None
+        if runs_agent_cli(request.runtime)
+        else system_of(toolset, options.system_append, spec, system_prompt=options.system_prompt),
         toolset=toolset,
         conversation=request.conversation,
         options=options,
@@ -285,7 +235,7 @@ def _options(request: AgentRequest, spec: SandboxSpec) -> Options:
     """The options; an agent CLI's own system prompt, unless replaced, gets a description of its sandbox."""
     options = request.options
     changes: dict[str, object] = {"mcp_servers": (*options.mcp_servers, *request.mcp_servers)}
-    if request.runtime != "api" and options.system_prompt is None:
+    if runs_agent_cli(request.runtime) and options.system_prompt is None:
         reachable = [each for each in _reachable(spec) if each != _PRESETS["model"]]
         parts = (prompt_of("client", reachable=reachable), options.system_append)
         changes["system_append"] = "\n\n".join(each for each in parts if each)

@@ -21,13 +21,12 @@ from ringfence.errors import RingfenceError, UsageError
 from ringfence.events import Event, Origin, SessionKept
 from ringfence.frozen import frozen
 from ringfence.job.agent import with_model_granted
-from ringfence.job.credentials import Notify, lease_credentials
+from ringfence.job.credentials import Notify, with_credentials
 from ringfence.job.outcome import Outcome
 from ringfence.job.request import RunRequest
 from ringfence.job.resolution import access_of, command_request, is_set
 from ringfence.job.state import JobState
 from ringfence.job.terminal import run_on_terminal
-from ringfence.model.registry import needs_credential
 from ringfence.runtime.agent_cli.base import AgentCli, Program
 from ringfence.runtime.agent_cli.program import checked_inside, find_program
 from ringfence.runtime.agent_cli.runtime import place_in
@@ -96,7 +95,7 @@ async def terminal_run(
         ConfigurationError: The program is not there, or not of a tested version.
         UsageError: It lacks what the settings ask for, an argument would lead out of the fence, or too many terminals
             have it on this workspace.
-        PolicyRefused, AuthenticationFailed, InfrastructureFault: As `command_request` and `lease_credentials`.
+        PolicyRefused, AuthenticationFailed, InfrastructureFault: As `command_request` and `with_credentials`.
     """
     settings = effective.settings
     runtime: RuntimeName = "claude-cli" if name == "claude" else "codex-cli"
@@ -109,24 +108,25 @@ async def terminal_run(
     spec = with_model_granted(request.spec)
     program = await find_program(client, spec, options)
     client.check_interactive(args)
-    provider = client.provider if needs_credential(settings.run.model) else None
+    access = replace(
+        access_of(settings),
+        tokens=settings.limits.tokens if is_set(effective, "limits.tokens") else None,
+        provider=client.provider,
+        agent_is_inside=True,
+    )
     with _locked_sessions(client, request.workspace, state_dir()) as home:
         agent = _TerminalAgent(client, program, args, home, options, on_start)
-        async with lease_credentials(effective, request.workspace, model=provider, notify=notify) as leased:
-            access = access_of(settings, spec, leased)
-            assert access is not None  # the model is granted
-            tokens = access.tokens if is_set(effective, "limits.tokens") else None
-            yield replace(
-                request,
-                spec=spec.model_copy(update={"mounts": (*spec.mounts, *program.mounts)}),
-                work=partial(_run_on_terminal, agent),
-                runtime=name,
-                wall_clock_s=settings.limits.wall_clock if is_set(effective, "limits.wall_clock") else None,
-                leases=leased.leases,
-                injected=leased.injected,
-                model_access=replace(access, tokens=tokens, agent_is_inside=True),
-                session_id=home.id,
-            )
+        request = replace(
+            request,
+            spec=spec.model_copy(update={"mounts": (*spec.mounts, *program.mounts)}),
+            work=partial(_run_on_terminal, agent),
+            runtime=name,
+            wall_clock_s=settings.limits.wall_clock if is_set(effective, "limits.wall_clock") else None,
+            model_access=access,
+            session_id=home.id,
+        )
+        async with with_credentials(request, effective, notify) as complete:
+            yield complete
 
 
 async def _run_on_terminal(agent: _TerminalAgent, sandbox: Sandbox, emit: "Emit") -> Outcome:

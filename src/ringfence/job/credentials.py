@@ -20,6 +20,7 @@ from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
+    from ringfence.job.model_access import ModelAccess
     from ringfence.job.request import Emit, RunRequest
     from ringfence.sandbox import Sandbox
     from ringfence.secret import Credential, KnownSecret, Lease, Provider, Redactor
@@ -48,11 +49,53 @@ class RunCredentials:
         """All of them, once."""
         return tuple(dict.fromkeys((*self.models, *self.injected, *self.swapped)))
 
-    @property
-    def renewals(self) -> "dict[Provider, Callable[[], Awaitable[Credential]]]":
-        """What returns each provider's credential as it is at that time."""
+    def given_to(self, access: "ModelAccess") -> "ModelAccess":
+        """Model access with these credentials.
+
+        Raises:
+            UsageError: The base URL of one is not valid.
+        """
         pairs = zip(self.credentials, self.models, strict=True)
-        return {credential.provider: lease.credential for credential, lease in pairs}
+        renewals = {credential.provider: lease.credential for credential, lease in pairs}
+        return access.with_credentials(self.credentials, renewals)
+
+
+@asynccontextmanager
+async def with_credentials(
+    request: "RunRequest", effective: "Effective", notify: Notify, *, is_probed: bool = False
+) -> AsyncIterator["RunRequest"]:
+    """The request with its credentials, which are leased until the context is left.
+
+    Args:
+        request: The run. Its model access, if any, has no credentials yet.
+        effective: The configuration.
+        notify: As of `lease_credentials`.
+        is_probed: Whether to try the agent's credential while the sandbox is prepared.
+
+    Raises:
+        AuthenticationFailed, InfrastructureFault, PolicyRefused: As `lease_credentials`.
+        UsageError: The base URL of a provider is not valid.
+    """
+    access = request.model_access
+    is_paid = access is not None and access.needs_credential
+    provider = access.provider if access is not None and is_paid else None
+    others = is_paid and request.spec.egress.wants_model and not (access and access.agent_is_inside)
+    leasing = lease_credentials(effective, request.workspace, model=provider, others=others, notify=notify)
+    async with leasing as leased:
+        if access is not None:
+            access = leased.given_to(access)
+        probe = None
+        if access is not None and provider is not None and is_probed:
+            from ringfence.model.probe import credential_check
+
+            probe = credential_check(leased.credentials[0], access.model)
+        yield replace(
+            request,
+            leases=leased.leases,
+            injected=leased.injected,
+            model_access=access,
+            credential_probe=probe,
+        )
 
 
 @asynccontextmanager
@@ -227,7 +270,7 @@ async def with_own_leases(request: "RunRequest", environ: Mapping[str, str]) -> 
         access = request.model_access
         if access is not None and leases:
             leased = RunCredentials(leases, tuple([await lease.credential() for lease in leases]))
-            access = replace(access, credentials=leased.credentials, renewals=leased.renewals)
+            access = leased.given_to(access)
         yield replace(request, leases=leases, model_access=access)
 
 

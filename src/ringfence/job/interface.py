@@ -19,10 +19,11 @@ from ringfence.config import Flag, load
 from ringfence.errors import UsageError
 from ringfence.events import Event
 from ringfence.job.agent import work_of
+from ringfence.job.credentials import with_credentials
 from ringfence.job.outcome import RunResult
 from ringfence.job.recovery import recover_runs
 from ringfence.job.request import RunRequest
-from ringfence.job.resolution import command_request, resolved_agent_request, with_credentials
+from ringfence.job.resolution import command_request, resolved_agent_request
 from ringfence.job.run import JobRun
 from ringfence.job.sandbox_spec import with_fallback
 from ringfence.runtime.base import AgentFunction, Runtime, Task

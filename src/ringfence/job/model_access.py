@@ -1,21 +1,23 @@
-"""Whose models a run may ask, as whom, and how much: from it comes the run's one gateway."""
+"""The models that a run may request, as whom, and how much: what its one gateway is made of."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
 
 from ringfence.egress.gateway.budget import Budget
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.egress.gateway.provider import BASE_URL_VARIABLES, ModelProvider, base_url_of
 from ringfence.egress.gateway.upstream import check_base_url
+from ringfence.errors import PolicyRefused
 from ringfence.frozen import frozen
 from ringfence.model.prices import Price, PriceList
-from ringfence.model.registry import needs_credential, script_of
+from ringfence.model.registry import check_name, needs_credential, read_model, script_of
 from ringfence.secret import Credential, Provider
 
+Renewal = Callable[[], Awaitable[Credential]]
+"""Returns a credential as it is at the time of a request."""
 _PLACEHOLDER = "sk-ant-scripted-dummy"
 """A script takes any credential."""
 
@@ -27,50 +29,88 @@ class ModelAccess:
     model: str
     """Name of a model, or `scripted:FILE`: then every request is answered from the script."""
     credentials: Sequence[Credential] = ()
-    """One for each provider that may be asked; none for a script."""
+    """One for each provider that may be requested; none for a script, and none before they are leased."""
     tokens: int | None = None
     """Of all requests together; None is no limit."""
     cost_usd: float | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
-    """Beside or in place of those in the table; those of the script too."""
+    """Beside or in place of those in the table and of the script."""
     base_urls: Mapping[Provider, str] = field(default_factory=dict)
     """None for a provider: its variable of the environment, else the public one."""
     policy: ModelPolicy = field(default_factory=ModelPolicy)
     turns: int | None = None
     """Requests of the agent that may be answered; None is no limit."""
+    provider: Provider | None = None
+    """Whose models the run's own agent requests; None: only processes of the user request models."""
     agent_is_inside: bool = False
-    """Whether the agent asks from inside, as clients do, as against our own loop."""
-    renewals: Mapping[Provider, Callable[[], Awaitable[Credential]]] = field(default_factory=dict)
-    """What gives a provider's credential as it is at each request, for those that end. Stays in this process."""
+    """Whether that agent is an agent CLI inside, as against our own loop."""
+    renewals: Mapping[Provider, Renewal] = field(default_factory=dict)
+    """For credentials that expire. They stay in this process."""
+
+    @property
+    def needs_credential(self) -> bool:
+        """Whether requests need a credential: those to a script need none."""
+        return needs_credential(self.model)
+
+    @property
+    def name(self) -> str:
+        """The model's name in requests."""
+        return self._known[0]
+
+    @property
+    def all_prices(self) -> Mapping[str, Price]:
+        """The prices, with those of the script."""
+        return {**self._known[1], **self.prices}
 
     @cached_property
-    def budget(self) -> Budget:
-        """What may be used, and what was."""
-        return Budget(
-            tokens=self.tokens, cost_usd=self.cost_usd, pricing=PriceList(self.prices), turns=self.turns
-        )
+    def _known(self) -> tuple[str, Mapping[str, Price]]:
+        return read_model(self.model)
 
     @cached_property
     def gateway(self) -> Gateway:
         """The gateway, always the same one: what is used inside and outside counts together."""
+        budget = Budget(
+            tokens=self.tokens,
+            cost_usd=self.cost_usd,
+            pricing=PriceList(self.all_prices),
+            turns=self.turns,
+        )
         return Gateway(
-            self._provided(), policy=self.policy, budget=self.budget, agent_is_inside=self.agent_is_inside
+            self._provided(), policy=self.policy, budget=budget, agent_is_inside=self.agent_is_inside
         )
 
-    def checked(self) -> Self:
-        """This one, after its base URLs were seen to be some: sooner than the first request would.
+    def check(self) -> None:
+        """Check the model before a run begins, sooner than its first request would.
 
         Raises:
-            UsageError: One is none.
+            UsageError: No model is named.
+            ConfigurationError: The model's script cannot be read.
+            PolicyRefused: The model is not among those allowed.
         """
-        for each in self.credentials if needs_credential(self.model) else ():
+        check_name(self.model)
+        if not self.policy.allows(self.name):
+            raise PolicyRefused(
+                f"the model {self.name!r} is not among egress.models ({', '.join(self.policy.models)}); "
+                "name another, or add it there",
+                rule="model-allowed",
+            )
+
+    def with_credentials(
+        self, credentials: Sequence[Credential], renewals: Mapping[Provider, Renewal]
+    ) -> "ModelAccess":
+        """The same with credentials.
+
+        Raises:
+            UsageError: The base URL of one is not valid.
+        """
+        for each in credentials if self.needs_credential else ():
             given = self.base_urls.get(each.provider)
             source = "" if given else BASE_URL_VARIABLES[each.provider]
             check_base_url(given or base_url_of(each), source=source)
-        return self
+        return replace(self, credentials=credentials, renewals=renewals)
 
     def _provided(self) -> list[ModelProvider]:
-        if not needs_credential(self.model):
+        if not self.needs_credential:
             return _scripted(script_of(self.model))
         return [
             ModelProvider(
@@ -81,10 +121,6 @@ class ModelAccess:
             )
             for each in self.credentials
         ]
-
-    def without_credentials(self) -> "ModelAccess":
-        """The same for another process of ours, which takes leases of its own."""
-        return replace(self, credentials=(), renewals={})
 
 
 def _scripted(path: Path) -> list[ModelProvider]:

@@ -15,9 +15,7 @@ from ringfence.job.state import NO_CHECK
 from ringfence.sandbox import Sandbox, SandboxSpec
 
 if TYPE_CHECKING:
-    from ringfence.egress.gateway.policy import ModelPolicy
     from ringfence.job.model_access import ModelAccess
-    from ringfence.model.prices import Price
     from ringfence.runtime.agent_cli.base import Program
     from ringfence.runtime.limits import Limits
     from ringfence.runtime.options import Options
@@ -44,12 +42,6 @@ def _options() -> "Options":
     return Options()
 
 
-def _model_policy() -> "ModelPolicy":
-    from ringfence.egress.gateway.policy import ModelPolicy
-
-    return ModelPolicy()
-
-
 @frozen
 class AgentRequest:
     """What an agent needs, besides its sandbox."""
@@ -66,13 +58,10 @@ class AgentRequest:
     """The agent CLI, for runtimes that have one."""
     session: "RunSession | None" = None
     """The session of an agent CLI, locked for this run; None: nothing is kept of it."""
-    prices: "Mapping[str, Price]" = field(default_factory=dict)
     functions: "Sequence[Tool]" = ()
     sdk_options: Any = None
     """A `ClaudeAgentOptions`, for the runtime `claude-sdk`: hooks and permissions that this process decides."""
     mcp_servers: "Sequence[McpServer]" = ()
-    model_policy: "ModelPolicy" = field(default_factory=_model_policy)
-    """Which models may be requested."""
     conversation: tuple[dict[str, Any], ...] = ()
     """Earlier messages, for the runtime `api`."""
 
@@ -121,7 +110,7 @@ class RunRequest:
     runtime: str = ""
     toolset: str = ""
     model_access: "ModelAccess | None" = None
-    """What the gateway is made of: for the agent, and where `spec.egress` grants the model for all processes inside."""
+    """For the agent, and where `spec.egress` grants the model for all processes inside. None: no model is requested."""
     continues: str | None = None
     """The run that this one resumes."""
     session_id: str | None = None

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ringfence.errors import ConfigurationError, PolicyRefused
 from ringfence.job.credentials import (
     Notify,
-    RunCredentials,
-    lease_credentials,
     one_per_provider,
     refuse_in_workspace,
+    with_credentials,
 )
 from ringfence.job.request import AgentRequest, Purpose, RunRequest
 from ringfence.job.sandbox_spec import check_image, spec_of
@@ -26,7 +25,6 @@ from ringfence.job.state import NO_CHECK
 if TYPE_CHECKING:
     from ringfence.config import Effective
     from ringfence.config.model import Settings
-    from ringfence.egress.gateway.policy import ModelPolicy
     from ringfence.job.model_access import ModelAccess
     from ringfence.job.resumption import ResumedRun, ResumeRequest
     from ringfence.model.prices import Price
@@ -71,10 +69,9 @@ async def resolved_agent_request(
     """
     import anyio.to_thread
 
-    from ringfence.job.agent import access_for, check_agent, provider_of, with_agent_cli
+    from ringfence.job.agent import check_agent, with_agent_cli
     from ringfence.job.recovery import recover_runs
     from ringfence.job.resumption import find_resumed, locked_session
-    from ringfence.model.registry import needs_credential
 
     _check_verification(effective)
     place = await anyio.to_thread.run_sync(workspace.resolve)
@@ -86,22 +83,15 @@ async def resolved_agent_request(
     agent = _answering_by(
         answer_schema, replace(agent_request(prompt, effective, earlier), **(overrides or {}))
     )
-    await check_agent(agent)
-    is_cli = agent.runtime != "api"
-    if is_cli:
+    access = agent_access(agent, effective.settings)
+    await check_agent(agent, access)
+    if access.agent_is_inside:
         agent, spec = await with_agent_cli(agent, spec)
-    is_paid = needs_credential(agent.model)
-    provider = provider_of(agent.runtime) if is_paid else None
-    others = is_paid and spec.egress.wants_model and not is_cli
     configuration = effective.settings.model_dump(mode="json")
     with locked_session(earlier, agent, configuration, place) as session:
-        agent = replace(agent, session=session)
-        async with lease_credentials(
-            effective, place, model=provider, others=others, notify=notify
-        ) as leased:
-            access = await access_for(agent, credentials=leased.credentials, renewals=leased.renewals)
-            request = _agent_run_request(agent, effective, spec, earlier, leased, access)
-            yield replace(request, credential_probe=None) if is_checked else request
+        request = _agent_run_request(replace(agent, session=session), effective, spec, earlier, access)
+        async with with_credentials(request, effective, notify, is_probed=not is_checked) as complete:
+            yield complete
 
 
 def _check_verification(effective: "Effective") -> None:
@@ -135,14 +125,10 @@ def _agent_run_request(
     effective: "Effective",
     spec: "SandboxSpec",
     earlier: "ResumedRun",
-    leased: RunCredentials,
     access: "ModelAccess",
 ) -> RunRequest:
-    from ringfence.model.probe import credential_check
-
     settings = effective.settings
     assert spec.workspace is not None
-    first = next(iter(leased.credentials), None)
     session_id = None if earlier.is_forked else earlier.session_id
     return RunRequest(
         prompt=agent.prompt,
@@ -154,15 +140,12 @@ def _agent_run_request(
         require_verified=settings.run.require_verified,
         loosenings=effective.loosenings(),
         secrets=secret_values(settings),
-        leases=leased.leases,
-        injected=leased.injected,
-        credential_probe=credential_check(first, agent.model) if first is not None else None,
         configuration=settings.model_dump(mode="json"),
         protect=settings.sandbox.protect,
         pool=pool_size(settings),
         model=agent.model,
         runtime=agent.runtime,
-        toolset=agent.toolset or (settings.run.toolset if agent.runtime == "api" else ""),
+        toolset=agent.toolset or ("" if access.agent_is_inside else settings.run.toolset),
         model_access=access,
         continues=earlier.run_id,
         session_id=agent.session.plan.id if agent.session else session_id,
@@ -200,8 +183,6 @@ def agent_request(prompt: str, effective: "Effective", earlier: "ResumedRun") ->
         ),
         toolset=settings.run.toolset if is_set(effective, "run.toolset") else None,
         options=_without_cli_settings(options, effective) if runtime == "api" else options,
-        prices=prices_of(settings),
-        model_policy=model_policy(settings),
         functions=[import_tool(reference) for reference in settings.tools.python],
         mcp_servers=[McpServer(name=one.name, command=one.command) for one in settings.tools.mcp],
         conversation=earlier.conversation,
@@ -323,28 +304,9 @@ def command_request(
         protect=settings.sandbox.protect,
         pool=None if purpose == "standing" else pool_size(settings),
         runtime=purpose,
+        model_access=access_of(settings) if spec.egress.wants_model else None,
         continues=continues,
     )
-
-
-@asynccontextmanager
-async def with_credentials(
-    request: RunRequest, effective: "Effective", notify: Notify
-) -> AsyncIterator[RunRequest]:
-    """A command's request with its credentials, which are leased until the context is left.
-
-    Raises:
-        AuthenticationFailed, InfrastructureFault, PolicyRefused: As `lease_credentials`.
-        ConfigurationError: The model's script cannot be read.
-    """
-    others = _is_paid_model_granted(request.spec, effective.settings)
-    async with lease_credentials(effective, request.workspace, others=others, notify=notify) as leased:
-        yield replace(
-            request,
-            leases=leased.leases,
-            injected=leased.injected,
-            model_access=access_of(effective.settings, request.spec, leased),
-        )
 
 
 async def standing_request(name: str, workspace: Path, effective: "Effective", notify: Notify) -> RunRequest:
@@ -352,60 +314,50 @@ async def standing_request(name: str, workspace: Path, effective: "Effective", n
 
     Raises:
         AuthenticationFailed: Models may be requested inside, and there is no credential.
-        ConfigurationError, PolicyRefused, UsageError: As `command_request` and `with_credentials`.
+        ConfigurationError, PolicyRefused, UsageError: As `command_request`.
     """
     from ringfence.config.paths import state_dir
     from ringfence.secret import known_secrets, revoke_abandoned
 
-    settings = effective.settings
     request = command_request((name,), workspace, effective, purpose="standing")
-    is_paid = _is_paid_model_granted(request.spec, settings)
-    wanted = one_per_provider(known_secrets(settings.secrets)) if is_paid else []
+    access = request.model_access
+    is_paid = access is not None and access.needs_credential
+    wanted = one_per_provider(known_secrets(effective.settings.secrets)) if is_paid else []
     for secret in wanted:
         refuse_in_workspace(request.workspace, secret)
     await revoke_abandoned(state_dir(), notify)
-    access = access_of(settings, request.spec, RunCredentials())
-    return replace(request, wanted=wanted, model_access=access)
+    return replace(request, wanted=wanted)
 
 
-def _is_paid_model_granted(spec: "SandboxSpec", settings: "Settings") -> bool:
-    if not spec.egress.wants_model:
-        return False
-    from ringfence.model.registry import needs_credential
-
-    return needs_credential(settings.run.model)
-
-
-def access_of(settings: "Settings", spec: "SandboxSpec", leased: RunCredentials) -> "ModelAccess | None":
-    """What processes inside may request of models; None where that is not granted.
-
-    Raises:
-        ConfigurationError: The model's script cannot be read.
-        UsageError: A base URL is none.
-    """
-    if not spec.egress.wants_model:
-        return None
+def access_of(settings: "Settings") -> "ModelAccess":
+    """What the settings let a run request of models."""
+    from ringfence.egress.gateway.policy import ModelPolicy
     from ringfence.job.model_access import ModelAccess
-    from ringfence.model.registry import read_model
 
-    model = settings.run.model
-    _, prices = read_model(model)
     return ModelAccess(
-        model,
-        credentials=leased.credentials,
-        renewals=leased.renewals,
+        settings.run.model,
         tokens=settings.limits.tokens,
         cost_usd=settings.limits.cost_usd,
-        prices={**prices, **prices_of(settings)},
-        policy=model_policy(settings),
-    ).checked()
+        prices=prices_of(settings),
+        policy=ModelPolicy(settings.egress.models, frozenset(settings.egress.provider_tools)),
+    )
 
 
-def model_policy(settings: "Settings") -> "ModelPolicy":
-    """Which models may be requested, by the settings."""
-    from ringfence.egress.gateway.policy import ModelPolicy
+def agent_access(agent: AgentRequest, settings: "Settings") -> "ModelAccess":
+    """What an agent may request of models.
 
-    return ModelPolicy(settings.egress.models, frozenset(settings.egress.provider_tools))
+    Raises:
+        UsageError: There is no such runtime.
+    """
+    from ringfence.runtime.registry import provider_of, runs_agent_cli
+
+    return replace(
+        access_of(settings),
+        model=agent.model,
+        turns=agent.limits.turns,
+        provider=provider_of(agent.runtime),
+        agent_is_inside=runs_agent_cli(agent.runtime),
+    )
 
 
 def prices_of(settings: "Settings") -> "dict[str, Price]":

@@ -28,8 +28,8 @@ from ringfence.sandbox.policy import effective_policy
 
 if TYPE_CHECKING:
     from ringfence.egress.gate import Gate
-    from ringfence.egress.gateway.gateway import Gateway
     from ringfence.egress.injection.injector import Injector
+    from ringfence.job.model_access import ModelAccess
 
 _RECORD_S = 10.0
 _WITHOUT_SECRETS = frozenset({"export", "verify"})
@@ -85,7 +85,8 @@ class Sandboxes:
         opened: Sandbox | None = None
         try:
             injector = None if purpose in _WITHOUT_SECRETS else await self._injector()
-            spec = self._spec_with_access(purpose, injector)
+            access = None if purpose in _WITHOUT_SECRETS else self.request.model_access
+            spec = self._spec_with_access(purpose, injector, access)
             async with self._opening(spec, placement, purpose, sandbox_id) as sandbox:
                 opened = sandbox
                 if sandbox.id != sandbox_id:
@@ -95,7 +96,10 @@ class Sandboxes:
                 await self._record(sandbox, spec, purpose, placement, started_in_s=time.monotonic() - began)
                 if purpose in _INJECTABLE:
                     await inject(self.request.injected, sandbox, self.recorder.emit)
-                async with self._opened_gate(sandbox, spec, purpose, injector) as gate:
+                async with (
+                    access.gateway.opened(self.recorder.emit) if access is not None else nullcontext(),
+                    self._opened_gate(sandbox, spec, purpose, injector, access) as gate,
+                ):
                     if gate is not None:
                         self.gates[sandbox.id] = gate
                     if wait_for_probe is not None:
@@ -115,7 +119,12 @@ class Sandboxes:
                     await self.recorder.emit(SandboxDestroyed(sandbox_id=sandbox_id, reason=reason))
 
     def _opened_gate(
-        self, sandbox: Sandbox, spec: SandboxSpec, purpose: _Use, injector: "Injector | None"
+        self,
+        sandbox: Sandbox,
+        spec: SandboxSpec,
+        purpose: _Use,
+        injector: "Injector | None",
+        access: "ModelAccess | None",
     ) -> "AbstractAsyncContextManager[Gate | None]":
         if not _has_gate(spec, purpose):
             return nullcontext()
@@ -125,7 +134,7 @@ class Sandboxes:
             sandbox,
             spec,
             self.recorder.emit,
-            gateway=self._gateway if purpose not in _WITHOUT_SECRETS else None,
+            gateway=access.gateway if access is not None else None,
             with_proxy=purpose in _WITH_PROXY,
             injector=injector,
         )
@@ -139,21 +148,17 @@ class Sandboxes:
         leases = {lease.name: lease for lease in self.request.leases}
         return await prepare_injector(spec.egress, leases, spec.env)
 
-    @property
-    def _gateway(self) -> "Gateway | None":
-        """The gateway, where the model is granted; a check and an export have none."""
-        access = self.request.model_access
-        return access.gateway if access is not None and self.request.spec.egress.wants_model else None
-
-    def _spec_with_access(self, purpose: _Use, injector: "Injector | None") -> SandboxSpec:
-        spec, gateway = _spec_for(self.request.spec, purpose), self._gateway
+    def _spec_with_access(
+        self, purpose: _Use, injector: "Injector | None", access: "ModelAccess | None"
+    ) -> SandboxSpec:
+        spec = _spec_for(self.request.spec, purpose)
         if injector is not None:
             spec = spec.model_copy(update={"env": {**injector.environment, **spec.env}})
-        if gateway is None or not spec.egress.wants_model or purpose == "verify":
+        if access is None or not spec.egress.wants_model:
             return spec
         from ringfence.egress.gateway.provider import environment_inside
 
-        return spec.model_copy(update={"env": {**environment_inside(gateway.kinds), **spec.env}})
+        return spec.model_copy(update={"env": {**environment_inside(access.gateway.kinds), **spec.env}})
 
     def _opening(
         self, spec: SandboxSpec, placement: Placement, purpose: _Use, sandbox_id: str

@@ -58,9 +58,8 @@ async def create_standing(name: str, request: RunRequest, *, idle_s: float | Non
             "use --sandbox bubblewrap",
             rule="host-standing",
         )
-    access = request.model_access
     order = {
-        "request": replace(request, model_access=access and access.without_credentials()),
+        "request": request,
         "idle_s": idle_s,
         # Left out of the supervisor's environment: for the sources of secrets alone.
         "environ": {name: value for name, value in os.environ.items() if value in request.secrets},

@@ -7,10 +7,10 @@ import anyio.to_thread
 
 from ringfence.config import Effective
 from ringfence.errors import ConfigurationError, RingfenceError
-from ringfence.job.agent import check_agent, provider_of, with_agent_cli
+from ringfence.job.agent import check_agent, with_agent_cli
 from ringfence.job.credentials import lease_credentials
 from ringfence.job.request import AgentRequest
-from ringfence.job.resolution import agent_request, model_policy
+from ringfence.job.resolution import agent_access, agent_request
 from ringfence.job.resumption import ResumedRun
 from ringfence.job.sandbox_spec import spec_of
 from ringfence.loop.machine.who import effective_for
@@ -18,6 +18,7 @@ from ringfence.loop.settings import LoopSettings, RoleName, RoleSettings
 from ringfence.loop.store.rows import Spent
 from ringfence.model.probe import credential_check
 from ringfence.model.registry import known_model, needs_credential
+from ringfence.runtime.registry import provider_of
 from ringfence.sandbox import SandboxSpec
 from ringfence.secret import Provider, credentials_of, known_secrets
 
@@ -84,7 +85,7 @@ async def check_players(effective: Effective, settings: LoopSettings, workspace:
 
 async def _agent_in(effective: Effective, spec: SandboxSpec) -> AgentRequest:
     agent = agent_request("", effective, ResumedRun())
-    await check_agent(agent)
+    await check_agent(agent, agent_access(agent, effective.settings))
     agent, _ = await with_agent_cli(agent, spec)
     return agent
 
@@ -134,8 +135,6 @@ async def with_second_writer(
 
 async def _can_work(effective: Effective, workspace: Path) -> bool:
     """Whether an agent can be had as configured, as far as can be known without a sandbox."""
-    if not model_policy(effective.settings).allows(effective.settings.run.model):
-        return False
     try:
         spec = spec_of(effective, workspace)
         agent = await _agent_in(effective, spec)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from ringfence.errors import AuthenticationFailed, UsageError
+from ringfence.errors import UsageError
 from ringfence.model.prices import Price
 
 _SCRIPTED = "scripted:"
@@ -15,14 +15,6 @@ _SCRIPTED_NAME = "scripted"
 def needs_credential(name: str) -> bool:
     """Return whether a model of this name needs a credential."""
     return not name.startswith(_SCRIPTED)
-
-
-def missing_credential(name: str) -> AuthenticationFailed:
-    """Return the error for a model without the credential that it needs."""
-    return AuthenticationFailed(
-        f"no credential for the model {name!r}; set ANTHROPIC_API_KEY (a key), ANTHROPIC_AUTH_TOKEN "
-        "(a gateway's token) or CLAUDE_CODE_OAUTH_TOKEN (from `claude setup-token`)"
-    )
 
 
 def script_of(name: str) -> Path:

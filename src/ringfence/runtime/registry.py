@@ -8,6 +8,7 @@ from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.runtime.agent_cli.base import AgentCli
+    from ringfence.secret import Provider
 
 _CLIS = {
     "claude-cli": "ringfence.runtime.claude.cli:ClaudeCli",
@@ -34,6 +35,16 @@ def check_runtime(name: str) -> None:
 def agent_cli_runtimes() -> tuple[str, ...]:
     """Return the runtimes that `agent_cli_of` knows."""
     return tuple(sorted(_CLIS))
+
+
+def runs_agent_cli(runtime: str) -> bool:
+    """Return whether a runtime runs an agent CLI in the sandbox, as against our own loop outside of it."""
+    return runtime in _CLIS
+
+
+def provider_of(runtime: str) -> "Provider":
+    """Return the provider of a runtime's models."""
+    return agent_cli_of(runtime).provider if runs_agent_cli(runtime) else "anthropic"
 
 
 def agent_cli_of(runtime: str) -> "AgentCli":

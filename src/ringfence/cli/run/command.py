@@ -54,7 +54,7 @@ def execute(
 
 
 async def _execute(request: "RunRequest", command: tuple[str, ...], effective: "Effective") -> int:
-    from ringfence.job.resolution import with_credentials
+    from ringfence.job.credentials import with_credentials
 
     async with with_credentials(request, effective, notify) as complete:
         return await _pass_through(complete, command)
@@ -123,7 +123,8 @@ def shell(
     from ringfence.cli.render.egress import RefusalSummary
     from ringfence.cli.render.summary import print_summary
     from ringfence.cli.run.execution import run_to_end
-    from ringfence.job.resolution import command_request, with_credentials
+    from ringfence.job.credentials import with_credentials
+    from ringfence.job.resolution import command_request
     from ringfence.job.terminal import run_on_terminal
 
     request = command_request((program,), workspace, effective, purpose="shell", wait_s=wait_of(wait))

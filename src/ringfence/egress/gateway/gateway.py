@@ -56,7 +56,6 @@ class Gateway:
         self._emit: Emit | None = None
         self._redactors = Redactors()
         self._quotas = Quotas()
-        self._users = 0
         self._count = 0
         self._faults_in_a_row = 0
         self._when_stopped = anyio.Event()
@@ -86,37 +85,27 @@ class Gateway:
 
     @asynccontextmanager
     async def opened(self, emit: Emit) -> AsyncIterator[None]:
-        """Keep the gateway open until the context is left; several contexts may be open at once.
+        """Keep the gateway open until the context is left.
 
         Args:
-            emit: Writes an event to the record; returns when it is written. That of the first context is used.
+            emit: Writes an event to the record; returns when it is written.
 
         Raises:
             UsageError: A base URL is not valid.
         """
-        if self._users == 0:
-            self._open(emit)
-        self._users += 1
-        try:
-            yield
-        finally:
-            self._users -= 1
-            if self._users == 0:
-                await self._close()
-
-    def _open(self, emit: Emit) -> None:
         self._upstreams = {
             name: HttpUpstream(each.upstream) if isinstance(each.upstream, str) else each.upstream
             for name, each in self._providers.items()
         }
         self._emit = emit
-
-    async def _close(self) -> None:
-        self._emit = None
-        upstreams, self._upstreams = self._upstreams, {}
-        with anyio.CancelScope(shield=True):
-            for upstream in upstreams.values():
-                await upstream.aclose()
+        try:
+            yield
+        finally:
+            self._emit = None
+            upstreams, self._upstreams = self._upstreams, {}
+            with anyio.CancelScope(shield=True):
+                for upstream in upstreams.values():
+                    await upstream.aclose()
 
     async def prepare(self) -> None:
         """Prepare the upstreams for a first request that is likely to come."""

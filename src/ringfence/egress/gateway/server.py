@@ -18,7 +18,6 @@ from ringfence.egress.http.rules import BadRequest, Request
 from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.limiter import ByteQuota, RateLimiter
 from ringfence.errors import SandboxDied
-from ringfence.events.event import Emit
 
 if TYPE_CHECKING:
     from ringfence.egress.failure import ConfinedListener
@@ -36,15 +35,14 @@ _LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError, SandboxDied)
 
 
 @asynccontextmanager
-async def serving_gateway(gateway: Gateway, listener: "ConfinedListener", emit: Emit) -> AsyncIterator[None]:
+async def serving_gateway(gateway: Gateway, listener: "ConfinedListener") -> AsyncIterator[None]:
     """Serve `gateway` inside, at `PORT_INSIDE` and `SOCKET_INSIDE`, until the context is left.
 
     When the gateway stops, requests are rejected at once, and the context ends a little later.
 
     Args:
-        gateway: The gateway.
+        gateway: The gateway, which is open.
         listener: Listens in the sandbox.
-        emit: Writes an event to the record; returns when it is written.
 
     Raises:
         SandboxPortError: The port or the socket is already in use inside.
@@ -53,7 +51,6 @@ async def serving_gateway(gateway: Gateway, listener: "ConfinedListener", emit: 
     server = GatewayServer(gateway, listener.id)
     error: Exception | None = None
     async with (
-        gateway.opened(emit),
         listener.listen(server.serve, port=PORT_INSIDE),
         listener.listen(server.serve, unix=SOCKET_INSIDE),
         anyio.create_task_group() as tasks,

@@ -22,7 +22,7 @@ from ringfence.fleet.store.job import Job
 from ringfence.fleet.tracing import conventions
 from ringfence.fleet.tracing.conventions import Attributes
 from ringfence.fleet.tracing.following import GOOD, RunTrace, fail
-from ringfence.job.agent import provider_of
+from ringfence.runtime.registry import provider_of
 
 _EXPORT_S = 10.0
 _FLUSH_S = 3.0

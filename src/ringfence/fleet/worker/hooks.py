@@ -23,8 +23,9 @@ from ringfence.fleet.filling import with_secrets
 from ringfence.fleet.worker.facts import sentence
 from ringfence.frozen import frozen
 from ringfence.job.command import Stdio, open_null, run_command
+from ringfence.job.credentials import with_credentials
 from ringfence.job.outcome import root_cause
-from ringfence.job.resolution import command_request, with_credentials
+from ringfence.job.resolution import command_request
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.process import run_process

@@ -7,11 +7,11 @@ from typing import Any
 from ringfence.config import Effective
 from ringfence.config.document import Origin
 from ringfence.config.model import Settings
-from ringfence.job.agent import provider_of
 from ringfence.job.resolution import DEFAULT_MODELS, is_set
 from ringfence.loop.settings import LoopSettings, ModelChoice, RoleName, RoleSettings
 from ringfence.loop.store.rows import Spent
 from ringfence.model.registry import needs_credential
+from ringfence.runtime.registry import provider_of
 
 
 def effective_for(
