@@ -140,6 +140,13 @@ class _Finder(Generic[AnyStr]):
             text = self._escaped_regex.sub(lambda _: self._replacement, text)
         return text
 
+    def occurs_in_any_case(self, text: AnyStr) -> bool:
+        lower = text.lower()
+        if any(form.lower() in lower for form in self.forms):
+            return True
+        pattern = self._escaped_regex.pattern
+        return bool(pattern) and re.search(pattern, text, re.IGNORECASE) is not None
+
 
 class Redactor:
     """Replaces secrets in text, bytes, nested values and events.
@@ -154,6 +161,7 @@ class Redactor:
     def __init__(self, values: Iterable[str | bytes] = ()) -> None:
         self._secrets: set[bytes] = set()
         self.ignored: tuple[str, ...] = ()
+        self._compile()
         self.learn(values)
 
     def learn(self, values: Iterable[str | bytes]) -> None:
@@ -168,9 +176,15 @@ class Redactor:
                     f"a secret of {len(secret)} bytes is too short to be redacted; use one of at least "
                     f"{MINIMUM_LENGTH}"
                 )
-        self.ignored, self._secrets = tuple(ignored), secrets
-        forms = {form for secret in secrets for form in _forms(secret)}
-        escaped = sorted((_escaped_regex(secret) for secret in secrets), key=lambda form: (-len(form), form))
+        self.ignored = tuple(dict.fromkeys(ignored))
+        if secrets != self._secrets:
+            self._secrets = secrets
+            self._compile()
+
+    def _compile(self) -> None:
+        forms = {form for secret in self._secrets for form in _forms(secret)}
+        patterns = map(_escaped_regex, self._secrets)
+        escaped = sorted(patterns, key=lambda form: (-len(form), form))
         in_bytes = [form.encode() for form in escaped]
         self._in_bytes = _Finder[bytes](
             forms, b"|", REPLACEMENT.encode(), hint=_HINT.encode(), escaped=in_bytes
@@ -186,6 +200,10 @@ class Redactor:
         Strings, bytes, lists, tuples, mappings (also their keys) and structs are searched; other values are kept as is.
         """
         return cast("T", self._redact(value)) if self._in_text.forms else value
+
+    def is_in_name(self, name: bytes) -> bool:
+        """Whether the name of a header contains a secret in any case: servers change the case of names."""
+        return self._in_bytes.occurs_in_any_case(name)
 
     def partial_match(self, text: str) -> int:
         """Return how many characters at the end of `text` may be the beginning of a secret."""

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.egress.gateway.conftest import begin, end, event, text
 
+from ringfence.egress.gateway.event_stream import EventReader
 from ringfence.egress.gateway.usage import Counter
 from ringfence.events import Usage
 
@@ -65,6 +66,70 @@ def test_a_stream_is_counted_alike_wherever_it_is_cut(places: list[int]):
         last = max(last, place)
     assert counter.usage == Usage(input_tokens=30, output_tokens=9)
     assert counter.is_final
+
+
+@given(
+    st.sampled_from([b"\n", b"\r", b"\r\n"]),
+    st.lists(st.integers(min_value=0, max_value=800), max_size=12),
+    st.booleans(),
+)
+def test_lines_may_end_in_each_way_of_the_standard(end_of_line: bytes, places: list[int], has_mark: bool):
+    """A carriage return, a line feed or both end a line, also where a piece ends between them."""
+    data = (
+        (b"\xef\xbb\xbf" if has_mark else b"")
+        + begin(30)
+        + text("one ")
+        + b": comment\n"
+        + text("two")
+        + end(9)
+    )
+    data = data.replace(b"\n", end_of_line)
+    counter = Counter(0)
+    last = 0
+    for place in [*sorted(places), len(data)]:
+        counter.take_stream(data[last:place])
+        last = max(last, place)
+    assert counter.usage == Usage(input_tokens=30, output_tokens=9)
+    assert counter.is_final
+    assert counter.verdict.verdict(200).is_complete
+    assert not counter.verdict.verdict(200).error
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=20), st.sampled_from([b"\n", b"\r", b"\r\n"])), max_size=8),
+    st.data(),
+)
+def test_events_are_read_alike_wherever_they_are_cut(lines: list[tuple[bytes, bytes]], data: st.DataObject):
+    """Whatever a server sends."""
+    stream = b"".join(b"data:" + line + end_of_line for line, end_of_line in lines)
+    at_once = EventReader()
+    wanted = [*at_once.feed(stream), at_once.finish()]
+    reader, found = EventReader(), list[bytes | None]()
+    while stream:
+        size = data.draw(st.integers(min_value=1, max_value=len(stream)))
+        found += reader.feed(stream[:size])
+        stream = stream[size:]
+    assert [*found, reader.finish()] == wanted
+
+
+def test_data_lines_of_one_event_belong_together():
+    """As clients join them; an event that is cut off at the end is counted too."""
+    counter = Counter(0)
+    counter.take_stream(
+        b'data: {"type": "message_delta",\ndata:"delta": {}, "usage":\ndata: {"output_tokens": 7}}\n'
+    )
+    assert counter.usage.output_tokens == 0
+    counter.end_stream()
+    assert counter.usage.output_tokens == 7
+    assert counter.is_final
+
+
+def test_an_event_without_end_is_bounded_and_counted():
+    """In memory and in tokens."""
+    counter = Counter(0)
+    for _ in range(40):
+        counter.take_stream(b"data: " + b"x" * (1024 * 1024))
+    assert counter.usage.output_tokens > 32 * 1024 * 1024 // 4
 
 
 def test_a_stream_that_breaks_off_is_estimated():

@@ -37,8 +37,17 @@ class Echo(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
-        self.send_response(200, f"OK {said}")
+        if self.path.startswith("/to?"):
+            self.send_response(302)
+            self.send_header("Location", self.path.partition("?")[2])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(206 if self.path == "/part" else 200, f"OK {said}")
         self.send_header("X-Echo", said)
+        if self.path == "/names":
+            self.send_header(f"X-{said.rpartition(' ')[2]}", "name")
+            self.send_header(f"x-{said.rpartition(' ')[2].lower()}-lower", "name")
         if self.path == "/packed":
             answer = gzip.compress(answer)
             self.send_header("Content-Encoding", "gzip")

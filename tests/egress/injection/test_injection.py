@@ -133,6 +133,62 @@ async def test_an_echoed_secret_stays_outside(
     assert SECRET not in repr(record.events)
 
 
+async def test_a_secret_in_the_name_of_a_header_stays_outside(server: Server, swapped: OpenSwapped):
+    """Such a header is dropped, in whatever case the server spells it."""
+    plain = "ghp_AbcDefGhiJklMnoPqr0123456789"
+    async with swapped(server, secrets=[secret(plain)]) as one:
+        said = await one.sh(f'curl -sSi -H "Authorization: Bearer $GITHUB_TOKEN" https://{HOST}/names')
+    assert server.requests[0]["headers"]["authorization"] == f"Bearer {plain}"
+    assert "x-echo: bearer [redacted]" in said.lower()
+    assert plain.lower() not in said.lower()
+
+
+async def test_a_partial_answer_is_not_passed_on(server: Server, swapped: OpenSwapped):
+    """It could begin within an echoed secret; no header that asks for a part, in any spelling, reaches the host."""
+    wanted = (
+        "Range: bytes=40-", "Request-Range: bytes=40-", "If-Range: x", "A-IM: vcdiff", "Accept-Charset: utf-16",
+        "Accept_Encoding: gzip", "X-Range: 1-",
+    )  # fmt: skip
+    options = " ".join(f"-H '{header}'" for header in wanted)
+    async with swapped(server) as one:
+        said = await one.sh(f'curl -sSi {options} -H "Authorization: $GITHUB_TOKEN" https://{HOST}/part')
+    assert "502" in said
+    assert "its response is partial" in said
+    (request,) = server.requests
+    assert request["headers"].keys() & {header.partition(":")[0].lower() for header in wanted} == set()
+    assert request["headers"]["accept-encoding"] == "identity"
+
+
+WAYS = {
+    "redirect to another host": f"curl -sSL --location-trusted {{auth}} 'https://{HOST}/to?https://{OTHER}/'",
+    "redirect to plain HTTP": f"curl -sSL --location-trusted {{auth}} 'https://{HOST}/to?http://{OTHER}/'",
+    "another host": f"curl -sS {{auth}} https://{OTHER}/",
+    "another host by Host": f"curl -sS {{auth}} -H 'Host: {HOST}' https://{OTHER}/",
+    "another host by server name": f"curl -skS {{auth}} --connect-to {HOST}:443:{OTHER}:443 https://{HOST}/",
+    "plain HTTP": f"curl -sS {{auth}} http://{HOST}/",
+    "plain HTTP to the port of TLS": f"curl -sS {{auth}} http://{HOST}:443/",
+    "absolute form of plain HTTP": f"curl -sS {{auth}} --request-target http://{HOST}/ http://{OTHER}/",
+    "absolute form of TLS": f"curl -sS {{auth}} --request-target https://{HOST}/ http://{HOST}/",
+    "absolute form in the tunnel": f"curl -sS {{auth}} --request-target https://{OTHER}/ https://{HOST}/",
+    "its own absolute form in the tunnel": f"curl -sS {{auth}} --request-target https://{HOST}/ https://{HOST}/",
+    "another Host in the tunnel": f"curl -sS {{auth}} -H 'Host: {OTHER}' https://{HOST}/",
+    "another port": f"curl -sS {{auth}} https://{HOST}:8443/",
+    "its address": "curl -skS {auth} https://127.0.0.1:{port}/",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_no_other_way_leads_to_the_secret(server: Server, swapped: OpenSwapped, way: str):
+    """The host gets the secret by its own name, over TLS, in a request for a path, and nothing else does."""
+    command = WAYS[way].format(auth='-H "Authorization: Bearer $GITHUB_TOKEN"', port=server.port)
+    async with swapped(server) as one:
+        said = await one.sh(f"{command} -i --max-time 20")
+    for request in server.requests:
+        if not request["path"].startswith("/to?"):  # the redirect itself is the host's
+            assert SECRET not in repr(request), said
+    assert SECRET not in said
+
+
 async def test_a_packed_answer_is_not_passed_on(server: Server, swapped: OpenSwapped, record: Record):
     """In it nobody would recognise the secret; plain was asked for, and no pieces of the whole."""
     async with swapped(server) as one:

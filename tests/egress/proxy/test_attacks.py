@@ -14,10 +14,10 @@ import pytest
 from dnslib import CNAME, QTYPE, RR, A, DNSRecord
 from dnslib.server import BaseResolver, DNSServer
 from tests.cases import slow_after, slow_but
-from tests.egress.proxy.conftest import NAMES, Gated, Record, Web
+from tests.egress.proxy.conftest import NAMES, Gated, Record, Web, sh
 
 from ringfence.egress.resolver import Resolved
-from ringfence.events import EgressClosed, EgressDecided
+from ringfence.events import EgressClosed, EgressDecided, ForwardOpened, ForwardRefused
 from ringfence.sandbox import Sandbox
 from ringfence.testing.conformance.check import python
 
@@ -151,7 +151,8 @@ async def lying_dns(web: Web, answers: Sequence[str]) -> AsyncIterator[_Liar]:
     async def resolve(host: str, port: int) -> Sequence[Resolved]:
         web.addresses[host] = await anyio.to_thread.run_sync(ask, host)
         return [
-            Resolved(ipaddress.ip_address(one), {80: web.http}.get(port, port)) for one in web.addresses[host]
+            Resolved(ipaddress.ip_address(one), {80: web.http, 443: web.https}.get(port, port))
+            for one in web.addresses[host]
         ]
 
     web.resolve = resolve  # type: ignore[method-assign]
@@ -180,6 +181,36 @@ async def test_rebinding(gated: Gated, web: Web, record: Record) -> None:
         said = await say(sandbox, b"GET http://a.example/file HTTP/1.1\r\nHost: git.example\r\n\r\n")
     assert said.startswith("HTTP/1.1 403"), said
     assert [event.address for event in record.of(EgressDecided)] == [f"127.0.0.1:{web.http}", ""]
+
+
+async def test_rebinding_of_a_tunnel(gated: Gated, web: Web, record: Record) -> None:
+    """The tunnel of a CONNECT leads to the address that was judged, though the next answer is another one."""
+    (web.root / "file").write_text("the mirror")
+    async with lying_dns(web, ["127.0.0.1", "10.0.0.1"]) as liar, gated("git.example") as sandbox:
+        said = await sh(sandbox, "curl -sS https://git.example/file")
+        assert said == "the mirror"
+        assert liar.asked == 1
+        said = await sh(sandbox, "curl -sS https://git.example/file")
+    assert "403" in said, said
+    assert [event.address for event in record.of(EgressDecided)] == [f"127.0.0.1:{web.https}", ""]
+
+
+async def test_rebinding_of_a_forward(gated: Gated, web: Web, record: Record) -> None:
+    """A forward leads to the address that was judged, and its name is judged anew for each connection."""
+    (web.root / "file").write_text("the mirror")
+    call = f"curl -sS --noproxy '*' http://git.example:{web.http}/file"
+    answers = ["127.0.0.1", "169.254.169.254"]
+    async with (
+        lying_dns(web, answers) as liar,
+        gated("other.example", forward=(f"git.example:{web.http}",)) as sandbox,
+    ):
+        assert await sh(sandbox, call) == "the mirror"
+        assert liar.asked == 1
+        await sh(sandbox, call)
+    (opened,) = record.of(ForwardOpened)
+    (refused,) = record.of(ForwardRefused)
+    assert opened.address == f"127.0.0.1:{web.http}"
+    assert "169.254.169.254" in refused.reason
 
 
 @pytest.mark.slow

@@ -69,6 +69,14 @@ CASES: dict[str, tuple[list[Any], list[Any], str, str, bool, str]] = {
         ["a.example"], [{"host": "a.example", "paths": ["/x/*"]}], "https://a.example/", "GET", False,
         "deny a.example /x/*",
     ),
+    "a second path": (
+        [{"host": "a.example", "methods": ["MOVE"], "paths": ["/x/*"]}], [], "http://a.example/x/1", "MOVE", False,
+        "a.example MOVE /x/*",
+    ),
+    "a second path that may be denied": (
+        ["a.example"], [{"host": "a.example", "paths": ["/x/*"]}], "http://a.example/y", "COPY", False,
+        "deny a.example /x/*",
+    ),
     "a preset": (["packages"], [], "https://pypi.org/", "GET", True, "packages: pypi.org"),
     "the model is no host": (["model"], [], "https://pypi.org/", "GET", False, "default"),
 }  # fmt: skip

@@ -34,6 +34,18 @@ async def pair() -> tuple[SocketStream, SocketStream]:
         "X-Rewrite-URL: /admin",
         "Proxy-Authorization: Basic eDp5",
         "Upgrade: websocket",
+        "HTTP2-Settings: AAMAAABkAAQAAP__",
+        "Proxy: http://other.example",
+        "Proxy-Host: other.example",
+        "WL-Proxy-Client-IP: 127.0.0.1",
+        "X-Forwarded: for=127.0.0.1",
+        "X-HTTP-DestinationURL: http://other.example/",
+        "X-Host-Override: other.example",
+        "X-Remote-Addr: 127.0.0.1",
+        "X-Middleware-Subrequest: middleware",
+        "X_Override_URL: /admin",
+        "Request-URI: /admin",
+        "Client-IP: 127.0.0.1",
     ],
 )
 async def test_what_makes_another_request_of_it_stays(header: str) -> None:

@@ -34,11 +34,14 @@ def request_headers(received: Headers, credential: Credential, policy: ModelPoli
 
 
 def response_headers(received: Iterable[tuple[str, str]], redactor: Redactor) -> dict[str, str]:
-    """Return the headers of the response: the API's allowed headers, with the credential redacted."""
+    """Return the headers of the response: the API's allowed headers, with the credential redacted.
+
+    A header whose name contains the credential is left out.
+    """
     return {
         name: redactor.redact(value)
         for name, value in ((key.lower(), value) for key, value in received)
-        if _is_forwarded(_RESPONSE, name) and _is_plain(value)
+        if _is_forwarded(_RESPONSE, name) and _is_plain(value) and not redactor.is_in_name(name.encode())
     }
 
 

@@ -5,14 +5,13 @@ from typing import Annotated, Any
 
 import msgspec
 
+from ringfence.egress.gateway.event_stream import EventReader
 from ringfence.egress.gateway.verdict import VerdictReader
 from ringfence.events import Usage
 
 _CHARS_PER_TOKEN = 4
 _TOKENS_PER_S = 100
 """Assumed rate of a model whose output was not received."""
-
-_LONGEST_LINE = 8 * 1024 * 1024
 
 _Count = Annotated[int, msgspec.Meta(ge=-(10**12), le=10**12)]
 """Larger numbers are not accepted, because they could neither be recorded nor priced."""
@@ -124,7 +123,7 @@ class Counter:
         self._reported = Usage()
         self._has_prompt_count = False
         self._chars = 0
-        self._line = bytearray()
+        self._events = EventReader()
         self.is_begun = False
         """Whether a part of the response has arrived."""
         self.verdict = VerdictReader()
@@ -140,7 +139,7 @@ class Counter:
             if self._has_prompt_count
             else Usage(input_tokens=max(1, self._request_bytes // _CHARS_PER_TOKEN))
         )
-        output = max(prompt.output_tokens, -(-self._chars // _CHARS_PER_TOKEN))
+        output = max(prompt.output_tokens, -(-(self._chars + self._events.dropped_bytes) // _CHARS_PER_TOKEN))
         return msgspec.structs.replace(prompt, output_tokens=output)
 
     def assume(self, seconds: float, most: int | None) -> None:
@@ -167,18 +166,14 @@ class Counter:
     def take_stream(self, piece: bytes) -> None:
         """Count a piece of a stream of events."""
         self.is_begun = True
-        first, *rest = piece.split(b"\n")
-        self._line += first
-        lines: list[bytes] = []
-        if rest:
-            lines = [bytes(self._line), *rest[:-1]]
-            self._line = bytearray(rest[-1])
-        if len(self._line) > _LONGEST_LINE:
-            self._chars += len(self._line)
-            self._line.clear()
-        for line in lines:
-            if line.startswith(b"data:"):
-                self._take_data(line[5:].strip())
+        for data in self._events.feed(piece):
+            self._take_data(data.strip())
+
+    def end_stream(self) -> None:
+        """Count an event that the end of the stream cut off."""
+        data = self._events.finish()
+        if data is not None:
+            self._take_data(data.strip())
 
     def _take_data(self, text: bytes) -> None:
         self.verdict.take_event(text)

@@ -13,6 +13,8 @@ from ringfence.frozen import frozen
 
 TLS_PORT = 443
 HTTP_PORT = 80
+_TWO_PATHS = frozenset({"COPY", "MOVE", "BIND", "REBIND"})
+"""Methods of WebDAV (RFC 4918, RFC 5842) with a second path in the header `Destination`, which no rule sees."""
 _URL = re.compile(
     r"((?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://)?(?P<host>\[[^\]]*\]|[^/:?#\[\]@]+)(:(?P<port>[0-9]{1,5}))?(?P<path>[/?].*)?"
 )
@@ -151,7 +153,8 @@ def _is_denied(rule: EgressRule, target: Target) -> bool:
     if target.is_tunnel:
         # What cannot be seen in TLS could be what is denied. Port 80 is judged again by its request.
         return target.port != HTTP_PORT
-    return not _is_plain(_path_of(target)) or _fits_request(rule, target)
+    is_unclear = bool(rule.paths) and target.method in _TWO_PATHS
+    return is_unclear or not _is_plain(_path_of(target)) or _fits_request(rule, target)
 
 
 def _names_host(rule: EgressRule, host: Host) -> bool:
@@ -191,7 +194,11 @@ def _fits_request(rule: EgressRule, target: Target) -> bool:
     if not rule.paths:
         return True
     path = _path_of(target)
-    return _is_plain(path) and any(_is_path(pattern, path) for pattern in rule.paths)
+    return (
+        target.method not in _TWO_PATHS
+        and _is_plain(path)
+        and any(_is_path(pattern, path) for pattern in rule.paths)
+    )
 
 
 def _path_of(target: Target) -> str:

@@ -12,6 +12,7 @@ from ringfence.egress.http.rules import HEAD_LIMIT_BYTES, BadRequest
 from ringfence.egress.proxy.decision import HTTP_PORT, TLS_PORT
 from ringfence.egress.proxy.request import ProxyRequest
 from ringfence.egress.transfer import CutOff, Transfer
+from ringfence.secret import Redactor, StreamRedactor
 
 IDLE_S = 600.0
 """A connection that is idle for this long is ended."""
@@ -24,21 +25,43 @@ _IDLE_RESET_S = 1.0
 _HOP_BY_HOP = frozenset(
     {
         b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade",
-        b"proxy-authorization", b"proxy-authenticate",
+        b"proxy-authorization", b"proxy-authenticate", b"proxy-authentication-info", b"http2-settings",
     }
 )  # fmt: skip
 _OURS = frozenset({b"host", b"expect"})
 _OTHER_REQUEST = frozenset(
     {
-        b"x-http-method-override", b"x-http-method", b"x-method-override", b"x-http-path-override", b"x-host",
-        b"x-http-host-override", b"x-real-ip", b"x-client-ip", b"x-cluster-client-ip", b"true-client-ip",
-        b"cf-connecting-ip", b"x-remote-user", b"forwarded", b"via",
+        # another method
+        b"x-http-method-override", b"x-http-method", b"x-method-override", b"x-override-method", b"x-ajax-real-method",
+        b"real-method", b"request-method",
+        # another path
+        b"x-http-path-override", b"x-http-destinationurl", b"x-override-url", b"x-cf-url", b"x-waws-unencoded-url",
+        b"unencoded-url", b"request-uri", b"request-url", b"http-url", b"base-url", b"uri", b"url", b"path-info",
+        b"orig-path-info", b"script-name", b"query-string", b"x-matched-path",
+        # another host
+        b"x-host", b"x-http-host-override", b"x-host-override", b"x-server-name", b"x-server-port", b"x-scheme",
+        b"x-url-scheme", b"front-end-https", b"x-amzn-remapped-host",
+        # another client
+        b"x-real-ip", b"real-ip", b"x-client-ip", b"x-clientip", b"client-ip", b"clientip", b"x-cluster-client-ip",
+        b"true-client-ip", b"cf-connecting-ip", b"cf-connecting-ipv6", b"fastly-client-ip", b"incap-client-ip",
+        b"x-proxyuser-ip", b"x-originating-ip", b"x-custom-ip-authorization", b"x-forward-for", b"x-forwarder-for",
+        b"x-forwarded", b"forwarded", b"forwarded-for", b"forwarded-for-ip", b"remote-user", b"iv-user",
+        b"via",
+        # another proxy: CGI programs take it for the variable HTTP_PROXY
+        b"proxy", b"xproxy", b"x-proxy-url",
     }
 )  # fmt: skip
-_OTHER_REQUESTS = (b"x-forwarded-", b"x-original-", b"x-rewrite-", b"x-envoy-original-")
+_OTHER_REQUESTS = (
+    b"x-forwarded-", b"x-originally-forwarded-", b"x-original-", b"x-rewrite-", b"x-envoy-", b"x-remote-", b"proxy-",
+    b"wl-proxy-", b"x-middleware-", b"x-invoke-", b"x-arr-", b"x-appservice-", b"x-azure-",
+)  # fmt: skip
 """The same, by how their names begin."""
 """Headers by which some servers take a request for one of another method, host, path or client than the one that was
-decided on. Only a proxy of theirs may send them, and none is inside."""
+decided on (of the lists that scanners try: PortSwigger's param-miner, and the filters of Nginx, Envoy and Next.js).
+Only a proxy of theirs may send them, and none is inside."""
+_PARTIAL_STATUSES = (206, 226)
+"""Partial content, and a difference to an earlier response (RFC 9110, RFC 3229)."""
+
 _LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 _PROXY_WANTS_PASSWORD = 407
 Headers = list[tuple[bytes, bytes]]
@@ -74,6 +97,7 @@ class Relay:
         outside: The connection to the host.
         passed: Counts the bytes.
         through: This machine's proxy, if `outside` is a connection to it instead of the host.
+        redactor: Removes the injected secrets from the response; None if there are none.
     """
 
     def __init__(
@@ -83,8 +107,11 @@ class Relay:
         passed: Transfer,
         *,
         through: HostProxy | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         self._through = through
+        self._redactor = redactor
+        self._body = StreamRedactor(redactor) if redactor is not None else None
         self._client = request.connection
         self._outside = outside
         self._request = request
@@ -151,26 +178,27 @@ class Relay:
             if isinstance(event, h11.Response):
                 if self._through is not None and event.status_code == _PROXY_WANTS_PASSWORD:
                     raise CutOff(refused_by(self._through, event.status_code))
-                reason, headers = self.response_head(bytes(event.reason), _end_to_end(list(event.headers)))
+                reason, headers = self._response_head(event)
                 self.status = event.status_code
                 fields = [(name.decode("ascii"), value.decode("latin-1")) for name, value in headers]
                 await _to_client(self._client.start_response(self.status, fields, reason=reason))
             elif isinstance(event, h11.Data):
-                await _to_client(self._client.send(self.response_piece(bytes(event.data))))
-        await _to_client(self._client.send(self.response_rest()))
+                piece = bytes(event.data)
+                await _to_client(self._client.send(self._body.feed(piece) if self._body else piece))
+        await _to_client(self._client.send(self._body.held if self._body else b""))
         await _to_client(self._client.end())
 
-    def response_head(self, reason: bytes, headers: Headers) -> tuple[bytes, Headers]:
+    def _response_head(self, event: h11.Response) -> tuple[bytes, Headers]:
         """Return the reason phrase and the headers to forward."""
-        return reason, headers
-
-    def response_piece(self, data: bytes) -> bytes:
-        """Return the bytes to forward now that these bytes of the body have arrived."""
-        return data
-
-    def response_rest(self) -> bytes:
-        """Return the bytes to forward at the end of the body."""
-        return b""
+        reason, headers = bytes(event.reason), _end_to_end(list(event.headers))
+        if self._redactor is None:
+            return reason, headers
+        _check_readable(event.status_code, headers)
+        if self._request.target.method != "HEAD":  # redaction changes the length
+            headers = [(name, value) for name, value in headers if name != b"content-length"]
+        redact = self._redactor.redact
+        kept = [(name, redact(value)) for name, value in headers if not self._redactor.is_in_name(name)]
+        return redact(reason), kept
 
     async def _next_of_host(self) -> h11.Event:
         while True:
@@ -196,6 +224,22 @@ async def _to_client(sending: Awaitable[None]) -> None:
         await sending
     except _LOST as exc:
         raise CutOff("inside") from exc
+
+
+def _check_readable(status: int, headers: Headers) -> None:
+    """Check that the redactor would recognize a secret in a response.
+
+    Raises:
+        CutOff: It is compressed, or a part of another one, although neither was requested.
+    """
+    if any(name == b"content-encoding" and value.strip().lower() != b"identity" for name, value in headers):
+        raise CutOff("its response is compressed, although identity was requested")
+    if status in _PARTIAL_STATUSES or {name for name, _ in headers} & {
+        b"content-range",
+        b"im",
+        b"delta-base",
+    }:
+        raise CutOff("its response is partial, although all of it was requested")
 
 
 def _end_to_end(headers: Headers, *, without: Iterable[bytes] = ()) -> Headers:
