@@ -17,6 +17,23 @@ With `--require-verified`, `unverified` gives 3; with `--no-verify` (`run.verify
 code of the program on the terminal.
 """
 
+_RULES = (
+    (
+        "an option or argument is invalid, or names a file, run, loop, sandbox, job or daemon that does not exist",
+        2,
+    ),
+    ("it names something in a state that does not permit the command, such as a run that has not ended", 2),
+    ("a question needs an answer and standard input has ended; `--yes` answers it", 2),
+    ("`ringfence.yaml` or a `RINGFENCE_*` variable is invalid, or names a file that does not exist", 78),
+    ("the content of a file is invalid, also of one that the command line names", 78),
+    ("a file of Ringfence's own cannot be read or written, or an output file cannot be written", 75),
+    ("a command that lists or shows something finds nothing (`runs ls`, `diff`)", 0),
+    (
+        "a command that changes something has nothing to change (`apply`, `undo`), or its question is declined",
+        1,
+    ),
+)
+
 
 def page() -> str:
     """The page."""
@@ -33,6 +50,8 @@ def page() -> str:
             table(("state", "meaning"), running),
             "## By code\n",
             table(("exit code", "states of a run", "errors of any command"), _by_code()),
+            "## Which code bad input has\n",
+            table(("what happens", "exit code"), _RULES),
             "A command whose output is read by nobody any more ends with 141, as SIGPIPE would end it.\n",
             "The text of an error is one line: what failed, the value, the next step.\n",
             table(("error", "exit code", "means"), _errors()),

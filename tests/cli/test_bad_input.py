@@ -178,7 +178,9 @@ def test_a_name_of_an_mcp_server_that_no_tool_can_have(
 def test_a_script_that_is_not_there(ringfence: Cli, workspace: Path):
     """The model's script is read before a sandbox is opened."""
     assert _is_told(
-        ringfence("run", "x", "-C", workspace, "--model", "scripted:/nowhere.yaml"), 78, "/nowhere.yaml"
+        ringfence("run", "x", "-C", workspace, "--model", "scripted:/nowhere.yaml"),
+        2,
+        "--model '/nowhere.yaml'",
     )
 
 

@@ -104,11 +104,10 @@ def test_trust_shows_digest_and_loosenings_and_asks(project: Path) -> None:
 
 
 def test_trust_that_is_not_confirmed_is_not_given(project: Path) -> None:
-    """No, and no answer at all, leave everything as it is."""
+    """The answer no leaves everything as it is."""
     (project / "ringfence.yaml").write_text("limits: {turns: 99}\n")
     refused = _call("config", "trust", answer="n\n")
     assert (refused.exit_code, "not trusted" in refused.output) == (1, True)
-    assert _call("config", "trust").exit_code != 0
     with pytest.raises(ConfigurationError, match="only tighten"):
         _call("config", "show")
 
@@ -199,4 +198,12 @@ def test_a_file_that_does_not_load_is_not_trusted(project: Path) -> None:
     (project / "ringfence.yaml").write_text("sandbox:\n  backend: bubblewarp\n")
     with pytest.raises(ConfigurationError, match=r"ringfence\.yaml:2:12: .*did you mean 'bubblewrap'"):
         _call("config", "trust", "--yes")
+    assert "no file is trusted" in _call("config", "trust", "--list").stderr
+
+
+def test_a_question_that_nobody_answers_names_the_option(project: Path) -> None:
+    """Where standard input has ended, as in a script."""
+    (project / "ringfence.yaml").write_text("limits: {turns: 99}\n")
+    with pytest.raises(UsageError, match="standard input has ended; add --yes"):
+        _call("config", "trust")
     assert "no file is trusted" in _call("config", "trust", "--list").stderr

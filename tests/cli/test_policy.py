@@ -97,5 +97,5 @@ def test_bad_expectations(ringfence: Cli, place: Path, text: str) -> None:
 def test_no_file(ringfence: Cli) -> None:
     """A file that is not there is told."""
     ended = ringfence("config", "policy", "test", "absent.yaml")
-    assert ended.code == 78
+    assert ended.code == 2
     assert "absent.yaml" in ended.err

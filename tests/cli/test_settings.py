@@ -14,15 +14,17 @@ def test_paths_are_those_that_the_shell_means(
     """From the current directory, with `..` as the kernel takes it."""
     shop = tmp_path / "shop"
     (shop / "tools").mkdir(parents=True)
+    (shop / "tools" / "it").touch()
+    (shop / "tools" / "it.d").mkdir()
     (shop / "linked").symlink_to(shop / "tools")
     monkeypatch.chdir(shop)
     path = Path(given)
-    settings = load_settings(Path(), output_schema=path, cli_path=path, plugin=[path]).settings
+    settings = load_settings(Path(), output_schema=path, cli_path=path, plugin=[Path(f"{given}.d")]).settings
     found = shop / "tools/it"
     assert (settings.run.output_schema, settings.client.path, settings.client.plugins) == (
         found,
         found,
-        (found,),
+        (shop / "tools/it.d",),
     )
 
 

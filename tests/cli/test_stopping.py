@@ -104,7 +104,7 @@ def test_a_run_that_goes_on_is_not_acted_on(
     run()
     refused = ringfence("diff", "last")
     continued = ringfence("run", "x", "-C", workspace, "--model", script(says()), "--continue")
-    assert (refused.code, continued.code) == (1, 2)
+    assert (refused.code, continued.code) == (2, 2)
     assert "still going on" in refused.err
     assert "still going on" in continued.err
 

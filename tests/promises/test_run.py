@@ -46,8 +46,12 @@ def test_check_is_in_a_sandbox_of_its_own(product: Product, fence: Fence) -> Non
 
 
 def test_no_check(product: Product) -> None:
-    """Without a check a run ends unverified, whatever the agent says."""
-    assert product.run(product.script(says("It certainly works."))).ends_as("unverified")
+    """Without a check a run ends unverified, whatever the agent says, and prints what to do about it."""
+    ended = product.run(product.script(says("It certainly works.")))
+    assert ended.ends_as("unverified")
+    assert all(
+        word in ended.err for word in ("exit code 9", "--verify CMD", "--no-verify", "--require-verified")
+    )
     assert product.ended()["state"] == "unverified"
 
 

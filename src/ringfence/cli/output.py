@@ -81,6 +81,28 @@ def notify(line: str) -> None:
         sys.stderr.write(f"ringfence: {visible(line, one_line=True)}\n")
 
 
+def confirm(question: str, *, option: str = "--yes") -> bool:
+    """Ask a question that is answered with yes or no.
+
+    Args:
+        question: The question, without the choice of answers.
+        option: The option that answers it with yes.
+
+    Raises:
+        UsageError: Standard input has ended, so nobody can answer.
+    """
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort as exc:
+        if not isinstance(exc.__context__, EOFError):  # Ctrl-C
+            raise
+        typer.echo("", err=True)
+        raise UsageError(
+            f"nobody answered {question!r}, because standard input has ended; add {option}, or run the command on a "
+            "terminal"
+        ) from None
+
+
 def replace_file(file: Path, text: str) -> None:
     """Write a text file, replacing what is at its path.
 

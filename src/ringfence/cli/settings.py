@@ -3,7 +3,7 @@
 import os
 import shlex
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,8 @@ from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
+
+_SCRIPTED = "scripted:"
 
 
 def load_settings(workspace: Path, **options: Any) -> "Effective":
@@ -23,7 +25,7 @@ def load_settings(workspace: Path, **options: Any) -> "Effective":
             and an empty list count as not given; paths are relative to the current directory.
 
     Raises:
-        ConfigurationError, UsageError: As `ringfence.config.load`.
+        ConfigurationError, UsageError: As `ringfence.config.load`; a file that an option names does not exist.
     """
     from ringfence.config import Flag, load
 
@@ -40,6 +42,7 @@ def load_settings(workspace: Path, **options: Any) -> "Effective":
         for name, value in given.items()
     ]
     effective = load(workspace.absolute(), flags=flags)
+    _check_files(given, effective)
     if effective.settings.sandbox.fallback != "host":
         return effective
     import anyio
@@ -73,6 +76,48 @@ def check_directory(workspace: Path) -> None:
         raise UsageError(
             f"workspace {str(workspace)!r} cannot be used: {reason}; name a directory with --workspace"
         ) from exc
+
+
+def check_file(path: Path, option: str = "") -> Path:
+    """Check that a file that the command line names can be read; return its path.
+
+    Args:
+        path: The file.
+        option: The option that names it; empty for an argument.
+
+    Raises:
+        UsageError: It does not exist, is a directory, or cannot be read.
+    """
+    shown = f"{option} {str(path)!r}".lstrip()
+    try:
+        is_directory = stat.S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError) as exc:
+        reason = getattr(exc, "strerror", None) or str(exc)
+        raise UsageError(f"{shown} cannot be read: {reason}; name an existing file") from exc
+    if is_directory:
+        raise UsageError(f"{shown} is a directory; name a file")
+    if not os.access(path, os.R_OK):
+        raise UsageError(
+            f"{shown} cannot be read: permission denied; change its permissions, or name another file"
+        )
+    return path
+
+
+def _check_files(given: Mapping[str, Any], effective: "Effective") -> None:
+    """Check the files and directories that options name; a program may be one inside an image.
+
+    Raises:
+        UsageError: One does not exist.
+    """
+    if "output_schema" in given:
+        check_file(Path(given["output_schema"]), "--output-schema")
+    if str(given.get("model", "")).startswith(_SCRIPTED):
+        check_file(Path(given["model"].removeprefix(_SCRIPTED)), "--model")
+    if "cli_path" in given and effective.settings.sandbox.image is None:
+        check_file(Path(given["cli_path"]), "--cli-path")
+    for plugin in given.get("plugin", ()):
+        if not Path(plugin).is_dir():
+            raise UsageError(f"--plugin {plugin!r} is not a directory; name one that exists")
 
 
 def warn_about(effective: "Effective") -> None:

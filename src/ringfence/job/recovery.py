@@ -5,7 +5,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from ringfence.config.paths import state_dir
-from ringfence.errors import RecordError, RingfenceError
+from ringfence.errors import RecordError, RingfenceError, UsageError
 from ringfence.job.state import JobState
 from ringfence.job.store import JobRow, JobStore
 from ringfence.journal import creation_of, is_alive, mark_interrupted, resolve, run_dir, summarize
@@ -67,7 +67,7 @@ async def completed_work(path: Path) -> tuple[WorkRecord, bool]:
     worked on the workspace itself, the state is what is there now, whoever wrote it.
 
     Raises:
-        RingfenceError: The run has not ended.
+        UsageError: The run has not ended.
         RecordError: It left no work behind.
         PolicyRefused: Another run is working on the workspace.
         InfrastructureFault: Git failed or the disk is full.
@@ -76,7 +76,7 @@ async def completed_work(path: Path) -> tuple[WorkRecord, bool]:
     if record.after is not None:
         return record, False
     if is_alive(path):
-        raise RingfenceError(f"run {path.name!r} is still going on; wait for its end")
+        raise UsageError(f"run {path.name!r} is still going on; wait for its end")
     with ExitStack() as stack:
         if record.mode != "clone":
             # Anything written by another run meanwhile would count as this run's work.
@@ -90,7 +90,7 @@ async def unapplied_work(run_id: str) -> WorkRecord | None:
 
     Raises:
         RecordError: A record of the chain is gone or damaged.
-        RingfenceError: The run has not ended.
+        UsageError: The run has not ended.
     """
     path = resolve(run_id)
     while not has_record(path):  # it ended before it had a workspace: the run that it resumed counts

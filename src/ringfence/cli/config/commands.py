@@ -8,7 +8,7 @@ import typer
 
 from ringfence.cli.fleet.herdctl import trust_herdctl
 from ringfence.cli.options import JsonOption
-from ringfence.cli.output import note, print_answer, replace_file
+from ringfence.cli.output import confirm, note, print_answer, replace_file
 from ringfence.errors import ExitCode, UsageError
 from ringfence.escape import safe_json, visible
 
@@ -252,7 +252,7 @@ def _trust(file: Path, *, yes: bool) -> None:
     if is_trusted(file, document.content):
         note("this content is trusted already")
         return
-    if not yes and not typer.confirm("Trust this content?", err=True):
+    if not yes and not confirm("Trust this content?"):
         note("not trusted")
         raise typer.Exit(ExitCode.FAILED)
     trust_content(file, document.content)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ringfence.cli import options
 from ringfence.cli.options import setting_option, takes_settings
 from ringfence.cli.output import print_answer
-from ringfence.cli.settings import load_settings
+from ringfence.cli.settings import check_file, load_settings
 from ringfence.errors import ConfigurationError, ExitCode, PolicyRefused, UsageError
 
 if TYPE_CHECKING:
@@ -103,7 +103,9 @@ def check(
     from ringfence.egress.proxy.decision import parse_target
 
     rules = _egress_rules(workspace, allow)
-    results = [(one, rules.decide(parse_target(one.url, one.method))) for one in read_expectations(file)]
+    results = [
+        (one, rules.decide(parse_target(one.url, one.method))) for one in read_expectations(check_file(file))
+    ]
     differing = [(one, decision) for one, decision in results if one.allowed != decision.is_allowed]
     rows = [
         {

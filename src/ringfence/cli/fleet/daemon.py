@@ -14,6 +14,7 @@ from ringfence.cli.fleet.agents import report_former_agents
 from ringfence.cli.fleet.herdctl import report_note_count, report_notes
 from ringfence.cli.options import JsonOption, LogFormatOption
 from ringfence.cli.output import counted, notify, print_answer
+from ringfence.cli.settings import check_file
 from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError, UsageError
 from ringfence.escape import safe_json
 
@@ -342,7 +343,7 @@ def fleet_file(file: Path | None) -> Path:
     """
     from ringfence.config.document import find_project_file
 
-    found = file.absolute() if file is not None else find_project_file(Path.cwd())
+    found = check_file(file, "--file").absolute() if file is not None else find_project_file(Path.cwd())
     if found is None and Path("herdctl.yaml").exists():
         raise UsageError(
             "there is no ringfence.yaml here or above, but a herdctl.yaml: `--file herdctl.yaml` reads it as it is, "

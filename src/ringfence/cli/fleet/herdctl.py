@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli.options import JsonOption
-from ringfence.cli.output import counted, notify, print_answer, replace_file
+from ringfence.cli.output import confirm, counted, notify, print_answer, replace_file
+from ringfence.cli.settings import check_file
 from ringfence.errors import ExitCode, UsageError
 from ringfence.escape import visible
 
@@ -41,7 +42,7 @@ def import_fleet(
     from ringfence.fleet.config.herdctl.writing import texts_of
     from ringfence.fleet.config.loading import load_fleet
 
-    document = read_document(file.absolute())
+    document = read_document(check_file(file).absolute())
     if not is_herdctl(document):
         raise UsageError(f"{str(file)!r} is not a herdctl fleet; name a file with `agents:` and their paths")
     conversion, notes = convert(document, environ=os.environ)
@@ -97,7 +98,7 @@ def trust_herdctl(file: Path, *, yes: bool) -> bool:
         typer.echo(f"sha256  {digest_of(each.content)}")
     agents = sum(len(level.agents) for _, level in conversion.top.walk())
     typer.echo(f"defines {counted(agents, 'agent')}; `ringfence fleet show --file` prints what each may do")
-    if not yes and not typer.confirm("Trust these files?", err=True):
+    if not yes and not confirm("Trust these files?"):
         notify("not trusted")
         raise typer.Exit(ExitCode.FAILED)
     for each in conversion.documents:

@@ -7,7 +7,7 @@ import typer
 
 from ringfence.cli import options
 from ringfence.cli.options import JsonOption, setting_option, takes_settings
-from ringfence.cli.settings import load_settings, warn_about
+from ringfence.cli.settings import check_file, load_settings, warn_about
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ def start(
     """Start a loop that works through stories test-first."""
     from ringfence.cli.loop.start import start_loop
 
+    if prd is not None:
+        check_file(prd, "--prd")
     effective = load_settings(workspace, **settings)
     warn_about(effective)
     flags = _flags(
@@ -206,6 +208,7 @@ def check(
     """Check stories, repository and roles before starting."""
     from ringfence.cli.loop.start import check_loop
 
+    check_file(prd)
     effective = load_settings(workspace, **settings)
     values: dict[str, tuple[str, object]] = {
         "base": ("--base", base),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringfence.cli.output import counted, notify
-from ringfence.errors import RecordError
+from ringfence.errors import ExitCode, RecordError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from ringfence.job.outcome import RunResult
     from ringfence.sandbox.workspace.record import WorkRecord
 
+_HOW_TO_VERIFY = (
+    f"exit code {ExitCode.UNVERIFIED}: --verify CMD checks the work in a new sandbox, --no-verify accepts it unchecked "
+    "(exit code 0), --require-verified refuses to start without a check"
+)
 _GOOD = {"succeeded": "bold green", "unverified": "bold yellow", "ended": "bold"}
 
 
@@ -31,6 +35,8 @@ def print_summary(console: "Console", result: "RunResult") -> None:
 
     lines = work_lines(result.work, result.run_dir) if result.work is not None else []
     lines.append((f"{result.state.value}: {result.reason}", _GOOD.get(result.state.value, "bold red")))
+    if result.exit_code == ExitCode.UNVERIFIED:
+        lines.append((_HOW_TO_VERIFY, ""))
     if result.ended.turns:
         lines.append((_spent(result.ended), "dim"))
     lines.append((f"record: {result.run_dir}  (ringfence runs show {result.run_id[-8:]})", "dim"))

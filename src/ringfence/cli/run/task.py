@@ -12,7 +12,7 @@ from ringfence.cli import options
 from ringfence.cli.completion import complete_runs
 from ringfence.cli.options import takes_settings
 from ringfence.cli.output import notify
-from ringfence.cli.settings import load_settings, wait_of, warn_about
+from ringfence.cli.settings import check_file, load_settings, wait_of, warn_about
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
@@ -173,9 +173,5 @@ def _read_task(prompt: str | None, file: Path | None) -> str:
 
 
 def _read(file: Path) -> bytes:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(_MAX_TASK_BYTES + 1)
-    except (OSError, ValueError) as exc:
-        reason = getattr(exc, "strerror", None) or str(exc)
-        raise UsageError(f"--file {str(file)!r} cannot be read: {reason}; name a file with the task") from exc
+    with check_file(file, "--file").open("rb") as stream:
+        return stream.read(_MAX_TASK_BYTES + 1)

@@ -7,8 +7,8 @@ import typer
 
 from ringfence.cli.completion import complete_runs
 from ringfence.cli.options import AllOption, FollowOption, JsonOption, LimitOption, RunArgument
-from ringfence.cli.output import RecordPrinter, counted, note, print_answer
-from ringfence.cli.settings import parse_pairs
+from ringfence.cli.output import RecordPrinter, confirm, counted, note, print_answer
+from ringfence.cli.settings import check_file, parse_pairs
 from ringfence.errors import ExitCode, RecordError, UsageError
 from ringfence.escape import safe_json, visible
 
@@ -120,7 +120,7 @@ def rm(
     if not yes:
         for path in paths:
             note(f"{path.name}  {_task_of(path)}".rstrip())
-        if not typer.confirm(f"Remove {counted(len(paths), 'record')}?", err=True):
+        if not confirm(f"Remove {counted(len(paths), 'record')}?"):
             raise typer.Exit(ExitCode.FAILED)
     anyio.run(_remove, paths)
     print_answer({"removed": names}, names, json=json)
@@ -163,7 +163,7 @@ def verify(
         raise UsageError(f"--all verifies all runs; leave out {run!r}, or --all")
     if anchor is not None and not every:
         raise UsageError("--anchor is a head of the chain of all runs; give --all with it")
-    keys = None if key is None else [read_public_key(path) for path in key]
+    keys = None if key is None else [read_public_key(check_file(path, "--key")) for path in key]
     limits: tuple[str, ...] = RECORD_LIMITS
     findings: tuple[Finding, ...] = ()
     chain = ""
@@ -312,7 +312,10 @@ def _warn_if_damaged(path: Path) -> None:
 def _journal_of(run: str) -> Path:
     from ringfence.cli.runs.reference import chosen_run
 
-    return Path(run) if "/" in run else chosen_run(run)
+    if "/" not in run:
+        return chosen_run(run)
+    path = Path(run)
+    return path if path.is_dir() else check_file(path)
 
 
 def _verification_line(found: "Verification") -> str:
