@@ -3,7 +3,6 @@
 from hashlib import sha256
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +12,7 @@ from ringfence.errors import RecordError
 from ringfence.events import Event, MessageSent, ToolCalled, ToolReturned
 from ringfence.journal import read
 from ringfence.journal.blobs import BlobRef, BlobStore, pack, unpack
-from ringfence.journal.record import decode_event
+from ringfence.journal.record import event_of
 
 from .conftest import MakeRun
 
@@ -49,7 +48,7 @@ def test_whatever_an_agent_sends_is_read_back(arguments: dict[str, Any]) -> None
     event = ToolCalled(call_id="1", tool="t", arguments=arguments)
     data = pack(event, memory.store)
     fields = unpack(data, memory)  # type: ignore[arg-type]  # it has the two methods that are used
-    back: Event = decode_event("tool.called", data if fields is None else msgspec.json.encode(fields))
+    back: Event = event_of("tool.called", fields)
     assert back == event
 
 

@@ -19,6 +19,7 @@ from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, RecordError
 from ringfence.events import Event
 from ringfence.filesystem import replace_file
+from ringfence.journal.layout import open_regular
 from ringfence.journal.record import encode_data, encode_json
 
 MAX_INLINE_BYTES = 64 * 1024
@@ -30,6 +31,7 @@ MAX_DATA_BYTES = 1024**2
 MAX_BLOB_BYTES = 256 * 1024**2
 """Larger blobs are not read."""
 
+_CHUNK_BYTES = 1024**2
 _MARK = b'$blob"'
 _KEY = re.compile(r"\$+blob")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -106,10 +108,7 @@ class BlobStore:
             raise RecordError(
                 f"blob {ref.digest!r} is too large to read: {ref.bytes} of {MAX_BLOB_BYTES} bytes"
             )
-        blob = b"".join(self._chunks(ref))
-        if sha256(blob).hexdigest() != ref.digest:
-            raise RecordError(f"blob {ref.digest!r} does not match its digest; run `ringfence runs verify`")
-        return blob
+        return b"".join(self._chunks(ref))
 
     def verify(self, ref: BlobRef) -> None:
         """Compare a blob with its digest, in bounded memory.
@@ -117,31 +116,26 @@ class BlobStore:
         Raises:
             RecordError: The blob is absent, or it does not match its digest.
         """
-        digest = sha256()
-        for chunk in self._chunks(ref):
-            digest.update(chunk)
-        if digest.hexdigest() != ref.digest:
-            raise RecordError(f"blob {ref.digest!r} does not match its digest")
+        for _ in self._chunks(ref):
+            pass
 
     def _chunks(self, ref: BlobRef) -> Iterator[bytes]:
+        """Yield a blob in pieces, and compare it with its digest at the end."""
         if not _DIGEST.fullmatch(ref.digest):
             raise RecordError(f"{ref.digest!r} is not a blob's digest")
+        digest = sha256()
         try:
-            fd = os.open(
-                self.directory / ref.digest, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            )
+            with open_regular(self.directory / ref.digest) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != ref.bytes:
+                    raise RecordError(f"blob {ref.digest!r} has {size} bytes, not {ref.bytes}")
+                while chunk := file.read(_CHUNK_BYTES):
+                    digest.update(chunk)
+                    yield chunk
         except OSError as exc:
             raise RecordError(f"blob {ref.digest!r} cannot be read: {exc.strerror}") from exc
-        try:
-            size = os.fstat(fd).st_size
-            if size != ref.bytes:
-                raise RecordError(f"blob {ref.digest!r} has {size} bytes, not {ref.bytes}")
-            while chunk := os.read(fd, 1024**2):
-                yield chunk
-        except OSError as exc:  # for example, there is a directory of that name
-            raise RecordError(f"blob {ref.digest!r} cannot be read: {exc.strerror}") from exc
-        finally:
-            os.close(fd)
+        if digest.hexdigest() != ref.digest:
+            raise RecordError(f"blob {ref.digest!r} does not match its digest; run `ringfence runs verify`")
 
 
 def pack(event: Event, store_blob: StoreBlob) -> bytes:
@@ -168,19 +162,19 @@ def pack(event: Event, store_blob: StoreBlob) -> bytes:
     return encode_json(BlobRef(store_blob(blob), len(blob), "json"))
 
 
-def unpack(data: bytes | msgspec.Raw, store: BlobStore) -> Any | None:
-    """Return the fields of a line with its blobs loaded; None if the line refers to no blob.
+def unpack(data: bytes | msgspec.Raw, store: BlobStore) -> Any:
+    """Return the fields of a line with its blobs loaded.
 
     Raises:
         RecordError: A blob is absent or damaged, or the data does not parse.
     """
     raw = bytes(data)
+    fields = decode(raw)
     if _MARK not in raw:
-        return None
-    fields = _decode(raw)
+        return fields
     ref = _as_ref(fields)
     if ref is not None and ref.kind == "json":
-        return _decode(store.load(ref))
+        return decode(store.load(ref))
     try:
         return _map_json(fields, _unchanged, _unescape, lambda ref: store.load(ref).decode(errors="replace"))
     except RecursionError as exc:
@@ -198,15 +192,20 @@ def references(data: bytes | msgspec.Raw) -> list[BlobRef]:
     if _MARK not in raw:
         return found
     try:
-        _map_json(_decode(raw), _unchanged, _unchanged, found.append)
+        _map_json(decode(raw), _unchanged, _unchanged, found.append)
     except RecursionError as exc:
         raise RecordError("an event's data is nested too deeply to be read") from exc
     return found
 
 
-def _decode(raw: bytes) -> Any:
+def decode(data: bytes | msgspec.Raw) -> Any:
+    """Return the fields of a line as they are in it.
+
+    Raises:
+        RecordError: The data does not parse.
+    """
     try:
-        return msgspec.json.decode(raw)
+        return msgspec.json.decode(data)
     except (ValueError, RecursionError) as exc:
         raise RecordError(f"an event's data does not parse: {exc}; run `ringfence runs verify`") from exc
 

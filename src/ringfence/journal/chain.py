@@ -161,20 +161,22 @@ def _append_entries(entries: list[tuple[str, int, str, str]]) -> None:
     try:
         make_private_dir(path.parent)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "rb", buffering=0) as file:
+        with os.fdopen(fd, "rb") as file:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            _append(fd, _encode_entries(entries, file))
+            size = os.fstat(fd).st_size
+            if size and os.pread(fd, 1, size - 1) != b"\n":
+                _append(fd, b"\n")  # a crash left the last line incomplete
+            _append(fd, _encode_entries(entries, _read_head(file)))
     except OSError as exc:
         raise InfrastructureFault(
             f"could not write the chain {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
         ) from exc
 
 
-def _encode_entries(entries: list[tuple[str, int, str, str]], file: BinaryIO) -> bytes:
-    """Return the signed lines of entries that continue the file."""
+def _encode_entries(entries: list[tuple[str, int, str, str]], prev: str) -> bytes:
+    """Return the signed lines of entries that follow the head `prev`."""
     key = signing_key()
-    line_end, prev = _read_end(file)
-    lines = [line_end] if line_end else []
+    lines = []
     for run_id, seq, head, removed_by in entries:
         unsigned = Entry(
             run_id, seq, head, key.public_hex, "", prev, format_time(datetime.now(UTC)), removed_by
@@ -185,21 +187,17 @@ def _encode_entries(entries: list[tuple[str, int, str, str]], file: BinaryIO) ->
     return b"".join(lines)
 
 
-def _read_end(file: BinaryIO) -> tuple[bytes, str]:
-    """Return the newline that an incomplete last line lacks, and the hash of the file from the last chained entry."""
-    decoder = msgspec.json.Decoder(Entry)
+def _read_head(file: BinaryIO) -> str:
+    """Return the hash that the next entry must contain. Only the end of the file is read if it has a chained entry."""
     size = os.fstat(file.fileno()).st_size
     for start in (max(0, size - _TAIL_BYTES), 0):
         file.seek(start)
-        *complete, rest = file.read().split(b"\n")
-        line_end = b"\n" if rest else b""
-        lines = [line + b"\n" for line in (*complete, *([rest] if rest else ()))]
-        # The first line of a part of the file may be incomplete.
-        for number in range(len(complete) - 1, 0 if start else -1, -1):
-            entry = _decode(lines[number], decoder)
-            if entry is not None and entry.prev is not None:
-                return line_end, sha256(b"".join(lines[number:])).hexdigest()
-    return line_end, sha256(b"".join(lines)).hexdigest()
+        if start:
+            file.readline()  # it may be the end of a line
+        links = list(_links(file))
+        if any(link.entry is not None and link.entry.prev is not None for link in links):
+            break
+    return links[-1].head if links else sha256().hexdigest()
 
 
 def _append(fd: int, lines: bytes) -> None:

@@ -23,21 +23,22 @@ class LineFile:
 
     Args:
         path: The file.
-        create: Create the file with mode 0600; it must not exist. Otherwise it must exist.
+        size: The length to which an existing file is cut; None: create the file, with mode 0600.
     """
 
-    def __init__(self, path: Path, *, create: bool) -> None:
+    def __init__(self, path: Path, *, size: int | None = None) -> None:
         self.path = path
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            self.fd = os.open(path, flags | (os.O_CREAT | os.O_EXCL if create else 0), 0o600)
+            self.fd = os.open(path, flags | (os.O_CREAT | os.O_EXCL if size is None else 0), 0o600)
+            os.ftruncate(self.fd, size or 0)
         except FileExistsError as exc:
             raise RecordError(f"there is a journal already: {str(path)!r}; use a new run id") from exc
         except OSError as exc:
             raise InfrastructureFault(
                 f"could not open the journal {str(path)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
             ) from exc
-        self._size = os.fstat(self.fd).st_size
+        self._size = size or 0
         self._is_torn = False
 
     def append(self, line: bytes) -> None:

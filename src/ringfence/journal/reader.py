@@ -4,11 +4,11 @@ Reading does not verify a record. A line that does not parse is an error, and re
 line. A summary reads only the first and the last lines of a journal.
 """
 
+import os
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from datetime import datetime
-from itertools import islice, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -17,22 +17,21 @@ import msgspec
 
 from ringfence.errors import RecordError, UsageError
 from ringfence.events import Event, JobCreated, JobEnded, JournalOpened, JournalSealed
-from ringfence.journal.blobs import BlobStore, unpack
+from ringfence.journal.blobs import BlobStore, decode, unpack
 from ringfence.journal.disk import is_alive
 from ringfence.journal.layout import BLOBS_NAME, JOURNAL_NAME, journal_path, open_regular, run_dirs
 from ringfence.journal.record import (
     MAX_LINE_BYTES,
     Record,
-    convert_event,
-    decode_event,
     decode_header,
     digest_of,
+    event_of,
     format_time,
 )
 
 _BATCH = 256
 _TIMESTAMP_LENGTH = len("2026-01-28T10-30-45")
-_TAIL_STEPS = (8 * 1024, 128 * 1024, MAX_LINE_BYTES)
+_TAIL_LENGTHS = (8 * 1024, 128 * 1024, MAX_LINE_BYTES)
 _HEAD_LINES = 4
 _HEADER_LINE = re.compile(r"[a-z]+: \S")
 _PROMPT_CHARS = 2000
@@ -203,13 +202,9 @@ class _Cursor:
             seq=header.seq,
             time=header.time,
             prev=header.prev,
-            event=self._event(header.event, header.data),
+            event=event_of(header.event, unpack(header.data, self._blobs)),
             digest=digest_of(line),
         )
-
-    def _event(self, tag: str, data: msgspec.Raw) -> Event:
-        fields = unpack(data, self._blobs)
-        return decode_event(tag, data) if fields is None else convert_event(tag, fields)
 
     def _line_error(self, reason: str) -> RecordError:
         return RecordError(
@@ -241,43 +236,38 @@ def _first_events(path: Path) -> tuple[datetime | None, JobCreated | None]:
 
 
 def _last_events(path: Path) -> tuple[bool, JobEnded | None]:
-    sealed = False
-    for event in islice(_backwards(path), _TAIL_EVENTS):
-        if isinstance(event, JournalSealed):
-            sealed = True
-        elif isinstance(event, JobEnded):
-            return sealed, event
-    return sealed, None
+    """Return whether the journal is sealed, and its `job.ended`, both from its last lines."""
+    blobs = BlobStore(path / BLOBS_NAME)
+    for length in _TAIL_LENGTHS:
+        lines, is_all = _last_lines(path / JOURNAL_NAME, length)
+        is_sealed = False
+        for line in reversed(lines):
+            event = _event_of_line(line, path, blobs)
+            is_sealed = is_sealed or isinstance(event, JournalSealed)
+            if isinstance(event, JobEnded):
+                return is_sealed, event
+        if is_all or len(lines) == _TAIL_EVENTS:
+            break
+    return is_sealed, None
 
 
-def _backwards(path: Path) -> Iterator[Event]:
-    """Yield the events at the end of a journal, the last one first, within the length of the longest line."""
-    journal = path / JOURNAL_NAME
-    size = journal.stat().st_size
-    yielded = 0
-    for step in _TAIL_STEPS:
-        with open_regular(journal) as file:
-            start = max(0, size - step)
-            file.seek(start)
-            lines = file.read(step).split(b"\n")[:-1]  # the part after the last newline is incomplete
-        complete = lines if start == 0 else lines[1:]
-        for line in reversed(complete[: len(complete) - yielded]):
-            yield _event(line, path)
-        yielded = max(yielded, len(complete))
-        if start == 0:
-            return
+def _last_lines(journal: Path, length: int) -> tuple[list[bytes], bool]:
+    """Return the last complete lines within `length` bytes, and whether the file has no others."""
+    with open_regular(journal) as file:
+        start = max(0, os.fstat(file.fileno()).st_size - length)
+        file.seek(start)
+        lines = file.read(length).split(b"\n")[:-1]  # the part after the last newline is incomplete
+    complete = lines[1:] if start else lines
+    return complete[-_TAIL_EVENTS:], not start
 
 
-def _event(line: bytes, path: Path) -> Event:
+def _event_of_line(line: bytes, path: Path, blobs: BlobStore) -> Event:
+    """Return a line's event; one whose blob cannot be read has only the fields in the line."""
     try:
         header = decode_header(line)
     except ValueError as exc:
         raise RecordError(f"a line of {path.name!r} does not parse: {exc}") from exc
-    fields: object = None
-    with suppress(RecordError):
-        fields = unpack(header.data, BlobStore(path / BLOBS_NAME))
-    return (
-        convert_event(header.event, fields)
-        if isinstance(fields, dict)
-        else decode_event(header.event, header.data)
-    )
+    try:
+        return event_of(header.event, unpack(header.data, blobs))
+    except RecordError:
+        return event_of(header.event, decode(header.data))

@@ -6,7 +6,6 @@ one of the chain.
 Decoding a header takes 0.45 µs if `data` remains raw, and 0.8 µs with the typed event.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -16,7 +15,6 @@ from typing import Annotated, Any, get_args
 import msgspec
 
 from ringfence import events
-from ringfence.errors import RecordError
 
 FORMAT = 1
 """The version of the journal's format, which `journal.opened` contains."""
@@ -107,28 +105,12 @@ def decode_header(line: bytes) -> Header:
         raise ValueError("nested too deeply") from exc
 
 
-def decode_event(tag: str, data: bytes | msgspec.Raw) -> events.Event:
-    """Return the event of a line without blobs, or an `UnknownEvent` if no known event has its shape.
-
-    Raises:
-        RecordError: The data is not JSON.
-    """
-    decoder = _decoders().get(tag)
-    try:
-        if decoder is not None:
-            with suppress(msgspec.ValidationError):  # another version gave the event another shape
-                return decoder.decode(data)
-        return UnknownEvent(tag=tag, fields=msgspec.json.decode(data))
-    except (ValueError, RecursionError) as exc:
-        raise RecordError(f"event {tag!r} does not parse: {exc}; run `ringfence runs verify`") from exc
-
-
-def convert_event(tag: str, fields: Mapping[str, Any]) -> events.Event:
-    """Return the event with these decoded fields, or an `UnknownEvent`, as `decode_event` does."""
-    decoder = _decoders().get(tag)
-    if decoder is not None:
+def event_of(tag: str, fields: Any) -> events.Event:
+    """Return the event with these decoded fields, or an `UnknownEvent` if no known event has its shape."""
+    kind = _kinds().get(tag)
+    if kind is not None:
         with suppress(msgspec.ValidationError):  # another version gave the event another shape
-            return msgspec.convert(fields, decoder.type)
+            return msgspec.convert(fields, kind)
     return UnknownEvent(tag=tag, fields=fields)
 
 
@@ -148,6 +130,6 @@ def as_json(record: Record) -> dict[str, Any]:
 
 
 @cache
-def _decoders() -> dict[str, msgspec.json.Decoder[events.Event]]:
+def _kinds() -> dict[str, type[events.Event]]:
     kinds: tuple[type[events.Event], ...] = get_args(events.AnyEvent)
-    return {str(kind.__struct_config__.tag): msgspec.json.Decoder(kind) for kind in kinds}
+    return {str(kind.__struct_config__.tag): kind for kind in kinds}

@@ -18,6 +18,7 @@ import msgspec
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import InfrastructureFault, RecordError, next_step
 from ringfence.events import JournalSealed
+from ringfence.filesystem import replace_file
 from ringfence.journal.record import Header, encode_data, encode_line, format_time
 
 if TYPE_CHECKING:
@@ -182,8 +183,13 @@ def _create(path: Path) -> None:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    partial = _write_partial(path, pem, mode=0o600)
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
+    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(pem)
+            file.flush()
+            os.fsync(fd)
         with suppress(
             FileExistsError
         ):  # unlike rename, link does not replace the key of a concurrent process
@@ -196,14 +202,4 @@ def _publish(path: Path, private: "Ed25519PrivateKey") -> None:
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     pem = private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    _write_partial(path, pem, mode=0o644).replace(path)
-
-
-def _write_partial(path: Path, content: bytes, *, mode: int) -> Path:
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
-    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(fd, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(fd)
-    return partial
+    replace_file(path, pem, mode=0o644)

@@ -3,7 +3,6 @@
 The file is for reading, while the journal is the evidence. It is built only from the journal's events.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +24,7 @@ from ringfence.events import (
 from ringfence.filesystem import replace_file
 from ringfence.journal.layout import session_name
 from ringfence.journal.reader import read
-from ringfence.journal.record import Record, format_time
+from ringfence.journal.record import format_time
 
 _SHELL_KEYS = {"stdout", "stderr", "exit_code", "timed_out"}
 
@@ -92,32 +91,20 @@ class SessionDocument(msgspec.Struct, kw_only=True):
         _write(path, self.encode())
 
 
-def _write(path: Path, session: bytes) -> None:
-    try:
-        replace_file(path, session)
-    except OSError as exc:
-        raise InfrastructureFault(f"could not write {str(path)!r}: {exc.strerror}; {next_step(exc)}") from exc
+def export(run_dir: Path) -> SessionDocument:
+    """Return the session of the run in `run_dir`, or of a journal file. The journal may still be open.
 
-
-def build(records: Iterable[Record]) -> SessionDocument:
-    """Build the session from the records of a journal, which may still be open."""
+    Raises:
+        RecordError: The journal is absent or does not parse.
+    """
     document = SessionDocument(session_id="")
     calls: dict[str, ToolCall] = {}
-    for record in records:
+    for record in read(run_dir):
         origin = record.event.origin
         time = origin.at if isinstance(origin, Origin) and origin.at else format_time(record.time)
         _add(document, calls, event=record.event, time=time)
     document.message_count = len(document.messages)
     return document
-
-
-def export(run_dir: Path) -> SessionDocument:
-    """Return the session of the run in `run_dir`, or of a journal file.
-
-    Raises:
-        RecordError: The journal is absent or does not parse.
-    """
-    return build(read(run_dir))
 
 
 def write_session(run_dir: Path, session: bytes) -> None:
@@ -127,6 +114,13 @@ def write_session(run_dir: Path, session: bytes) -> None:
         InfrastructureFault: The session could not be written.
     """
     _write(run_dir / session_name(run_dir.name), session)
+
+
+def _write(path: Path, session: bytes) -> None:
+    try:
+        replace_file(path, session)
+    except OSError as exc:
+        raise InfrastructureFault(f"could not write {str(path)!r}: {exc.strerror}; {next_step(exc)}") from exc
 
 
 def _add(document: SessionDocument, calls: dict[str, ToolCall], *, event: Event, time: str) -> None:

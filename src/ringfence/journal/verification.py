@@ -151,17 +151,11 @@ def read_tail(path: Path) -> tuple[Tail, frozenset[str]]:
         RecordError: The journal cannot be continued: it is sealed, broken, truncated or absent.
     """
     walk = _Walk(path, trusted_keys(), known_heads)
-    try:
-        walk.run()
-    except _BrokenError as exc:
-        raise RecordError(
-            f"the journal {str(path)!r} is broken at line {walk.tail.next_seq + 1}: {exc}"
-        ) from exc
-    verification = walk.verification()
-    if verification.status != "open":
-        raise RecordError(
-            f"the journal {str(path)!r} is {verification.status}, so nothing can be added to it"
-        )
+    found = walk.verify()
+    if found.status != "open":
+        line = f" at line {found.bad_line}" if found.bad_line is not None else ""
+        reason = f"{line}: {found.reason}" if found.reason else ""
+        raise RecordError(f"the journal {str(path)!r} is {found.status}{reason}; nothing can be added to it")
     return walk.tail, frozenset(walk.blobs)
 
 
@@ -175,13 +169,7 @@ def _verify(path: Path, trusted: frozenset[str], heads_of: Heads) -> Verificatio
     if with_files and not os.path.lexists(path) and heads_of(path.parent.name):
         finding = Finding("truncated", path, "the journal was removed")
         return Verification(path, "truncated", path.parent.name, 0, (finding,))
-    walk = _Walk(path, trusted, heads_of, with_files)
-    try:
-        walk.run()
-    except _BrokenError as exc:
-        finding = Finding("broken", path, str(exc))
-        return walk.result("broken", finding, bad_line=walk.tail.next_seq + 1)
-    return walk.verification()
+    return _Walk(path, trusted, heads_of, with_files).verify()
 
 
 def verify_among(path: Path, trusted: frozenset[str], heads_of: Heads) -> Verification:
@@ -213,12 +201,21 @@ class _Walk:
     blobs: set[str] = field(default_factory=set)
     """Digests of the blobs that were checked."""
 
-    def run(self) -> None:
+    def verify(self) -> Verification:
+        """Read the journal once and return what was found.
+
+        Raises:
+            RecordError: The journal cannot be read.
+        """
         try:
             with open_regular(self.path) as file:
                 self._read(file)
         except OSError as exc:
             raise RecordError(f"the journal {str(self.path)!r} cannot be read: {exc.strerror}") from exc
+        except _BrokenError as exc:
+            finding = Finding("broken", self.path, str(exc))
+            return self._result("broken", finding, bad_line=self.tail.next_seq + 1)
+        return self._result_of_sound_lines()
 
     def _read(self, file: BinaryIO) -> None:
         run_id: str | None = None
@@ -249,7 +246,7 @@ class _Walk:
             self.tail = Tail(size, seq, prev, run_id)
         self.tail = replace(self.tail, torn_bytes=torn[0], torn_sha256=torn[1])
 
-    def verification(self) -> Verification:
+    def _result_of_sound_lines(self) -> Verification:
         if self.tail.next_seq == 0:
             # No line names the run, so the name of the directory does.
             self.heads = self.heads_of(self.path.absolute().parent.name)
@@ -257,21 +254,21 @@ class _Walk:
         if last_known >= self.tail.next_seq:
             missing = last_known + 1 - self.tail.next_seq
             finding = Finding("truncated", self.path, f"{missing} lines at the end were cut off")
-            return self.result("truncated", finding)
+            return self._result("truncated", finding)
         if self.seal is not None:
             return self._sealed_result()
         torn = self.tail.torn_bytes
         if not torn:
-            return self.result("open")
+            return self._result("open")
         reason = f"its last line is torn: {torn} bytes without an end"
-        return self.result("open", Finding("unsealed", self.path, reason, is_fault=False))
+        return self._result("open", Finding("unsealed", self.path, reason, is_fault=False))
 
     def _sealed_result(self) -> Verification:
         findings = list(self._check_files()) if self.with_files else []
         is_broken = any(finding.is_fault for finding in findings)
-        return self.result("broken" if is_broken else "sealed", *findings)
+        return self._result("broken" if is_broken else "sealed", *findings)
 
-    def result(self, status: Status, *findings: Finding, bad_line: int | None = None) -> Verification:
+    def _result(self, status: Status, *findings: Finding, bad_line: int | None = None) -> Verification:
         signer = sealed_at = None
         if self.seal is not None:
             signer = key_id(msgspec.json.decode(self.seal.data, type=JournalSealed).public_key)

@@ -1,10 +1,9 @@
 """Writes the journal of a run. `append` returns after the event is in the file, so events are recorded before use."""
 
-import functools
 import os
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Self
 
 import anyio
 
+from ringfence import __version__
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import ExitCode, InfrastructureFault, RecordError, next_step
 from ringfence.events import (
@@ -80,18 +80,15 @@ class Journal:
             InfrastructureFault: The journal cannot be written.
         """
         try:
-            lock = RunLock.acquire(make_private_dir(run_dir))
+            make_private_dir(run_dir)
         except OSError as exc:
             raise InfrastructureFault(
                 f"could not make {str(run_dir)!r}: {exc.strerror}; {next_step(exc, is_state=True)}"
             ) from exc
-        try:
+        with _locked(run_dir) as lock:
             on_locked()
-            file = LineFile(run_dir / JOURNAL_NAME, create=True)
+            file = LineFile(run_dir / JOURNAL_NAME)
             journal = cls(run_dir, run_id, lock=lock, file=file, tail=Tail.empty())
-        except BaseException:
-            lock.release()
-            raise
         return journal._start(_opening_event(run_id))
 
     @classmethod
@@ -108,16 +105,11 @@ class Journal:
         path = run_dir / JOURNAL_NAME
         if not path.is_file():
             raise RecordError(f"there is no journal {str(path)!r}; `ringfence runs ls` lists the runs")
-        lock = RunLock.acquire(run_dir)
-        try:
+        with _locked(run_dir) as lock:
             tail, digests_of_blobs = read_tail(path)
-            _truncate(path, tail.size)
             BlobStore(run_dir / BLOBS_NAME).prune(digests_of_blobs)
-            file = LineFile(path, create=False)
+            file = LineFile(path, size=tail.size)
             journal = cls(run_dir, tail.run_id or run_dir.name, lock=lock, file=file, tail=tail)
-        except BaseException:
-            lock.release()
-            raise
         repaired = JournalRepaired(dropped_bytes=tail.torn_bytes, dropped_sha256=tail.torn_sha256)
         if tail.next_seq == 0:
             return journal._start(_opening_event(journal.run_id), repaired)
@@ -238,7 +230,7 @@ class Journal:
         try:
             for event in events:
                 self.append(event)
-            _sync_directory(self.run_dir)
+            _sync(self.run_dir)
         except BaseException:
             with suppress(InfrastructureFault):
                 self.close()
@@ -289,9 +281,9 @@ class Journal:
         with self._mutex:
             blobs, self._blobs.unsynced = self._blobs.unsynced, []
         for path in blobs:
-            _sync_file(path)
+            _sync(path)
         if blobs:
-            _sync_directory(self._blobs.directory)
+            _sync(self._blobs.directory)
         os.fsync(self._file.fd)
 
 
@@ -335,30 +327,24 @@ def _interruption_event(path: Path) -> JobEnded | None:
 
 
 def _opening_event(run_id: str) -> JournalOpened:
-    return JournalOpened(run_id=run_id, format=FORMAT, version=_version())
+    return JournalOpened(run_id=run_id, format=FORMAT, version=__version__)
 
 
-@functools.cache
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("ringfence")
-
-
-def _truncate(path: Path, size: int) -> None:
+@contextmanager
+def _locked(run_dir: Path) -> Iterator[RunLock]:
+    """Take the lock of a run; release it again if the context is left with an error."""
+    lock = RunLock.acquire(run_dir)
     try:
-        os.truncate(path, size)
-    except OSError as exc:
-        raise InfrastructureFault(f"could not repair the journal {str(path)!r}: {exc.strerror}") from exc
+        yield lock
+    except BaseException:
+        lock.release()
+        raise
 
 
-def _sync_file(path: Path) -> None:
+def _sync(path: Path) -> None:
+    """Write a file or a directory to the disk."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _sync_directory(path: Path) -> None:
-    _sync_file(path)
