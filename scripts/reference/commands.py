@@ -17,9 +17,10 @@ _HEAD = """\
 # Commands
 
 Commands print data on stdout and everything else on stderr. Exit codes: [exit-codes.md](exit-codes.md). `RUN` is a run's
-id, an unambiguous beginning of one, or `last`, which is the default: the newest run on the workspace that the current
-directory is in. `diff`, `apply` and `undo` say on stderr which run they took. `-n` is `--limit`, `-f` is `--follow`
-and `-C` is `--workspace` everywhere.
+id, an unambiguous beginning of one, or `last`, which is the default: the newest run that opened a sandbox on the
+workspace that the current directory is in. A run that was refused before that is named by its id, which `runs ls` lists.
+`diff`, `apply` and `undo` say on stderr which run they took. `-n` is `--limit`, `-f` is `--follow` and `-C` is
+`--workspace` everywhere.
 """
 
 

@@ -52,6 +52,14 @@ def test_one_of_another_version_can_be_removed(box: Cli):
     assert box("ls")[1] == b""
 
 
+def test_its_run_names_what_ends_it(box: Cli, ringfence: Cli):
+    """Before that, its changes are not complete and its record is not removed; `runs stop` leaves it alone."""
+    for words in (("diff",), ("runs", "rm", "last", "--yes"), ("runs", "stop")):
+        ended = ringfence(*words)
+        assert (ended.code != 0, "`ringfence sandbox rm box`" in ended.err) == (True, True)
+    assert b"box" in box("ls")[1]
+
+
 @pytest.mark.docker
 def test_a_command_that_the_memory_limit_killed_is_told(box: Cli, workspace: Path, image: str):
     """A line says which limit it was, and where it is raised."""

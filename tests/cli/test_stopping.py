@@ -105,8 +105,25 @@ def test_a_run_that_goes_on_is_not_acted_on(
     refused = ringfence("diff", "last")
     continued = ringfence("run", "x", "-C", workspace, "--model", script(says()), "--continue")
     assert (refused.code, continued.code) == (2, 2)
-    assert "still going on" in refused.err
+    assert f"`ringfence runs stop {run_dirs()[0].name[-8:]}`" in refused.err
     assert "still going on" in continued.err
+
+
+def test_a_run_is_stopped_from_another_terminal(run: Cli, ringfence: Cli, events: Cli):
+    """It ends as after Ctrl-C, with its work kept; one that has ended is not stopped again."""
+    process = run()
+    removal = ringfence("runs", "rm", "last", "--yes")
+    assert (removal.code, "`ringfence runs stop " in removal.err) == (2, True)
+    stopped = ringfence("runs", "stop")
+    process.communicate(timeout=60)
+    assert (stopped.code, "cancelled: stopped by the user" in stopped.err, process.returncode) == (
+        0,
+        True,
+        130,
+    )
+    assert job_end(events())["state"] == "cancelled"
+    assert "made" in ringfence("diff", "--stat").out
+    assert ringfence("runs", "stop").code == 2
 
 
 def test_a_sandbox_killed_from_outside_is_infrastructure(run: Cli, events: Cli):

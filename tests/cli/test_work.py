@@ -182,16 +182,42 @@ def test_the_host_refuses_what_it_cannot_keep(run: Cli, workspace: Path, options
 def test_last_is_the_newest_run_here(
     run: Cli, ringfence: Cli, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Also one that was refused, which names the newest one that changed something; not one on another workspace."""
+    """Not one on another workspace, and not one that was refused before it had a sandbox, which has an id."""
     run("touch made", "--mode", "bind")
     name = run_dirs()[0].name
     refused = run("true", "--sandbox", "host", "--mode", "clone")
+    refused_name = run_dirs()[0].name
     elsewhere = run("true", "-C", tmp_path, "--mode", "clone")
-    assert (refused.code, elsewhere.code, run_dirs()[0].name != name) == (4, 0, True)
+    assert (refused.code, elsewhere.code, refused_name != name) == (4, 0, True)
     (workspace / "below").mkdir()
     monkeypatch.chdir(workspace / "below")
-    ended = ringfence("diff", "--stat")
-    assert (ended.code, ended.out, f"`ringfence diff {name[-8:]}`" in ended.err) == (0, "", True)
+    for words in (("diff", "--stat"), ("runs", "show"), ("runs", "verify")):
+        ended = ringfence(*words)
+        assert (ended.code, name in ended.out + ended.err) == (0, True)
+    assert "state:      refused" in ringfence("runs", "show", refused_name).out
+
+
+def test_a_workspace_on_which_no_run_had_a_sandbox(run: Cli, ringfence: Cli):
+    """The command that shows the newest one is named."""
+    run("true", "--sandbox", "host", "--mode", "clone")
+    ended = ringfence("diff")
+    assert (ended.code, f"`ringfence runs show {run_dirs()[0].name[-8:]}`" in ended.err) == (2, True)
+
+
+def test_a_run_that_changed_nothing_names_pending_changes_only(run: Cli, ringfence: Cli):
+    """`undo` names the newest run whose changes are in the workspace, `apply` one whose changes are not."""
+    names = []
+    for command, mode in (("touch copied", "clone"), ("touch made", "bind"), ("true", "bind")):
+        run(command, "--mode", mode)
+        names.append(run_dirs()[0].name)
+    copied, made, _ = names
+    assert f"`ringfence undo {made[-8:]}`" in ringfence("undo").err
+    assert f"`ringfence apply {copied[-8:]}`" in ringfence("apply").err
+    assert (ringfence("undo", made).code, ringfence("apply", copied).code) == (0, 0)
+    assert f"`ringfence undo {copied[-8:]}`" in ringfence("undo").err
+    assert f"`ringfence apply {made[-8:]}`" in ringfence("apply").err
+    assert ringfence("apply", made).code == 0
+    assert "no other run on its workspace has changes to apply" in ringfence("apply").err
 
 
 @pytest.mark.parametrize("command", ["diff", "undo", "apply"])

@@ -30,7 +30,7 @@ RunArgument = Annotated[
     typer.Argument(
         metavar="RUN",
         autocompletion=completion.complete_runs,
-        help="The id of a run, the beginning of it or of its last eight digits; `last`: the newest on this workspace.",
+        help="A run's id, the beginning of it or of its last eight digits; `last`: the newest here with a sandbox.",
     ),
 ]
 WorkspaceOption = Annotated[

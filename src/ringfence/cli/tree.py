@@ -38,7 +38,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
 
 GROUPS: Mapping[str, str] = {
     "checkpoint": "Keep named states of a workspace and go back to them.",
-    "runs": "List, show, verify, export and remove records of runs.",
+    "runs": "List, show, verify, export, stop and remove runs.",
     "session": "List, show and follow sessions of the agent CLIs.",
     "loop": "Work through stories test-first, on a branch.",
     "fleet": "Keep agents working on schedules and triggers.",
@@ -72,6 +72,7 @@ COMMANDS: Mapping[str, Entry] = {
     "runs logs": Entry("runs.commands:logs", "Print the events of a run, in order."),
     "runs verify": Entry("runs.commands:verify", "Verify that a record is complete and unchanged."),
     "runs export": Entry("runs.commands:export", "Export a run's session as one JSON document."),
+    "runs stop": Entry("runs.commands:stop", "Stop a run that is going on in another terminal."),
     "runs rm": Entry("runs.commands:rm", "Remove records of runs that have ended."),
     "session ls": Entry("session:ls", "List sessions of the agent CLIs and of ringfence."),
     "session show": Entry("session:show", "Print the events of a session, in order."),

@@ -23,6 +23,7 @@ from ringfence.job.outcome import Outcome, RunResult, keep_crash, outcome_of, ro
 from ringfence.job.recorder import Recorder, View
 from ringfence.job.recovery import unapplied_work
 from ringfence.job.request import RunRequest, Work
+from ringfence.job.run_process import note_process
 from ringfence.job.sandbox_spec import check_host
 from ringfence.job.sandboxes import Sandboxes
 from ringfence.job.state import NO_CHECK, JobState, exit_code
@@ -51,6 +52,7 @@ class JobRun:
         view: Shows each event after it was written. An exception from it stops the run.
         store: Where jobs are kept; None is the state directory's.
         run_id: An id that no run has had; None: a new one.
+        ends_on_sigterm: Whether this process calls `cancel` on SIGTERM and does nothing but this run.
     """
 
     def __init__(
@@ -60,12 +62,14 @@ class JobRun:
         view: View | None = None,
         store: JobStore | None = None,
         run_id: str | None = None,
+        ends_on_sigterm: bool = False,
     ) -> None:
         self.id = run_id or new_run_id()
         self.dir = run_dir(self.id)
         self.gates: dict[str, Gate] = {}
         """The gates of the sandboxes that are open, by their ids."""
         self._request = request
+        self._ends_on_sigterm = ends_on_sigterm
         self._view = view
         self._store = store or JobStore()
         self._redactor = Redactor(request.secret_values)
@@ -168,6 +172,8 @@ class JobRun:
 
     def _enter_job(self) -> None:
         self._store.create(self.id, session_id=self._session_id, workspace=str(self._request.workspace))
+        if self._ends_on_sigterm:
+            note_process(self.dir)
 
     @property
     def _session_id(self) -> str:

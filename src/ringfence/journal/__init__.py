@@ -2,11 +2,12 @@
 
 from ringfence.journal.chain import record_removals
 from ringfence.journal.disk import is_alive
-from ringfence.journal.layout import new_run_id, run_dir, run_dirs, runs_dir
+from ringfence.journal.layout import LOCK_NAME, new_run_id, run_dir, run_dirs, runs_dir
 from ringfence.journal.reader import (
     RunSummary,
     creation_of,
     follow,
+    has_opened_sandbox,
     list_runs,
     matching_runs,
     read,
@@ -20,6 +21,7 @@ from ringfence.journal.verification import RECORD_LIMITS, Finding, Verification,
 from ringfence.journal.writer import Journal, mark_interrupted
 
 __all__ = [
+    "LOCK_NAME",
     "RECORD_LIMITS",
     "STATE_LIMITS",
     "Finding",
@@ -33,6 +35,7 @@ __all__ = [
     "creation_of",
     "export",
     "follow",
+    "has_opened_sandbox",
     "is_alive",
     "list_runs",
     "mark_interrupted",

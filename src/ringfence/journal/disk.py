@@ -217,8 +217,9 @@ class RunLock:
         return cls(fd)
 
     def release(self) -> None:
-        """Release the lock. A second call does nothing."""
+        """Empty and release the lock file: what it notes is about its holder. A second call does nothing."""
         if self._fd >= 0:
+            os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = -1
 

@@ -16,7 +16,7 @@ import anyio
 import msgspec
 
 from ringfence.errors import RecordError, UsageError
-from ringfence.events import Event, JobCreated, JobEnded, JournalOpened, JournalSealed
+from ringfence.events import Event, JobCreated, JobEnded, JobStarted, JournalOpened, JournalSealed
 from ringfence.journal.blobs import BlobStore, decode, unpack
 from ringfence.journal.disk import is_alive
 from ringfence.journal.layout import BLOBS_NAME, JOURNAL_NAME, journal_path, open_regular, run_dirs
@@ -155,6 +155,14 @@ def creation_of(path: Path) -> JobCreated | None:
         return _first_events(path)[1]
     except RecordError:
         return None
+
+
+def has_opened_sandbox(path: Path) -> bool:
+    """Whether the run in `path` got a sandbox. A record that is damaged before it says so counts as one that did."""
+    try:
+        return any(isinstance(record.event, JobStarted) for record in read(path))
+    except RecordError:
+        return True
 
 
 class _Cursor:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 _Force = Annotated[
     bool, typer.Option("--force", help="Overwrite files that were changed since, and keep them.")
 ]
-_UNDONE = "undone"
-"""Name of a marker file in a run's directory: its changes were undone and not applied again."""
 
 
 def diff(
@@ -47,12 +45,14 @@ def diff(
     """Show what a run changed in its workspace."""
     import anyio
 
+    from ringfence.cli.runs.reference import undone_marker
+    from ringfence.journal import run_dir
     from ringfence.sandbox.workspace.record import diff_run, open_store, patch_run, runs_on_your_machine
 
     if stat + raw + flagged > 1:
         raise UsageError("--stat, --raw and --flagged show different things; give one of them")
     record, state = _load(run, "diff", everywhere=everywhere)
-    if _undone_marker(record).exists():
+    if undone_marker(run_dir(record.run)).exists():
         notify(f"this was undone since; `ringfence apply {record.run[-8:]}` brings it in again")
     changes = anyio.run(diff_run, record, open_store(record, state))
     suspects = runs_on_your_machine(record, changes)
@@ -98,12 +98,14 @@ def apply(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOp
     """
     import anyio
 
+    from ringfence.cli.runs.reference import undone_marker
+    from ringfence.journal import run_dir
     from ringfence.sandbox.workspace.record import apply_run
 
     record, state = _load(run, "apply", everywhere=everywhere)
     with _named_next_step(record, "apply"):
         restored = anyio.run(partial(apply_run, record, state, force=force))
-    _undone_marker(record).unlink(missing_ok=True)
+    undone_marker(run_dir(record.run)).unlink(missing_ok=True)
     report_restored("apply", "applied", restored)
     _report_overwritten(restored, record, "undo")
 
@@ -112,6 +114,8 @@ def undo(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOpt
     """Undo a run's changes in the workspace."""
     import anyio
 
+    from ringfence.cli.runs.reference import undone_marker
+    from ringfence.journal import run_dir
     from ringfence.sandbox.workspace.record import is_applied, undo_run
 
     record, state = _load(run, "undo", everywhere=everywhere)
@@ -123,7 +127,7 @@ def undo(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOpt
     with _named_next_step(record, "undo"):
         restored = anyio.run(partial(undo_run, record, state, force=force))
     if restored.diff.files:
-        _undone_marker(record).touch(mode=0o600)
+        undone_marker(run_dir(record.run)).touch(mode=0o600)
     report_restored("undo", "undone", restored)
     _report_overwritten(restored, record, "apply")
     if restored.repositories.stuck or restored.active:
@@ -161,12 +165,6 @@ def _report_overwritten(restored: "Restored", record: "WorkRecord", opposite: st
         )
 
 
-def _undone_marker(record: "WorkRecord") -> "Path":
-    from ringfence.journal import run_dir
-
-    return run_dir(record.run) / _UNDONE
-
-
 def _load(run: str, command: str, *, everywhere: bool) -> "tuple[WorkRecord, Path]":
     """Load the changes of a run for `diff`, `apply` or `undo`; the final state of an interrupted run is captured now.
 
@@ -174,11 +172,12 @@ def _load(run: str, command: str, *, everywhere: bool) -> "tuple[WorkRecord, Pat
     require `diff` first.
 
     Raises:
+        UsageError: The run has not ended.
         RingfenceError: The run changed nothing to apply or undo, or was interrupted and not inspected yet.
     """
     import anyio
 
-    from ringfence.cli.runs.reference import chosen_change, nothing_changed
+    from ringfence.cli.runs.reference import chosen_change, how_to_stop, nothing_changed
     from ringfence.config.paths import state_dir
     from ringfence.job.recovery import completed_work
     from ringfence.journal import is_alive
@@ -189,7 +188,9 @@ def _load(run: str, command: str, *, everywhere: bool) -> "tuple[WorkRecord, Pat
         _report_unchanged(nothing_changed(path, command), command)
         raise typer.Exit
     record = load_record(path)
-    if record.after is None and record.mode != "clone" and command != "diff" and not is_alive(path):
+    if record.after is None and is_alive(path):
+        raise UsageError(f"run {path.name!r} is still going on; {how_to_stop(path)}")
+    if record.after is None and record.mode != "clone" and command != "diff":
         raise RingfenceError(
             f"run {path.name!r} was interrupted, and its changes cannot be told from yours since; look at them "
             f"with `ringfence diff {path.name[-8:]}`, then try again"
@@ -197,7 +198,7 @@ def _load(run: str, command: str, *, everywhere: bool) -> "tuple[WorkRecord, Pat
     record, is_late = anyio.run(completed_work, path)
     if is_late and record.mode != "clone":
         notify("the run was interrupted; this is all that has changed since it began")
-    _report_unchanged(nothing_changed(path, command, in_files=command == "undo"), command)
+    _report_unchanged(nothing_changed(path, command), command)
     return record, state_dir()
 
 

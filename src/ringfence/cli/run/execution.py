@@ -25,7 +25,7 @@ async def run_to_end(request: "RunRequest", *, view: "View | None" = None) -> "R
         notify(f"waiting for up to {format_duration(request.wait_s)}: {reason}; Ctrl-C stops waiting")
 
     request = replace(request, on_wait=report_wait)
-    job = JobRun(request, view=view, store=await recover_runs(notify))
+    job = JobRun(request, view=view, store=await recover_runs(notify), ends_on_sigterm=True)
     messages = iter(
         ("stopping; the work so far is kept. Press Ctrl-C again to stop immediately.", "stopping immediately")
     )

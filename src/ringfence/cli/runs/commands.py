@@ -9,7 +9,7 @@ from ringfence.cli.completion import complete_runs
 from ringfence.cli.options import AllOption, FollowOption, JsonOption, LimitOption, RunArgument
 from ringfence.cli.output import RecordPrinter, confirm, counted, note, print_answer
 from ringfence.cli.settings import check_file, parse_pairs
-from ringfence.errors import ExitCode, RecordError, UsageError
+from ringfence.errors import ExitCode, InfrastructureFault, RecordError, UsageError
 from ringfence.escape import safe_json, visible
 
 if TYPE_CHECKING:
@@ -126,6 +126,30 @@ def rm(
     print_answer({"removed": names}, names, json=json)
 
 
+def stop(run: RunArgument = "last", *, everywhere: AllOption = False) -> None:
+    """Stop a run that is going on in another terminal.
+
+    It ends as cancelled, and its work so far is kept. A second call while it ends stops it immediately.
+    """
+    import anyio
+
+    from ringfence.cli.runs.reference import chosen_run, how_to_stop
+    from ringfence.job.run_process import terminate, wait_for_end
+    from ringfence.journal import is_alive, summarize
+
+    path = chosen_run(run, everywhere=everywhere)
+    if not is_alive(path):
+        raise UsageError(f"run {path.name!r} has ended; `ringfence runs show {path.name[-8:]}` shows how")
+    if not terminate(path):
+        raise UsageError(f"run {path.name!r} cannot be stopped by this command; {how_to_stop(path)}")
+    if not anyio.run(wait_for_end, path):
+        raise InfrastructureFault(
+            f"run {path.name!r} has not ended yet; `ringfence runs stop {path.name[-8:]}` again stops it immediately"
+        )
+    ended = summarize(path)
+    note(f"{ended.state}: {ended.reason}; record: {path}")
+
+
 def verify(
     run: Annotated[
         str | None,
@@ -226,6 +250,7 @@ def _follow(directory: Path, printer: RecordPrinter) -> None:
 async def _remove(paths: "Sequence[Path]") -> None:
     from ringfence.cli.gc import without_fleet_runs
     from ringfence.cli.output import notify
+    from ringfence.cli.runs.reference import how_to_stop
     from ringfence.job.recovery import recover_runs
     from ringfence.job.retention import remove_runs
     from ringfence.journal import is_alive
@@ -233,7 +258,7 @@ async def _remove(paths: "Sequence[Path]") -> None:
     store = await recover_runs(notify)
     for path in paths:
         if is_alive(path):
-            raise UsageError(f"run {path.name!r} is running; stop it first, then remove its record")
+            raise UsageError(f"run {path.name!r} is still going on; {how_to_stop(path)}")
     others = await without_fleet_runs(list(paths))
     if len(others) < len(paths):
         theirs = next(path for path in paths if path not in others)

@@ -1,35 +1,47 @@
-"""Finds the run that a command acts on: `last` is the newest one on this workspace."""
+"""Finds the run that a command acts on.
+
+`last` is the newest run on this workspace that opened a sandbox, for every command: a run that was refused before has
+changed and logged nothing, and is named by its id.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from ringfence.errors import UsageError
 from ringfence.escape import visible
 
+if TYPE_CHECKING:
+    from ringfence.sandbox.workspace.record import WorkRecord
+
 
 def chosen_run(reference: str, *, everywhere: bool = False) -> Path:
     """Find the directory of a run by its reference.
 
     Args:
-        reference: A run id or the beginning of one, from anywhere; or `last`: the newest run on the workspace that
-            the current directory is in.
-        everywhere: Whether `last` is the newest run on any workspace.
+        reference: A run id or the beginning of one, from anywhere; or `last`: the newest run that opened a sandbox on
+            the workspace that the current directory is in.
+        everywhere: Whether `last` is the newest such run on any workspace.
 
     Raises:
         UsageError: No run matches, or several do.
     """
-    from ringfence.journal import resolve, run_dirs
+    from ringfence.journal import has_opened_sandbox, resolve, run_dirs
 
     if reference != "last":
         return resolve(reference)
-    if not everywhere:
-        return next(_runs_here())
-    newest = next(iter(run_dirs()), None)
+    newest = None
+    for path in run_dirs() if everywhere else _runs_here():
+        newest = newest or path
+        if has_opened_sandbox(path):
+            return path
     if newest is None:
         raise UsageError("there are no runs yet; `ringfence run` creates one")
-    return newest
+    raise UsageError(
+        f"no run has opened a sandbox here yet; `ringfence runs show {newest.name[-8:]}` shows why the newest did not"
+    )
 
 
 def chosen_change(reference: str, *, everywhere: bool = False) -> Path:
@@ -46,31 +58,75 @@ def chosen_change(reference: str, *, everywhere: bool = False) -> Path:
     return path
 
 
-def nothing_changed(path: Path, command: str, *, in_files: bool = False) -> str | None:
-    """Describe that a run changed nothing, with the command for the newest run that did; None if it changed something.
+def nothing_changed(path: Path, command: str) -> str | None:
+    """Describe that a run changed nothing, with the command for the newest run that has pending changes.
 
     Args:
         path: The run's directory.
         command: The command on the changes: `diff`, `apply` or `undo`.
-        in_files: Whether only changes of files count, because `undo` does not revert commits.
+
+    Returns:
+        The description; None if the run changed something.
     """
-    from ringfence.config.paths import state_dir
     from ringfence.journal import run_dirs
-    from ringfence.sandbox.workspace.record import has_changes, has_record, load_record
+    from ringfence.sandbox.workspace.record import has_record, load_record
 
-    def changed(run: Path) -> bool:
-        return has_record(run) and has_changes(load_record(run), state_dir(), in_files=in_files)
-
-    if changed(path):
+    if has_record(path) and _has_changes(load_record(path), command):
         return None
     place = _workspace(path)
     others = (run for run in run_dirs() if run != path and _workspace(run) == place)
-    newest = next((run for run in others if changed(run)), None)
+    newest = next((run for run in others if _is_pending(run, command)), None)
     verb = "show" if command == "diff" else command
     problem = f"run {path.name!r} changed no files, so there is nothing to {verb}"
     if newest is None:
-        return f"{problem}; no other run on its workspace changed any"
-    return f"{problem}; for the newest run that changed some: `ringfence {command} {newest.name[-8:]}`"
+        return f"{problem}; no other run on its workspace has changes to {verb}"
+    return f"{problem}; the newest run with changes to {verb}: `ringfence {command} {newest.name[-8:]}`"
+
+
+def undone_marker(run: Path) -> Path:
+    """The file in a run's directory that is there while its changes are undone."""
+    return run / "undone"
+
+
+def how_to_stop(run: Path) -> str:
+    """The next step for a run that has to end first: what stops it, by who started it."""
+    from ringfence.job.run_process import is_terminable
+    from ringfence.sandbox.supervisor.directory import find_by_run
+
+    name = find_by_run(run.name)
+    if name is not None:
+        return f"`ringfence sandbox rm {name}` ends it, as it is the run of that standing sandbox"
+    if is_terminable(run):
+        return f"wait for its end, or `ringfence runs stop {run.name[-8:]}` stops it and keeps its work"
+    return "wait for its end, or stop the loop, the fleet's job or the program that it belongs to"
+
+
+def _has_changes(record: "WorkRecord", command: str) -> bool:
+    from ringfence.config.paths import state_dir
+    from ringfence.sandbox.workspace.record import has_changes
+
+    return has_changes(record, state_dir(), in_files=command == "undo")  # which does not revert commits
+
+
+def _is_pending(run: Path, command: str) -> bool:
+    """Whether a run has ended and has changes that the command would show, apply or undo."""
+    import anyio
+
+    from ringfence.config.paths import state_dir
+    from ringfence.journal import is_alive
+    from ringfence.sandbox.workspace.record import has_record, is_applied, load_record
+
+    if not has_record(run) or is_alive(run):
+        return False
+    record, is_undone = load_record(run), undone_marker(run).exists()
+    if record.after is None or not _has_changes(
+        record, command
+    ):  # of an interrupted run, `diff` has to be seen first
+        return record.after is None and command == "diff"
+    if command == "diff":
+        return not is_undone
+    is_in_workspace = not is_undone and (record.mode != "clone" or anyio.run(is_applied, record, state_dir()))
+    return is_in_workspace == (command == "undo")
 
 
 def _runs_here() -> Iterator[Path]:
