@@ -49,6 +49,32 @@ def test_an_option_that_makes_no_sense(
     assert _is_told(ended, 2, *words)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--allow-tool", "read"], ["--allow-tool: the agent has no tool 'read'", "'read_file'", "it has: "]),
+        (["--deny-tool", "zzz"], ["--deny-tool: the agent has no tool 'zzz'; it has: edit_file, list_files"]),
+        (["--runtime", "claude", "--deny-tool", "Bsh"], ["--deny-tool: claude has no tool 'Bsh'", "'Bash'"]),
+    ],
+)
+def test_a_tool_that_the_agent_does_not_have(
+    ringfence: Cli, workspace: Path, script: Cli, says: Cli, options: list[str], words: list[str]
+):
+    """It is found before a run begins, whoever has the tools; the answer lists them."""
+    ended = ringfence("run", "x", "-C", workspace, "--model", script(says()), *options)
+    assert _is_told(ended, 2, *words)
+    assert ringfence("runs", "ls").out == ""
+
+
+def test_a_tool_in_a_file_that_the_agent_does_not_have(
+    ringfence: Cli, workspace: Path, script: Cli, says: Cli
+):
+    """It is an error of the configuration, at its place."""
+    (workspace / "ringfence.yaml").write_text("tools:\n  deny: [shel]\n")
+    ended = ringfence("run", "x", "-C", workspace, "--model", script(says()))
+    assert _is_told(ended, 78, "ringfence.yaml:2:9: tools.deny: the agent has no tool 'shel'", "'shell'")
+
+
 def test_a_time_that_is_none_is_told_once(ringfence: Cli):
     """With its option."""
     ended = ringfence("gc", "--older-than", "soon")

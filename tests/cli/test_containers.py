@@ -100,5 +100,5 @@ def test_a_network_is_printed_and_recorded(
     assert "eth0" in ended.out
     assert "WARNING: the sandbox is attached to the container network 'bridge'" in ended.err
     assert [one.what for one in events(PolicyLoosened)] == [
-        "the sandbox is attached to the container network 'bridge'"
+        "the sandbox is attached to the container network 'bridge', which egress rules do not restrict"
     ]

@@ -136,3 +136,18 @@ def test_untrusted_file_only_removes(user_file: Write, project: Path, project_fi
     project_file("egress: {allow: [packages, evil.example]}\n")
     with pytest.raises(ConfigurationError, match="an untrusted file can only tighten"):
         load(project)
+
+
+def test_hosts_that_are_allowed_need_no_network(project: Path, user_file: Write) -> None:
+    """They are reached through the gate, so `network: none` contradicts no rule."""
+    user_file("sandbox: {network: none}\negress: {allow: [model, pypi.org]}\n")
+    assert [str(rule) for rule in load(project, environ={}).settings.egress.allow] == ["model", "pypi.org"]
+
+
+def test_denied_hosts_and_a_network_contradict_each_other(project: Path, user_file: Write) -> None:
+    """A network of the engine is reached without the gate; the error names both places."""
+    file = user_file("sandbox: {network: bridge}\nunsafe: [network]\negress: {deny: [evil.example]}\n")
+    with pytest.raises(ConfigurationError) as caught:
+        load(project, environ={})
+    assert str(caught.value).startswith(f"{file}:3:16: egress.deny has no effect")
+    assert f"{file}:1:20" in str(caught.value)

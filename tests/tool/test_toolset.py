@@ -258,6 +258,6 @@ async def test_only_chosen_tools_are_there(
 async def test_a_tool_that_is_not_there_cannot_be_chosen(sandbox: Sandbox, how: str) -> None:
     """A name with a mistake in it would leave something open, or all shut."""
     chosen: dict[str, Any] = {how: ["Bash"]}
-    with pytest.raises(UsageError, match="there is no tool 'Bash'; there are: shell"):
+    with pytest.raises(UsageError, match="the agent has no tool 'Bash'; it has: shell"):
         async with open_toolset("operator", sandbox=sandbox, **chosen):
             pass

@@ -99,6 +99,10 @@ class Origin:
         """Whether the value is from a file, and not from the user's flags or environment."""
         return self.file is not None
 
+    def error_about(self, key: str, reason: str) -> RingfenceError:
+        """Return an error about the value of a key, which is named only where the origin does not name it itself."""
+        return self.error(reason if self.name and not self.is_file else f"{key}: {reason}")
+
     def error(self, message: str) -> RingfenceError:
         """Return an error about a value of this origin: a usage error for a flag, else a configuration error."""
         if self.kind == "flag":

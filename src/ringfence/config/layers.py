@@ -85,7 +85,11 @@ class Effective:
         if sandbox.backend == "host":
             yield "sandbox.backend", "commands run on this machine without a sandbox (backend 'host')"
         if sandbox.network != "none":
-            yield "sandbox.network", f"the sandbox is attached to the container network {sandbox.network!r}"
+            network = f"the container network {sandbox.network!r}"
+            yield (
+                "sandbox.network",
+                f"the sandbox is attached to {network}, which egress rules do not restrict",
+            )
         if any(rule.preset == "open" for rule in egress.allow):
             yield "egress.allow", "the sandbox can reach every public host"
         if egress.provider_tools:

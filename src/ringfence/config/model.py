@@ -91,7 +91,9 @@ class SandboxSettings(_Section):
     runtime: Text | None = None
     """OCI runtime of the engine, such as `runsc`. null: the backend's own."""
     network: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")] = "none"
-    """`none`, or with `unsafe: [network]` an engine's `bridge` or named network."""
+    """`none`: the sandbox has no network interface, and `egress.allow` and `sandbox.forward` work all the same, because
+    they go through the gate. With `unsafe: [network]` an engine's `bridge` or named network, which rules of `egress` do
+    not restrict."""
     labels: dict[Text, Annotated[str, AfterValidator(text)]] = Field(default_factory=dict)
     """Labels of containers, besides ringfence's own."""
     tmp_exec: bool = False

@@ -45,16 +45,28 @@ def fitted(merged: Merged, model: type[Model], *, of: str = "", place: Origin = 
 def validate(merged: Merged) -> Settings:
     """Validate the merged values of a run. Raises the errors of `fitted`."""
     settings = fitted(merged, Settings)
-    refuse_unnamed_loosenings(settings, merged)
+    check_combinations(settings, merged)
     return settings
 
 
-def refuse_unnamed_loosenings(settings: Settings, merged: Merged) -> None:
-    """Check that a file which opens the fence also names this in `unsafe`.
+def check_combinations(settings: Settings, merged: Merged) -> None:
+    """Check that a file which opens the fence also names this in `unsafe`, and that no setting cancels another.
 
     Raises:
-        ConfigurationError: It does not.
+        ConfigurationError: A loosening is not named, or two settings contradict each other.
+        UsageError: Only flags are concerned.
     """
+    _refuse_unnamed_loosenings(settings, merged)
+    network = settings.sandbox.network
+    if network != "none" and settings.egress.deny:
+        raise merged.origin(("egress", "deny")).error(
+            f"egress.deny has no effect with sandbox.network {network!r}, which "
+            f"{merged.origin(('sandbox', 'network'))} sets and which programs reach without the gate; remove one of the "
+            "two"
+        )
+
+
+def _refuse_unnamed_loosenings(settings: Settings, merged: Merged) -> None:
     origin = merged.origin(("sandbox", "backend"))
     if settings.sandbox.backend == "host" and origin.is_file and "host_backend" not in settings.unsafe:
         raise origin.error(

@@ -36,6 +36,7 @@ async def check_agent(request: AgentRequest, access: ModelAccess) -> None:
     Raises:
         UsageError: The runtime is unknown or lacks a requested feature, or a package that its tools need is not
             installed; or no model is named.
+        UnknownTool: A tool is allowed or denied that the agent does not have.
         ConfigurationError: The model's script cannot be read.
         PolicyRefused: The model is not allowed; or there is a limit on cost, and the price of the model is not known.
     """
@@ -47,8 +48,22 @@ async def check_agent(request: AgentRequest, access: ModelAccess) -> None:
         from ringfence.runtime.claude_sdk import check_host
 
         await check_host(request.sdk_options, force=request.options.force)
+    if not runs_agent_cli(request.runtime):
+        _check_tool_names(request)
     access.check()
     request.limits.check_price(access.name, access.all_prices, runtime=request.runtime)
+
+
+def _check_tool_names(request: AgentRequest) -> None:
+    from ringfence.tool.toolset import check_tool_names
+
+    check_tool_names(
+        request.toolset or _TOOLSET,
+        functions=request.functions,
+        mcp_servers=request.mcp_servers,
+        allowed=request.options.tools_allowed,
+        denied=request.options.tools_denied,
+    )
 
 
 def requested_features(request: AgentRequest) -> list[str]:

@@ -72,6 +72,7 @@ async def resolved_agent_request(
     from ringfence.job.agent import check_agent, with_agent_cli
     from ringfence.job.recovery import recover_runs
     from ringfence.job.resumption import find_resumed, locked_session
+    from ringfence.tool.base import UnknownTool
 
     _check_verification(effective)
     place = await anyio.to_thread.run_sync(workspace.resolve)
@@ -84,9 +85,12 @@ async def resolved_agent_request(
         answer_schema, replace(agent_request(prompt, effective, earlier), **(overrides or {}))
     )
     access = agent_access(agent, effective.settings)
-    await check_agent(agent, access)
-    if access.agent_is_inside:
-        agent, spec = await with_agent_cli(agent, spec)
+    try:
+        await check_agent(agent, access)
+        if access.agent_is_inside:
+            agent, spec = await with_agent_cli(agent, spec)
+    except UnknownTool as exc:
+        raise effective.origins[exc.key].error_about(exc.key, exc.reason) from exc
     configuration = effective.settings.model_dump(mode="json")
     with locked_session(earlier, agent, configuration, place) as session:
         request = _agent_run_request(replace(agent, session=session), effective, spec, earlier, access)

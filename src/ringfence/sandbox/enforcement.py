@@ -10,7 +10,7 @@ _WEAKER: Mapping[str, Enforcement] = {"memory": "soft", "pids": "soft", "cpus": 
 """Enforcement without the kernel: the guest watches memory and processes; processor time is not limited."""
 
 _SETTING = "the line `sandbox: {soft_limits: true}` in ~/.config/ringfence/ringfence.yaml"
-_OPTION = "--soft-limits (in Python: soft_limits=True), or for all your runs with "
+_OPTION = "--soft-limits (in Python: soft_limits=True)"
 """How users accept a watchdog instead. A project's file cannot accept it for them."""
 
 Unenforced = Mapping[str, str]
@@ -36,12 +36,11 @@ def refusal(spec: SandboxSpec, unenforced: Unenforced, *, has_option: bool = Tru
     if not names:
         return None
     limits = " and ".join(f"{name}={_format(name, getattr(spec, name))}" for name in names)
-    why = "; ".join(dict.fromkeys(unenforced[name] for name in names))
-    option = _OPTION if has_option else ""
+    why = "; ".join(dict.fromkeys(unenforced[name].partition(";")[0] for name in names))
+    noun, pronoun = ("limit", "it") if len(names) == 1 else ("limits", "them")
     return (
-        f"{'limit' if len(names) == 1 else 'limits'} {limits} cannot be enforced here; remove the setting, or accept "
-        f"weaker limits with {option}{_SETTING}; `ringfence doctor` shows what enforces limits here; the "
-        f"reason: {why}"
+        f"{noun} {limits} cannot be enforced here: {why}. Remove {pronoun}, or accept a watchdog with "
+        f"{_OPTION if has_option else _SETTING}; `ringfence help limits` shows how to have {pronoun} enforced"
     )
 
 

@@ -3,11 +3,12 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ringfence.config.units import Seconds
+from ringfence.errors import UsageError
 from ringfence.events import Event
 from ringfence.frozen import frozen
 from ringfence.sandbox import Sandbox
@@ -57,6 +58,21 @@ class ToolContext:
     call_id: str
     emit: Emit | None = None
     """Emits live events, such as output; None if no one watches."""
+
+
+class UnknownTool(UsageError):
+    """A tool is allowed or denied that the agent does not have.
+
+    Args:
+        reason: What is wrong with the name, and the next step.
+        key: The key of the configuration that names the tool.
+    """
+
+    def __init__(self, reason: str, *, key: Literal["tools.allow", "tools.deny"]) -> None:
+        self.reason = reason
+        self.key = key
+        flag = "--allow-tool" if key == "tools.allow" else "--deny-tool"
+        super().__init__(f"{flag}, {key}: {reason}")
 
 
 class Tool(ABC):

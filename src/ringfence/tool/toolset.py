@@ -2,18 +2,30 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from itertools import groupby
+from typing import Literal
 
 import anyio
 import anyio.lowlevel
 
+from ringfence.config.fields import nearest
 from ringfence.errors import ConfigurationError, InfrastructureFault, RingfenceError, SandboxDied, UsageError
 from ringfence.events import ToolCalled, ToolReturned
 from ringfence.sandbox import Sandbox
-from ringfence.tool.base import Emit, JSONObject, McpServer, Tool, ToolCall, ToolContext, ToolResult, ToolSpec
+from ringfence.tool.base import (
+    Emit,
+    JSONObject,
+    McpServer,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolResult,
+    ToolSpec,
+    UnknownTool,
+)
 from ringfence.tool.schema import InputChecker
 from ringfence.tool.text import cut_text, is_unicode, replace_surrogates
 
@@ -191,6 +203,7 @@ async def open_toolset(
         ConfigurationError: Two tools have the same name, or a server cannot be used.
         SandboxDied: The sandbox died while servers were started.
     """
+    check_tool_names(name, functions=functions, mcp_servers=mcp_servers, allowed=allowed, denied=denied)
     tools = [*toolset_tools(name), *functions]
     async with AsyncExitStack() as stack:
         if mcp_servers:
@@ -200,14 +213,55 @@ async def open_toolset(
         yield Toolset(_select_tools(tools, allowed, denied))
 
 
+def check_tool_names(
+    toolset: str,
+    *,
+    functions: Sequence[Tool] = (),
+    mcp_servers: Sequence[McpServer] = (),
+    allowed: Sequence[str] = (),
+    denied: Sequence[str] = (),
+) -> None:
+    """Check names of tools, as far as that is possible before MCP servers have listed theirs.
+
+    Args:
+        toolset: The toolset's name.
+        functions: The user's own tools.
+        mcp_servers: The servers to start.
+        allowed: The names of the only tools to offer.
+        denied: The names of tools to leave out.
+
+    Raises:
+        UsageError: There is no such toolset.
+        UnknownTool: A name is neither that of a tool nor begins with that of a server.
+    """
+    known = {tool.spec.name for tool in (*toolset_tools(toolset), *functions)}
+    _refuse_unknown(known, allowed, denied, unlisted=tuple(f"{server.name}__" for server in mcp_servers))
+
+
 def _select_tools(tools: Sequence[Tool], allowed: Sequence[str], denied: Sequence[str]) -> list[Tool]:
     """Return the tools that may be used, in their order."""
     known = {tool.spec.name for tool in tools}
-    for name in (*allowed, *denied):
-        if name not in known:
-            raise UsageError(f"there is no tool {name!r}; there are: {', '.join(sorted(known))}")
+    _refuse_unknown(known, allowed, denied)
     left = set(allowed or known) - set(denied)
     return [tool for tool in tools if tool.spec.name in left]
+
+
+def _refuse_unknown(
+    known: Collection[str], allowed: Sequence[str], denied: Sequence[str], *, unlisted: tuple[str, ...] = ()
+) -> None:
+    """Refuse a name that is not known, unless it has a prefix whose tools are not listed yet."""
+    lists: tuple[tuple[Literal["tools.allow", "tools.deny"], Sequence[str]], ...] = (
+        ("tools.allow", allowed),
+        ("tools.deny", denied),
+    )
+    for key, names in lists:
+        for name in names:
+            if name not in known and not name.startswith(unlisted or "\0"):
+                guess = nearest(name, known)
+                hint = f" (did you mean {guess!r}?)" if guess else ""
+                raise UnknownTool(
+                    f"the agent has no tool {name!r}{hint}; it has: {', '.join(sorted(known))}", key=key
+                )
 
 
 async def _emit_shielded(emit: Emit, event: ToolCalled | ToolReturned) -> None:

@@ -12,7 +12,7 @@ from ringfence.config.document import Origin
 from ringfence.config.layer import SECTIONS, Layer, Merged, document_layer, merge, only
 from ringfence.config.layers import read_file
 from ringfence.config.paths import user_config_file
-from ringfence.config.validation import fitted, refuse_unnamed_loosenings
+from ringfence.config.validation import check_combinations, fitted
 from ringfence.errors import ConfigurationError, PolicyRefused, RingfenceError, UsageError
 from ringfence.fleet.config.checks import check_fleet
 from ringfence.fleet.config.definition import Agent, Fleet
@@ -107,7 +107,7 @@ def _agent(name: str, layers: list[Layer], place: Origin, environ: Mapping[str, 
     resolve_paths(merged, place.file)
     _qualify(merged, name)
     settings = fitted(merged, AgentSettings, of=f"agents.{name}.", place=place)
-    refuse_unnamed_loosenings(settings, merged)
+    check_combinations(settings, merged)
     return Agent(name, settings, merged, place.file.parent)
 
 

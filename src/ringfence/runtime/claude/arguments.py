@@ -7,12 +7,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import Literal
 
 from ringfence.errors import UsageError
 from ringfence.runtime.agent_cli.base import check_arguments, check_command
 from ringfence.runtime.base import Session, Task
 from ringfence.runtime.options import Options
-from ringfence.tool.base import McpServer
+from ringfence.tool.base import McpServer, UnknownTool
 
 SKIP_PERMISSIONS = "--dangerously-skip-permissions"
 
@@ -80,7 +81,6 @@ _TOOLS = frozenset({
 })  # fmt: skip
 """As the program itself lists them, with 2.1.197 and 2.1.329; which of them it has depends on much."""
 _ALLOWED_BY = "--allow-tool, tools.allow"
-_DENIED_BY = "--deny-tool, tools.deny"
 _RULE = re.compile(r"([^\s,()]+)(?:\(.*?\)(?=[\s,]|$))?")
 _SERVER_FLAGS = frozenset({"--mcp-config", "--plugin-dir", "--plugin-url", "--settings"})
 """Arguments that may bring servers of their own."""
@@ -205,7 +205,7 @@ def check_options(options: Options, *, knows_mcp_servers: bool) -> None:
     patterns = [tool for tool in options.tools_allowed if "(" in tool]
     if patterns and options.permission_mode == "bypass":
         raise UsageError(
-            f"the allowed tool {patterns[0]!r} (--allow-tool, tools.allow) counts for nothing where all is permitted; "
+            f"the allowed tool {patterns[0]!r} ({_ALLOWED_BY}) counts for nothing where all is permitted; "
             "leave out --permission-mode bypass, or make it deny"
         )
     size = len(_schema_text(options.output_schema)) if options.output_schema is not None else 0
@@ -254,24 +254,25 @@ def _check_tools(options: Options, *, knows_mcp_servers: bool) -> None:
         return
     for name in names_in(options.tools_allowed):
         if "*" in name and not name.startswith("mcp__"):
-            raise UsageError(f"the allowed tool {name!r} ({_ALLOWED_BY}) would be none; name each tool")
+            raise UnknownTool(f"{name!r} would allow no tool; name each tool", key="tools.allow")
     given = {word.partition("=")[0] for word in options.cli_args}
     may_bring_servers = bool(options.plugins or options.settings_sources or given & _SERVER_FLAGS)
     servers = None
     if knows_mcp_servers and not may_bring_servers:
         servers = sorted(server.name for server in options.mcp_servers)
-    for tools, given_by in ((options.tools_allowed, _ALLOWED_BY), (options.tools_denied, _DENIED_BY)):
-        for name in names_in(tools):
-            _check_name(name, servers, given_by)
+    for name in names_in(options.tools_allowed):
+        _check_name(name, servers, "tools.allow")
+    for name in names_in(options.tools_denied):
+        _check_name(name, servers, "tools.deny")
 
 
-def _check_name(name: str, servers: Sequence[str] | None, given_by: str) -> None:
+def _check_name(name: str, servers: Sequence[str] | None, key: Literal["tools.allow", "tools.deny"]) -> None:
     if not name.startswith("mcp__"):
         if not any(fnmatchcase(each, name) for each in _TOOLS):
-            raise UsageError(f"claude has no tool {name!r} ({given_by}); {_suggestion(name)}")
+            raise UnknownTool(f"claude has no tool {name!r}; {_suggestion(name)}", key=key)
     elif servers is not None and not any(_is_of(server, name) for server in servers):
         known = f"those there are: {', '.join(servers)}" if servers else "there is none; see tools.mcp"
-        raise UsageError(f"the tool {name!r} ({given_by}) is of no MCP server of this task: {known}")
+        raise UnknownTool(f"the tool {name!r} is of no MCP server of this task: {known}", key=key)
 
 
 def _is_of(server: str, name: str) -> bool:
