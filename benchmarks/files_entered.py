@@ -49,7 +49,7 @@ def entered(package: Path) -> Iterator[Counter[str]]:
 def bind_run(directory: Path) -> Counter[str]:
     """The files of `sandbox/workspace` that one run in mode `bind`, which changes a file, enters."""
     from ringfence.job.outcome import Outcome
-    from ringfence.job.request import RunRequest
+    from ringfence.job.request import CustomWork, RunRequest
     from ringfence.job.run import JobRun
     from ringfence.job.state import JobState
     from ringfence.sandbox import Sandbox, SandboxSpec
@@ -62,10 +62,9 @@ def bind_run(directory: Path) -> Counter[str]:
         return Outcome(JobState.UNVERIFIED, "done")
 
     request = RunRequest(
-        prompt="change a file",
-        workspace=workspace,
-        spec=SandboxSpec(backend="bubblewrap", workspace=workspace, mode="bind"),
-        work=work,
+        CustomWork("change a file", work),
+        workspace,
+        SandboxSpec(backend="bubblewrap", workspace=workspace, mode="bind"),
         purpose="exec",
     )
     with entered(_WORKSPACE) as found:

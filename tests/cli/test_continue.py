@@ -1,6 +1,7 @@
 """`run --continue`: the conversation goes on, and the work with it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,9 @@ def test_an_agent_of_ones_own_is_not_gone_on_with(run: Cli, workspace: Path, scr
 
     task = Task(prompt="p", model="")
     request = RunRequest(
-        prompt="p",
-        workspace=workspace,
-        spec=SandboxSpec(workspace=workspace, mode="clone"),
-        work=work_of(agent, task),
+        work_of(agent, task),
+        workspace,
+        SandboxSpec(workspace=workspace, mode="clone"),
         wall_clock_s=60,
     )
     assert anyio.run(lambda: JobRun(request).run()).final_text == "done"
@@ -69,8 +69,8 @@ def test_of_a_session_on_the_terminal_it_is_told_what_goes_on_with_it(
         return "done"
 
     spec = SandboxSpec(workspace=workspace, mode="clone")
-    work = work_of(agent, Task(prompt="p", model=""))
-    request = RunRequest("p", workspace, spec, work=work, wall_clock_s=60, runtime="claude")
+    work = replace(work_of(agent, Task(prompt="p", model="")), runtime="claude")
+    request = RunRequest(work, workspace, spec, wall_clock_s=60)
     anyio.run(lambda: JobRun(request).run())
     ended = run(script(says()), "--resume", run_dirs()[0].name)
     assert (ended.code, "go on by `ringfence claude`" in ended.err) == (2, True), ended

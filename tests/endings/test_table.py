@@ -131,14 +131,11 @@ async def _run(row: Row, agent: AgentRequest, access: ModelAccess, workspace: Pa
         agent, spec = await with_agent_cli(agent, spec)
     verify = row.request.get("verify")
     request = RunRequest(
-        prompt=agent.prompt,
+        work=agent,
         workspace=workspace,
         spec=spec,
-        agent=agent,
         wall_clock_s=agent.limits.wall_clock_s,
         verify=verify,
-        model=agent.model,
-        runtime=agent.runtime,
         model_access=access,
     )
     job: JobRun

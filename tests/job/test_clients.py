@@ -3,7 +3,6 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +81,8 @@ class Bench:
         spec = SandboxSpec(backend="bubblewrap", workspace=self.place)
         runtime = CliRuntime(FakeCli(), Program("python3", "1"), limits=limits)
         task = Task(prompt=asked(*steps), model="fake", options=options or Options())
-        request = RunRequest(prompt="x", workspace=self.place, spec=spec, runtime="claude-cli", **more)
-        self.job = JobRun(replace(request, work=work or work_of(runtime, task)), view=self._view)
+        request = RunRequest(work or work_of(runtime, task), self.place, spec, **more)
+        self.job = JobRun(request, view=self._view)
         with anyio.fail_after(90):
             return await self.job.run()
 

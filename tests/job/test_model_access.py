@@ -13,7 +13,7 @@ from ringfence.events import Event, ModelExchanged, ModelReplied, Usage
 from ringfence.job.agent import check_agent
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.recorder import Recorder
-from ringfence.job.request import AgentRequest, RunRequest
+from ringfence.job.request import AgentRequest, CustomWork, RunRequest
 from ringfence.journal import Journal
 from ringfence.model.prices import Price
 from ringfence.sandbox import SandboxSpec
@@ -107,4 +107,4 @@ def test_a_projects_file_can_only_allow_less(
 
 def test_a_request_shows_no_secret():
     """Whoever prints one for an error shows nothing that it takes out of everything else."""
-    assert KEY.value not in repr(RunRequest("fix", Path(), SandboxSpec(), secrets=[KEY.value]))
+    assert KEY.value not in repr(RunRequest(CustomWork("fix"), Path(), SandboxSpec(), secrets=[KEY.value]))

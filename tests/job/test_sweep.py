@@ -85,7 +85,7 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 import anyio
-from ringfence.job.request import RunRequest
+from ringfence.job.request import CustomWork, RunRequest
 from ringfence.job.run import JobRun
 from ringfence.job.store import JobStore
 from ringfence.sandbox import SandboxSpec
@@ -99,7 +99,7 @@ class Killed(JobStore):
 async def work(sandbox, emit):
     raise AssertionError
 
-request = RunRequest("x", Path.cwd(), SandboxSpec(), work=work, runtime="api", model="m")
+request = RunRequest(CustomWork("x", work), Path.cwd(), SandboxSpec())
 anyio.run(lambda: JobRun(request, store=Killed()).run())
 """
 

@@ -10,7 +10,7 @@ from ringfence.errors import PolicyRefused, RingfenceError, UsageError
 from ringfence.events import AgentAnswered
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome, outcome_of_agent
-from ringfence.job.request import AgentRequest, RunRequest, Work
+from ringfence.job.request import AgentRequest, CustomWork
 from ringfence.runtime.base import AgentFunction, Emit, FunctionRuntime, Runtime, Task
 from ringfence.runtime.options import Options, check_options, given_options
 from ringfence.runtime.prompts import system_prompt as prompt_of
@@ -18,7 +18,6 @@ from ringfence.runtime.registry import agent_cli_of, check_runtime, runs_agent_c
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.registry import traits_of
 
-_TOOLSET = "coder"
 _PRESETS = {
     "packages": "the public servers of package managers (pip, npm, apt, Maven, cargo and others)",
     "model": "the model's API, at the base URL in the environment",
@@ -115,15 +114,12 @@ async def with_agent_cli(request: AgentRequest, spec: SandboxSpec) -> tuple[Agen
     )
 
 
-async def run_runtime(request: RunRequest, sandbox: Sandbox, emit: Emit) -> Outcome:
-    """Run the request's agent until it ends by itself, and return what its end means.
+async def run_runtime(agent: AgentRequest, access: ModelAccess, sandbox: Sandbox, emit: Emit) -> Outcome:
+    """Run an agent until it ends by itself, and return what its end means.
 
     Raises:
         LimitReached, AuthenticationFailed, InfrastructureFault, SandboxDied: As the runtime's contract.
     """
-    agent, access = request.agent, request.model_access
-    assert agent is not None
-    assert access is not None
     async with _runtime(agent, access, sandbox) as runtime:
         try:
             return await _run(runtime, task_of(agent, access.name, sandbox.spec), sandbox, emit)
@@ -134,8 +130,8 @@ async def run_runtime(request: RunRequest, sandbox: Sandbox, emit: Emit) -> Outc
             raise access.gateway.stopped from exc
 
 
-def work_of(runtime: Runtime | AgentFunction, task: Task) -> Work:
-    """A run's work: a runtime of the user's own on a task. A plain async function is one.
+def work_of(runtime: Runtime | AgentFunction, task: Task) -> CustomWork:
+    """The work of a program's own runtime on a task. A plain async function is one.
 
     Args:
         runtime: A `Runtime`, or a function of task, sandbox and emit that returns the final text or a `RuntimeResult`.
@@ -146,7 +142,7 @@ def work_of(runtime: Runtime | AgentFunction, task: Task) -> Work:
     async def work(sandbox: Sandbox, emit: Emit) -> Outcome:
         return await _run(made, task, sandbox, emit)
 
-    return work
+    return CustomWork(task.prompt, work)
 
 
 async def _run(runtime: Runtime, task: Task, sandbox: Sandbox, emit: Emit) -> Outcome:
@@ -175,7 +171,7 @@ async def _runtime(request: AgentRequest, access: ModelAccess, sandbox: Sandbox)
     from ringfence.tool.toolset import open_toolset
 
     async with open_toolset(
-        request.toolset or _TOOLSET,
+        request.toolset_used,
         sandbox=sandbox,
         functions=request.functions,
         mcp_servers=request.mcp_servers,
@@ -231,7 +227,7 @@ def task_of(request: AgentRequest, name: str, spec: SandboxSpec) -> Task:
         name: The model, as its API knows it.
         spec: Of the sandbox, which the prompt describes.
     """
-    toolset = request.toolset or _TOOLSET
+    toolset = request.toolset_used
     options = _options(request, spec)
     return Task(
         prompt=request.prompt,

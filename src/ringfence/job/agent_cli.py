@@ -23,7 +23,7 @@ from ringfence.frozen import frozen
 from ringfence.job.agent import with_model_granted
 from ringfence.job.credentials import Notify, with_credentials
 from ringfence.job.outcome import Outcome
-from ringfence.job.request import RunRequest
+from ringfence.job.request import CustomWork, RunRequest
 from ringfence.job.resolution import access_of, command_request, is_set
 from ringfence.job.state import JobState
 from ringfence.job.terminal import run_on_terminal
@@ -119,8 +119,7 @@ async def terminal_run(
         request = replace(
             request,
             spec=spec.model_copy(update={"mounts": (*spec.mounts, *program.mounts)}),
-            work=partial(_run_on_terminal, agent),
-            runtime=name,
+            work=CustomWork(request.work.prompt, partial(_run_on_terminal, agent), runtime=name),
             wall_clock_s=settings.limits.wall_clock if is_set(effective, "limits.wall_clock") else None,
             model_access=access,
             session_id=home.id,

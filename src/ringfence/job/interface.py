@@ -236,12 +236,10 @@ def _own_request(
     request = command_request((), workspace, effective, purpose="agent")
     return replace(
         request,
-        prompt=task,
         work=work_of(agent, Task(prompt=task, model="")),
         wall_clock_s=settings.limits.wall_clock,
         verify=settings.run.verify,
         require_verified=settings.run.require_verified,
-        runtime="",
     )
 
 

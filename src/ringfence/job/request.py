@@ -4,7 +4,7 @@ What only annotations name is not imported: a command in a sandbox has no agent.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 Purpose = Literal["agent", "exec", "shell", "terminal", "standing"]
 Emit = Callable[[Event], Awaitable[None]]
 Work = Callable[[Sandbox, Emit], Awaitable[Outcome]]
-"""What a run does in its first sandbox: run an agent, a command, a person's shell or agent CLI, or serve clients."""
+"""Does the work of a run in its first sandbox."""
+_TOOLSET = "coder"
 
 
 def _limits() -> "Limits":
@@ -44,7 +45,7 @@ def _options() -> "Options":
 
 @frozen
 class AgentRequest:
-    """What an agent needs, besides its sandbox."""
+    """What an agent of Ringfence needs, besides its sandbox."""
 
     prompt: str
     model: str
@@ -65,19 +66,34 @@ class AgentRequest:
     conversation: tuple[dict[str, Any], ...] = ()
     """Earlier messages, for the runtime `api`."""
 
+    @property
+    def toolset_used(self) -> str:
+        """The name of its toolset; empty for an agent CLI, which has its own tools."""
+        from ringfence.runtime.registry import runs_agent_cli
+
+        return "" if runs_agent_cli(self.runtime) else self.toolset or _TOOLSET
+
+
+@frozen
+class CustomWork:
+    """Work that is not done by an agent of Ringfence: a command, a shell, a session on a terminal, a program's agent."""
+
+    prompt: str
+    """The command or task, for the record."""
+    run: Work | None = None
+    """None in a request that is not complete yet."""
+    runtime: str = ""
+    """What does the work, for the record: `exec`, say. An agent of a program has no name."""
+
 
 @frozen
 class RunRequest:
     """One run in a sandbox, whatever it does inside."""
 
-    prompt: str
-    """The task, or the command."""
+    work: AgentRequest | CustomWork
     workspace: Path
     spec: SandboxSpec
     """`workspace` and `mode` in it are the user's; the run prepares the placement."""
-    work: Work | None = None
-    """What is done inside; None: what `agent` says."""
-    agent: AgentRequest | None = None
     purpose: Purpose = "agent"
     wall_clock_s: float | None = None
     """Limit of the work inside and of the check; the result is delivered in any case."""
@@ -106,14 +122,21 @@ class RunRequest:
     """Further path patterns that may not be written."""
     pool: "PoolSize | None" = None
     """Take the first sandbox from the pool, if it has one, and keep so many there."""
-    model: str = ""
-    runtime: str = ""
-    toolset: str = ""
     model_access: "ModelAccess | None" = None
     """For the agent, and where `spec.egress` grants the model for all processes inside. None: no model is requested."""
     continues: str | None = None
     """The run that this one resumes."""
     session_id: str | None = None
+
+    @property
+    def agent(self) -> AgentRequest | None:
+        """The agent of Ringfence that works, if one does."""
+        return self.work if isinstance(self.work, AgentRequest) else None
+
+    def running(self, run: Work) -> "RunRequest":
+        """The request with the function that does its work."""
+        assert isinstance(self.work, CustomWork)
+        return replace(self, work=replace(self.work, run=run))
 
     @property
     def check(self) -> str | None:

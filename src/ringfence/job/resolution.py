@@ -18,7 +18,7 @@ from ringfence.job.credentials import (
     refuse_in_workspace,
     with_credentials,
 )
-from ringfence.job.request import AgentRequest, Purpose, RunRequest
+from ringfence.job.request import AgentRequest, CustomWork, Purpose, RunRequest
 from ringfence.job.sandbox_spec import check_image, spec_of
 from ringfence.job.state import NO_CHECK
 
@@ -135,10 +135,9 @@ def _agent_run_request(
     assert spec.workspace is not None
     session_id = None if earlier.is_forked else earlier.session_id
     return RunRequest(
-        prompt=agent.prompt,
+        work=agent,
         workspace=spec.workspace,
         spec=spec,
-        agent=agent,
         wall_clock_s=settings.limits.wall_clock,
         verify=settings.run.verify,
         require_verified=settings.run.require_verified,
@@ -147,9 +146,6 @@ def _agent_run_request(
         configuration=settings.model_dump(mode="json"),
         protect=settings.sandbox.protect,
         pool=pool_size(settings),
-        model=agent.model,
-        runtime=agent.runtime,
-        toolset=agent.toolset or ("" if access.agent_is_inside else settings.run.toolset),
         model_access=access,
         continues=earlier.run_id,
         session_id=agent.session.plan.id if agent.session else session_id,
@@ -267,7 +263,7 @@ def command_request(
     wait_s: float = 0.0,
     continues: str | None = None,
 ) -> RunRequest:
-    """The request of a command's run, before its credentials are leased; its work is for the caller to set.
+    """The request of a command's run, before its credentials are leased; the caller adds what runs it.
 
     Args:
         command: Program and arguments.
@@ -296,7 +292,7 @@ def command_request(
     spec = spec_of(effective, place)
     check_image(spec)
     return RunRequest(
-        prompt=shlex.join(command),
+        work=CustomWork(shlex.join(command), runtime=purpose),
         workspace=place,
         spec=spec,
         purpose=purpose,
@@ -307,7 +303,6 @@ def command_request(
         configuration=settings.model_dump(mode="json"),
         protect=settings.sandbox.protect,
         pool=None if purpose == "standing" else pool_size(settings),
-        runtime=purpose,
         model_access=access_of(settings) if spec.egress.wants_model else None,
         continues=continues,
     )

@@ -2,10 +2,8 @@
 
 import math
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -16,13 +14,12 @@ from ringfence.config.paths import state_dir
 from ringfence.config.units import format_duration
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.events import JobCreated, JobEnded, JobStarted, PolicyLoosened
-from ringfence.frozen import frozen
 from ringfence.job.credentials import concurrent_probe, recorded_leases
 from ringfence.job.delivery import Delivery, checkpoint_created
 from ringfence.job.outcome import Outcome, RunResult, keep_crash, outcome_of, root_cause
 from ringfence.job.recorder import Recorder, View
 from ringfence.job.recovery import unapplied_work
-from ringfence.job.request import RunRequest, Work
+from ringfence.job.request import CustomWork, Emit, RunRequest
 from ringfence.job.run_process import note_process
 from ringfence.job.sandbox_spec import check_host
 from ringfence.job.sandboxes import Sandboxes
@@ -30,6 +27,7 @@ from ringfence.job.state import NO_CHECK, JobState, exit_code
 from ringfence.job.stops import Stops
 from ringfence.job.store import JobStore
 from ringfence.journal import Journal, export, new_run_id, run_dir, write_session
+from ringfence.sandbox import Sandbox
 from ringfence.sandbox.registry import examine
 from ringfence.sandbox.workspace.lock import WorkspaceBusy
 from ringfence.sandbox.workspace.open import Workspace, open_workspace
@@ -139,14 +137,14 @@ class JobRun:
         try:
             with self._stops.run:
                 async with AsyncExitStack() as stack:
-                    prepared = await self._prepare(stack, recorder)
-                    if prepared is None:
+                    delivery = await self._prepare(stack, recorder)
+                    if delivery is None:
                         return Outcome(JobState.CANCELLED, self._stops.reason)
-                    outcome = await self._work(prepared, recorder)
+                    outcome = await self._work(delivery, recorder)
                     if not self._work_started:
                         return outcome
-                    work = await prepared.delivery.bring_out()
-                    return await self._decide_outcome(outcome, prepared.delivery, work)
+                    work = await delivery.bring_out()
+                    return await self._decide_outcome(outcome, delivery, work)
             # Reached only when the second interrupt cancelled the scope.
             return Outcome(JobState.CANCELLED, f"{self._stops.reason}, at once")
         except Exception as exc:  # noqa: BLE001 -- the boundary of a run: the error is its outcome
@@ -179,11 +177,11 @@ class JobRun:
     def _session_id(self) -> str:
         return self._request.session_id or self.id
 
-    async def _prepare(self, stack: AsyncExitStack, recorder: Recorder) -> "_Prepared | None":
+    async def _prepare(self, stack: AsyncExitStack, recorder: Recorder) -> Delivery | None:
         """Record the request, take its leases and its workspace, make the first checkpoint.
 
         Returns:
-            What the run works with until `stack` is closed; None if the user stopped it while it waited.
+            Delivery of the work, usable until `stack` is closed; None if the user stopped the run while it waited.
         """
         request = self._request
         await self._record_request(recorder)
@@ -206,20 +204,21 @@ class JobRun:
             earlier=await unapplied_work(request.continues) if request.continues else None,
         )
         await recorder.emit(checkpoint_created(prepared.before, "before"))
-        sandboxes = Sandboxes(request, self.id, self._store, recorder, self.gates, is_pooled=traits.is_fence)
-        delivery = Delivery(prepared, self.dir, sandboxes, recorder, self._stops, request.protect)
-        return _Prepared(delivery, wait_for_probe)
+        sandboxes = Sandboxes(
+            request, self.id, self._store, recorder, self.gates, wait_for_probe, is_pooled=traits.is_fence
+        )
+        return Delivery(prepared, self.dir, sandboxes, recorder, self._stops, request.protect)
 
     async def _record_request(self, recorder: Recorder) -> None:
-        request = self._request
+        request, agent, work = self._request, self._request.agent, self._request.work
         await recorder.emit(
             JobCreated(
                 job_id=self.id,
                 session_id=self._session_id,
-                prompt=request.prompt,
-                model=request.model,
-                runtime=request.runtime,
-                toolset=request.toolset,
+                prompt=work.prompt,
+                model=agent.model if agent is not None else "",
+                runtime=work.runtime,
+                toolset=agent.toolset_used if agent is not None else "",
                 workspace=str(request.workspace),
                 version=__version__,
                 configuration=dict(request.configuration),
@@ -265,34 +264,24 @@ class JobRun:
 
     # --- work ---
 
-    async def _work(self, prepared: "_Prepared", recorder: Recorder) -> Outcome:
+    async def _work(self, delivery: Delivery, recorder: Recorder) -> Outcome:
         """Do the work in a sandbox of its own, which is dead when this returns."""
-        request, delivery = self._request, prepared.delivery
+        request = self._request
         limit_s = request.wall_clock_s
         self._deadline = time.monotonic() + (math.inf if limit_s is None else limit_s)
         placement = delivery.workspace.placement
         try:
             with self._stops.stopped_by_any_interrupt(), anyio.move_on_after(limit_s) as clock:
-                opened = delivery.sandboxes.opened(
-                    request.purpose, placement, wait_for_probe=prepared.wait_for_probe
-                )
-                async with opened as sandbox:
+                async with delivery.sandboxes.opened(request.purpose, placement) as sandbox:
                     self._move(JobState.RUNNING)
                     self._work_started = True
                     await recorder.emit(JobStarted())
-                    return await self._work_function()(sandbox, recorder.emit)
+                    return await _do_work(request, sandbox, recorder.emit)
         except Exception as exc:  # noqa: BLE001 -- whatever it was, the work is delivered
             return self._outcome_of(exc)
         if clock.cancelled_caught:
             return self._timed_out("")
         return Outcome(JobState.CANCELLED, self._stops.reason)
-
-    def _work_function(self) -> Work:
-        if self._request.work is not None:
-            return self._request.work
-        from ringfence.job.agent import run_runtime
-
-        return partial(run_runtime, self._request)
 
     def _timed_out(self, when: str) -> Outcome:
         limit = format_duration(self._request.wall_clock_s or 0)
@@ -356,10 +345,11 @@ class JobRun:
             return None
 
 
-@frozen
-class _Prepared:
-    """What the phases after `prepare` need."""
+async def _do_work(request: RunRequest, sandbox: Sandbox, emit: Emit) -> Outcome:
+    if isinstance(request.work, CustomWork):
+        assert request.work.run is not None
+        return await request.work.run(sandbox, emit)
+    from ringfence.job.agent import run_runtime
 
-    delivery: Delivery
-    wait_for_probe: Callable[[], Awaitable[None]]
-    """Returns when the credential_probe has passed."""
+    assert request.model_access is not None
+    return await run_runtime(request.work, request.model_access, sandbox, emit)

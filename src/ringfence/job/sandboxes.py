@@ -57,25 +57,20 @@ class Sandboxes:
     recorder: Recorder
     gates: "dict[str, Gate]"
     """The gates of those that are open, by their ids."""
+    wait_for_probe: Callable[[], Awaitable[None]]
+    """Returns when the agent's credential was not refused; awaited before the first command."""
     is_pooled: bool
     """Whether the first one may come from the pool; none for a check or an export does."""
     last_notes: list[str] = field(default_factory=list)
     """Notes for the user, of those that have ended."""
 
     @asynccontextmanager
-    async def opened(
-        self,
-        purpose: _Use,
-        placement: Placement,
-        *,
-        wait_for_probe: Callable[[], Awaitable[None]] | None = None,
-    ) -> AsyncIterator[Sandbox]:
+    async def opened(self, purpose: _Use, placement: Placement) -> AsyncIterator[Sandbox]:
         """A sandbox for `purpose`; its name is in the store before it exists, so that a crash leaves a trace.
 
         Args:
             purpose: What it is for.
             placement: Of the workspace in it.
-            wait_for_probe: Awaited before the first command runs in it.
         """
         sandbox_id = uuid4().hex[:12]
         self.store.add_sandbox(self.job_id, sandbox_id)
@@ -102,8 +97,7 @@ class Sandboxes:
                 ):
                     if gate is not None:
                         self.gates[sandbox.id] = gate
-                    if wait_for_probe is not None:
-                        await wait_for_probe()
+                    await self.wait_for_probe()
                     async for result in sandbox.set_up(spec.setup):
                         ended = command_ended(sandbox, result.argv, result, result.stdout, result.stderr)
                         await self.recorder.emit(ended)

@@ -117,7 +117,7 @@ async def _run(order: Order, request: RunRequest) -> None:
         assert job is not None
         return await _serve(sandbox, emit, request, order=order, job=job)
 
-    job = JobRun(replace(request, work=serve))
+    job = JobRun(request.running(serve))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_follow_signals, job)
         tasks.start_soon(_follow_creator, order, job)

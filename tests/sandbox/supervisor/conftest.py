@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from ringfence.events import Event
-from ringfence.job.request import RunRequest
+from ringfence.job.request import CustomWork, RunRequest
 from ringfence.job.standing import create_standing
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.supervisor.client import attach, read_living_state
@@ -131,9 +131,7 @@ def standing(workspace: Path) -> Iterator[Standing]:
     async def make(name: str = "one", **changes: Any) -> SandboxDirectory:
         idle_s = changes.pop("idle_s", 600.0)
         spec = SandboxSpec(**{"backend": "bubblewrap", "workspace": workspace, **changes})
-        request = RunRequest(
-            prompt=name, workspace=workspace, spec=spec, purpose="standing", runtime="standing"
-        )
+        request = RunRequest(CustomWork(name, runtime="standing"), workspace, spec, purpose="standing")
         failure = await create_standing(name, request, idle_s=idle_s)
         assert failure is None, failure
         return standing_directory(name)

@@ -3,7 +3,6 @@
 import os
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -78,7 +77,7 @@ async def _pass_through(request: "RunRequest", command: tuple[str, ...]) -> int:
             sys.stderr.buffer if sys.stderr else files.enter_context(open_null()),
         )
         work = partial(run_command, command, stdio)
-        result = await run_to_end(replace(request, work=work), view=view)
+        result = await run_to_end(request.running(work), view=view)
     messages = refused.lines()
     if unconnected.unreached:
         messages += [
@@ -133,7 +132,7 @@ def shell(
 
     async def run_with_credentials() -> "RunResult":
         async with with_credentials(request, effective, notify) as complete:
-            return await run_to_end(replace(complete, work=work), view=refused.show)
+            return await run_to_end(complete.running(work), view=refused.show)
 
     result = anyio.run(run_with_credentials)
     for line in refused.lines():

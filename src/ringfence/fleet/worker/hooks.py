@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -90,7 +89,7 @@ async def _in_sandbox(
         told.seek(0)
         stdio = Stdio(told, nowhere, nowhere)
         async with with_credentials(request, effective, lambda _line: None) as complete:
-            run = JobRun(replace(complete, work=partial(run_command, command, stdio)))
+            run = JobRun(complete.running(partial(run_command, command, stdio)))
             with anyio.move_on_after(hook.timeout) as clock:
                 result = await run.run()
     if clock.cancelled_caught:

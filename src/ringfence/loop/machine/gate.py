@@ -100,7 +100,7 @@ async def run_gate(
         return Outcome(JobState.SUCCEEDED, "all checks are green")
 
     try:
-        request = replace(_request(effective, checks, workspace), work=work)
+        request = _request(effective, checks, workspace).running(work)
         run = JobRun(request, run_id=run_id)
         result = await runs.do(run)
     except RingfenceError as exc:
