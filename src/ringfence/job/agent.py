@@ -57,7 +57,7 @@ def _check_tool_names(request: AgentRequest) -> None:
     from ringfence.tool.toolset import check_tool_names
 
     check_tool_names(
-        request.toolset or _TOOLSET,
+        request.toolset_used,
         functions=request.functions,
         mcp_servers=request.mcp_servers,
         allowed=request.options.tools_allowed,
