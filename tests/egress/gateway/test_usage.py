@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.egress.gateway.conftest import begin, end, event, text
 
 from ringfence.egress.gateway.event_stream import EventReader
-from ringfence.egress.gateway.usage import Counter
+from ringfence.egress.gateway.response_reader import ResponseReader
 from ringfence.events import Usage
 
 STREAMS: dict[str, tuple[list[dict[str, Any]], Usage]] = {
@@ -46,26 +46,26 @@ STREAMS: dict[str, tuple[list[dict[str, Any]], Usage]] = {
 def test_a_stream_of_openai_is_counted_by_its_last_words(name: str):
     """Tokens read from the cache or written to it are part of the input, and are not counted twice."""
     events, usage = STREAMS[name]
-    counter = Counter(400)
-    counter.take_stream(
+    reader = ResponseReader(400)
+    reader.take_stream(
         b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in events) + b"data: [DONE]\n\n"
     )
-    assert counter.is_final
-    assert counter.usage == usage
-    assert counter.model == "gpt"
+    assert reader.is_final
+    assert reader.usage == usage
+    assert reader.model == "gpt"
 
 
 @given(st.lists(st.integers(min_value=0, max_value=600), max_size=8))
 def test_a_stream_is_counted_alike_wherever_it_is_cut(places: list[int]):
     """Pieces of the network have nothing to do with events."""
     data = begin(30) + text("one ") + text("two") + end(9)
-    counter = Counter(0)
+    reader = ResponseReader(0)
     last = 0
     for place in [*sorted(places), len(data)]:
-        counter.take_stream(data[last:place])
+        reader.take_stream(data[last:place])
         last = max(last, place)
-    assert counter.usage == Usage(input_tokens=30, output_tokens=9)
-    assert counter.is_final
+    assert reader.usage == Usage(input_tokens=30, output_tokens=9)
+    assert reader.is_final
 
 
 @given(
@@ -84,15 +84,15 @@ def test_lines_may_end_in_each_way_of_the_standard(end_of_line: bytes, places: l
         + end(9)
     )
     data = data.replace(b"\n", end_of_line)
-    counter = Counter(0)
+    reader = ResponseReader(0)
     last = 0
     for place in [*sorted(places), len(data)]:
-        counter.take_stream(data[last:place])
+        reader.take_stream(data[last:place])
         last = max(last, place)
-    assert counter.usage == Usage(input_tokens=30, output_tokens=9)
-    assert counter.is_final
-    assert counter.verdict.verdict(200).is_complete
-    assert not counter.verdict.verdict(200).error
+    assert reader.usage == Usage(input_tokens=30, output_tokens=9)
+    assert reader.is_final
+    assert reader.verdict(200).is_complete
+    assert not reader.verdict(200).error
 
 
 @given(
@@ -114,30 +114,30 @@ def test_events_are_read_alike_wherever_they_are_cut(lines: list[tuple[bytes, by
 
 def test_data_lines_of_one_event_belong_together():
     """As clients join them; an event that is cut off at the end is counted too."""
-    counter = Counter(0)
-    counter.take_stream(
+    reader = ResponseReader(0)
+    reader.take_stream(
         b'data: {"type": "message_delta",\ndata:"delta": {}, "usage":\ndata: {"output_tokens": 7}}\n'
     )
-    assert counter.usage.output_tokens == 0
-    counter.end_stream()
-    assert counter.usage.output_tokens == 7
-    assert counter.is_final
+    assert reader.usage.output_tokens == 0
+    reader.end_stream()
+    assert reader.usage.output_tokens == 7
+    assert reader.is_final
 
 
 def test_an_event_without_end_is_bounded_and_counted():
     """In memory and in tokens."""
-    counter = Counter(0)
+    reader = ResponseReader(0)
     for _ in range(40):
-        counter.take_stream(b"data: " + b"x" * (1024 * 1024))
-    assert counter.usage.output_tokens > 32 * 1024 * 1024 // 4
+        reader.take_stream(b"data: " + b"x" * (1024 * 1024))
+    assert reader.usage.output_tokens > 32 * 1024 * 1024 // 4
 
 
 def test_a_stream_that_breaks_off_is_estimated():
     """The prompt was told, the answer is counted by its characters."""
-    counter = Counter(0)
-    counter.take_stream(begin(30) + text("x" * 400))
-    assert not counter.is_final
-    assert counter.usage == Usage(input_tokens=30, output_tokens=100)
+    reader = ResponseReader(0)
+    reader.take_stream(begin(30) + text("x" * 400))
+    assert not reader.is_final
+    assert reader.usage == Usage(input_tokens=30, output_tokens=100)
 
 
 def test_a_whole_answer_is_counted():
@@ -148,9 +148,9 @@ def test_a_whole_answer_is_counted():
         "cache_creation_input_tokens": 3,
         "cache_read_input_tokens": 4,
     }
-    counter = Counter(0)
-    counter.take_json(json.dumps({"model": "m", "usage": usage}).encode())
-    assert counter.usage == Usage(**usage)
+    reader = ResponseReader(0)
+    reader.take_body(json.dumps({"model": "m", "usage": usage}).encode())
+    assert reader.usage == Usage(**usage)
 
 
 PAID = {
@@ -166,18 +166,18 @@ EXECUTED = {"type": "server_tool_use", "id": "s", "name": "code_execution", "inp
 @pytest.mark.parametrize("is_stream", [True, False], ids=["stream", "whole"])
 def test_what_costs_besides_tokens_is_counted(is_stream: bool):
     """Caches that last an hour, searches, and a container that executed code."""
-    counter = Counter(0)
+    reader = ResponseReader(0)
     if is_stream:
-        counter.take_stream(
+        reader.take_stream(
             event("message_start", message={"model": "m", "content": [], "usage": PAID})
             + event("content_block_start", index=0, content_block=EXECUTED)
             + event("content_block_start", index=1, content_block={"type": "text", "text": ""})
             + event("message_delta", delta={}, usage={"output_tokens": 2, "server_tool_use": None})
         )
     else:
-        counter.take_json(json.dumps({"model": "m", "content": [EXECUTED], "usage": PAID}).encode())
-    assert counter.is_final
-    assert counter.usage == Usage(
+        reader.take_body(json.dumps({"model": "m", "content": [EXECUTED], "usage": PAID}).encode())
+    assert reader.is_final
+    assert reader.usage == Usage(
         input_tokens=1,
         output_tokens=2,
         cache_creation_input_tokens=7,
@@ -187,13 +187,41 @@ def test_what_costs_besides_tokens_is_counted(is_stream: bool):
     )
 
 
+FIELDS = [
+    "type", "model", "usage", "content", "delta", "content_block", "message", "response", "choices", "error", "status",
+    "stop_reason", "finish_reason", "incomplete_details", "output", "code", "text", "tool_calls", "function",
+    "arguments", "input_tokens", "output_tokens", "name", "input_tokens_details", "cached_tokens", "server_tool_use",
+]  # fmt: skip
+ANY_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=5),
+)
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), ANY_JSON, max_size=6))
+def test_fields_of_any_type_can_be_read(value: dict[str, Any]):
+    """A field of an unexpected type counts as absent, and others are read."""
+    reader = ResponseReader(10)
+    data = json.dumps(value).encode()
+    reader.take_stream(b"data: " + data + b"\n\n")
+    reader.take_body(data)
+    assert reader.usage.total >= 0
+    assert isinstance(msgspec.json.encode(reader.verdict(200)), bytes)
+    reader.take_stream(event("message_delta", delta={}, usage={"output_tokens": 7}))
+    assert reader.usage.output_tokens == 7
+
+
 @given(st.binary(max_size=300))
 def test_any_bytes_can_be_counted(data: bytes):
     """What the API says is not believed to be sound."""
-    counter = Counter(10)
-    counter.take_stream(b"data: " + data + b"\n\n")
-    counter.take_json(data)
-    assert counter.usage.total >= 0
+    reader = ResponseReader(10)
+    reader.take_stream(b"data: " + data + b"\n\n")
+    reader.take_body(data)
+    assert reader.usage.total >= 0
 
 
 @pytest.mark.parametrize("number", [b"1000000000001", b"9" * 30, b"9" * 400, b"1e308", b"-" + b"9" * 400])
@@ -201,19 +229,19 @@ def test_what_no_answer_can_have_taken_is_not_believed(number: bytes):
     """A count goes into the record and into a price, whatever the API says."""
     words = b'"input_tokens":%s,"prompt_tokens":%s,"input_tokens_details":{"cached_tokens":%s}'
     usage = b'{"usage":{' + words.replace(b"%s", number) + b"}}"
-    counter = Counter(10)
-    counter.take_stream(b'data: {"message":' + usage + b"}\n\ndata: " + usage + b"\n\n")
-    counter.take_json(usage)
-    assert 0 <= counter.usage.total < 10**4
-    assert msgspec.json.decode(msgspec.json.encode(counter.usage), type=Usage) == counter.usage
+    reader = ResponseReader(10)
+    reader.take_stream(b'data: {"message":' + usage + b"}\n\ndata: " + usage + b"\n\n")
+    reader.take_body(usage)
+    assert 0 <= reader.usage.total < 10**4
+    assert msgspec.json.decode(msgspec.json.encode(reader.usage), type=Usage) == reader.usage
 
 
 @pytest.mark.slow
 def test_a_long_line_in_many_pieces_is_read_once():
     """Each piece costs what it is long, not what the line has become."""
     data = event("content_block_delta", index=0, delta={"type": "text_delta", "text": "x" * 4_000_000})
-    counter = Counter(10)
-    counter.take_stream(begin())
+    reader = ResponseReader(10)
+    reader.take_stream(begin())
     for at in range(0, len(data), 8):
-        counter.take_stream(data[at : at + 8])
-    assert counter.usage.output_tokens == 1_000_000
+        reader.take_stream(data[at : at + 8])
+    assert reader.usage.output_tokens == 1_000_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringfence.egress.gateway.verdict import verdict_of_body
+from ringfence.egress.gateway.response_reader import verdict_of_body
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ringfence.egress.gateway.admission import Admitted
 from ringfence.egress.gateway.budget import Reservation
-from ringfence.egress.gateway.usage import Counter
+from ringfence.egress.gateway.response_reader import ResponseReader
 from ringfence.egress.http.rules import Request
 from ringfence.egress.limiter import ByteQuota
 from ringfence.events import ModelAsked, ModelExchanged
@@ -98,7 +98,7 @@ class Exchange:
     ended_by: EndedBy = "inside"
 
     def __post_init__(self) -> None:
-        self.counter = Counter(len(self.admitted.body))
+        self.reader = ResponseReader(len(self.admitted.body))
 
     def request_event(self, request: Request, redactor: Redactor, quota: ByteQuota) -> ModelAsked:
         """Return the event of the request, with its body if the record's quota allows."""
@@ -120,15 +120,15 @@ class Exchange:
 
     def response_event(self, cost_usd: float | None, quota: ByteQuota) -> ModelExchanged:
         """Return the event of the response, with its body if the record's quota allows."""
-        kept, counter = self.kept, self.counter
+        kept, reader = self.kept, self.reader
         return ModelExchanged(
             sandbox_id=self.sandbox_id,
             exchange=self.number,
             status=self.status,
             ended_by=self.ended_by,
-            model=counter.model or self.admitted.model,
-            usage=counter.usage,
-            is_estimated=counter.is_begun and not counter.is_final,
+            model=reader.model or self.admitted.model,
+            usage=reader.usage,
+            is_estimated=reader.is_begun and not reader.is_final,
             cost_usd=cost_usd,
             first_byte_ms=round(self.first_byte_s * 1000, 3),
             duration_ms=round((time.monotonic() - self.began) * 1000, 3),

@@ -245,9 +245,7 @@ class Gateway:
             self._quotas.whole.release(len(body))
             await received.aclose()
         if exchange.admitted.route.is_paid:
-            exchange.counter.verdict.take_body(bytes(body))
-            if received.status < 400:
-                exchange.counter.take_json(bytes(body))
+            exchange.reader.take_body(bytes(body), is_answer=received.status < 400)
         redacted = redactor.redact(bytes(body))
         exchange.kept.add(redacted)
         exchange.ended_by = "closed"
@@ -261,22 +259,22 @@ class Gateway:
 
     async def _finish(self, exchange: Exchange) -> None:
         """Count an exchange that has ended, and record it."""
-        admitted, counter = exchange.admitted, exchange.counter
-        verdict = counter.verdict.verdict(exchange.status, exchange.fault)
+        admitted, reader = exchange.admitted, exchange.reader
+        verdict = reader.verdict(exchange.status, exchange.fault)
         is_answered = _is_answered(exchange, verdict)
-        is_unseen = exchange.ended_by == "inside" and not counter.is_begun
+        is_unseen = exchange.ended_by == "inside" and not reader.is_begun
         if is_unseen and admitted.route.is_paid and exchange.status < 400:
-            counter.assume(time.monotonic() - exchange.began, admitted.max_tokens)
-        exchange.reservation.update(counter.usage, counter.model)
+            reader.assume(time.monotonic() - exchange.began, admitted.max_tokens)
+        exchange.reservation.update(reader.usage, reader.model)
         exchange.reservation.end(is_answered=is_answered)
         if admitted.is_turn:
             self.last = verdict
         if admitted.is_bounded_by_budget and verdict.stop_reason == MAX_TOKENS:
             self.stop(self._budget.used_up())
         self._note_fault(exchange)
-        self._check_price(admitted.model, counter.model)
-        model = self._budget.charged_as(admitted.model, counter.model)
-        cost_usd = self._budget.cost(model, counter.usage) if model else None
+        self._check_price(admitted.model, reader.model)
+        model = self._budget.charged_as(admitted.model, reader.model)
+        cost_usd = self._budget.cost(model, reader.usage) if model else None
         event = exchange.response_event(cost_usd, self._quotas.recorded)
         exchange.kept.release()
         if self._emit is not None:
@@ -320,4 +318,4 @@ def _is_answered(exchange: Exchange, verdict: Verdict) -> bool:
     """
     if verdict.is_failure:
         return False
-    return verdict.is_complete or (exchange.counter.is_begun and exchange.ended_by in ("inside", "limit"))
+    return verdict.is_complete or (exchange.reader.is_begun and exchange.ended_by in ("inside", "limit"))

@@ -114,7 +114,7 @@ class StreamedBody:
             return
         self._is_over = True
         self._count_rest()
-        self._exchange.counter.end_stream()
+        self._exchange.reader.end_stream()
         self._update()
         with anyio.move_on_after(RECORD_TIMEOUT_S, shield=True):
             if self._redactor.held and self._exchange.ended_by == "closed":
@@ -133,12 +133,12 @@ class StreamedBody:
     def _count_rest(self) -> None:
         raw, self._uncounted = self._uncounted, b""
         if raw:
-            self._exchange.counter.take_stream(raw)
+            self._exchange.reader.take_stream(raw)
             self._update()
 
     def _update(self) -> None:
-        counter = self._exchange.counter
-        self._exchange.reservation.update(counter.usage, counter.model)
+        reader = self._exchange.reader
+        self._exchange.reservation.update(reader.usage, reader.model)
 
     def _cut(self, exceeded: LimitReached) -> bytes:
         self._exchange.ended_by = "limit"

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from ringfence.egress.gateway.verdict import verdict_of_body
+from ringfence.egress.gateway.response_reader import verdict_of_body
 from ringfence.runtime.agent_cli.exit_status import (
     Ended,
     Ending,
