@@ -1,4 +1,4 @@
-"""Ringfence runs AI coding agents where they can do no harm, and keeps a record that proves what they did.
+"""Ringfence runs AI coding agents in a sandbox, and keeps a signed record of what they did.
 
 What a program uses is in `__all__`; the modules beside it are internal and change without notice, except for
 `ringfence.errors`, `ringfence.tool`, `ringfence.runtime` and `ringfence.testing`, which say themselves what is public.

@@ -105,6 +105,18 @@ def open_path() -> Iterator[Path]:
 )
 def test_commands_print_what_the_page_says(page: Path, open_path: Path):
     """Whoever types what the page says sees what the page says."""
+    _run_page(page, open_path, owner=OWNER if os.geteuid() == 0 else None)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a project of root's own")
+def test_the_first_run_is_the_same_on_a_project_of_roots_own(open_path: Path):
+    """The agent works on a private copy there, and the tutorial's commands work in the same order."""
+    _run_page(ROOT / "docs" / "tutorial" / "first-run.md", open_path, owner=None)
+
+
+def _run_page(page: Path, open_path: Path, *, owner: int | None) -> None:
     _check_needs(page)
     place = open_path / "place" / "ringfence"
     shutil.copytree(ROOT / "examples", place / "examples", ignore=shutil.ignore_patterns("__pycache__"))
@@ -116,7 +128,7 @@ def test_commands_print_what_the_page_says(page: Path, open_path: Path):
             script.append(f"cp {open_path}/file{number} {block.file}")
         elif block.kind == "console":
             for command in _commands(block):
-                script.append(_step(command, len(said), place.parent))
+                script.append(_step(command, len(said), place.parent, owner))
                 said.append(command)
     environment = _environment(open_path)
     try:
@@ -155,8 +167,8 @@ def _check_needs(page: Path) -> None:
             (pytest.fail if os.environ.get("TEST_REQUIRES_CLIENTS") else pytest.skip)(lacking)
 
 
-def _step(command: Command, number: int, place: Path) -> str:
-    own = f"chown -Rh {OWNER}:{OWNER} {place}; " if os.geteuid() == 0 else ""
+def _step(command: Command, number: int, place: Path, owner: int | None) -> str:
+    own = "" if owner is None else f"chown -Rh {owner}:{owner} {place}; "
     # What comes last puts the exit code back where the next command looks for it.
     return f"{command.text}\n__code=$?; {own}printf '\\n@@@{number} %d\\n' $__code; (exit $__code)"
 

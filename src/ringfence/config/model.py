@@ -314,4 +314,5 @@ class Settings(_Section):
     unsafe: tuple[Loosening, ...] = ()
     """Loosenings, by name. `host_backend` lets a file choose the host, which is no fence at all; `network` lets
     `sandbox.network` be another than none; `egress` lets a file open every public host; `auth_inject` lets it put
-    credentials inside."""
+    credentials inside; `host_hooks` lets hooks of a fleet's agents run on the host. Except for `network`, options of
+    the command line and variables need none of these names."""

@@ -90,7 +90,8 @@ class SandboxSpec(Arguments):
     tmp_exec: bool = False
     """Let programs in `/tmp` be executed; elsewhere in the sandbox that is always allowed."""
     unsafe: tuple[Loosening, ...] = ()
-    """Exceptions from the policy, by name."""
+    """Exceptions from the policy, by name. `network` lets the field `network` be another than `none`; the other names
+    are of configuration files."""
     hide_toolchains: bool = False
     """Do not show the user's toolchains (pyenv, nvm, cargo, ...) inside."""
 

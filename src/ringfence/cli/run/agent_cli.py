@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _HELP = """\
 Work with {title} in a sandbox on this terminal.
 
-The sandbox holds no API key. Afterwards `ringfence diff` shows the changes, and `ringfence undo` reverts them.
+The sandbox holds no API key. Afterwards `ringfence diff` shows the changes. `ringfence undo` reverts them; from a
+private copy (mode clone; the default on root's own workspace) `ringfence apply` must bring them in first.
 
 Ringfence's options come first. {name} receives all arguments after --, or from the first other argument on:
 `ringfence {name} --memory 4g {example}`. Its own help: `ringfence {name} -- --help`.

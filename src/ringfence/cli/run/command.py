@@ -110,7 +110,8 @@ def shell(
 ) -> None:
     """Open a shell in a sandbox on this terminal.
 
-    Afterwards `ringfence diff` shows what changed, and `ringfence undo` reverts it. The run is recorded.
+    The run is recorded. Afterwards `ringfence diff` shows the changes. `ringfence undo` reverts them; from a private
+    copy (mode clone; the default on root's own workspace) `ringfence apply` must bring them in first.
     """
     if not (os.isatty(0) and os.isatty(1)):
         raise UsageError("ringfence shell needs a terminal; use `ringfence exec -- CMD` in scripts")
