@@ -8,12 +8,11 @@ from pydantic import BaseModel
 from reference.markdown import code, table
 from ringfence.config.egress import EgressRule
 from ringfence.config.environment import variable_name
-from ringfence.config.fields import Field, all_fields, sections
+from ringfence.config.fields import Field, all_fields, field_of, sections
 from ringfence.config.model import McpServer, MountSettings, PriceSettings
 from ringfence.config.secret_reference import SecretReference
 from ringfence.config.template import describe
 from ringfence.config.tightening import TABLE
-from ringfence.config.units import ByteCount
 
 _HEAD = """\
 # Configuration
@@ -68,7 +67,7 @@ def page() -> str:
 
 
 def _row(field: Field) -> tuple[str, ...]:
-    kind = kind_of(field.kind, is_duration=field.is_duration) + (" or null" if field.nullable else "")
+    kind = kind_of(field.kind, unit=field.unit) + (" or null" if field.nullable else "")
     return (
         code(field.key),
         kind,
@@ -83,7 +82,7 @@ def _nested(field: Field) -> str:
     rows = [
         (
             code(name),
-            kind_of(info.annotation),
+            kind_of(info.annotation, unit=field_of((name,), info).unit),
             "" if info.is_required() else code(str(info.default).lower()),
             info.description or "",
         )
@@ -97,15 +96,14 @@ _NAMES = {
     int: "number",
     float: "number",
     bool: "true or false",
-    ByteCount: "size",
     NoneType: "null",
 }
 
 
-def kind_of(kind: Any, *, is_duration: bool = False) -> str:
+def kind_of(kind: Any, *, unit: str | None = None) -> str:
     """A type in words."""
-    if is_duration:
-        return "duration"
+    if unit is not None:
+        return unit
     if get_origin(kind) is Literal:
         return ", ".join(code(value) for value in get_args(kind))
     if get_origin(kind) is tuple:

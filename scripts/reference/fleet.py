@@ -143,14 +143,14 @@ def _rows(
         )
         yield (
             code(field.key),
-            _type(field.kind, info, is_duration=field.is_duration, nullable=field.nullable),
+            _type(field.kind, info, unit=field.unit, nullable=field.nullable),
             default,
             info.description or "",
         )
 
 
-def _type(kind: Any, info: FieldInfo, *, is_duration: bool, nullable: bool) -> str:
-    return kind_of(kind, is_duration=is_duration) + _range(info) + (" or null" if nullable else "")
+def _type(kind: Any, info: FieldInfo, *, unit: str | None, nullable: bool) -> str:
+    return kind_of(kind, unit=unit) + _range(info) + (" or null" if nullable else "")
 
 
 def _range(info: FieldInfo) -> str:

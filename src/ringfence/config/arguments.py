@@ -1,28 +1,39 @@
-"""The base class of models that a program constructs with keyword arguments."""
+"""The base class of models that a program constructs with keyword arguments, and pydantic's errors in our own words."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from ringfence.errors import UsageError
 
-_MAX_SHOWN_CHARS = 80
-_PROBLEMS = {
-    "greater_than": "it must be more than {gt:g}",
-    "greater_than_equal": "it must be at least {ge:g}",
-    "less_than": "it must be less than {lt:g}",
-    "less_than_equal": "it must be at most {le:g}",
-    "literal_error": "it is not one of {expected}",
-    "string_pattern_mismatch": "it does not match {pattern}",
-    **dict.fromkeys(("float_parsing", "float_type", "finite_number"), "it is not a number"),
-    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "it is not an integer"),
-    **dict.fromkeys(("bool_parsing", "bool_type"), "it is neither True nor False"),
-    **dict.fromkeys(("path_type", "path_parsing"), "it is not a path"),
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "it is not a mapping"),
-    **dict.fromkeys(("tuple_type", "list_type"), "it is not a list or tuple"),
-    "string_type": "it is not a text",
+_NOT_A = {
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "model_type": "a mapping",
+    "dict_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "union_tag_not_found": "a mapping",
+    "path_type": "a path",
+    "finite_number": "a number",
+    "string_type": "a text",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
 }
-"""Texts for pydantic's error types, formatted with their contexts. For other types, pydantic's text is shown."""
+"""What a value should be, by pydantic's type of error."""
+OUT_OF_RANGE = {
+    "greater_than": ("gt", "greater than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+}
+"""Pydantic's types of error for a bound: where it keeps the bound, and the words for it."""
 
 
 class Arguments(BaseModel):
@@ -45,15 +56,37 @@ class Arguments(BaseModel):
                 raise UsageError(f"{type(self).__name__}: {problems}") from None
 
 
-def _describe(detail: Any) -> str:
+def _describe(detail: ErrorDetails) -> str:
     name = ".".join(map(str, detail["loc"]))
     if detail["type"] == "extra_forbidden":
         return f"there is no argument {name!r}"
     if detail["type"] == "missing":
         return f"the argument {name!r} is missing"
-    value = repr(detail["input"])
-    shown = value if len(value) <= _MAX_SHOWN_CHARS else f"{value[:_MAX_SHOWN_CHARS]}..."
-    problem = detail["msg"].removeprefix("Value error, ")
-    if detail["type"] in _PROBLEMS:
-        problem = _PROBLEMS[detail["type"]].format(**detail.get("ctx", {}))
-    return f"{name}={shown}: {problem}"
+    if detail["type"] == "value_error":
+        return f"{name}={shown(detail['input'])}: {detail['msg'].removeprefix('Value error, ')}"
+    return f"{name}={shown(detail['input'])} {complaint_about(detail)}"
+
+
+def complaint_about(detail: ErrorDetails) -> str:
+    """Return what is wrong with a value, to follow the value in a sentence."""
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind in _NOT_A:
+        return f"is not {_NOT_A[kind]}"
+    if kind in OUT_OF_RANGE:
+        key, words = OUT_OF_RANGE[kind]
+        return f"is out of range: it must be {words} {context[key]:g}"
+    if kind == "literal_error":
+        return f"is not one of {context['expected']}"
+    return f"is not valid: {detail['msg'][:1].lower()}{detail['msg'][1:]}"
+
+
+def shown(value: Any) -> str:
+    """Return a value for messages, at most 80 characters."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    text = repr(value) if not isinstance(value, int) or value.bit_length() < 256 else "a huge number"
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -5,7 +5,7 @@ import functools
 import json
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -15,6 +15,12 @@ from ringfence.config.units import ByteCount, Seconds, format_duration, format_s
 from ringfence.frozen import frozen
 
 FieldPath = tuple[str, ...]
+
+_UNITS: tuple[tuple[Literal["size", "duration"], Any], ...] = (
+    ("size", get_args(ByteCount)[1]),
+    ("duration", get_args(Seconds)[1]),
+)
+"""The validators by which the types of sizes and durations are recognized."""
 
 
 @frozen
@@ -26,7 +32,7 @@ class Field:
     kind: Any
     """The type of the value, without `Annotated` and `| None`."""
     nullable: bool
-    is_duration: bool = False
+    unit: Literal["size", "duration"] | None = None
 
     @property
     def key(self) -> str:
@@ -56,10 +62,8 @@ class Field:
         """Return `value` as written in a file, in the notation of YAML, which is nearly always that of JSON."""
         if value is None:
             return "null"
-        if self.kind is ByteCount and isinstance(value, int):
-            return format_size(value)
-        if self.is_duration and isinstance(value, float):
-            return format_duration(value)
+        if self.unit is not None:
+            return format_size(value) if self.unit == "size" else format_duration(value)
         return json.dumps(_jsonable(value), ensure_ascii=False)
 
 
@@ -89,8 +93,8 @@ def all_fields() -> Mapping[str, Field]:
 def field_of(path: FieldPath, info: FieldInfo) -> Field:
     """Return the key that a field of a model describes."""
     kind, nullable = _plain(info.annotation)
-    durations = (*info.metadata, *(part for member in get_args(info.annotation) for part in get_args(member)))
-    return Field(path, info, kind, nullable, is_duration=get_args(Seconds)[1] in durations)
+    marks = (*info.metadata, *(part for member in get_args(info.annotation) for part in get_args(member)))
+    return Field(path, info, kind, nullable, next((unit for unit, mark in _UNITS if mark in marks), None))
 
 
 def _jsonable(value: Any) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ringfence.config.document import Document, KeyPath, Origin, find_project_file, read_regular_file
+from ringfence.config.document import Document, KeyPath, Origin, find_project_file
 from ringfence.config.environment import environment_layer
 from ringfence.config.fields import all_fields
 from ringfence.config.layer import Layer, Merged, document_layer, merge, named_layer
@@ -162,14 +162,14 @@ def read_file(path: Path, kind: Literal["project", "user"], workspace: Path | No
         ConfigurationError: The file cannot be read or parsed, or another user can write it.
     """
     # Importing the parser takes 80 ms, which runs without files do not need to spend.
-    from ringfence.config.yaml import parse_document
+    from ringfence.config.yaml import read_document
 
-    content = read_regular_file(path, follow_link=kind == "user")
+    document = read_document(path, follow_link=kind == "user")
     needs_trust = kind == "project" or _lies_within(path, workspace)
     if kind == "user":
         _refuse_foreign(path)
-    trusted = not needs_trust or is_trusted(path, content)
-    return ConfigurationFile(kind, parse_document(content, path), needs_trust, trusted)
+    trusted = not needs_trust or is_trusted(path, document.content)
+    return ConfigurationFile(kind, document, needs_trust, trusted)
 
 
 def loosened_by(path: Path, workspace: Path) -> tuple[Document, list[Loosened]]:

@@ -100,15 +100,15 @@ class SandboxSettings(_Section):
     """Allow programs in a container's /tmp to be executed. It always is in /var/tmp, to which TMPDIR points."""
     fallback: Literal["none", "host"] = "none"
     """`host`: run without a fence if none is available. In a file this needs `unsafe: [host_backend]`."""
-    memory: MemorySize = ByteCount(2 * 1024**3)
+    memory: MemorySize = 2 * 1024**3
     """Memory of all processes in the sandbox together, at least 16m."""
     cpus: PositiveNumber = 2.0
     """Processor time per second of wall clock."""
     pids: Annotated[Count, Field(ge=8)] = 512
     """Number of processes and threads in the sandbox."""
-    disk: ByteCount = ByteCount(10 * 1024**3)
+    disk: ByteCount = 10 * 1024**3
     """Growth of workspace and home. Ringfence monitors it; the kernel does not enforce it."""
-    tmp: ByteCount = ByteCount(1024**3)
+    tmp: ByteCount = 1024**3
     """Size of the private /tmp. It counts as memory."""
     ttl: Seconds | None = None
     """Time after which the sandbox ends itself, whatever the host does. null: no limit."""

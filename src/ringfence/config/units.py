@@ -2,10 +2,9 @@
 
 import re
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import GetCoreSchemaHandler
-from pydantic_core import core_schema
+from pydantic import BeforeValidator
 
 _SIZE = re.compile(
     r"(?P<number>-?\d{1,30}(?:\.\d{1,30})?)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII
@@ -84,37 +83,7 @@ def _shorten_for_message(text: object) -> str:
     return message if len(message) <= 80 else message[:77] + "..."
 
 
-class ByteCount(int):
-    """A number of bytes. Pydantic fields of this type accept every value that `parse_size` reads."""
-
-    @classmethod
-    def __get_pydantic_core_schema__(
-        cls, source: Any, handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        """Validate with `parse_size`; the JSON schema is an integer or a string."""
-        return core_schema.no_info_before_validator_function(
-            lambda value: cls(parse_size(value)),
-            core_schema.int_schema(),
-            serialization=core_schema.plain_serializer_function_ser_schema(int),
-            json_schema_input_schema=core_schema.union_schema(
-                [core_schema.int_schema(), core_schema.str_schema()]
-            ),
-        )
-
-
-class _Duration:
-    @classmethod
-    def __get_pydantic_core_schema__(
-        cls, source: Any, handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_before_validator_function(
-            parse_duration,
-            core_schema.float_schema(),
-            json_schema_input_schema=core_schema.union_schema(
-                [core_schema.float_schema(), core_schema.str_schema()]
-            ),
-        )
-
-
-Seconds = Annotated[float, _Duration]
+ByteCount = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=int | str)]
+"""A number of bytes. Fields of this type accept every value that `parse_size` reads."""
+Seconds = Annotated[float, BeforeValidator(parse_duration, json_schema_input_type=float | str)]
 """A duration in seconds. Fields of this type accept every value that `parse_duration` reads."""

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from ringfence.config.arguments import OUT_OF_RANGE, complaint_about, shown
 from ringfence.config.document import DEFAULT, KeyPath, Origin
 from ringfence.config.fields import all_fields, known_keys, nearest
 from ringfence.config.layer import Merged
@@ -217,13 +218,13 @@ def _reason(detail: ErrorDetails, path: KeyPath) -> str:
         tag, known = detail["ctx"]["tag"], detail["ctx"]["expected_tags"]
         return f"{tag!r} is not one of {known}{_hint(tag, known)}"
     hint = _hint(detail["input"], detail["ctx"]["expected"]) if detail["type"] == "literal_error" else ""
-    return f"{_shown(detail['input'])} {_complaint_about(detail)}{hint}{_example(detail, path)}"
+    return f"{shown(detail['input'])} {complaint_about(detail)}{hint}{_example(detail, path)}"
 
 
 def _example(detail: ErrorDetails, path: KeyPath) -> str:
     """Return the default of a number that is out of range, as an example."""
     field = all_fields().get(".".join(map(str, path)))
-    is_shown = field is not None and detail["type"] in _OUT_OF_RANGE and field.default is not None
+    is_shown = field is not None and detail["type"] in OUT_OF_RANGE and field.default is not None
     return f", such as {field.default:g}" if field is not None and is_shown else ""
 
 
@@ -238,54 +239,4 @@ def _reason_without_value(detail: ErrorDetails) -> str:
     cause = detail.get("ctx", {}).get("error")
     if detail["type"] == "value_error" and isinstance(cause, ValueError):
         return str(cause)
-    return f"the value {_complaint_about(detail)}"
-
-
-_NOT_A = {
-    "tuple_type": "a list",
-    "list_type": "a list",
-    "model_type": "a mapping",
-    "dict_type": "a mapping",
-    "model_attributes_type": "a mapping",
-    "union_tag_not_found": "a mapping",
-    "string_type": "a text",
-    "bool_type": "`true` or `false`",
-    "bool_parsing": "`true` or `false`",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "float_parsing": "a number",
-}
-"""What a value should be, by pydantic's type of error."""
-_OUT_OF_RANGE = {
-    "greater_than": ("gt", "greater than"),
-    "greater_than_equal": ("ge", "at least"),
-    "less_than": ("lt", "less than"),
-    "less_than_equal": ("le", "at most"),
-}
-"""Pydantic's types of error for a bound: where it keeps the bound, and the words for it."""
-
-
-def _complaint_about(detail: ErrorDetails) -> str:
-    """What is wrong with a value, to follow the value in a sentence."""
-    kind, context = detail["type"], detail.get("ctx", {})
-    if kind in _NOT_A:
-        return f"is not {_NOT_A[kind]}"
-    if kind in _OUT_OF_RANGE:
-        key, words = _OUT_OF_RANGE[kind]
-        return f"is out of range: it must be {words} {context[key]:g}"
-    if kind == "literal_error":
-        return f"is not one of {context['expected']}"
-    return f"is not valid: {detail['msg'][:1].lower()}{detail['msg'][1:]}"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "a mapping"
-    if isinstance(value, list):
-        return "a list"
-    if isinstance(value, float):
-        return f"{value:.12g}"
-    text = repr(value) if not isinstance(value, int) or value.bit_length() < 256 else "a huge number"
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return f"the value {complaint_about(detail)}"

@@ -5,8 +5,7 @@ document of mappings, lists and plain scalars. Anchors, aliases, tags and merge 
 them can expand to gigabytes. Links, pipes, large files and deep nesting are refused, too.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,51 +31,48 @@ _DEPTH_LIMIT = 16
 _NODE_LIMIT = 10_000
 
 
-def read_document(file: Path) -> Document:
+def read_document(file: Path, *, follow_link: bool = False) -> Document:
     """Read and parse `file`.
 
     Raises:
-        ConfigurationError: The file cannot be read, is not a regular file (links are not followed), is too large,
-            is not UTF-8, or is not the YAML described above.
+        ConfigurationError: The file cannot be read, is not a regular file, is too large, is not UTF-8, or is not the
+            YAML described above. Links are refused, unless `follow_link`.
     """
-    return parse_document(read_regular_file(file), file)
+    return parse_document(read_regular_file(file, follow_link=follow_link), file)
 
 
 def parse_document(content: bytes, file: Path) -> Document:
     """Parse the content of `file`. An empty document gives an empty mapping.
 
     Raises:
-        ConfigurationError: The content is invalid; the error has the position.
+        ConfigurationError: The content is invalid, or not a mapping; the error has the position.
     """
-    builder = _build(content, file)
-    return Document(file, content, builder.root(), builder.places, builder.key_places)
-
-
-def parse_list(content: bytes, file: Path) -> tuple[list[Any], Document]:
-    """Parse a file that is a list; return its items, and a document with only their positions.
-
-    Raises:
-        ConfigurationError: As `parse_document`.
-    """
-    builder = _build(content, file)
-    return builder.items(), Document(file, content, {}, builder.places, builder.key_places)
+    value, document = parse_value(content, file)
+    if value is None:
+        return document
+    if not isinstance(value, dict):
+        start = document.place(())
+        reason = "a configuration is a mapping of sections, like 'sandbox:'"
+        raise ConfigurationError(reason, file=file, line=start.line, column=start.column)
+    return replace(document, values=value)
 
 
 def parse_value(content: bytes, file: Path, *, most_values: int = _NODE_LIMIT) -> tuple[Any, Document]:
-    """Parse a file that is a mapping or a list; return its value, and a document with only positions.
+    """Parse a file whose root may be any value; return it, and a document with only positions.
 
     Raises:
-        ConfigurationError: As `parse_document`.
+        ConfigurationError: The content is invalid; the error has the position.
     """
     builder = _build(content, file, most_values)
-    return builder.value(), Document(file, content, {}, builder.places, builder.key_places)
+    builder.places.setdefault((), Place(1, 1))
+    return builder.root, Document(file, content, {}, builder.places, builder.key_places)
 
 
-def _build(content: bytes, file: Path, most_values: int = _NODE_LIMIT) -> "_Builder":
+def _build(content: bytes, file: Path, most_values: int) -> "_Builder":
     text = decoded(content, file)
     builder = _Builder(file, most_values)
     try:
-        for event in _events(text):
+        for event in YAML(typ="safe", pure=True).parse(text):
             builder.take(event)
     except MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
@@ -94,10 +90,6 @@ def _build(content: bytes, file: Path, most_values: int = _NODE_LIMIT) -> "_Buil
     except YAMLError as exc:
         raise ConfigurationError(f"this is not YAML: {str(exc).splitlines()[0]}", file=file) from exc
     return builder
-
-
-def _events(text: str) -> Iterator[Event]:
-    yield from YAML(typ="safe", pure=True).parse(text)
 
 
 def decoded(content: bytes, file: Path) -> str:
@@ -142,32 +134,10 @@ class _Builder:
         self.key_places: dict[KeyPath, Place] = {}
         self._file = file
         self._most_values = most_values
-        self._root: Any = None
+        self.root: Any = None
         self._documents = 0
         self._open: list[_Open] = []
         self._resolver = YAML(typ="safe", pure=True)
-
-    def root(self) -> dict[str, Any]:
-        self.places.setdefault((), Place(1, 1))
-        if self._root is None:
-            return {}
-        if not isinstance(self._root, dict):
-            raise self._wrong_root("a configuration is a mapping of sections, like 'sandbox:'")
-        return self._root
-
-    def value(self) -> Any:
-        self.places.setdefault((), Place(1, 1))
-        return self._root
-
-    def items(self) -> list[Any]:
-        self.places.setdefault((), Place(1, 1))
-        if not isinstance(self._root, list):
-            raise self._wrong_root("this file must be a list of mappings, each of which starts with '- '")
-        return self._root
-
-    def _wrong_root(self, reason: str) -> ConfigurationError:
-        start = self.places[()]
-        return ConfigurationError(reason, file=self._file, line=start.line, column=start.column)
 
     def take(self, event: Event) -> None:
         if isinstance(event, DocumentStartEvent):
@@ -205,7 +175,7 @@ class _Builder:
         path, value = self._path(parent), self._value(event)
         self.places[path] = Place(event.start_mark.line + 1, event.start_mark.column + 1)
         if parent is None:
-            self._root = value
+            self.root = value
         elif isinstance(parent.value, dict):
             parent.value[str(parent.key)] = value
             parent.key = None

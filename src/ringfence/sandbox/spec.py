@@ -50,15 +50,15 @@ class SandboxSpec(Arguments):
     """How the workspace is shown. None: by the table of `sandbox.workspace.open`."""
     network: Network = "none"
     """`none`: a loopback interface and nothing else. `bridge`, or the name of an engine's network: needs `unsafe`."""
-    memory: ByteCount = ByteCount(2 * 1024**3)
+    memory: ByteCount = 2 * 1024**3
     """Memory of everything inside together, bytes."""
     cpus: PositiveFloat = 2.0
     """Processor time per second of wall clock."""
     pids: Annotated[PositiveInt, Field(ge=8)] = 512
     """Processes and threads inside."""
-    disk: ByteCount = ByteCount(10 * 1024**3)
+    disk: ByteCount = 10 * 1024**3
     """Growth of workspace and home, bytes. Soft in every backend (a watchdog measures it)."""
-    tmp: ByteCount = ByteCount(1024**3)
+    tmp: ByteCount = 1024**3
     """Size of the private `/tmp`, bytes. It counts as memory."""
     ttl_s: Seconds | None = None
     """The guest ends the sandbox after this long, whatever the host does."""

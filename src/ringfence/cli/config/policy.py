@@ -211,9 +211,13 @@ def read_expectations(file: Path) -> list[Expectation]:
         ConfigurationError: It cannot be read, or an item is none; with its place.
     """
     from ringfence.config.document import read_regular_file
-    from ringfence.config.yaml import parse_list
+    from ringfence.config.yaml import parse_value
 
-    items, document = parse_list(read_regular_file(file, follow_link=True), file)
+    items, document = parse_value(read_regular_file(file, follow_link=True), file)
+    if not isinstance(items, list):
+        start = document.place(())
+        reason = f"this file must be a list of expectations, each of which is {_SHAPE}"
+        raise ConfigurationError(reason, file=file, line=start.line, column=start.column)
     if not items:
         raise ConfigurationError("it holds no expectation; write a list of " + _SHAPE, file=file)
     return [_expectation(item, index, document) for index, item in enumerate(items)]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ringfence.config.document import Document, KeyPath, Origin, read_regular_file
+from ringfence.config.document import Document, KeyPath, Origin
 from ringfence.config.fields import nearest
 from ringfence.config.layer import (
     FLEET_KEYS,
@@ -19,7 +19,7 @@ from ringfence.config.layer import (
 )
 from ringfence.config.old_names import with_new_names
 from ringfence.config.validation import fitted
-from ringfence.config.yaml import parse_document
+from ringfence.config.yaml import read_document
 from ringfence.errors import ConfigurationError
 from ringfence.fleet.config.herdctl.bringing import bring, is_herdctl
 from ringfence.fleet.config.herdctl.made import Level
@@ -85,7 +85,7 @@ def first_file(file: Path, below: tuple[Layer, ...]) -> FleetFile:
     Raises:
         ConfigurationError: It cannot be read.
     """
-    document = with_new_names(parse_document(read_regular_file(file), file))
+    document = with_new_names(read_document(file))
     return FleetFile(document, (), below, (), {}, (file.resolve(),))
 
 
@@ -197,7 +197,7 @@ def _said_agents(document: Document) -> dict[str, tuple[Layer, Origin]]:
 
 def _read(file: Path, said: tuple[Document, KeyPath]) -> Document:
     try:
-        return with_new_names(parse_document(read_regular_file(file), file))
+        return with_new_names(read_document(file))
     except ConfigurationError as exc:
         if exc.line is None:
             raise error_at(said[0], said[1], f"include: {str(file)!r} {exc.message}") from exc

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ringfence.config.document import Document, KeyPath, Origin, read_regular_file
+from ringfence.config.document import Document, KeyPath, Origin
 from ringfence.config.environment import expanded
 from ringfence.config.layer import Layer, Merged, merge, part_of
-from ringfence.config.yaml import parse_document
+from ringfence.config.yaml import read_document
 from ringfence.errors import ConfigurationError
 from ringfence.fleet.config.herdctl.agent import DEFAULTED, convert_agent
 from ringfence.fleet.config.herdctl.made import Brought, Level, Made, name_of
@@ -194,7 +194,7 @@ class _Bringing:
                 )
             if base in file.parents and not file.parent.resolve().is_relative_to(base.resolve()):
                 raise ValueError(f"a link leads out of {str(base)!r}; name the place that it leads to")
-            document = parse_document(read_regular_file(file), file)
+            document = read_document(file)
         except ConfigurationError as exc:
             if exc.line is not None:
                 raise
