@@ -10,9 +10,9 @@ from ringfence.config.egress import EgressRule
 from ringfence.config.environment import variable_name
 from ringfence.config.fields import Field, all_fields, field_of, sections
 from ringfence.config.model import McpServer, MountSettings, PriceSettings
+from ringfence.config.restriction import TABLE
 from ringfence.config.secret_reference import SecretReference
 from ringfence.config.template import describe
-from ringfence.config.tightening import TABLE
 
 _HEAD = """\
 # Configuration

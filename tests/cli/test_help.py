@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 
 from ringfence.cli.tree import COMMANDS, GROUPS
-from ringfence.config.runtime import RuntimeName
+from ringfence.config.names import RuntimeName
 
 Cli = Callable[..., Any]
 _DOCS = Path(__file__).parents[2] / "docs"
@@ -155,6 +155,6 @@ def test_a_completion_prints_no_error(words: str, tmp_path: Path) -> None:
 
 def test_each_runtime_is_completed() -> None:
     """The names of the code are among those that are offered."""
-    from ringfence.config.runtime import RUNTIME_NAMES
+    from ringfence.config.names import RUNTIME_NAMES
 
     assert set(get_args(RuntimeName)) < set(RUNTIME_NAMES)

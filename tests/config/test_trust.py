@@ -12,7 +12,7 @@ from ringfence.config import Flag, load
 from ringfence.config.fields import all_fields
 from ringfence.config.model import Settings
 from ringfence.config.paths import state_dir
-from ringfence.config.tightening import TABLE, loosened
+from ringfence.config.restriction import TABLE, loosened
 from ringfence.config.trust import is_trusted, revoke_trust, trust_content, trusted_files
 from ringfence.errors import ConfigurationError
 

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from ringfence.config.values import BackendName
+from ringfence.config.names import BackendName
 from ringfence.errors import SandboxStartFailed, UsageError
 from ringfence.sandbox import SandboxSpec, registry
 from ringfence.sandbox.registry import backend_names, choose_backend, get_backend

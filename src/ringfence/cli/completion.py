@@ -29,7 +29,7 @@ def complete_sandboxes() -> list[str]:
 
 def complete_runtimes() -> list[str]:
     """The names that `--runtime` accepts."""
-    from ringfence.config.runtime import RUNTIME_NAMES
+    from ringfence.config.names import RUNTIME_NAMES
 
     return list(RUNTIME_NAMES)
 

@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ringfence.config.document import Origin
-    from ringfence.config.layers import Effective, Flag, load
+    from ringfence.config.effective import Effective, Flag, load
     from ringfence.config.model import Settings
 
 __all__ = ["Effective", "Flag", "Origin", "Settings", "load"]
 
 _MODULES = {
-    "Effective": "layers",
-    "Flag": "layers",
-    "load": "layers",
+    "Effective": "effective",
+    "Flag": "effective",
+    "load": "effective",
     "Settings": "model",
     "Origin": "document",
 }

@@ -26,58 +26,6 @@ class Place:
     column: int
 
 
-@frozen
-class Document:
-    """The values of a file, and the position of each."""
-
-    file: Path
-    content: bytes
-    values: dict[str, Any]
-    places: dict[KeyPath, Place]
-    """The positions of the values; the path of the root is `()`."""
-    key_places: dict[KeyPath, Place]
-    """The positions of the keys of mappings."""
-
-    def place(self, path: KeyPath, *, of_key: bool = False) -> Place:
-        """Return the position of `path` or, if the file does not contain it, of its nearest parent."""
-        if of_key and path in self.key_places:
-            return self.key_places[path]
-        while path not in self.places:
-            path = path[:-1]
-        return self.places[path]
-
-
-def read_regular_file(file: Path, *, follow_link: bool = False, limit_bytes: int = FILE_LIMIT_BYTES) -> bytes:
-    """Read a regular file of limited size.
-
-    Raises:
-        ConfigurationError: The file is a link (unless `follow_link`), a pipe or a device; it is too large; or it
-            cannot be read.
-    """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_link else os.O_NOFOLLOW)
-    try:
-        if not follow_link and file.is_symlink():
-            raise ConfigurationError(
-                "it is a symbolic link, which could lead out of the project; replace it by the file",
-                file=file,
-            )
-        descriptor = os.open(file, flags)
-    except OSError as exc:
-        advice = "name an existing file" if isinstance(exc, FileNotFoundError) else "repair or remove it"
-        raise ConfigurationError(f"cannot be read: {exc.strerror}; {advice}", file=file) from exc
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ConfigurationError("it is not a regular file; replace it by one, or name another", file=file)
-    with os.fdopen(descriptor, "rb") as stream:
-        content = stream.read(limit_bytes + 1)
-    if len(content) > limit_bytes:
-        raise ConfigurationError(
-            f"it is larger than {limit_bytes} bytes, the limit of a configuration file; shorten it",
-            file=file,
-        )
-    return content
-
-
 OriginKind = Literal["flag", "environment", "project", "user", "default"]
 
 
@@ -122,6 +70,68 @@ class Origin:
         if self.file is not None:
             return ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
         return self.name or self.kind
+
+
+@frozen
+class Document:
+    """The values of a file, and the position of each."""
+
+    file: Path
+    content: bytes
+    values: dict[str, Any]
+    places: dict[KeyPath, Place]
+    """The positions of the values; the path of the root is `()`."""
+    key_places: dict[KeyPath, Place]
+    """The positions of the keys of mappings."""
+
+    def place(self, path: KeyPath, *, of_key: bool = False) -> Place:
+        """Return the position of `path` or, if the file does not contain it, of its nearest parent."""
+        if of_key and path in self.key_places:
+            return self.key_places[path]
+        while path not in self.places:
+            path = path[:-1]
+        return self.places[path]
+
+    def origin(self, path: KeyPath, kind: OriginKind, *, of_key: bool = False) -> Origin:
+        """Return the origin of the value, or the key, at `path`."""
+        place = self.place(path, of_key=of_key)
+        return Origin(kind, file=self.file, line=place.line, column=place.column)
+
+    def error(self, path: KeyPath, message: str, *, of_key: bool = False) -> ConfigurationError:
+        """Return an error with the position of `path`."""
+        place = self.place(path, of_key=of_key)
+        return ConfigurationError(message, file=self.file, line=place.line, column=place.column)
+
+
+def read_regular_file(file: Path, *, follow_link: bool = False, limit_bytes: int = FILE_LIMIT_BYTES) -> bytes:
+    """Read a regular file of limited size.
+
+    Raises:
+        ConfigurationError: The file is a link (unless `follow_link`), a pipe or a device; it is too large; or it
+            cannot be read.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_link else os.O_NOFOLLOW)
+    try:
+        if not follow_link and file.is_symlink():
+            raise ConfigurationError(
+                "it is a symbolic link, which could lead out of the project; replace it by the file",
+                file=file,
+            )
+        descriptor = os.open(file, flags)
+    except OSError as exc:
+        advice = "name an existing file" if isinstance(exc, FileNotFoundError) else "repair or remove it"
+        raise ConfigurationError(f"cannot be read: {exc.strerror}; {advice}", file=file) from exc
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ConfigurationError("it is not a regular file; replace it by one, or name another", file=file)
+    with os.fdopen(descriptor, "rb") as stream:
+        content = stream.read(limit_bytes + 1)
+    if len(content) > limit_bytes:
+        raise ConfigurationError(
+            f"it is larger than {limit_bytes} bytes, the limit of a configuration file; shorten it",
+            file=file,
+        )
+    return content
 
 
 DEFAULT = Origin("default")

@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from ringfence.config.host import HIGHEST_PORT, Host, format_host, read_host, read_port
+from ringfence.config.names import nearest
 from ringfence.config.secret_reference import SecretName
 from ringfence.config.units import ByteCount
 from ringfence.config.values import VariableName
@@ -237,10 +238,12 @@ class Egress(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     allow: AllowRules = ()
+    """Presets (`packages`, `model`, `open`), hosts (`pypi.org`, `*.example.com`, `host:8443`), or {host, ...}."""
     deny: DenyRules = ()
-    """Rules that override `allow`."""
+    """Hosts that are refused although `allow` matches them. The rules of all layers apply."""
     swap: Swaps = ()
-    """Credentials that the gate injects, each for one host. The sandbox holds placeholders."""
+    """Secrets that replace a placeholder in one request header for one host: a list of {secret, host, env, header}.
+    In the sandbox, the variable `env` holds the placeholder; the default of `header` is `Authorization`."""
 
     @property
     def wants_model(self) -> bool:
@@ -338,10 +341,8 @@ def _split_ports(target: str) -> tuple[str, str | None]:
 
 
 def _unknown_preset(text: str) -> str:
-    import difflib
-
-    guess = difflib.get_close_matches(text.lower(), _PRESETS, n=1, cutoff=0.6)
-    hint = f"did you mean {guess[0]!r}?" if guess else f"choose from {', '.join(_PRESETS)}."
+    guess = nearest(text.lower(), _PRESETS)
+    hint = f"did you mean {guess!r}?" if guess else f"choose from {', '.join(_PRESETS)}."
     return (
         f"there is no preset {text!r}; {hint} To allow a host of one label, write its port, too: {text}:443"
     )

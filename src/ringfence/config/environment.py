@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringfence.config.document import KeyPath
-from ringfence.config.fields import Field, all_fields, nearest
+from ringfence.config.fields import Field, all_fields
 from ringfence.config.layer import Layer, named_layer
+from ringfence.config.names import nearest
 from ringfence.errors import ConfigurationError
 
 PREFIX = "RINGFENCE_"

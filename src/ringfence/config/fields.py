@@ -1,6 +1,5 @@
 """The keys of the configuration, found by a walk over the models: for error messages and templates."""
 
-import difflib
 import functools
 import json
 import types
@@ -146,12 +145,6 @@ def _members(kind: Any) -> list[Any]:
     return [kind]
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that `word` probably means, if there is one."""
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return matches[0] if matches else None
-
-
 def _element(kind: Any) -> Any:
     arguments = get_args(kind)
     if get_origin(kind) is dict:
@@ -161,15 +154,9 @@ def _element(kind: Any) -> Any:
 
 def _plain(kind: Any) -> tuple[Any, bool]:
     """Return a type without `Annotated` and `| None`, and whether it included None."""
-    nullable = False
-    while get_origin(kind) in {Annotated, Union, types.UnionType}:
-        if get_origin(kind) is Annotated:
-            kind = get_args(kind)[0]
-            continue
-        rest = [argument for argument in get_args(kind) if argument is not type(None)]
-        nullable = nullable or len(rest) < len(get_args(kind))
-        kind = rest[0]
-    return kind, nullable
+    members = _members(kind)
+    plain = [member for member in members if member is not types.NoneType]
+    return plain[0], len(plain) < len(members)
 
 
 def _is_model(kind: Any) -> bool:

@@ -8,7 +8,6 @@ from ringfence.config.document import DEFAULT, Document, KeyPath, Origin
 from ringfence.config.fields import known_keys
 from ringfence.config.model import Settings
 from ringfence.config.old_names import OLD_KEY
-from ringfence.errors import ConfigurationError
 from ringfence.frozen import frozen
 
 ADDING_UP: frozenset[KeyPath] = frozenset({("sandbox", "protect"), ("egress", "deny")})
@@ -32,18 +31,13 @@ def document_layer(document: Document, kind: Literal["project", "user"]) -> Laye
 
     An empty section, whose lines are commented out, counts as absent.
     """
-
-    def origin_of(path: KeyPath, of_key: bool) -> Origin:
-        place = document.place(path, of_key=of_key)
-        return Origin(kind, file=document.file, line=place.line, column=place.column)
-
     sections = known_keys(())
     values = {
         key: value
         for key, value in document.values.items()
         if key not in (*FLEET_KEYS, OLD_KEY) and (value is not None or key not in sections)
     }
-    return Layer(values, origin_of)
+    return Layer(values, lambda path, of_key: document.origin(path, kind, of_key=of_key))
 
 
 def named_layer(kind: Literal["flag", "environment"], values: Mapping[KeyPath, tuple[str, Any]]) -> Layer:
@@ -165,16 +159,10 @@ def part_of(document: Document, path: KeyPath) -> Layer:
     """
     value = value_at(document, path)
     if value is not None and not isinstance(value, Mapping):
-        raise error_at(document, path, f"{'.'.join(map(str, path))}: write a mapping")
+        raise document.error(path, f"{'.'.join(map(str, path))}: write a mapping")
 
-    def origin_of(below: KeyPath, of_key: bool) -> Origin:
-        place = document.place((*path, *below), of_key=of_key)
-        return Origin("project", file=document.file, line=place.line, column=place.column)
-
-    return Layer(
-        {key: below for key, below in (value or {}).items() if below is not None or key not in SECTIONS},
-        origin_of,
-    )
+    values = {key: below for key, below in (value or {}).items() if below is not None or key not in SECTIONS}
+    return Layer(values, lambda below, of_key: document.origin((*path, *below), "project", of_key=of_key))
 
 
 def value_at(document: Document, path: KeyPath) -> Any:
@@ -188,9 +176,3 @@ def value_at(document: Document, path: KeyPath) -> Any:
         else:
             return None
     return value
-
-
-def error_at(document: Document, path: KeyPath, message: str, *, of_key: bool = False) -> ConfigurationError:
-    """Return an error with the position of a path."""
-    place = document.place(path, of_key=of_key)
-    return ConfigurationError(message, file=document.file, line=place.line, column=place.column)

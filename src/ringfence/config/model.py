@@ -13,10 +13,11 @@ from pydantic import (
     model_validator,
 )
 
-from ringfence.config.egress import AllowRules, DenyRules, ProviderTool, Swaps
+from ringfence.config.egress import Egress, ProviderTool
 from ringfence.config.engine_access import EngineAct, check_label
 from ringfence.config.forward import Forward, check_forwards, read_forward
-from ringfence.config.runtime import (
+from ringfence.config.names import (
+    BackendName,
     PermissionMode,
     RuntimeName,
     SettingsSource,
@@ -26,7 +27,6 @@ from ringfence.config.runtime import (
 from ringfence.config.secret_reference import SecretName, SecretReference
 from ringfence.config.units import ByteCount, Seconds
 from ringfence.config.values import (
-    BackendName,
     Count,
     ImportReference,
     Labels,
@@ -262,16 +262,9 @@ class EngineSettings(_Section):
         return self
 
 
-class EgressSettings(_Section):
+class EgressSettings(Egress):
     """The egress of the sandbox through the gate. By default there is none."""
 
-    allow: AllowRules = ()
-    """Presets (`packages`, `model`, `open`), hosts (`pypi.org`, `*.example.com`, `host:8443`), or {host, ...}."""
-    deny: DenyRules = ()
-    """Hosts that are refused although `allow` matches them. The rules of all layers apply."""
-    swap: Swaps = ()
-    """Secrets that replace a placeholder in one request header for one host: a list of {secret, host, env, header}.
-    In the sandbox, the variable `env` holds the placeholder; the default of `header` is `Authorization`."""
     models: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = ()
     """Models that may be used; `claude-haiku-*` stands for all whose name starts so. Empty: any."""
     provider_tools: tuple[ProviderTool, ...] = ()

@@ -9,9 +9,10 @@ from pydantic_core import ErrorDetails
 
 from ringfence.config.arguments import OUT_OF_RANGE, complaint_about, shown
 from ringfence.config.document import DEFAULT, KeyPath, Origin
-from ringfence.config.fields import all_fields, known_keys, nearest
+from ringfence.config.fields import all_fields, known_keys
 from ringfence.config.layer import Merged
 from ringfence.config.model import Settings
+from ringfence.config.names import nearest
 from ringfence.config.secret_reference import holds_a_secret
 from ringfence.errors import ConfigurationError, RingfenceError, UsageError
 
@@ -135,7 +136,7 @@ def _error_of(
         detail["type"] == "union_tag_not_found" and isinstance(detail["input"], Mapping)
     ):
         return origin.error(f"{key} is missing; write it")
-    reason = _reason_without_value(detail) if path[:1] == ("secrets",) else _reason(detail, path)
+    reason = _reason(detail, path)
     return origin.error(f"{key}: {reason}" if key else reason)
 
 
@@ -217,6 +218,8 @@ def _reason(detail: ErrorDetails, path: KeyPath) -> str:
     if detail["type"] == "union_tag_invalid":
         tag, known = detail["ctx"]["tag"], detail["ctx"]["expected_tags"]
         return f"{tag!r} is not one of {known}{_hint(tag, known)}"
+    if path[:1] == ("secrets",):  # the value may be the secret itself
+        return f"the value {complaint_about(detail)}"
     hint = _hint(detail["input"], detail["ctx"]["expected"]) if detail["type"] == "literal_error" else ""
     return f"{shown(detail['input'])} {complaint_about(detail)}{hint}{_example(detail, path)}"
 
@@ -232,11 +235,3 @@ def _hint(word: object, known: str) -> str:
     """Return a hint to the quoted word of `known` that `word` probably means."""
     guess = nearest(word, re.findall(r"'([^']*)'", known)) if isinstance(word, str) else None
     return f"; did you mean {guess!r}?" if guess else ""
-
-
-def _reason_without_value(detail: ErrorDetails) -> str:
-    """Return the error text of a secret reference without its value, which may be the secret itself."""
-    cause = detail.get("ctx", {}).get("error")
-    if detail["type"] == "value_error" and isinstance(cause, ValueError):
-        return str(cause)
-    return f"the value {complaint_about(detail)}"

@@ -19,9 +19,6 @@ _SMALLEST_MEMORY = 16 * 1024**2
 
 _AnyPath = TypeVar("_AnyPath", str, Path)
 
-BackendName = Literal["auto", "bubblewrap", "docker", "podman", "gvisor", "host"]
-"""`auto`, and the names of the backends of `sandbox.registry`."""
-
 Loosening = Literal["host_backend", "network", "egress", "auth_inject", "host_hooks"]
 """The loosenings that a file can name: `host_backend` lets a file set `sandbox.backend: host` or `fallback: host`,
 `network` lets containers have a network, `egress` lets a file set `egress.allow: [open]`, `auth_inject` lets it set

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
+from ringfence.config.names import RuntimeName
 from ringfence.config.paths import state_dir
-from ringfence.config.runtime import RuntimeName
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.events import Event, Origin, SessionKept
 from ringfence.frozen import frozen

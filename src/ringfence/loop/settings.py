@@ -11,9 +11,9 @@ from pydantic import (
     Field,
 )
 
-from ringfence.config.runtime import RuntimeName, check_model_name, full_runtime_name
+from ringfence.config.names import BackendName, RuntimeName, check_model_name, full_runtime_name
 from ringfence.config.units import Seconds
-from ringfence.config.values import BackendName, Count, PositiveNumber, Text, absolute_path, no_boolean
+from ringfence.config.values import Count, PositiveNumber, Text, absolute_path, no_boolean
 
 RoleName = Literal["planner", "test_writer", "implementor", "reviewer", "judge"]
 CheckKind = Literal["test", "type", "lint", "other"]

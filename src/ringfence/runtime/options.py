@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from ringfence.config.runtime import PermissionMode, RuntimeName, SettingsSource
+from ringfence.config.names import PermissionMode, RuntimeName, SettingsSource
 from ringfence.config.units import Seconds
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen

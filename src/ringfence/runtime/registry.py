@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, get_args
 
-from ringfence.config.runtime import RuntimeName
+from ringfence.config.names import RuntimeName
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Literal
 import anyio
 import anyio.lowlevel
 
-from ringfence.config.fields import nearest
+from ringfence.config.names import nearest
 from ringfence.errors import ConfigurationError, InfrastructureFault, RingfenceError, SandboxDied, UsageError
 from ringfence.events import ToolCalled, ToolReturned
 from ringfence.sandbox import Sandbox

@@ -17,7 +17,7 @@ import pytest
 from tests.fleet.receiver import Receiver, receiver
 from tests.ports import kept_port
 
-from ringfence.config.layers import Effective
+from ringfence.config.effective import Effective
 from ringfence.fleet.config.model import AgentSettings, WebhookHook
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import Job

@@ -236,7 +236,7 @@ def _document(effective: "Effective") -> dict[str, Any]:
 
 
 def _trust(file: Path, *, yes: bool) -> None:
-    from ringfence.config.layers import loosened_by
+    from ringfence.config.effective import loosened_by
     from ringfence.config.trust import digest_of, is_trusted, trust_content
 
     if trust_herdctl(file, yes=yes):

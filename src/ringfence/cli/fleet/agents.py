@@ -43,7 +43,7 @@ def show_agent(agent: _Agent, *, json: JsonOption = False) -> None:
     agents: dict[str, dict[str, Any]] = {entry["name"]: entry for entry in client.get("agents")}
     found = agents.get(agent)
     if found is None:
-        from ringfence.config.fields import nearest
+        from ringfence.config.names import nearest
 
         guess = nearest(agent, agents)
         hint = f"did you mean {guess!r}?" if guess else "`ringfence fleet agents ls` lists them"

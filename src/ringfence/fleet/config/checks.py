@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 
-from ringfence.config.fields import nearest
+from ringfence.config.names import nearest
 from ringfence.config.validation import combine
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.fleet.config.definition import Agent

@@ -6,9 +6,9 @@ from functools import cached_property
 from pathlib import Path
 
 from ringfence.config.document import Document, Origin
-from ringfence.config.fields import nearest
+from ringfence.config.effective import trust_command
 from ringfence.config.layer import Merged
-from ringfence.config.layers import trust_command
+from ringfence.config.names import nearest
 from ringfence.config.trust import is_trusted
 from ringfence.errors import UsageError
 from ringfence.fleet.config.herdctl.note import Note

@@ -5,18 +5,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ringfence.config.document import Document, KeyPath, Origin
-from ringfence.config.fields import nearest
 from ringfence.config.layer import (
     FLEET_KEYS,
     SECTIONS,
     Layer,
-    error_at,
     merge,
     only,
     part_of,
     sections_of,
     value_at,
 )
+from ringfence.config.names import nearest
 from ringfence.config.old_names import with_new_names
 from ringfence.config.validation import fitted
 from ringfence.config.yaml import read_document
@@ -103,7 +102,7 @@ def walk(file: FleetFile, environ: Mapping[str, str]) -> Iterator[FleetFile]:
     yield file
     raw = file.document.values.get("include") or []
     if not isinstance(raw, list):
-        raise error_at(file.document, ("include",), "include: write a list of {file: ...}")
+        raise file.document.error(("include",), "include: write a list of {file: ...}")
     for index in range(len(raw)):
         yield from _included(file, ("include", index), environ)
 
@@ -116,9 +115,9 @@ def _included(file: FleetFile, path: KeyPath, environ: Mapping[str, str]) -> Ite
     real = document.file.resolve()
     if real in file.chain:
         names = " -> ".join(each.name for each in (*file.chain[file.chain.index(real) :], real))
-        raise error_at(file.document, (*path, "file"), f"include: the files include each other: {names}")
+        raise file.document.error((*path, "file"), f"include: the files include each other: {names}")
     if len(file.chain) >= _DEPTH:
-        raise error_at(file.document, (*path, "file"), f"include: more than {_DEPTH} files deep")
+        raise file.document.error((*path, "file"), f"include: more than {_DEPTH} files deep")
     above = (only(part_of(file.document, (*path, "overrides")), SECTIONS), *file.above)
     child = FleetFile(document, (), file.below, above, {}, (*file.chain, real))
     is_brought = is_herdctl(document)
@@ -161,12 +160,11 @@ def _overrides(file: FleetFile, include: KeyPath, name: str) -> dict[str, tuple[
     path: KeyPath = (*include, "overrides", "agents")
     said = value_at(file.document, path)
     if said is not None and not isinstance(said, Mapping):
-        raise error_at(file.document, path, "overrides.agents: write a mapping of agents")
+        raise file.document.error(path, "overrides.agents: write a mapping of agents")
     overrides = value_at(file.document, (*include, "overrides"))
     unknown = [key for key in overrides or {} if key not in ("agents", *SECTIONS)]
     if unknown:
-        raise error_at(
-            file.document,
+        raise file.document.error(
             (*include, "overrides", unknown[0]),
             f"overrides: there is no key {unknown[0]!r}; known here: agents, {', '.join(SECTIONS)}",
             of_key=True,
@@ -182,11 +180,10 @@ def _overrides(file: FleetFile, include: KeyPath, name: str) -> dict[str, tuple[
 def _said_agents(document: Document) -> dict[str, tuple[Layer, Origin]]:
     raw = document.values.get("agents") or {}
     if not isinstance(raw, Mapping):
-        raise error_at(document, ("agents",), "agents: write a mapping of names to agents")
+        raise document.error(("agents",), "agents: write a mapping of names to agents")
     for name in raw:
         if not NAME.fullmatch(name):
-            raise error_at(
-                document,
+            raise document.error(
                 ("agents", name),
                 f"agents: {name!r} is no name; {NAME_ADVICE}",
                 of_key=True,
@@ -200,7 +197,7 @@ def _read(file: Path, said: tuple[Document, KeyPath]) -> Document:
         return with_new_names(read_document(file))
     except ConfigurationError as exc:
         if exc.line is None:
-            raise error_at(said[0], said[1], f"include: {str(file)!r} {exc.message}") from exc
+            raise said[0].error(said[1], f"include: {str(file)!r} {exc.message}") from exc
         raise
 
 
@@ -209,7 +206,7 @@ def _refuse_unknown(document: Document) -> None:
         if key not in _KEYS:
             guess = nearest(key, _KEYS)
             hint = f"did you mean {guess!r}?" if guess else f"known here: {', '.join(_KEYS)}"
-            raise error_at(document, (key,), f"there is no key {key!r}; {hint}", of_key=True)
+            raise document.error((key,), f"there is no key {key!r}; {hint}", of_key=True)
 
 
 def _name(file: FleetFile, include: IncludeSettings, environ: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ringfence.config.document import KeyPath
-from ringfence.config.fields import nearest
+from ringfence.config.names import nearest
 from ringfence.errors import RingfenceError
 from ringfence.fleet.config.definition import Agent
 from ringfence.fleet.filling import names_in

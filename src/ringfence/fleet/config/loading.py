@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ringfence.config.document import Origin
+from ringfence.config.effective import read_file
 from ringfence.config.layer import SECTIONS, Layer, Merged, document_layer, merge, only
-from ringfence.config.layers import read_file
 from ringfence.config.paths import user_config_file
 from ringfence.config.validation import check_combinations, fitted
 from ringfence.errors import ConfigurationError, PolicyRefused, RingfenceError, UsageError

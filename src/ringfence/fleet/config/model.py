@@ -14,7 +14,6 @@ from pydantic import (
     model_validator,
 )
 
-from ringfence.config.durable import DurableSettings
 from ringfence.config.model import Settings
 from ringfence.config.units import ByteCount, Seconds
 from ringfence.config.values import Count, PositiveNumber, Text, absolute_path, no_boolean
@@ -347,6 +346,28 @@ class TraceSettings(_Section):
     """Base URL of the collector, `http://127.0.0.1:4318`. Its credentials come by OTEL_EXPORTER_OTLP_HEADERS."""
     content: bool = False
     """Whether spans hold what agents were told, said and did, too, and not only that they did."""
+
+
+def _check_postgres_url(url: str) -> str:
+    """Check that an address is of Postgres or a variable. Errors do not show it, because it may contain a password."""
+    if not re.match(r"postgresql(\+psycopg)?://|\$\{", url):
+        raise ValueError("this is not the address of a Postgres server; write postgresql://USER@HOST/NAME")
+    return url
+
+
+class DurableSettings(_Section):
+    """The database of work and its progress."""
+
+    type: Literal["sqlite", "postgres"] = "sqlite"
+    """`sqlite`: files in the state directory, for one machine. `postgres`: a server that several machines share."""
+    url: Annotated[Text, AfterValidator(_check_postgres_url)] | None = None
+    """Address of the database for `postgres`: `postgresql://…`. Give a password by `${VARIABLE}` or in ~/.pgpass."""
+
+    @model_validator(mode="after")
+    def _check_url(self) -> "DurableSettings":
+        if (self.type == "postgres") != (self.url is not None):
+            raise ValueError("`url` goes with `type: postgres`, which requires it")
+        return self
 
 
 class FleetSettings(_Section):

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ringfence.config.document import DEFAULT, Origin
+from ringfence.config.effective import Effective
 from ringfence.config.fields import all_fields
-from ringfence.config.layers import Effective
 from ringfence.config.model import LimitSettings, Settings
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.config.model import AgentSettings

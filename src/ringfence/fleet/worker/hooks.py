@@ -14,7 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import anyio
 
-from ringfence.config.layers import Effective
+from ringfence.config.effective import Effective
 from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError
 from ringfence.fleet.config.model import CommandHook, WebhookHook

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from ringfence.config.document import KeyPath
-from ringfence.config.fields import nearest
+from ringfence.config.names import nearest
 from ringfence.loop.story.bounds import PRIORITY_LIMIT
 from ringfence.loop.story.complaint import Complaints
 from ringfence.loop.story.words import quoted

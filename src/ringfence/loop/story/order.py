@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Iterator, Sequence
 
-from ringfence.config.fields import nearest
+from ringfence.config.names import nearest
 from ringfence.frozen import frozen
 from ringfence.loop.story.model import Story
 from ringfence.loop.story.words import id_key, quoted

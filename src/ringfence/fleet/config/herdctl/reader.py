@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ringfence.config.document import KeyPath, Origin
-from ringfence.config.fields import nearest
 from ringfence.config.layer import Merged
+from ringfence.config.names import nearest
 from ringfence.errors import RingfenceError
 from ringfence.fleet.config.herdctl.note import Kind, Note, Notes
 from ringfence.secret import redact_shapes

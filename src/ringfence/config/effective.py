@@ -17,7 +17,7 @@ from ringfence.config.fields import all_fields
 from ringfence.config.layer import Layer, Merged, document_layer, merge, named_layer
 from ringfence.config.model import Settings
 from ringfence.config.paths import state_dir, user_config_file
-from ringfence.config.tightening import Loosened, loosened
+from ringfence.config.restriction import Loosened, loosened
 from ringfence.config.trust import is_trusted, with_author
 from ringfence.config.validation import combine, validate
 from ringfence.errors import ConfigurationError
@@ -90,7 +90,7 @@ class Effective:
                 "sandbox.network",
                 f"the sandbox is attached to {network}, which egress rules do not restrict",
             )
-        if any(rule.preset == "open" for rule in egress.allow):
+        if egress.is_open:
             yield "egress.allow", "the sandbox can reach every public host"
         if egress.provider_tools:
             yield (

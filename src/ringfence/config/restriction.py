@@ -1,4 +1,4 @@
-"""The changes that an untrusted file can make: only those that tighten the fence.
+"""The restriction of untrusted files: they can only make changes that tighten the fence.
 
 The author of the file counts as an attacker: the author of a cloned repository, or an agent in an earlier run. The table
 therefore lists changes that certainly tighten the fence, and every other change counts as loosening.
@@ -63,7 +63,7 @@ def _mode(old: str, new: str) -> bool:
 
 
 @frozen
-class Tightening:
+class Restriction:
     """The rule that decides which changes of a key tighten the fence."""
 
     rule: Rule
@@ -71,23 +71,23 @@ class Tightening:
     """The permitted changes as text, for the documentation and for errors."""
 
 
-_SMALLER = Tightening(_smaller, "a smaller value")
-_NOTHING = Tightening(_same, "only the present value")
+_SMALLER = Restriction(_smaller, "a smaller value")
+_NOTHING = Restriction(_same, "only the present value")
 
-TABLE: Mapping[str, Tightening] = {
+TABLE: Mapping[str, Restriction] = {
     # No fence is certainly tighter than another, and an image is foreign code.
     "sandbox.backend": _NOTHING,
     "sandbox.image": _NOTHING,
-    "sandbox.registries": Tightening(_fewer_or_any, "fewer registries"),
-    "sandbox.digest_only": Tightening(_only(True), "`true`"),
+    "sandbox.registries": Restriction(_fewer_or_any, "fewer registries"),
+    "sandbox.digest_only": Restriction(_only(True), "`true`"),
     # Another engine may be another machine, and another runtime is another fence.
     "sandbox.engine": _NOTHING,
     "sandbox.runtime": _NOTHING,
-    "sandbox.network": Tightening(_only("none"), "`none`"),
+    "sandbox.network": Restriction(_only("none"), "`none`"),
     "sandbox.labels": _NOTHING,
-    "sandbox.tmp_exec": Tightening(_only(False), "`false`"),
-    "sandbox.fallback": Tightening(_only("none"), "`none`"),
-    "sandbox.mode": Tightening(_mode, "`clone` or `read_only` instead of `bind`"),
+    "sandbox.tmp_exec": Restriction(_only(False), "`false`"),
+    "sandbox.fallback": Restriction(_only("none"), "`none`"),
+    "sandbox.mode": Restriction(_mode, "`clone` or `read_only` instead of `bind`"),
     "sandbox.memory": _SMALLER,
     "sandbox.cpus": _SMALLER,
     "sandbox.pids": _SMALLER,
@@ -96,12 +96,12 @@ TABLE: Mapping[str, Tightening] = {
     "sandbox.ttl": _SMALLER,
     # An environment (LD_PRELOAD, PATH, proxies) controls the programs that run, the check included.
     "sandbox.env": _NOTHING,
-    "sandbox.mounts": Tightening(_fewer, "fewer mounts"),
+    "sandbox.mounts": Restriction(_fewer, "fewer mounts"),
     "sandbox.setup": _NOTHING,
-    "sandbox.forward": Tightening(_fewer, "fewer forwards"),
-    "sandbox.soft_limits": Tightening(_only(False), "`false`"),
-    "sandbox.hide_toolchains": Tightening(_only(True), "`true`"),
-    "sandbox.protect": Tightening(_more, "more patterns"),
+    "sandbox.forward": Restriction(_fewer, "fewer forwards"),
+    "sandbox.soft_limits": Restriction(_only(False), "`false`"),
+    "sandbox.hide_toolchains": Restriction(_only(True), "`true`"),
+    "sandbox.protect": Restriction(_more, "more patterns"),
     # Another agent uses another account.
     "run.runtime": _NOTHING,
     # `scripted:FILE` would let the file control the agent, and a more expensive model spends the user's money.
@@ -114,7 +114,7 @@ TABLE: Mapping[str, Tightening] = {
     "run.output_schema": _NOTHING,
     # An agent could weaken the check of its own work.
     "run.verify": _NOTHING,
-    "run.require_verified": Tightening(_only(True), "`true`"),
+    "run.require_verified": Restriction(_only(True), "`true`"),
     "pool.size": _SMALLER,
     "pool.max_age": _SMALLER,
     "limits.turns": _SMALLER,
@@ -123,38 +123,38 @@ TABLE: Mapping[str, Tightening] = {
     "limits.cost_usd": _SMALLER,
     "limits.wall_clock": _SMALLER,
     # Another label selects other containers.
-    "engine.label": Tightening(_only(None), "`null`"),
-    "engine.allow": Tightening(_fewer, "fewer acts"),
+    "engine.label": Restriction(_only(None), "`null`"),
+    "engine.allow": Restriction(_fewer, "fewer acts"),
     "engine.socket": _NOTHING,
-    "egress.allow": Tightening(_fewer, "fewer rules"),
-    "egress.deny": Tightening(_more, "more hosts"),
+    "egress.allow": Restriction(_fewer, "fewer rules"),
+    "egress.deny": Restriction(_more, "more hosts"),
     # A new swap could send a credential to any host.
-    "egress.swap": Tightening(_fewer, "fewer swaps"),
-    "egress.models": Tightening(_fewer_or_some, "fewer models"),
-    "egress.provider_tools": Tightening(_fewer, "fewer tools"),
+    "egress.swap": Restriction(_fewer, "fewer swaps"),
+    "egress.models": Restriction(_fewer_or_some, "fewer models"),
+    "egress.provider_tools": Restriction(_fewer, "fewer tools"),
     # A price of zero would disable the cost limit.
     "prices": _NOTHING,
     # Python tools run on the host.
     "tools.python": _NOTHING,
     "tools.mcp": _NOTHING,
-    "tools.allow": Tightening(_fewer_or_some, "fewer tools"),
-    "tools.deny": Tightening(_more, "more tools"),
+    "tools.allow": Restriction(_fewer_or_some, "fewer tools"),
+    "tools.deny": Restriction(_more, "more tools"),
     # These choose programs, arguments that override other settings, and hooks of the repository.
     "client.path": _NOTHING,
     "client.args": _NOTHING,
     "client.plugins": _NOTHING,
-    "client.settings_sources": Tightening(_fewer, "fewer sources"),
-    "client.permission_mode": Tightening(
+    "client.settings_sources": Restriction(_fewer, "fewer sources"),
+    "client.permission_mode": Restriction(
         _permissions, "`accept_edits`, `plan` or `deny` instead of `bypass`"
     ),
     "client.idle_timeout": _SMALLER,
-    "client.force": Tightening(_only(False), "`false`"),
+    "client.force": Restriction(_only(False), "`false`"),
     # A source can run a command on the host.
     "secrets": _NOTHING,
     # Labels select runs in lists.
     "labels": _NOTHING,
-    "auth": Tightening(_only("keyless"), "`keyless`"),
-    "unsafe": Tightening(_fewer, "fewer loosenings"),
+    "auth": Restriction(_only("keyless"), "`keyless`"),
+    "unsafe": Restriction(_fewer, "fewer loosenings"),
 }
 
 
