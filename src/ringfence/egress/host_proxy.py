@@ -13,6 +13,7 @@ import h11
 from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
+from ringfence.egress.http.client_connection import ClientConnection
 from ringfence.egress.resolver import Unreachable, connect_first, resolve_by_system
 from ringfence.egress.stream import PrefixedStream, TlsByteStream
 from ringfence.frozen import frozen
@@ -21,8 +22,6 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _ANSWER_S = 30.0
 _LOOKUP_S = 10.0
 _HANDSHAKE_S = 20.0
-_HEAD_BYTES = 32 * 1024
-_READ = 65_536
 _LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 
 
@@ -153,19 +152,13 @@ def refused_by(proxy: HostProxy, status: int) -> str:
 
 async def _request_tunnel(stream: ByteStream, proxy: HostProxy, target: str) -> bytes:
     """Request a tunnel; return the bytes received after the head of the response."""
-    http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
+    connection = ClientConnection(stream)
     headers = [(b"Host", target.encode()), *proxy.headers]
-    request = http.send(h11.Request(method="CONNECT", target=target, headers=headers))
-    await stream.send(request or b"")
-    await stream.send(http.send(h11.EndOfMessage()) or b"")
-    while not isinstance(event := http.next_event(), h11.Response):
-        if event is not h11.NEED_DATA and not isinstance(event, h11.InformationalResponse):
-            raise h11.RemoteProtocolError("no response")
-        if event is h11.NEED_DATA:
-            http.receive_data(await stream.receive(_READ))
-    if not 200 <= event.status_code < 300:
-        raise Unreachable(refused_by(proxy, event.status_code))
-    return http.trailing_data[0]
+    await connection.send(h11.Request(method="CONNECT", target=target, headers=headers), h11.EndOfMessage())
+    response = await connection.receive_head()
+    if not 200 <= response.status_code < 300:
+        raise Unreachable(refused_by(proxy, response.status_code))
+    return connection.rest
 
 
 def _read(url: str) -> HostProxy:

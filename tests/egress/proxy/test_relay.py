@@ -55,7 +55,7 @@ async def test_what_makes_another_request_of_it_stays(header: str) -> None:
     async with client, inside, outside, host:
         asked = f"GET http://a.example/public HTTP/1.1\r\nHost: a.example\r\n{header}\r\nX-Kept: yes\r\n\r\n"
         await client.send(asked.encode())
-        request = await read_proxy_request(HttpConnection(inside))
+        request = await read_proxy_request(HttpConnection(inside), 1)
         assert request is not None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(Relay(request, outside, Transfer()).run)

@@ -48,7 +48,7 @@ def read(*pieces: bytes, tunnel: Target | None = None) -> ProxyRequest | None:
     """The request that came in these pieces."""
 
     async def act() -> ProxyRequest | None:
-        return await read_proxy_request(HttpConnection(Pieces(pieces)), tunnel=tunnel)
+        return await read_proxy_request(HttpConnection(Pieces(pieces)), 1, tunnel=tunnel)
 
     return anyio.run(act)
 

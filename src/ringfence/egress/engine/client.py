@@ -3,22 +3,20 @@
 import errno
 import json
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
 import h11
-from anyio.abc import SocketStream
 
+from ringfence.egress.http.client_connection import ClientConnection
 from ringfence.errors import InfrastructureFault, SandboxStartFailed
 
 _JSON_LIMIT = 8 * 1024 * 1024
-_HEAD_BYTES = 64 * 1024
 _TIMEOUT_S = 30.0
-_READ = 64 * 1024
 _SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
 _USER_SOCKETS = ("docker.sock", "podman/podman.sock")
 
@@ -43,17 +41,14 @@ class EngineResponse:
     status: int
     headers: dict[str, str]
     """Names in lower case."""
-    http: h11.Connection
-    stream: SocketStream
+    connection: ClientConnection
 
     async def body(self) -> AsyncIterator[bytes]:
         """Yield the body in pieces."""
-        while True:
-            event = await _next_event(self.http, self.stream)
-            if isinstance(event, h11.Data):
-                yield bytes(event.data)
-            elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
-                return
+        with _translated():
+            while not isinstance(event := await self.connection.receive(), h11.EndOfMessage):
+                if isinstance(event, h11.Data):
+                    yield bytes(event.data)
 
     async def json(self) -> Any:
         """Return the body as JSON.
@@ -104,7 +99,7 @@ async def send_request(
             f"cannot be reached on {str(socket)!r}: {reason}", errno=getattr(exc, "errno", None)
         ) from exc
     async with stream:
-        http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
+        connection = ClientConnection(stream)
         headers = [("Host", "docker"), ("User-Agent", "ringfence")]
         headers += [("Connection", "Upgrade"), ("Upgrade", "tcp")] if upgrade else [("Connection", "close")]
         if body or method == "POST":
@@ -114,33 +109,24 @@ async def send_request(
             h11.Data(data=body),
             h11.EndOfMessage(),
         )
-        try:
-            with anyio.fail_after(timeout_s):
-                await stream.send(b"".join(http.send(event) or b"" for event in events))
-                head = await _next_event(http, stream)
-        except TimeoutError as exc:
-            raise EngineError(f"has not responded for {timeout_s:g} s") from exc
-        except anyio.BrokenResourceError as exc:
-            raise EngineError("closed the connection") from exc
-        if not isinstance(head, h11.Response | h11.InformationalResponse):
-            raise EngineError("closed the connection")
-        found = {name.decode("ascii", "replace"): value.decode("latin-1") for name, value in head.headers}
-        yield EngineResponse(head.status_code, found, http, stream)
-
-
-async def _next_event(http: h11.Connection, stream: SocketStream) -> object:
-    while True:
-        try:
-            event = http.next_event()
-            if event is not h11.NEED_DATA:
-                return event
+        with _translated():
             try:
-                data = await stream.receive(_READ)
-            except anyio.EndOfStream:
-                data = b""
-            http.receive_data(data)
-        except (h11.RemoteProtocolError, anyio.BrokenResourceError) as exc:
-            raise EngineError(f"broke off: {exc}") from exc
+                with anyio.fail_after(timeout_s):
+                    await connection.send(*events)
+                    head = await connection.receive()
+            except TimeoutError as exc:
+                raise EngineError(f"has not responded for {timeout_s:g} s") from exc
+        assert isinstance(head, h11.Response | h11.InformationalResponse)
+        found = {name.decode("ascii", "replace"): value.decode("latin-1") for name, value in head.headers}
+        yield EngineResponse(head.status_code, found, connection)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (h11.RemoteProtocolError, anyio.BrokenResourceError) as exc:
+        raise EngineError(f"broke off: {str(exc) or 'it closed the connection'}") from exc
 
 
 async def get_json(socket: Path, target: str) -> tuple[int, Any]:

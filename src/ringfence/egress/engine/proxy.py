@@ -16,6 +16,7 @@ from ringfence.egress.engine.routes import Rejected, find_call
 from ringfence.egress.http.rules import BadRequest, Request
 from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.limiter import RateLimiter
+from ringfence.egress.stream import PrefixedStream
 from ringfence.egress.transfer import Transfer, transfer
 from ringfence.errors import SandboxDied
 from ringfence.events import EngineAnswered, EngineCalled
@@ -180,13 +181,10 @@ class EngineProxy:
         """Connect a command and the process that started it; return what ended it."""
         content_type = response.headers.get("content-type", _RAW)
         early = await connection.switch_protocol("tcp", [("Content-Type", content_type)])
-        waiting = bytes(response.http.trailing_data[0])
         passed = Transfer(limit_bytes=_STREAM_BYTES)
-        if early:
-            await response.stream.send(early)
-        if waiting:
-            await connection.stream.send(waiting)
-        await transfer(connection.stream, response.stream, passed, ends_with_target=True)
+        inside = PrefixedStream(connection.stream, early)
+        engine = PrefixedStream(response.connection.stream, response.connection.rest)
+        await transfer(inside, engine, passed, ends_with_target=True)
         connection.sent_bytes += passed.received_bytes
         return passed.ended_by.replace("target", "engine")
 

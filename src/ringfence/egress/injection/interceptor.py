@@ -12,7 +12,7 @@ from ringfence.egress.http.rules import BadRequest
 from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.injection.injector import Injector
 from ringfence.egress.proxy.decision import Target
-from ringfence.egress.proxy.relay import Headers, Progress, Relay
+from ringfence.egress.proxy.relay import Progress, Relay
 from ringfence.egress.proxy.report import send_failure
 from ringfence.egress.proxy.request import HEAD_TIMEOUT_S, ProxyRequest, read_proxy_request
 from ringfence.egress.proxy.tunnel import Tunnel
@@ -84,19 +84,17 @@ class Interceptor:
 
     async def serve(
         self,
-        number: int,
-        target: Target,
+        request: ProxyRequest,
         tunnel: Tunnel,
         outside: ByteStream,
-        *,
         passed: Progress,
+        *,
         on_bad_request: OnBadRequest,
     ) -> None:
         """Answer the one request in a tunnel.
 
         Args:
-            number: The number of the connection.
-            target: The target of the CONNECT.
+            request: The CONNECT.
             tunnel: The client, whose ClientHello will be checked.
             outside: The connection to the host.
             passed: Counts the bytes, and takes how the exchange ended.
@@ -105,12 +103,13 @@ class Interceptor:
         Raises:
             Unreachable: The host could not be authenticated; the client has received no response yet.
         """
-        host = await self._outward(str(target.host), outside)
+        name = str(request.target.host)
+        host = await self._outward(name, outside)
         await tunnel.accept()
         passed.ended_by = "inside"
         try:
             with anyio.fail_after(_HANDSHAKE_S):
-                context = self.injector.authority.context(str(target.host))
+                context = self.injector.authority.context(name)
                 tls = await TLSStream.wrap(tunnel, server_side=True, ssl_context=context)
         except CutOff as exc:
             passed.ended_by = str(exc)
@@ -119,26 +118,24 @@ class Interceptor:
             return
         client = TlsByteStream(tls)
         try:
-            await self._answer(number, target, client, host, passed=passed, on_bad_request=on_bad_request)
+            connection = HttpConnection(client, timeout_s=HEAD_TIMEOUT_S)
+            await self._answer(request, connection, host, passed, on_bad_request)
         finally:
             with anyio.move_on_after(_GOODBYE_S):
                 await client.send_close_notify()
 
     async def _answer(
         self,
-        number: int,
-        target: Target,
-        client: TlsByteStream,
+        connect: ProxyRequest,
+        connection: HttpConnection,
         outside: ByteStream,
-        *,
         passed: Progress,
         on_bad_request: OnBadRequest,
     ) -> None:
-        connection = HttpConnection(client, timeout_s=HEAD_TIMEOUT_S)
         try:
-            request = await read_proxy_request(connection, tunnel=target)
+            request = await read_proxy_request(connection, connect.number, tunnel=connect.target)
         except BadRequest as exc:
-            await on_bad_request(connection, number, exc, target)
+            await on_bad_request(connection, connect.number, exc, connect.target)
             passed.ended_by, passed.status = "refused", exc.status
             return
         except _LOST:
@@ -147,7 +144,7 @@ class Interceptor:
             passed.ended_by = "closed"
             return
         try:
-            filled = await self._filled(number, request)
+            filled = await self._fill(request)
         except (AuthenticationFailed, InfrastructureFault) as exc:
             passed.ended_by, passed.is_reported = str(exc), True
             await send_failure(
@@ -162,15 +159,15 @@ class Interceptor:
             passed.is_reported = True
             await send_failure(connection, f"its response could not be forwarded ({passed.ended_by})")
 
-    async def _filled(self, number: int, request: ProxyRequest) -> ProxyRequest:
+    async def _fill(self, request: ProxyRequest) -> ProxyRequest:
         """Inject the secrets into a request and record it; return the request to send."""
         target = request.target
         headers, names = await self.injector.inject(str(target.host), request.headers)
-        await self.note_strays(number, str(target.host), target.path, headers)
+        await self.note_strays(replace(request, headers=headers))
         await self._emit(
             EgressIntercepted(
                 sandbox_id=self._sandbox_id,
-                connection=number,
+                connection=request.number,
                 host=str(target.host),
                 method=target.method,
                 path=target.path[:_PATH_CHARS],
@@ -180,18 +177,18 @@ class Interceptor:
         kept = [(name, value) for name, value in headers if name.replace(b"_", b"-") not in _NOT_SENT]
         return replace(request, headers=[*kept, (b"accept-encoding", b"identity")])
 
-    async def note_strays(self, number: int, host: str, path: str, headers: Headers) -> None:
+    async def note_strays(self, request: ProxyRequest) -> None:
         """Record placeholders that remain in a request; equal ones are recorded less often with their number."""
-        for secret, place in self.injector.find_strays(path, headers):
+        for secret, place in self.injector.find_strays(request.target.path, request.headers):
             count = self._counts[secret] = self._counts.get(secret, 0) + 1
             if count > _RECORDED_SINGLY and count & (count - 1):
                 continue
             await self._emit(
                 PlaceholderStrayed(
                     sandbox_id=self._sandbox_id,
-                    connection=number,
+                    connection=request.number,
                     secret=secret,
-                    host=host,
+                    host=str(request.target.host),
                     place=place[:_PLACE_CHARS],
                     repeated=count,
                 )

@@ -115,7 +115,7 @@ class ForwardProxy:
         connection = HttpConnection(stream, timeout_s=HEAD_TIMEOUT_S)
         try:
             with self._half_open.waiting() as waiting:
-                request = await read_proxy_request(connection)
+                request = await read_proxy_request(connection, number)
         except BadRequest as exc:
             await self.refuse_bad_request(connection, number, exc)
             return
@@ -125,26 +125,26 @@ class ForwardProxy:
             return
         await self._limiter.wait()
         if request.target.is_tunnel and request.target.port == HTTP_PORT:
-            await self._serve_within_tunnel(number, request)
+            await self._serve_within_tunnel(request)
         else:
-            await self._decide(number, request)
+            await self._decide(request)
 
-    async def _serve_within_tunnel(self, number: int, request: ProxyRequest) -> None:
+    async def _serve_within_tunnel(self, request: ProxyRequest) -> None:
         """Serve a tunnel to port 80, which must carry HTTP, so that rules on methods and paths hold there, too."""
         target = request.target
         decision = (await self._current_rules()).decide(target)
         if not decision.is_allowed:
-            await self._refuse(number, request, decision)
+            await self._refuse(request, decision)
             return
         received = await request.connection.accept_connect()
         connection = HttpConnection(request.connection.stream, received=received, timeout_s=HEAD_TIMEOUT_S)
         try:
-            inner = await read_proxy_request(connection, tunnel=target)
+            inner = await read_proxy_request(connection, request.number, tunnel=target)
         except BadRequest as exc:
-            await self.refuse_bad_request(connection, number, exc, target)
+            await self.refuse_bad_request(connection, request.number, exc, target)
             return
         if inner is not None:
-            await self._decide(number, inner)
+            await self._decide(inner)
 
     # --- decisions
 
@@ -157,10 +157,10 @@ class ForwardProxy:
                 self._rules = rules
         return self._rules
 
-    async def _decide(self, number: int, request: ProxyRequest) -> None:
+    async def _decide(self, request: ProxyRequest) -> None:
         target = request.target
         if self._interceptor is not None:
-            await self._interceptor.note_strays(number, str(target.host), target.path, request.headers)
+            await self._interceptor.note_strays(request)
         rules = await self._current_rules()
         decision = self._within_allowance(rules.decide(target))
         route, failure = Route(), ""
@@ -171,14 +171,14 @@ class ForwardProxy:
             except Unreachable as exc:
                 failure = str(exc)
         if not decision.is_allowed:
-            await self._refuse(number, request, decision)
+            await self._refuse(request, decision)
             return
-        await self._log.record(number, target, decision, route=route)
+        await self._log.record(request.number, target, decision, route=route)
         if self._rules is not rules:
             # The rules changed while the name was resolved, which a hostile name server can prolong.
-            await self._decide(number, request)
+            await self._decide(request)
             return
-        await self._forward(number, request, decision, route, failure=failure)
+        await self._forward(request, decision, route, failure=failure)
 
     def _within_allowance(self, decision: Decision) -> Decision:
         allowance = self._allowance(decision)
@@ -192,8 +192,8 @@ class ForwardProxy:
             return None
         return self._allowances.setdefault(decision.rule, Allowance(decision.max_bytes))
 
-    async def _refuse(self, number: int, request: ProxyRequest, decision: Decision) -> None:
-        await self._log.record(number, request.target, decision)
+    async def _refuse(self, request: ProxyRequest, decision: Decision) -> None:
+        await self._log.record(request.number, request.target, decision)
         await send_refusal(request.connection, decision)
 
     async def refuse_bad_request(
@@ -208,7 +208,7 @@ class ForwardProxy:
     # --- forwarding
 
     async def _forward(
-        self, number: int, request: ProxyRequest, decision: Decision, route: Route, *, failure: str
+        self, request: ProxyRequest, decision: Decision, route: Route, *, failure: str
     ) -> None:
         """Forward an allowed request, and record how the exchange ends."""
         began = time.monotonic()
@@ -221,7 +221,7 @@ class ForwardProxy:
                 try:
                     if failure:
                         raise Unreachable(failure)
-                    await self._exchange(number, request, route, passed)
+                    await self._exchange(request, route, passed)
                 except Unreachable as exc:
                     passed.ended_by, passed.is_reported = str(exc), True
                     self._log.note_failure(target, str(exc))
@@ -234,7 +234,7 @@ class ForwardProxy:
                 await self._emit(
                     EgressClosed(
                         sandbox_id=self._sandbox_id,
-                        connection=number,
+                        connection=request.number,
                         host=str(target.host),
                         port=target.port,
                         status=passed.status,
@@ -247,24 +247,19 @@ class ForwardProxy:
         if passed.ended_by not in ("closed", "refused") and not passed.is_reported:
             raise anyio.BrokenResourceError
 
-    async def _exchange(self, number: int, request: ProxyRequest, route: Route, passed: Progress) -> None:
+    async def _exchange(self, request: ProxyRequest, route: Route, passed: Progress) -> None:
         """Connect, and forward until the end."""
         outside = await connect(route, request.target)
         assert passed.scope is not None
         passed.scope.deadline = anyio.current_time() + IDLE_S
         try:
             if self._interceptor is not None and self._interceptor.injector.intercepts(request.target):
-                tunnel = self._tunnel(number, request)
+                tunnel = self._tunnel(request)
                 await self._interceptor.serve(
-                    number,
-                    request.target,
-                    tunnel,
-                    outside,
-                    passed=passed,
-                    on_bad_request=self.refuse_bad_request,
+                    request, tunnel, outside, passed, on_bad_request=self.refuse_bad_request
                 )
             elif request.target.is_tunnel:
-                tunnel = self._tunnel(number, request)
+                tunnel = self._tunnel(request)
                 await tunnel.accept()
                 passed.status = _ESTABLISHED
                 await transfer(tunnel, outside, passed)
@@ -286,11 +281,11 @@ class ForwardProxy:
         else:
             raise Unreachable(f"its response could not be read ({passed.ended_by})")
 
-    def _tunnel(self, number: int, request: ProxyRequest) -> Tunnel:
+    def _tunnel(self, request: ProxyRequest) -> Tunnel:
         async def on_refused(decision: Decision) -> None:
-            await self._log.record(number, request.target, decision)
+            await self._log.record(request.number, request.target, decision)
 
-        return Tunnel(request.connection, request.target, on_refused)
+        return Tunnel(request, on_refused)
 
 
 def _is_open(rules: Rules, one: Resolved) -> bool:

@@ -8,7 +8,8 @@ from anyio.abc import ByteStream
 
 from ringfence.config.host import format_host
 from ringfence.egress.host_proxy import HostProxy, refused_by
-from ringfence.egress.http.rules import HEAD_LIMIT_BYTES, BadRequest
+from ringfence.egress.http.client_connection import ClientConnection
+from ringfence.egress.http.rules import BadRequest
 from ringfence.egress.proxy.decision import HTTP_PORT, TLS_PORT
 from ringfence.egress.proxy.request import ProxyRequest
 from ringfence.egress.transfer import CutOff, Transfer
@@ -20,7 +21,6 @@ IDLE_S = 600.0
 UNREACHED = 502
 """The recorded status of a request without a response."""
 
-_READ_BYTES = 65_536
 _IDLE_RESET_S = 1.0
 _HOP_BY_HOP = frozenset(
     {
@@ -113,10 +113,9 @@ class Relay:
         self._redactor = redactor
         self._body = StreamRedactor(redactor) if redactor is not None else None
         self._client = request.connection
-        self._outside = outside
         self._request = request
         self._passed = passed
-        self._host = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT_BYTES)
+        self._host = ClientConnection(outside, on_received=passed.received)
         self.status = 0
         """The status of the response; 0 until it has begun."""
 
@@ -163,13 +162,11 @@ class Relay:
             raise CutOff("inside") from exc
 
     async def _send_to_host(self, event: h11.Event) -> None:
-        data = self._host.send(event)
-        if data:
-            try:
-                await self._outside.send(data)
-            except _LOST as exc:
-                raise _NotRead from exc
-            self._passed.sent(len(data))
+        try:
+            sent = await self._host.send(event)
+        except _LOST as exc:
+            raise _NotRead from exc
+        self._passed.sent(sent)
 
     # --- inwards
 
@@ -201,22 +198,10 @@ class Relay:
         return redact(reason), kept
 
     async def _next_of_host(self) -> h11.Event:
-        while True:
-            event = self._host.next_event()
-            if isinstance(event, h11.Event):
-                if isinstance(event, h11.ConnectionClosed):
-                    raise CutOff("target")
-                return event
-            if event is h11.PAUSED:
-                raise CutOff("target")
-            try:
-                data = await self._outside.receive(_READ_BYTES)
-            except anyio.EndOfStream:
-                data = b""
-            except _LOST as exc:
-                raise CutOff("target") from exc
-            self._passed.received(len(data))
-            self._host.receive_data(data)
+        try:
+            return await self._host.receive()
+        except _LOST as exc:
+            raise CutOff("target") from exc
 
 
 async def _to_client(sending: Awaitable[None]) -> None:

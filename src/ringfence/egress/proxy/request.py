@@ -19,23 +19,26 @@ class ProxyRequest:
     """A request whose head was read.
 
     Args:
+        number: The number of its connection.
         target: The requested target.
         headers: The headers, with names in lower case.
         connection: The connection, from which the body is read and to which the response is sent.
     """
 
+    number: int
     target: Target
     headers: list[tuple[bytes, bytes]]
     connection: HttpConnection
 
 
 async def read_proxy_request(
-    connection: HttpConnection, *, tunnel: Target | None = None
+    connection: HttpConnection, number: int, *, tunnel: Target | None = None
 ) -> ProxyRequest | None:
     """Read the head of a request; None if the connection ended before its first byte.
 
     Args:
         connection: The connection from inside.
+        number: Its number.
         tunnel: The target of the CONNECT around the request; the request must then have a path and the tunnel's Host.
 
     Raises:
@@ -45,7 +48,7 @@ async def read_proxy_request(
     if request is None:
         return None
     headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in request.headers]
-    return ProxyRequest(_read_target(request, tunnel), headers, connection)
+    return ProxyRequest(number, _read_target(request, tunnel), headers, connection)
 
 
 def _read_target(request: Request, tunnel: Target | None) -> Target:

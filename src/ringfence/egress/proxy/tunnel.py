@@ -5,11 +5,11 @@ import sys
 from collections.abc import Awaitable, Callable
 
 import anyio
-from anyio.abc import ByteStream
 
 from ringfence.config.host import read_host
-from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.proxy.decision import TLS_PORT, Decision, Target
+from ringfence.egress.proxy.request import ProxyRequest
+from ringfence.egress.stream import PrefixedStream
 from ringfence.egress.transfer import CutOff
 
 HELLO_TIMEOUT_S = 20.0
@@ -73,40 +73,33 @@ class HelloReader:
         return ssl.ALERT_DESCRIPTION_ACCESS_DENIED
 
 
-class Tunnel(ByteStream):
+class Tunnel(PrefixedStream):
     """The client's side of a tunnel. Its first bytes are held until they were checked.
 
     On port 443 they must begin TLS for the tunnel's own host. On other ports they may be anything except TLS for another
     host.
 
     Args:
-        connection: The connection whose CONNECT was read.
-        target: The target of the CONNECT.
+        request: The CONNECT that was read.
         on_refused: Called with a refusal before the connection is aborted.
     """
 
-    def __init__(
-        self, connection: HttpConnection, target: Target, on_refused: Callable[[Decision], Awaitable[None]]
-    ) -> None:
-        self._connection = connection
-        self._stream = connection.stream
-        self._target = target
-        self._held = b""
+    def __init__(self, request: ProxyRequest, on_refused: Callable[[Decision], Awaitable[None]]) -> None:
+        super().__init__(request.connection.stream, b"")
+        self._connection = request.connection
+        self._target = request.target
         self._on_refused = on_refused
         self._is_checked = False
 
     async def accept(self) -> None:
         """Respond to the client that the tunnel is open."""
-        self._held = await self._connection.accept_connect()
+        self._received = await self._connection.accept_connect()
 
     async def receive(self, max_bytes: int = _READ_BYTES) -> bytes:
         """Receive bytes of the client; the first ones are checked before they are returned."""
         if not self._is_checked:
             await self._check()
-        if self._held:
-            piece, self._held = self._held[:max_bytes], self._held[max_bytes:]
-            return piece
-        return await self._stream.receive(max_bytes)
+        return await super().receive(max_bytes)
 
     async def _check(self) -> None:
         try:
@@ -129,31 +122,19 @@ class Tunnel(ByteStream):
             NotTls: The bytes must be TLS, and are not.
         """
         must_be_tls = self._target.port == TLS_PORT
-        reader, piece = HelloReader(), self._held
+        reader, piece = HelloReader(), self._received
         while True:
-            if self._held and not must_be_tls and self._held[0] != _HANDSHAKE:
+            if self._received and not must_be_tls and self._received[0] != _HANDSHAKE:
                 return None
             if piece and reader.feed(piece):
                 return _mismatch(reader.server_name, self._target)
             try:
                 piece = await self._stream.receive(_READ_BYTES)
             except anyio.EndOfStream:
-                if self._held:
+                if self._received:
                     raise NotTls("the connection ended within its ClientHello") from None
                 return None
-            self._held += piece
-
-    async def send(self, item: bytes) -> None:
-        """Send bytes to the client."""
-        await self._stream.send(item)
-
-    async def send_eof(self) -> None:
-        """End the direction to the client."""
-        await self._stream.send_eof()
-
-    async def aclose(self) -> None:
-        """Close the connection."""
-        await self._stream.aclose()
+            self._received += piece
 
 
 def _mismatch(server_name: str | None, target: Target) -> str | None:
