@@ -20,6 +20,7 @@ import anyio
 
 from benchmarks.claim import Row, open_sandbox, p50_p99
 from ringfence.config.paths import make_private_dir
+from ringfence.egress.gateway.gateway import Gateway
 from ringfence.events import Event, TranscriptNoted
 from ringfence.job.recorder import Recorder
 from ringfence.journal import Journal, new_run_id
@@ -250,7 +251,7 @@ async def _delay(lab: _Lab) -> Row:
             delays.append((time.monotonic_ns() - event.record["at"]) / 1e6)
 
     async with open_sandbox() as sandbox:
-        await CliRuntime(_Clock(), Program("python3", "0")).run(Task("x", "x"), sandbox, emit)
+        await CliRuntime(_Clock(), Program("python3", "0"), Gateway([])).run(Task("x", "x"), sandbox, emit)
     assert len(delays) == _LINES
     kept = statistics.median(delays) <= 20
     return Row(

@@ -11,6 +11,7 @@ import pytest
 from tests.cases import slow_after
 from tests.runtime.agent_cli.fake import FakeCli, asked
 
+from ringfence.egress.gateway.gateway import Gateway
 from ringfence.errors import PolicyRefused
 from ringfence.events import (
     AgentAnswered,
@@ -79,7 +80,7 @@ class Bench:
     ) -> RunResult:
         """Run the fake client, or other work, to the end."""
         spec = SandboxSpec(backend="bubblewrap", workspace=self.place)
-        runtime = CliRuntime(FakeCli(), Program("python3", "1"), limits=limits)
+        runtime = CliRuntime(FakeCli(), Program("python3", "1"), Gateway([]), limits=limits)
         task = Task(prompt=asked(*steps), model="fake", options=options or Options())
         request = RunRequest(work or work_of(runtime, task), self.place, spec, **more)
         self.job = JobRun(request, view=self._view)

@@ -15,6 +15,7 @@ from tests.sandbox.conftest import image_for
 from ringfence.config import Flag, load
 from ringfence.config.egress import Egress
 from ringfence.egress.gate import opened_gate
+from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provider import environment_inside
 from ringfence.events import (
     ClientEnded,
@@ -280,7 +281,7 @@ async def test_a_session_is_gone_on_with(bench: Bench):
         opened_gate(sandbox, spec, bench.view, gateway=access.gateway),
     ):
         for number, session in enumerate(sessions):
-            runtime = ClaudeSdkRuntime(Program(mount.target, "2.1.329"))
+            runtime = ClaudeSdkRuntime(Program(mount.target, "2.1.329"), Gateway([]))
             task = Task(
                 prompt=script({"text": f"answer {number}"}), model="claude-sonnet-5-5", session=session
             )

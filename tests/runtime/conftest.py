@@ -76,13 +76,13 @@ class Bench:
         self.model = model or ListedModel(answers)
         async with open_toolset("operator", sandbox=self.sandbox, functions=functions) as toolset:
             self.runtime = ApiRuntime(model=self.model, toolset=toolset, limits=limits, **more)
-            task = task or Task(prompt="do it", model="fake", toolset="operator")
+            task = task or Task(prompt="do it", model="fake", system="Work.")
             return await self.runtime.run(task, self.sandbox, self.emit)
 
     @staticmethod
     def task_after(result: RuntimeResult) -> Task:
         """A task that goes on with a conversation."""
-        return Task(prompt="go on", model="fake", toolset="operator", conversation=result.conversation)
+        return Task(prompt="go on", model="fake", system="Work.", conversation=result.conversation)
 
     def of(self, kind: type[Event]) -> list[Any]:
         """The events of one kind."""

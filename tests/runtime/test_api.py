@@ -39,11 +39,9 @@ async def test_the_reply_is_recorded_with_the_digest_of_its_request(bench: Bench
     assert bench.of(ModelReplied)[0].request_digest == bench.model.requests[0].digest()
 
 
-async def test_the_system_prompt_is_the_toolsets(bench: Bench, make_reply: Make) -> None:
-    """Unless the task brings its own."""
-    await bench.run(make_reply("Done."))
-    assert "shell(command, reasoning)" in bench.model.requests[0].system
-    await bench.run(make_reply("Done."), task=Task(prompt="p", model="m", system="mine", toolset="operator"))
+async def test_the_system_prompt_is_the_tasks(bench: Bench, make_reply: Make) -> None:
+    """It is sent unchanged."""
+    await bench.run(make_reply("Done."), task=Task(prompt="p", model="m", system="mine"))
     assert bench.model.requests[0].system == "mine"
 
 
@@ -184,7 +182,7 @@ async def test_a_conversation_is_gone_on_with(bench: Bench, make_reply: Make) ->
         {"role": "user", "content": "before"},
         {"role": "assistant", "content": [{"type": "text", "text": "yes"}]},
     )
-    task = Task(prompt="now", model="fake", toolset="operator", conversation=old)
+    task = Task(prompt="now", model="fake", conversation=old)
     await bench.run(make_reply("Done."), task=task)
     assert bench.model.requests[0].messages == (*old, {"role": "user", "content": "now"})
     assert bench.of(MessageSent) == [MessageSent(content="now")]

@@ -40,16 +40,16 @@ def test_calls_without_a_result_are_answered() -> None:
 def test_a_prompt_after_unanswered_calls_joins_the_results() -> None:
     """The API takes one user message after calls, results first."""
     conversation = Conversation([{"role": "user", "content": "a"}, {"role": "assistant", "content": [CALL]}])
-    conversation.hear("go on")
+    conversation.add_message("go on")
     assert [block["type"] for block in conversation.messages[-1]["content"]] == ["tool_result", "text"]
 
 
 def test_messages_once_given_out_do_not_change() -> None:
     """A request that is being compared or sent again stays what it was."""
     conversation = Conversation()
-    conversation.hear("a")
-    conversation.say([CALL], "tool_use")
-    conversation.hear([tool_result("c1", "long", is_error=False)])
+    conversation.add_message("a")
+    conversation.add_reply([CALL], "tool_use")
+    conversation.add_message([tool_result("c1", "long", is_error=False)])
     before = conversation.messages
     conversation.compact()
     assert before[-1]["content"][0]["content"] == "long"
@@ -68,9 +68,9 @@ def test_whatever_happens_the_api_takes_the_messages(
 ) -> None:
     """Roles alternate, no message and no text is empty, calls are answered by the next message."""
     conversation = Conversation()
-    conversation.hear("start")
+    conversation.add_message("start")
     for blocks, stop, compacts in turns:
-        conversation.say(blocks, stop)
+        conversation.add_reply(blocks, stop)
         if stop == "tool_use":
             conversation.settle()
         if compacts:

@@ -147,7 +147,7 @@ def work_of(runtime: Runtime | AgentFunction, task: Task) -> CustomWork:
 
 async def _run(runtime: Runtime, task: Task, sandbox: Sandbox, emit: Emit) -> Outcome:
     result = await runtime.run(task, sandbox, emit)
-    if runtime.has_own_words:
+    if not runtime.records_replies:
         await emit(
             AgentAnswered(
                 ended_by=result.ended_by,
@@ -191,15 +191,15 @@ async def _cli_runtime(request: AgentRequest, gateway: Gateway, sandbox: Sandbox
     client = agent_cli_of(request.runtime)
     program = await checked_inside(request.program, client, sandbox, force=request.options.force)
     if request.runtime != "claude-sdk":
-        return CliRuntime(client, program, limits=request.limits, witness=gateway, session=request.session)
+        return CliRuntime(client, program, gateway, limits=request.limits, session=request.session)
     from ringfence.runtime.claude_sdk import ClaudeSdkRuntime
 
     return ClaudeSdkRuntime(
         program,
+        gateway,
         options=request.sdk_options,
         functions=request.functions,
         limits=request.limits,
-        witness=gateway,
         session=request.session,
     )
 
@@ -232,10 +232,9 @@ def task_of(request: AgentRequest, name: str, spec: SandboxSpec) -> Task:
     return Task(
         prompt=request.prompt,
         model=name,
-        system=None
+        system=""
         if runs_agent_cli(request.runtime)
         else system_of(toolset, options.system_append, spec, system_prompt=options.system_prompt),
-        toolset=toolset,
         conversation=request.conversation,
         options=options,
         session=request.session.session if request.session is not None else None,

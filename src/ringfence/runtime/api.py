@@ -1,4 +1,4 @@
-"""The agent whose loop is ours: ask the model, make its tool calls, tell it the results, until it is done."""
+"""The agent loop of ringfence: send the conversation, carry out the tool calls, add their results, until it ends."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,6 @@ from ringfence.model.prices import Price
 from ringfence.runtime.base import Emit, Runtime, RuntimeResult, Task
 from ringfence.runtime.conversation import Conversation, text_of, tool_result
 from ringfence.runtime.limits import Limits, Meter
-from ringfence.runtime.prompts import system_prompt
 from ringfence.sandbox import Sandbox
 from ringfence.tool.base import ToolCall
 from ringfence.tool.text import is_unicode, replace_surrogates
@@ -31,14 +30,14 @@ class ApiRuntime(Runtime):
     """Runs a task with a `Model` and a `Toolset`.
 
     Args:
-        model: Who answers.
-        toolset: What the agent may do; open for as long as the run lasts.
-        limits: Enforced before each request and each tool call.
-        prices: Beside or in place of those in the table.
-        max_tokens: Of one reply; raised once to twice as much where a reply is cut.
+        model: The model.
+        toolset: The agent's open toolset.
+        limits: The limits, enforced before each request and each tool call.
+        prices: Prices in addition to those of the table, or in place of them.
+        max_tokens: The limit for one reply; doubled once after a reply was cut.
     """
 
-    has_own_words = False
+    records_replies = True
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class ApiRuntime(Runtime):
         max_tokens: int = DEFAULT_MAX_TOKENS,
     ) -> None:
         self.meter: Meter | None = None
-        """What the run has used; there from the start of `run`."""
+        """The usage of the run, from the start of `run`."""
         self.model = model
         self.toolset = toolset
         self.max_tokens = max_tokens
@@ -61,10 +60,10 @@ class ApiRuntime(Runtime):
         """Work on `task` until the model is done.
 
         Raises:
-            LimitReached: As in the contract; `meter` then says what was used, and the events hold the
-                conversation (`Conversation.from_events`).
-            PolicyRefused: A limit on cost, and the price of the model is not known.
-            AuthenticationFailed, InfrastructureFault, UsageError: From the model.
+            LimitReached: As in the contract; `meter` then has the usage, and the events hold the conversation
+                (`Conversation.from_events`).
+            PolicyRefused: There is a limit on cost, and the price of the model is unknown.
+            AuthenticationFailed, InfrastructureFault, UsageError: The model raised it.
             SandboxDied: The sandbox is gone.
         """
         self.meter = Meter(self._limits, model=task.model, prices=self._prices)
@@ -80,27 +79,26 @@ class _Loop:
         self._task = task
         self._sandbox = sandbox
         self._emit = emit
-        self._system = system_prompt(task.toolset) if task.system is None else task.system
         self._conversation = Conversation(task.conversation)
         self._is_raised = False
         self._compactions = 0
         self._pauses = 0
 
     async def work(self) -> RuntimeResult:
-        await self._hear(self._task.prompt)
+        await self._add_message(self._task.prompt)
         while True:
             try:
-                reply = await self._ask()
+                reply = await self._request_reply()
             except ContextExceeded:
                 if not await self._compact(REQUEST_TOO_LONG):
                     return self._end("context", ())
                 continue
-            ended_by = await self._go_on(reply)
+            ended_by = await self._follow_reply(reply)
             if ended_by is not None:
                 return self._end(ended_by, reply.content)
 
-    async def _go_on(self, reply: ModelReply) -> str | None:
-        """Do what the reply's stop reason asks for; say how the run ended if it did."""
+    async def _follow_reply(self, reply: ModelReply) -> str | None:
+        """Act on the reply's stop reason; return how the run ended, or None if it goes on."""
         reason = reply.stop_reason
         if reason != "pause_turn":
             self._pauses = 0
@@ -113,18 +111,18 @@ class _Loop:
             case "refusal":
                 return "refused"
             case "max_tokens":
-                return self._cut()
+                return self._retry_cut_reply()
             case "pause_turn":
-                self._pause()
+                self._count_pause()
             case "model_context_window_exceeded":
                 return None if await self._compact(WINDOW_FULL) else "context"
             case _:
                 raise InfrastructureFault(
-                    f"the model stopped for {reason!r}, which this version does not know; update ringfence"
+                    f"the model stopped with the reason {reason!r}, which this version does not know; update ringfence"
                 )
         return None
 
-    async def _ask(self) -> ModelReply:
+    async def _request_reply(self) -> ModelReply:
         request = self._request()
         started = time.monotonic()
         reply = await self._runtime.model.reply(request, self._emit)
@@ -142,7 +140,7 @@ class _Loop:
                 request_digest=request.digest(),
             )
         )
-        self._conversation.say(content, reply.stop_reason)
+        self._conversation.add_reply(content, reply.stop_reason)
         return replace(reply, content=content)
 
     def _request(self) -> ModelRequest:
@@ -150,7 +148,7 @@ class _Loop:
         max_tokens = self._meter.admit_request(wanted)
         return ModelRequest(
             model=self._task.model,
-            system=self._system,
+            system=self._task.system,
             messages=self._conversation.messages,
             tools=self._runtime.toolset.definitions,
             max_tokens=max_tokens,
@@ -162,31 +160,31 @@ class _Loop:
         results = await self._runtime.toolset.call_all(calls[:granted], self._sandbox, self._emit)
         if granted < len(calls):
             raise self._meter.tool_calls_reached()
-        await self._hear(
+        await self._add_message(
             [
                 tool_result(call.id, result.content, is_error=result.is_error)
                 for call, result in zip(calls, results, strict=True)
             ]
         )
 
-    async def _hear(self, content: Any) -> None:
+    async def _add_message(self, content: Any) -> None:
         await self._emit(MessageSent(content=content))
-        self._conversation.hear(content)
+        self._conversation.add_message(content)
 
-    def _cut(self) -> str | None:
-        """A reply that was cut is asked for once more, with twice the room; its tool calls were not made."""
+    def _retry_cut_reply(self) -> str | None:
+        """Request a reply that was cut once more, with a doubled limit; its tool calls were not carried out."""
         if self._is_raised:
             return "max_tokens"
         self._is_raised = True
         return None
 
-    def _pause(self) -> None:
+    def _count_pause(self) -> None:
         self._pauses += 1
         if self._pauses > _MAX_PAUSES:
             raise InfrastructureFault(f"the model paused {self._pauses} times in a row; try again later")
 
     async def _compact(self, reason: str) -> bool:
-        """Drop old tool results; False if that was done too often or there is none left to drop."""
+        """Drop old tool results; return False if that was done too often, or none is left."""
         if self._compactions >= _MAX_COMPACTIONS:
             return False
         self._compactions += 1
@@ -210,13 +208,13 @@ def _calls(content: Sequence[JSONObject]) -> list[ToolCall]:
     blocks = [block for block in content if block.get("type") == "tool_use"]
     if not blocks:
         raise InfrastructureFault(
-            "the model stopped for tool_use but called no tool; try again or another model"
+            "the model stopped for tool_use but called no tool; try again, or use another model"
         )
     try:
         return [ToolCall(id=block["id"], name=block["name"], arguments=block["input"]) for block in blocks]
     except KeyError as error:
         raise InfrastructureFault(
-            f"the model called a tool without {error}; try again or another model"
+            f"the model called a tool without {error}; try again, or use another model"
         ) from error
 
 

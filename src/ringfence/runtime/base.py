@@ -18,11 +18,11 @@ class Session:
     """The session that an agent CLI is to keep, and the one that it resumes. The ids are the CLI's own."""
 
     new_id: str
-    """A UUID for a session that is begun or forked; a CLI that chooses its own ids reports them (`RuntimeResult`)."""
+    """A UUID for a session that is started or forked; a CLI that chooses its own ids reports them (`RuntimeResult`)."""
     resumed_id: str | None = None
-    """The session to resume; its files are inside already."""
+    """The session to resume, whose files are inside already."""
     is_forked: bool = False
-    """Whether that session stays as it is, and a new one continues from it."""
+    """Whether that session stays unchanged, and a new one continues from it."""
 
 
 @frozen
@@ -31,45 +31,45 @@ class Task:
 
     prompt: str
     model: str
-    system: str | None = None
-    toolset: str = "coder"
+    system: str = ""
+    """The system prompt, for the runtime `api`; agent CLIs get theirs by the options."""
     conversation: tuple[dict[str, Any], ...] = ()
-    """Earlier messages, for `run --continue`."""
+    """The earlier messages, for `run --continue`."""
     options: Options = field(default_factory=Options)
-    """How to work. `check_options` refuses what a runtime does not support, before it starts."""
+    """How to work; `check_options` refuses options that a runtime does not support, before it starts."""
     session: Session | None = None
     """The agent CLI's own session, for runtimes that run one."""
 
 
 @frozen
 class RuntimeResult:
-    """How the agent's own part ended. Does not say whether the work is right."""
+    """How the agent's own part ended, which does not say whether its work is right."""
 
     ended_by: str
-    """`done`, `refused` (the model declined), `context` (window full), `max_tokens` (reply cut); of agent CLIs also
-    `denied` (done, but not permitted all that it wanted), `limit` (one of its own), `no_structured_output`, `unasked`
-    (it asked no model)."""
+    """`done`, `refused` (the model declined), `context` (window full), `max_tokens` (reply cut); for agent CLIs also
+    `denied` (done, but not permitted everything that it wanted), `limit` (one of its own), `no_structured_output`,
+    `unasked` (it made no request to a model)."""
     final_text: str
     conversation: tuple[dict[str, Any], ...]
     usage: Usage
     turns: int
     cost_usd: float | None
-    """None where the price of the model is unknown."""
+    """None if the price of the model is unknown."""
     session_id: str | None = None
     """The agent CLI's own session, for runtimes that run one."""
     structured_output: Any = None
-    """The agent's answer by the output schema of the task's options; None without a schema."""
+    """The agent's answer in the form of the task's output schema; None without a schema."""
     denied: tuple[str, ...] = ()
-    """Tools that it wanted to use and was not permitted to."""
+    """The tools that it wanted to use without permission."""
     reason: str = ""
-    """How it ended, for people; empty where `ended_by` says all."""
+    """How it ended, for people; empty if `ended_by` says everything."""
 
 
 class Runtime(ABC):
     """Runs one task to its end."""
 
-    has_own_words: ClassVar[bool] = True
-    """Whether to record its final answer, because its replies are not recorded as they came."""
+    records_replies: ClassVar[bool] = False
+    """Whether it records each reply of the model, so that its final answer needs no event of its own."""
 
     @abstractmethod
     async def run(self, task: Task, sandbox: Sandbox, emit: Emit) -> RuntimeResult:
@@ -86,10 +86,10 @@ AgentFunction = Callable[[Task, Sandbox, Emit], Awaitable[RuntimeResult | str]]
 
 
 class FunctionRuntime(Runtime):
-    """Runs a plain async function as an agent: for agents that are a few lines of Python, and for tests.
+    """Runs an async function as an agent.
 
     Args:
-        function: Returns a `RuntimeResult`, or only the final text. What it raises is passed through.
+        function: Returns a `RuntimeResult`, or only the final text. Its exceptions are raised unchanged.
     """
 
     def __init__(self, function: AgentFunction) -> None:

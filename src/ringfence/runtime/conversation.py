@@ -1,7 +1,6 @@
-"""A conversation with a model, as a fold over events.
+"""The messages of a conversation with a model, which follow from a run's events.
 
-The agent's loop and a run that continues an earlier one build it with the same few rules, so that the same events
-always give the same messages.
+The agent loop and a run that continues an earlier one build them by the same rules, so equal events give equal messages.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,14 +13,14 @@ JSONObject = dict[str, Any]
 CLEARED = "[cleared because the conversation was too long; call again if you need this result]"
 _NOT_RUN = "not run: the run was stopped before this call"
 _NOT_KEPT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
-"""A reply that was cut is asked for again; one that was refused must be taken out before going on."""
+"""Stop reasons of replies that are dropped: a cut reply is requested again, and a refusal may not be sent back."""
 
 
 class Conversation:
-    """Messages in the Messages API's shape, roles always alternating; what was given out stays as it is.
+    """Messages in the shape of the Messages API, with alternating roles. Messages that were returned never change.
 
     Args:
-        messages: Earlier ones; tool calls at their end that have no result are answered as not run.
+        messages: The earlier messages; tool calls at their end without a result get one that says they were not run.
     """
 
     def __init__(self, messages: Sequence[JSONObject] = ()) -> None:
@@ -31,11 +30,11 @@ class Conversation:
 
     @classmethod
     def from_events(cls, events: Iterable[Event], *, messages: Sequence[JSONObject] = ()) -> "Conversation":
-        """The conversation that a run's events tell of, ready to be gone on with.
+        """Return the conversation of a run, ready to be continued.
 
         Args:
-            events: Of one run, in order.
-            messages: The conversation that the run itself went on with.
+            events: The events of the run, in order.
+            messages: The conversation that the run continued.
         """
         conversation = cls(messages)
         for event in events:
@@ -49,24 +48,24 @@ class Conversation:
         return tuple(self._messages)
 
     def follow(self, event: Event) -> None:
-        """Take what an event says about the conversation; other events are passed over."""
+        """Apply an event to the conversation; events about other things change nothing."""
         if isinstance(event, MessageSent):
-            self.hear(event.content)
+            self.add_message(event.content)
         elif isinstance(event, ModelReplied):
-            self.say(event.content, event.stop_reason)
+            self.add_reply(event.content, event.stop_reason)
         elif isinstance(event, ConversationCompacted):
             self.compact()
         elif isinstance(event, ToolReturned):
             self._returned[event.call_id] = event
 
-    def hear(self, content: Any) -> None:
-        """Add what the user (or a tool) says: a text or a list of content blocks."""
+    def add_message(self, content: Any) -> None:
+        """Add a message of the user or of tools: a text or a list of content blocks."""
         self._add("user", content)
 
-    def say(self, content: Sequence[JSONObject], stop_reason: str) -> None:
-        """Add a reply of the model, or what of it may be sent back.
+    def add_reply(self, content: Sequence[JSONObject], stop_reason: str) -> None:
+        """Add the part of a reply of the model that may be sent back.
 
-        The API refuses empty texts and calls without results; only a stop for `tool_use` has its calls made.
+        The API rejects empty texts and calls without results, and only the calls of a stop for `tool_use` get results.
         """
         if stop_reason in _NOT_KEPT:
             return
@@ -75,7 +74,7 @@ class Conversation:
             self._add("assistant", kept)
 
     def compact(self) -> int:
-        """Clear the older half of the tool results, the last message's last; return how many were cleared."""
+        """Clear the older half of the tool results, those of the last message last; return how many were cleared."""
         places = self._results(self._messages[:-1]) or self._results(self._messages)
         cleared = places[: (len(places) + 1) // 2]
         for index, position in cleared:
@@ -86,13 +85,13 @@ class Conversation:
         return len(cleared)
 
     def settle(self) -> None:
-        """Answer tool calls that have no result yet, with what is known of them."""
+        """Add a result for each tool call without one: the recorded result, or that it was not run."""
         last = self._messages[-1] if self._messages else {"role": "user"}
         if last["role"] != "assistant" or not isinstance(last["content"], list):
             return
         calls = [block["id"] for block in last["content"] if block.get("type") == "tool_use"]
         if calls:
-            self.hear([self._late_result(call_id) for call_id in calls])
+            self.add_message([self._late_result(call_id) for call_id in calls])
 
     def _late_result(self, call_id: str) -> JSONObject:
         event = self._returned.get(call_id)
@@ -118,13 +117,13 @@ class Conversation:
 
 
 def tool_result(call_id: str, content: str, *, is_error: bool) -> JSONObject:
-    """A tool's result in the Messages API's shape."""
+    """Return a tool's result in the shape of the Messages API."""
     block: JSONObject = {"type": "tool_result", "tool_use_id": call_id, "content": content}
     return {**block, "is_error": True} if is_error else block
 
 
 def text_of(content: Sequence[JSONObject]) -> str:
-    """The text of a reply."""
+    """Return the text of a reply."""
     return "".join(str(block.get("text", "")) for block in content if block.get("type") == "text")
 
 

@@ -1,4 +1,4 @@
-"""Bounds on a run, kept outside of the agent: whatever it says, the next request or call is not made."""
+"""The limits of a run, enforced outside of the agent: beyond a limit no request and no tool call is made."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ _RESOLVES_ALIASES = frozenset({"claude-cli", "claude-sdk"})
 
 
 class Limits(Arguments):
-    """What a run may use. None is no limit.
+    """The limits of a run. None is no limit.
 
     Raises:
         UsageError: An argument is unknown, or its value does not fit.
@@ -26,51 +26,51 @@ class Limits(Arguments):
     tool_calls: NonNegativeInt | None = 1000
     """Calls of tools."""
     tokens: PositiveInt | None = None
-    """Of all requests together, cached ones included."""
+    """The tokens of all requests together, cached ones included."""
     cost_usd: PositiveFloat | None = None
-    """By the price table; refused for a model whose price is unknown."""
+    """The cost by the price table; refused for a model whose price is unknown."""
     wall_clock_s: Seconds | None = 3600.0
-    """From the first request."""
+    """The time since the first request."""
 
     def check_price(
         self, model: str, prices: Mapping[str, Price] | None = None, *, runtime: str = "api"
     ) -> None:
-        """See that a limit on cost can be kept for `model`.
+        """Check that a limit on cost can be enforced for `model`.
 
         Raises:
-            PolicyRefused: Its price is not known.
+            PolicyRefused: Its price is unknown.
         """
         if self.cost_usd is not None:
             check_price_known(model, prices, runtime=runtime)
 
 
 def check_price_known(model: str, prices: Mapping[str, Price] | None = None, *, runtime: str) -> None:
-    """See that what a runtime asks of `model` can be priced.
+    """Check that the price of the requests of a runtime to `model` is known.
 
-    An alias of Claude Code (`sonnet`) passes for the runtimes that are Claude Code: which model it means is in the
-    requests, and the gateway refuses one whose price it does not know.
+    An alias of Claude Code (`sonnet`) passes for the runtimes that are Claude Code: their requests name the model, and
+    the gateway refuses a model whose price it does not know.
 
     Raises:
-        PolicyRefused: Its price is not known.
+        PolicyRefused: The price is unknown.
     """
     if runtime not in _RESOLVES_ALIASES or not is_client_alias(model):
         PriceList(prices).require(model)
 
 
 class Meter:
-    """Counts what a run uses and refuses what would go beyond its limits.
+    """Counts the usage of a run and enforces its limits.
 
-    A request is admitted while there is room; its prompt is not known to the meter, so the last one may go
-    over by what its prompt takes. Its answer never does: `admit_request` bounds `max_tokens` by what is left.
+    A request is admitted while no limit is reached. The meter does not know the request's prompt, so the prompt of the
+    last one may exceed the limit. Its reply does not: `admit_request` reduces `max_tokens` to what is left.
 
     Args:
-        limits: The bounds.
-        model: Whose prices apply.
-        prices: Beside or in place of those in the table.
-        clock: Seconds that never go back.
+        limits: The limits.
+        model: The model whose prices apply.
+        prices: Prices in addition to those of the table, or in place of them.
+        clock: Returns the seconds of a monotonic clock.
 
     Raises:
-        PolicyRefused: A limit on cost, and the price of `model` is not known.
+        PolicyRefused: There is a limit on cost, and the price of `model` is unknown.
     """
 
     def __init__(
@@ -88,19 +88,19 @@ class Meter:
         self.tool_calls = 0
         self._prices = PriceList(prices)
         self.cost_usd: float | None = self._prices.cost(model, Usage())
-        """USD so far; None where the price is not known."""
+        """The cost so far in USD; None if the price is unknown."""
         self._model = model
         self._clock = clock
         self._started = clock()
 
     def admit_request(self, max_tokens: int) -> int:
-        """Ask for one more request.
+        """Admit one more request.
 
         Returns:
             `max_tokens`, or as much of it as the limits on tokens and cost leave.
 
         Raises:
-            LimitReached: There is no room for a request.
+            LimitReached: A limit is reached.
         """
         used: dict[str, float] = {
             "wall_clock_s": self._clock() - self._started,
@@ -127,7 +127,7 @@ class Meter:
         return affordable
 
     def record_reply(self, usage: Usage) -> float | None:
-        """Count a reply; return what it cost, None where the price is not known."""
+        """Count a reply; return its cost, or None if the price is unknown."""
         self.turns += 1
         self.usage += usage
         spent = self._prices.cost(self._model, usage)
@@ -135,12 +135,12 @@ class Meter:
         return spent
 
     def grant_tool_calls(self, wanted: int) -> int:
-        """Count the tool calls of a turn; return how many of them may be made, the first ones first."""
+        """Count the tool calls of a turn; return how many of them, from the first on, may be carried out."""
         allowed = self.limits.tool_calls
         granted = wanted if allowed is None else min(wanted, allowed - self.tool_calls)
         self.tool_calls += granted
         return granted
 
     def tool_calls_reached(self) -> LimitReached:
-        """The error for a turn whose calls were not all granted."""
+        """Return the error for a turn whose calls were not all granted."""
         return LimitReached("tool_calls", allowed=self.limits.tool_calls or 0, used=self.tool_calls)

@@ -29,6 +29,7 @@ _ARGUMENT_LIMIT_BYTES = 64 * 1024
 """Linux rejects a single argument of 128 KiB; commands longer than half of that are passed in a file."""
 _KEPT_BYTES = 256 * 1024
 _RESULT_CHARS = 30_000
+"""The limit for stdout and stderr together in a result."""
 _STDERR_SHARE = 3
 _NOT_FOUND = 127
 
@@ -61,17 +62,12 @@ _SCHEMA: JSONObject = {
 
 
 class ShellTool(Tool):
-    """`shell(command, reasoning, timeout_s?)`.
-
-    Args:
-        result_chars: The limit for stdout and stderr together in the result.
-    """
+    """`shell(command, reasoning, timeout_s?)`."""
 
     has_valid_schema = True
     spec = ToolSpec(name="shell", description=_DESCRIPTION, input_schema=_SCHEMA)
 
-    def __init__(self, *, result_chars: int = _RESULT_CHARS) -> None:
-        self._result_chars = result_chars
+    def __init__(self) -> None:
         self._without_bash: set[str] = set()
 
     async def call(self, arguments: JSONObject, context: ToolContext) -> ToolResult:
@@ -87,7 +83,7 @@ class ShellTool(Tool):
         else:
             async with output_feed(context.emit, context.call_id) as feed:
                 result = await self._run(context.sandbox, command, timeout_s, feed.take)
-        return ToolResult(_render(result, timeout_s, self._result_chars))
+        return ToolResult(_render(result, timeout_s))
 
     async def _run(
         self, sandbox: Sandbox, command: str, timeout_s: float, on_output: OnOutput | None = None
@@ -114,12 +110,12 @@ async def _run_by(
     return await run([shell, script])
 
 
-def _render(result: ExecResult, timeout_s: float, result_chars: int) -> str:
+def _render(result: ExecResult, timeout_s: float) -> str:
     timed_out = result.ended_by == "timeout"
     stderr_chars = min(
-        len(result.stderr), max(result_chars // _STDERR_SHARE, result_chars - len(result.stdout))
+        len(result.stderr), max(_RESULT_CHARS // _STDERR_SHARE, _RESULT_CHARS - len(result.stdout))
     )
-    stdout = cut_json_text(result.stdout, result_chars - stderr_chars, total_bytes=result.stdout_total)
+    stdout = cut_json_text(result.stdout, _RESULT_CHARS - stderr_chars, total_bytes=result.stdout_total)
     stderr = cut_json_text(result.stderr, stderr_chars, total_bytes=result.stderr_total)
     if timed_out:
         separator = "\n" if stderr and not stderr.endswith("\n") else ""

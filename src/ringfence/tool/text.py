@@ -10,6 +10,7 @@ from ringfence.sandbox import Sandbox
 FILE_LIMIT_BYTES = 10 * 1024**2
 _SNIFFED_BYTES = 8192
 _MARKER_ROOM = 64
+_LINE_CHARS = 2000
 
 
 def cut_text(text: str, limit_chars: int, *, total_bytes: int | None = None) -> str:
@@ -82,14 +83,15 @@ def split_lines(text: str) -> list[str]:
     return lines
 
 
-def numbered(lines: list[str], first: int, *, line_chars: int = 2000) -> str:
+def numbered(lines: list[str], first: int) -> str:
     """Number lines as `cat -n` does; long lines are cut and marked."""
-    return "\n".join(f"{number:6}\t{_short(line, line_chars)}" for number, line in enumerate(lines, first))
+    return "\n".join(f"{number:6}\t{_short(line)}" for number, line in enumerate(lines, first))
 
 
-def _short(line: str, limit: int) -> str:
+def _short(line: str) -> str:
     line = line.removesuffix("\r")
-    return line if len(line) <= limit else f"{line[:limit]}[... {len(line) - limit} characters cut ...]"
+    more = len(line) - _LINE_CHARS
+    return line if more <= 0 else f"{line[:_LINE_CHARS]}[... {more} characters cut ...]"
 
 
 def is_unicode(value: Any) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from tests.cases import slow_after
 from tests.runtime.agent_cli.fake import SOURCE, FakeCli, asked
 
+from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.verdict import Verdict
 from ringfence.errors import (
     ConfigurationError,
@@ -66,11 +67,13 @@ class Bench:
         limits: Limits | None = None,
         options: Options | None = None,
         program: str = "python3",
-        witness: ModelMonitor | None = None,
+        monitor: ModelMonitor | None = None,
         client: FakeCli | None = None,
     ) -> RuntimeResult:
         """Run to the end."""
-        runtime = CliRuntime(client or FakeCli(), Program(program, "1"), limits=limits, witness=witness)
+        runtime = CliRuntime(
+            client or FakeCli(), Program(program, "1"), monitor or Gateway([]), limits=limits
+        )
         task = Task(prompt=asked(*steps), model="fake", options=options or Options())
         with anyio.fail_after(60):
             return await runtime.run(task, self.sandbox, self.emit)
@@ -263,7 +266,7 @@ async def test_a_run_that_is_to_end_waits_a_moment_for_the_client(bench: Bench) 
     """A limit is reached: the client was refused, tells of it and ends, before anybody has to end it."""
     gateway = SpentGateway(LimitReached("tokens", allowed=1, used=2))
     with pytest.raises(LimitReached) as caught:
-        await bench.run(["reply", "m1", "x"], ["result", "I was refused."], witness=gateway)
+        await bench.run(["reply", "m1", "x"], ["result", "I was refused."], monitor=gateway)
     assert caught.value is gateway.stopped
     assert words(bench)[-1] == "result.success"
     [ended] = bench.of(ClientEnded)
@@ -323,8 +326,8 @@ async def test_a_line_without_an_end_takes_no_memory(bench: Bench) -> None:
     slow_after(
         1,
         [
-            (Bounds(output_bytes=1024 * 1024), "output_bytes"),
-            (Bounds(output_lines=50), "output_lines"),
+            (Bounds(anyio.sleep_forever, output_bytes=1024 * 1024), "output_bytes"),
+            (Bounds(anyio.sleep_forever, output_lines=50), "output_lines"),
         ],
     ),
     ids=["bytes", "lines"],
@@ -364,7 +367,7 @@ async def test_a_client_that_does_not_read_its_prompt_ends_all_the_same(bench: B
     """What it leaves unread is lost, and holds nothing up."""
     last = '{"type": "result", "subtype": "success", "is_error": false, "result": "done"}'
     launch = Launch(argv=("echo", last), stdin=b"x" * 4 * 1024**2)
-    drive = CliProcess(ClaudeCli().output(), launch, Bounds(), bench.emit)
+    drive = CliProcess(ClaudeCli().output(), launch, Bounds(anyio.sleep_forever), bench.emit)
     with anyio.fail_after(60):
         await drive.run(bench.sandbox)
     assert drive.exit is not None

@@ -6,6 +6,7 @@ import anyio
 import pytest
 from tests.runtime.agent_cli.fake import SOURCE, asked
 
+from ringfence.egress.gateway.gateway import Gateway
 from ringfence.errors import ConfigurationError, InfrastructureFault, LimitReached, RingfenceError, UsageError
 from ringfence.events import Event, ModelReplied, ToolCalled, ToolReturned, TranscriptNoted
 from ringfence.runtime import Limits, Task
@@ -61,7 +62,7 @@ class Bench:
         """Run to the end."""
         await self.sandbox.write_file(self.path, source, mode=0o755)
         runtime = ClaudeSdkRuntime(
-            Program(self.path, "1"), options=sdk_options, functions=functions, limits=limits
+            Program(self.path, "1"), Gateway([]), options=sdk_options, functions=functions, limits=limits
         )
         task = Task(prompt=asked(*steps), model="fake", options=Options(**options))
         with anyio.fail_after(60):

@@ -64,15 +64,15 @@ class Launch:
 
 
 class ModelMonitor(Protocol):
-    """The observer of each request to the model and of each response: the model gateway."""
+    """The observer of all requests to the model and of their responses, which is the model gateway."""
 
     @property
     def turns(self) -> int:
-        """How many requests were answered."""
+        """The number of requests that were answered."""
 
     @property
     def last(self) -> Verdict | None:
-        """How the last request ended; None before the first."""
+        """The outcome of the last request; None before the first."""
 
     @property
     def stopped(self) -> RingfenceError | None:

@@ -146,8 +146,8 @@ class Report(ABC):
         """The HTTP status that the CLI says the API answered with."""
 
     @abstractmethod
-    def classify_success(self, answer_problem: str | None) -> Ended:
-        """Return what an end that the CLI calls a success really is."""
+    def contradict_success(self) -> Ended | None:
+        """Return how the CLI ended if its output contradicts the success that it reports; else None."""
 
     def own_failure(self) -> Ending | None:
         """Return a failure that the CLI names by a field and that is not about the model's API."""
@@ -157,12 +157,18 @@ class Report(ABC):
     def api_failure(self) -> Ending | None:
         """Return a failure of the API, as the CLI describes it."""
 
+    def note_session(self, value: object) -> None:
+        """Note the id of the CLI's session, if `value` is one and none is known."""
+        if self.session_id is None and isinstance(value, str) and _SESSION.fullmatch(value):
+            self.session_id = value
+
     @property
     def denied_tools(self) -> tuple[str, ...]:
         """The tools that the agent was not permitted to use, each once."""
         return ()
 
 
+_SESSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,99}")
 _SHELL_SIGNAL_BASE = 128
 _REASON_CHARS = 300
 _FIELD_CHARS = 500
@@ -241,13 +247,16 @@ def _ended_by_us(cli: CliName, ended: Exit) -> Ended | None:
 
 
 def _success(report: Report, ended: Exit) -> Ended:
-    """Return the end that the CLI calls a success, unless the model's last answer or the exit code contradicts it."""
+    """Return how the CLI ended if it reports success, which the model's last reply or the exit code may contradict."""
     stopped = _STOPS.get(ended.verdict.stop_reason) if ended.verdict is not None else None
     if stopped is not None:
         return Ended(*stopped)
     if ended.code != 0:
         return _broken_off(report.cli, ended, "after it had reported that it is done")
-    return report.classify_success(ended.answer_problem)
+    found = report.contradict_success()
+    if ended.answer_problem is not None and (found is None or found.ending is Ending.DENIED):
+        return Ended(Ending.NO_STRUCTURED_OUTPUT, one_line(f"{report.cli} gave {ended.answer_problem}"))
+    return found or Ended(Ending.DONE, f"{report.cli} reports that it is done")
 
 
 def _failure(report: Report, ended: Exit) -> Ended:

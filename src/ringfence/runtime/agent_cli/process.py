@@ -23,6 +23,8 @@ from ringfence.sandbox import ProcessEnd, Sandbox, SandboxProcess, SandboxSpec
 LADDER = ((signal.SIGINT, 2.0), (signal.SIGTERM, 5.0))
 """The signals that end an agent CLI, each with the seconds it has to comply; then its whole process tree is killed."""
 
+_STOPPED_GRACE_S = 3.0
+"""The time that it has to end by itself once its requests are refused, because the run must end."""
 _KILLED_S = 5.0
 _STDERR_BYTES = 16 * 1024
 _SANDBOX_LIMITS = ("memory", "pids", "disk")
@@ -30,15 +32,13 @@ _SANDBOX_LIMITS = ("memory", "pids", "disk")
 
 @dataclass
 class Bounds:
-    """What an agent CLI may use, and what ends it from outside."""
+    """The limits of an agent CLI."""
 
+    wait_stopped: Callable[[], Awaitable[object]]
+    """Returns when the run must end for a reason that is reported elsewhere."""
     limits: Limits = field(default_factory=Limits)
     idle_timeout_s: float | None = None
     """The longest silence on stdout and stderr."""
-    stopped: Callable[[], Awaitable[Exception]] | None = None
-    """Returns when the run is to end for a reason that is reported elsewhere."""
-    stopped_grace_s: float = 3.0
-    """The time it then has to end by itself, since it was refused what it needs."""
     output_bytes: int = 256 * 1024**2
     output_lines: int = 1_000_000
 
@@ -179,10 +179,8 @@ class CliProcess:
         self._must_end.set()
 
     async def _watch_stopped(self) -> None:
-        if self._bounds.stopped is None:
-            return
-        await self._bounds.stopped()
-        await anyio.sleep(self._bounds.stopped_grace_s)
+        await self._bounds.wait_stopped()
+        await anyio.sleep(_STOPPED_GRACE_S)
         self._must_end.set()
 
     async def _terminate(self, process: SandboxProcess) -> None:

@@ -279,7 +279,7 @@ def check_version(cli: AgentCli, version: str, *, path: str, force: bool) -> Non
         ConfigurationError: It was not, and `force` is False.
     """
     oldest, newest = cli.tested
-    if force or _parts(oldest) <= _parts(version) <= _parts(newest):
+    if force or is_tested(version, oldest, newest):
         return
     known = oldest if oldest == newest else f"{oldest} to {newest}"
     raise ConfigurationError(
@@ -288,8 +288,12 @@ def check_version(cli: AgentCli, version: str, *, path: str, force: bool) -> Non
     )
 
 
-def _parts(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+def is_tested(version: str, oldest: str, newest: str) -> bool:
+    """Return whether a version is in a range, by its first three numbers."""
+    low, number, high = (
+        [int(part) for part in re.findall(r"\d+", each)[:3]] for each in (oldest, version, newest)
+    )
+    return low <= number <= high
 
 
 async def _version_output(program: Path) -> str:

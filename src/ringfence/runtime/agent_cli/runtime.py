@@ -1,4 +1,4 @@
-"""The runtime of an agent CLI: it is started inside, read from its stdout, and judged by more than its own word."""
+"""The runtime of an agent CLI, which is started inside the sandbox and whose output is read as events."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,9 +29,9 @@ class CliRuntime(Runtime):
 
     Args:
         cli: The agent CLI.
-        program: Where it is inside.
-        limits: Tool calls are counted by its output, and end it when they exceed the limit.
-        witness: Observes its requests to the model and enforces the limits on those; None: nobody does.
+        program: The program inside.
+        monitor: Observes its requests to the model and enforces the limits on them.
+        limits: The limits of which those on tool calls, counted in its output, are enforced here.
         session: Keeps the CLI's session; None: nothing is kept.
     """
 
@@ -39,15 +39,15 @@ class CliRuntime(Runtime):
         self,
         cli: AgentCli,
         program: Program,
+        monitor: ModelMonitor,
         *,
         limits: Limits | None = None,
-        witness: ModelMonitor | None = None,
         session: RunSession | None = None,
     ) -> None:
         self._cli = cli
         self._program = program
+        self._monitor = monitor
         self._limits = limits or Limits()
-        self._witness = witness
         self._session = session
 
     async def run(self, task: Task, sandbox: Sandbox, emit: Emit) -> RuntimeResult:
@@ -73,11 +73,8 @@ class CliRuntime(Runtime):
         launch = self._cli.launch(task, place)
         await _write(sandbox, launch.files)
         output = self._cli.output()
-        witness = self._witness
-        earlier = witness.last if witness is not None else None
-        bounds = Bounds(
-            self._limits, task.options.idle_timeout_s, witness.wait_stopped if witness is not None else None
-        )
+        earlier = self._monitor.last
+        bounds = Bounds(self._monitor.wait_stopped, self._limits, task.options.idle_timeout_s)
         process = self._process(task, output, launch, bounds, self._keeping(output.report, emit))
         await emit(MessageSent(content=task.prompt))
         await emit(
@@ -134,16 +131,14 @@ class CliRuntime(Runtime):
         """
         if process.exit is None:
             return None
-        witness = self._witness
-        last = witness.last if witness is not None else None
+        last = self._monitor.last
         exit_status = replace(
             process.exit,
             answer_problem=_answer_problem(task.options.output_schema, report.structured_output),
-            stopped=witness.stopped if witness is not None else None,
+            stopped=self._monitor.stopped,
             verdict=last if last is not earlier else None,
         )
-        turns = witness.turns if witness is not None else 0
-        return _Done(classify_exit(report, exit_status), exit_status, report, turns)
+        return _Done(classify_exit(report, exit_status), exit_status, report, self._monitor.turns)
 
     def _ended(self, done: "_Done", process: CliProcess, sandbox: Sandbox) -> Event:
         return ClientEnded(

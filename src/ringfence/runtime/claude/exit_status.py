@@ -1,7 +1,5 @@
 """What the output of claude says about its end. Seen with 2.1.197, 2.1.329 and 2.1.330."""
 
-import re
-
 from ringfence.runtime.agent_cli.exit_status import (
     Ended,
     Ending,
@@ -14,7 +12,6 @@ from ringfence.runtime.claude.transcript import sub_agent_of
 from ringfence.runtime.transcript.record import JSONObject
 from ringfence.runtime.transcript.translator import dict_of, list_of, text_of, texts_of
 
-_SESSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,99}")
 _MAX_DENIED = 100
 _SUBTYPES = {
     "error_max_turns": Ending.LIMIT,
@@ -44,9 +41,7 @@ class ClaudeReport(Report):
 
     def take(self, value: JSONObject) -> None:
         """Note one record of the output."""
-        session = value.get("session_id")
-        if self.session_id is None and isinstance(session, str) and _SESSION.fullmatch(session):
-            self.session_id = session
+        self.note_session(value.get("session_id"))
         if value.get("type") == "result":
             self.final = value
             self.final_text = text_of(value.get("result")) or self.final_text
@@ -82,19 +77,15 @@ class ClaudeReport(Report):
         status = self._final.get("api_error_status")
         return status if isinstance(status, int) else None
 
-    def classify_success(self, answer_problem: str | None) -> Ended:
-        """Return what an end that claude calls a success really is."""
+    def contradict_success(self) -> Ended | None:
+        """Return that claude made no request to a model, or that it was denied a tool."""
         if self._final.get("num_turns") == 0:
             words = one_line(bounded(self._final.get("result"))) or "it said nothing"
             return Ended(Ending.UNASKED, f"claude took the task for a command of its own: {words}")
-        if answer_problem is not None:
-            return Ended(Ending.NO_STRUCTURED_OUTPUT, one_line(f"claude gave {answer_problem}"))
-        denials = self._final.get("permission_denials")
-        if isinstance(denials, list) and denials:
-            names = {bounded(each.get("tool_name")) for each in denials if isinstance(each, dict)}
-            reason = f"claude was not permitted to use {', '.join(sorted(names))}"
-            return Ended(Ending.DENIED, one_line(reason))
-        return Ended(Ending.DONE, "claude reports that it is done")
+        if list_of(self._final.get("permission_denials")):
+            tools = ", ".join(sorted(self.denied_tools)) or "a tool"
+            return Ended(Ending.DENIED, one_line(f"claude was not permitted to use {tools}"))
+        return None
 
     def own_failure(self) -> Ending | None:
         """Return a limit or a conversation that is too long, which the last message names by a field."""

@@ -18,6 +18,7 @@ from ringfence.events import (
 )
 from ringfence.runtime.transcript.record import JSONObject, Record
 from ringfence.runtime.transcript.translator import (
+    MAX_HELD_BLOCKS,
     Overview,
     Reply,
     SessionTranslator,
@@ -37,7 +38,6 @@ _SYNTHETIC = "<synthetic>"
 _TYPED = ("<command-", "<local-command-")
 """Beginnings of what the CLI makes of a command typed to itself, such as `/clear`."""
 _CHATTER = frozenset({"thinking_tokens", "status", "task_progress"})
-_MAX_HELD_BLOCKS = 64
 _REQUEST_FAILED = "a request to the model failed"
 
 
@@ -96,7 +96,7 @@ class ClaudeTranslator(SessionTranslator):
         reply.stop_reason = short(message.get("stop_reason")) or reply.stop_reason
         reply.usage = Usage() if self._is_output else _usage(message.get("usage"))
         if self._is_output and (
-            len(reply.blocks) >= _MAX_HELD_BLOCKS or any(block.get("type") == "tool_use" for block in blocks)
+            len(reply.blocks) >= MAX_HELD_BLOCKS or any(block.get("type") == "tool_use" for block in blocks)
         ):
             events += self.flush()
         return events
@@ -119,9 +119,12 @@ class ClaudeTranslator(SessionTranslator):
         if kind == "user" and "message" in value:
             return self._sent(dict_of(value["message"]).get("content"), origin)
         if kind == "system" and subtype == "api_error":
-            return [_retried_in_file(value, origin)]
+            error = dict_of(value.get("error"))
+            reason = text_of(error.get("formatted")) or text_of(error.get("message"))
+            return [_retried(value, origin, ("retryAttempt", "retryInMs"), error.get("status"), reason)]
         if kind == "system" and subtype == "api_retry":
-            return [_retried_in_output(value, origin)]
+            reason = text_of(value.get("error"))
+            return [_retried(value, origin, ("attempt", "retry_delay_ms"), value.get("error_status"), reason)]
         if kind == "system" and subtype == "compact_boundary":
             return [ConversationCompacted(origin=origin, dropped_results=0, reason="by the claude CLI")]
         return [self._noted(record, origin, *_note(kind, value))]
@@ -172,24 +175,15 @@ def _usage(value: Any) -> Usage:
     )
 
 
-def _retried_in_file(value: JSONObject, origin: Origin) -> Event:
-    error = dict_of(value.get("error"))
+def _retried(value: JSONObject, origin: Origin, keys: tuple[str, str], status: Any, reason: str) -> Event:
+    """Return the event of a retry, whose attempt and wait have different keys in a file and in the output."""
+    attempt, wait_ms = (value.get(key) for key in keys)
     return ModelRetried(
         origin=origin,
-        attempt=count_of(value.get("retryAttempt")),
-        status=count_of(error.get("status")) or None,
-        reason=text_of(error.get("formatted")) or text_of(error.get("message")) or _REQUEST_FAILED,
-        wait_s=seconds_of(value.get("retryInMs")),
-    )
-
-
-def _retried_in_output(value: JSONObject, origin: Origin) -> Event:
-    return ModelRetried(
-        origin=origin,
-        attempt=count_of(value.get("attempt")),
-        status=count_of(value.get("error_status")) or None,
-        reason=text_of(value.get("error")) or _REQUEST_FAILED,
-        wait_s=seconds_of(value.get("retry_delay_ms")),
+        attempt=count_of(attempt),
+        status=count_of(status) or None,
+        reason=reason or _REQUEST_FAILED,
+        wait_s=seconds_of(wait_ms),
     )
 
 

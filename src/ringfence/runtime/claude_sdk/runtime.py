@@ -1,7 +1,6 @@
 """`claude` inside the fence, steered by the Claude Agent SDK on the host: hooks, permissions, tools in this process."""
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import anyio.to_thread
 from ringfence.errors import ConfigurationError, UsageError
 from ringfence.runtime.agent_cli.base import Launch, ModelMonitor, Output, Place, Program
 from ringfence.runtime.agent_cli.process import Bounds, CliProcess
+from ringfence.runtime.agent_cli.program import is_tested
 from ringfence.runtime.agent_cli.runtime import CliRuntime
 from ringfence.runtime.base import Emit, RuntimeResult, Task
 from ringfence.runtime.claude.cli import ClaudeCli
@@ -60,7 +60,7 @@ def check_version(version: str, *, force: bool) -> None:
     Raises:
         ConfigurationError: It was not, and `force` is False.
     """
-    if force or _numbers(OLDEST) <= _numbers(version) <= _numbers(NEWEST):
+    if force or is_tested(version, OLDEST, NEWEST):
         return
     raise ConfigurationError(
         f"claude-agent-sdk {version} was not tried with this release, which knows {OLDEST} to {NEWEST}; "
@@ -82,10 +82,6 @@ def check_shape(sdk: Any) -> None:
         f"has no {absent[0]}" if absent else f"has another Transport: {', '.join(sorted(methods)) or 'none'}"
     )
     raise ConfigurationError(f"claude-agent-sdk {what}; install one that this release knows: {INSTALL}")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 async def check_host(options: Any, *, force: bool = False) -> None:
@@ -165,25 +161,25 @@ class ClaudeSdkRuntime(CliRuntime):
     at any time and with anything: a permission that was denied keeps the CLI from it, not what runs beside it.
 
     Args:
-        program: Where `claude` is inside.
+        program: The program inside.
+        monitor: As of `CliRuntime`.
         options: A `ClaudeAgentOptions`, of which what runs on the host counts; the rest is refused.
         functions: The user's tools, made with `@tool`.
         limits: As of `CliRuntime`.
-        witness: As of `CliRuntime`.
         session: As of `CliRuntime`.
     """
 
     def __init__(
         self,
         program: Program,
+        monitor: ModelMonitor,
         *,
         options: Any = None,
         functions: Sequence[Tool] = (),
         limits: Limits | None = None,
-        witness: ModelMonitor | None = None,
         session: RunSession | None = None,
     ) -> None:
-        super().__init__(ClaudeSdkCli(), program, limits=limits, witness=witness, session=session)
+        super().__init__(ClaudeSdkCli(), program, monitor, limits=limits, session=session)
         self._given = options
         self._functions = tuple(functions)
         self._options: Any = None

@@ -18,7 +18,6 @@ from ringfence.runtime.codex.transcript import RETRY_STATUS
 from ringfence.runtime.transcript.record import JSONObject, is_deep
 from ringfence.runtime.transcript.translator import dict_of, text_of
 
-_SESSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,99}")
 _NO_NAMESPACE = ("No permissions to create a new namespace", "execvp codex-linux-sandbox")
 """What codex's own sandbox prints where it cannot be made."""
 _TEXTS = (
@@ -42,9 +41,9 @@ class CodexReport(Report):
 
     def take(self, value: JSONObject) -> None:
         """Note one record of the output."""
-        kind, item, session = value.get("type"), dict_of(value.get("item")), value.get("thread_id")
-        if kind == "thread.started" and isinstance(session, str) and _SESSION.fullmatch(session):
-            self.session_id = self.session_id or session
+        kind, item = value.get("type"), dict_of(value.get("item"))
+        if kind == "thread.started":
+            self.note_session(value.get("thread_id"))
         elif kind == "turn.started":
             self.final = None
         elif kind == "turn.failed":
@@ -81,14 +80,12 @@ class CodexReport(Report):
         found = RETRY_STATUS.search(one_line(self.message))
         return int(found[1]) if found is not None else None
 
-    def classify_success(self, answer_problem: str | None) -> Ended:
-        """Return what an end that codex calls a success really is."""
-        if self._commands_without_sandbox and self._commands_without_sandbox == self._commands:
-            reason = "codex could not make its own sandbox, so no command ran; turn it off inside a sandbox"
-            return Ended(Ending.NO_INNER_SANDBOX, reason)
-        if answer_problem is not None:
-            return Ended(Ending.NO_STRUCTURED_OUTPUT, one_line(f"codex gave {answer_problem}"))
-        return Ended(Ending.DONE, "codex reports that it is done")
+    def contradict_success(self) -> Ended | None:
+        """Return that no command ran, because codex could not make its own sandbox."""
+        if not self._commands or self._commands_without_sandbox < self._commands:
+            return None
+        reason = "codex could not make its own sandbox, so no command ran; turn it off inside a sandbox"
+        return Ended(Ending.NO_INNER_SANDBOX, reason)
 
     def api_failure(self) -> Ending | None:
         """Return the failure by the answer's body in the error's text, else by a status or words there."""

@@ -19,6 +19,7 @@ import msgspec
 from ringfence.events import ConversationCompacted, Event, MessageSent, ModelRetried, Origin, Usage
 from ringfence.runtime.transcript.record import JSONObject, Record
 from ringfence.runtime.transcript.translator import (
+    MAX_HELD_BLOCKS,
     Overview,
     Reply,
     SessionTranslator,
@@ -38,7 +39,6 @@ _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text"})
 _RETRY = re.compile(r"Reconnecting\.\.\. (\d{1,4})/\d{1,4}")
-_MAX_HELD_BLOCKS = 64
 _NO_RESULT = "codex did not report its end: it ran for longer than 10 s, or until codex ended"
 """The result of a call that never returned; what the model saw of it is in its requests."""
 
@@ -95,23 +95,21 @@ class RolloutTranslator(SessionTranslator):
             content = [_block(block) for block in blocks_of(payload.get("content"))]
             return [*self.flush(), MessageSent(origin=origin, content=content)]
         if kind == "message" and role == "assistant":
-            self._hold((_block(block) for block in blocks_of(payload.get("content"))), origin)
-            return self._held(short(payload.get("id")))
+            blocks = [_block(block) for block in blocks_of(payload.get("content"))]
+            return self._extend_reply(blocks, origin, short(payload.get("id")))
         if kind == "reasoning":
-            self._hold([_thought(payload)], origin)
-            return self._held()
+            return self._extend_reply([_thought(payload)], origin)
         if kind in _CALLS:
-            self._hold([_call(kind, payload)], origin)
-            return self._held()
+            return self._extend_reply([_call(kind, payload)], origin)
         if kind in _OUTPUTS:
             return [*self.flush(), *self._output(payload, origin)]
         name = f"{kind}.{short(role)}" if role else kind
         return [*self.flush(), self._noted(record, origin, f"response_item.{short(name)}")]
 
-    def _held(self, message_id: str = "") -> list[Event]:
-        assert self._reply is not None
-        self._reply.model = self._model
-        self._reply.message_id = message_id or self._reply.message_id
+    def _extend_reply(self, blocks: list[JSONObject], origin: Origin, message_id: str = "") -> list[Event]:
+        reply = self._hold(blocks, origin)
+        reply.model = self._model
+        reply.message_id = message_id or reply.message_id
         return []
 
     def _output(self, payload: JSONObject, origin: Origin) -> list[Event]:
@@ -175,7 +173,7 @@ class OutputTranslator(Translator):
             self._replies += 1
         reply = self._hold([block], origin)
         reply.message_id = f"reply_{self._replies}"
-        return self.flush() if len(reply.blocks) >= _MAX_HELD_BLOCKS else []
+        return self.flush() if len(reply.blocks) >= MAX_HELD_BLOCKS else []
 
 
 def _block(block: JSONObject) -> JSONObject:

@@ -1,6 +1,6 @@
 """System prompts, one text file per toolset.
 
-They hold nothing that differs from run to run, so that requests to the model can be cached and compared.
+They contain nothing that differs between identical runs, so that requests to the model can be cached and compared.
 """
 
 from collections.abc import Sequence
@@ -15,26 +15,24 @@ _NO_NETWORK = (
 )
 _GRANTED = (
     "There is no network but what was granted: {named}. Hosts of the web are reached by a proxy that programs find by "
-    "HTTP_PROXY and HTTPS_PROXY; leave these as they are. All else is refused, and what was refused is told with "
-    "the result of the command; say so if something you need is missing."
+    "HTTP_PROXY and HTTPS_PROXY; leave these as they are. Everything else is refused, and the result of the "
+    "command lists what was refused; say so if something you need is missing."
 )
 
 
 def system_prompt(toolset: str, *, reachable: Sequence[str] = ()) -> str:
-    """The system prompt for an agent with this toolset.
+    """Return the system prompt for an agent with a toolset.
 
     Args:
-        toolset: Its name.
-        reachable: What was granted to be reached from inside, in words.
+        toolset: The toolset's name.
+        reachable: The granted destinations outside the sandbox, in words.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such toolset.
     """
     file = resources.files(__name__).joinpath(f"{toolset}.md")
     if "/" in toolset or not file.is_file():
-        raise UsageError(
-            f"there is no system prompt for toolset {toolset!r}; give the task one with system=..."
-        )
+        raise UsageError(f"there is no system prompt for the toolset {toolset!r}")
     return file.read_text(encoding="utf-8").strip().replace("{network}", _network(reachable))
 
 

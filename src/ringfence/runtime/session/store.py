@@ -19,6 +19,7 @@ import msgspec
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, RecordError, UsageError
 from ringfence.filesystem import replace_file
+from ringfence.flock import try_lock
 
 MAX_FILES = 1000
 MAX_BYTES = 512 * 1024**2
@@ -191,7 +192,7 @@ def lock_session(session_id: str, *, by: str, state: Path) -> Iterator[SessionSt
     except OSError as exc:
         raise InfrastructureFault(f"could not open {str(path / 'lock')!r}: {exc.strerror}") from exc
     try:
-        if not _try_lock(lock):
+        if not try_lock(lock, fcntl.LOCK_EX, what="a session"):
             holder = os.pread(lock, _HOLDER_BYTES, 0).decode("utf-8", "replace")
             raise UsageError(
                 f"session {session_id!r} is in use by {holder}; wait for its end, or add --fork for a session of"
@@ -211,17 +212,9 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        return not _try_lock(lock)
+        return not try_lock(lock, fcntl.LOCK_EX, what="a session")
     finally:
         os.close(lock)
-
-
-def _try_lock(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def checked_name(name: str) -> PurePosixPath:

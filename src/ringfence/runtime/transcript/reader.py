@@ -8,7 +8,8 @@ named.
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -153,22 +154,30 @@ def read_items(path: Path, *, below: Path | None = None, until_bytes: int | None
         yield from reader.rest()
 
 
+@contextmanager
+def opened_folder(below: Path, folders: Sequence[str]) -> Iterator[int]:
+    """Open a directory without following a link on the way from `below`.
+
+    Raises:
+        OSError: It is absent, a link is on the way, or it cannot be opened.
+    """
+    with ExitStack() as held:
+        fd = os.open(below, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        held.callback(os.close, fd)
+        for each in folders:
+            fd = os.open(each, _DIRECTORY, dir_fd=fd)
+            held.callback(os.close, fd)
+        yield fd
+
+
 def _open(path: Path, below: Path) -> int:
     *folders, name = path.relative_to(below).parts or (".",)
-    held: list[int] = []
     try:
-        folder = os.open(below, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        held.append(folder)
-        for each in folders:
-            folder = os.open(each, _DIRECTORY, dir_fd=folder)
-            held.append(folder)
-        _check(path, os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-        fd = os.open(name, _FILE, dir_fd=folder)
+        with opened_folder(below, folders) as folder:
+            _check(path, os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+            fd = os.open(name, _FILE, dir_fd=folder)
     except OSError as exc:
         raise _failed(path, exc) from exc
-    finally:
-        for each_fd in held:
-            os.close(each_fd)
     try:
         _check(path, os.fstat(fd).st_mode)
     except UsageError:

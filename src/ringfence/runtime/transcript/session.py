@@ -4,7 +4,6 @@ import os
 import re
 import time
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -14,25 +13,24 @@ from ringfence.errors import RingfenceError
 from ringfence.events import Event, JobCreated, Origin, TranscriptDamaged
 from ringfence.frozen import frozen
 from ringfence.runtime.transcript.discovery import cli_of, identify, open_translator, unknown
-from ringfence.runtime.transcript.reader import TranscriptReader, read_items
+from ringfence.runtime.transcript.reader import TranscriptReader, opened_folder, read_items
 from ringfence.runtime.transcript.record import Item, Record
 from ringfence.runtime.transcript.translator import CliName, Overview, Translator
 
 IMPORTED = "imported"
-"""The runtime of sessions that Ringfence did not run."""
+"""The name of the runtime of sessions that Ringfence did not run."""
 MAX_FILES = 512
-"""Further sub-agents of one session are not read, and that is reported."""
+"""The most sub-agents of one session that are read; if there are more, that is reported."""
 
 _SETTLED_S = 0.2
-"""A reply to which nothing was added for so long is taken for complete."""
+"""A reply to which nothing was added for so long counts as complete."""
 _LOOK_AGAIN_S = 0.5
 _CHUNKS_AT_ONCE = 8
 _QUIET_S = 5.0
 _UNKNOWN_ITEMS = 32
 _UNKNOWN_S = 1.0
-"""How many lines, and for how long, a file may hold without one that shows which CLI writes it."""
+"""The most lines, and the longest time, without a record that shows which CLI writes the file."""
 _NAME = re.compile(r"agent-([A-Za-z0-9_-]{1,100})\.jsonl")
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @frozen
@@ -49,20 +47,18 @@ def subagent_files(session: Path) -> list[SubagentFile]:
     There are none where the directory is a link or cannot be read.
     """
     directory = session.parent / session.stem / "subagents"
-    with ExitStack() as stack:
-        try:
-            fd = os.open(session.parent / session.stem, _DIRECTORY)
-            stack.callback(os.close, fd)
-            fd = os.open("subagents", _DIRECTORY, dir_fd=fd)
-            stack.callback(os.close, fd)
-            with os.scandir(fd) as entries:
-                names = sorted(
-                    (entry.stat(follow_symlinks=False).st_mtime_ns, entry.name)
-                    for entry in entries
-                    if _NAME.fullmatch(entry.name)
-                )
-        except (OSError, ValueError):
-            return []
+    try:
+        with (
+            opened_folder(session.parent, (session.stem, "subagents")) as fd,
+            os.scandir(fd) as entries,
+        ):
+            names = sorted(
+                (entry.stat(follow_symlinks=False).st_mtime_ns, entry.name)
+                for entry in entries
+                if _NAME.fullmatch(entry.name)
+            )
+    except (OSError, ValueError):
+        return []
     return [
         SubagentFile(name[len("agent-") : -len(".jsonl")], directory / name)
         for _, name in names[: MAX_FILES + 1]

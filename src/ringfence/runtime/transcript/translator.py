@@ -29,6 +29,9 @@ from ringfence.runtime.transcript.record import Damage, Item, JSONObject, Record
 
 CliName = Literal["claude", "codex"]
 
+MAX_HELD_BLOCKS = 64
+"""In an output, a reply of more blocks is returned in parts."""
+
 _SHORT_CHARS = 200
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _MAX_OPEN_CALLS = 10_000
