@@ -4,7 +4,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.model.base import JSONObject, ModelRequest
+from ringfence.events import JSONObject
+from ringfence.model.base import ModelRequest
 from ringfence.model.messages_api import request_body
 
 MARK = {"type": "ephemeral"}

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from ringfence.events import Event, Usage
-from ringfence.model.base import Emit, Model, ModelReply, ModelRequest
+from ringfence.events import Emit, Event, Usage
+from ringfence.model.base import Model, ModelReply, ModelRequest
 from ringfence.runtime import Limits, Task
 from ringfence.runtime.api import ApiRuntime
 from ringfence.runtime.base import RuntimeResult

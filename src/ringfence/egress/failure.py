@@ -10,8 +10,7 @@ import anyio
 from anyio.abc import ByteStream
 
 from ringfence.errors import RingfenceError, SandboxDied
-from ringfence.events import ConnectionFailed
-from ringfence.events.event import Emit
+from ringfence.events import ConnectionFailed, Emit
 
 if TYPE_CHECKING:
     from ringfence.egress.gate import Listens, Serve

@@ -19,8 +19,7 @@ from ringfence.egress.resolver import (
 )
 from ringfence.egress.transfer import Transfer, transfer
 from ringfence.errors import PolicyRefused
-from ringfence.events import ForwardClosed, ForwardOpened, ForwardRefused
-from ringfence.events.event import Emit
+from ringfence.events import Emit, ForwardClosed, ForwardOpened, ForwardRefused
 
 _PER_S, _BURST = 50.0, 200
 _EMIT_S = 5.0

@@ -15,8 +15,7 @@ from ringfence.egress.failure import ConfinedListener
 from ringfence.egress.forward import Forwarder
 from ringfence.egress.resolver import Resolve, resolve_by_system
 from ringfence.errors import PolicyRefused, UsageError
-from ringfence.events import EgressChanged
-from ringfence.events.event import Emit
+from ringfence.events import EgressChanged, Emit
 from ringfence.frozen import frozen
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from ringfence.events.egress import (
     PortPublished,
     PortWithdrawn,
 )
-from ringfence.events.event import Event, JSONObject, Origin, Usage
+from ringfence.events.event import Emit, Event, JSONObject, Origin, Usage
 from ringfence.events.journal import (
     FilesRecorded,
     JournalOpened,
@@ -75,6 +75,7 @@ __all__ = [
     "EgressClosed",
     "EgressDecided",
     "EgressIntercepted",
+    "Emit",
     "Event",
     "FilesRecorded",
     "ForwardClosed",

@@ -7,11 +7,11 @@ from dataclasses import replace
 from ringfence.config.egress import EgressRule
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.errors import PolicyRefused, RingfenceError, UsageError
-from ringfence.events import AgentAnswered
+from ringfence.events import AgentAnswered, Emit
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome, outcome_of_agent
 from ringfence.job.request import AgentRequest, CustomWork
-from ringfence.runtime.base import AgentFunction, Emit, FunctionRuntime, Runtime, Task
+from ringfence.runtime.base import AgentFunction, FunctionRuntime, Runtime, Task
 from ringfence.runtime.options import Options, check_options, given_options
 from ringfence.runtime.prompts import system_prompt as prompt_of
 from ringfence.runtime.registry import agent_cli_of, check_runtime, runs_agent_cli

@@ -39,7 +39,7 @@ from ringfence.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
-    from ringfence.job.request import Emit
+    from ringfence.events import Emit
 
 OnStart = Callable[[AgentCli, Sandbox, str], None]
 

@@ -19,7 +19,7 @@ from ringfence.sandbox.protocol.command import OutputStream
 from ringfence.sandbox.result import BoundedOutput
 
 if TYPE_CHECKING:
-    from ringfence.job.request import Emit
+    from ringfence.events import Emit
 
 _KEPT_BYTES = 256 * 1024
 _CHUNK = 64 * 1024

@@ -20,8 +20,9 @@ from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
+    from ringfence.events import Emit
     from ringfence.job.model_access import ModelAccess
-    from ringfence.job.request import Emit, RunRequest
+    from ringfence.job.request import RunRequest
     from ringfence.sandbox import Sandbox
     from ringfence.secret import Credential, KnownSecret, Lease, Provider, Redactor
 

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ringfence.events import Event
+from ringfence.events import Emit
 from ringfence.frozen import frozen
 from ringfence.job.outcome import Outcome
 from ringfence.job.state import NO_CHECK
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ringfence.tool.base import McpServer, Tool
 
 Purpose = Literal["agent", "exec", "shell", "terminal", "standing"]
-Emit = Callable[[Event], Awaitable[None]]
 Work = Callable[[Sandbox, Emit], Awaitable[Outcome]]
 """Does the work of a run in its first sandbox."""
 _TOOLSET = "coder"

@@ -13,13 +13,13 @@ from ringfence import __version__
 from ringfence.config.paths import state_dir
 from ringfence.config.units import format_duration
 from ringfence.errors import InfrastructureFault, RingfenceError
-from ringfence.events import JobCreated, JobEnded, JobStarted, PolicyLoosened
+from ringfence.events import Emit, JobCreated, JobEnded, JobStarted, PolicyLoosened
 from ringfence.job.credentials import concurrent_probe, recorded_leases
 from ringfence.job.delivery import Delivery, checkpoint_created
 from ringfence.job.outcome import Outcome, RunResult, keep_crash, outcome_of, root_cause
 from ringfence.job.recorder import Recorder, View
 from ringfence.job.recovery import unapplied_work
-from ringfence.job.request import CustomWork, Emit, RunRequest
+from ringfence.job.request import CustomWork, RunRequest
 from ringfence.job.run_process import note_process
 from ringfence.job.sandbox_spec import check_host
 from ringfence.job.sandboxes import Sandboxes

@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 import anyio
 
 from ringfence.errors import PolicyRefused, RingfenceError, SandboxDied
+from ringfence.events import Emit
 from ringfence.frozen import frozen
 from ringfence.job.credentials import with_own_leases
 from ringfence.job.outcome import Outcome
-from ringfence.job.request import Emit, RunRequest
+from ringfence.job.request import RunRequest
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.sandbox import Sandbox

@@ -29,7 +29,7 @@ from ringfence.sandbox import Sandbox, SandboxProcess
 from ringfence.sandbox.result import BoundedOutput
 
 if TYPE_CHECKING:
-    from ringfence.job.request import Emit
+    from ringfence.events import Emit
 
 _KEPT_BYTES = 1024 * 1024
 _PING_S = 5.0

@@ -2,24 +2,16 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
 from dataclasses import fields
-from typing import Any
 
 import msgspec
 
 from ringfence.errors import UsageError
-from ringfence.events import Event, Usage
+from ringfence.events import Emit, JSONObject, Usage
 from ringfence.frozen import frozen
 
 API_VERSION = "2026-10-21"
 """The `anthropic-version` of all requests, as the official SDK 2.11 sends it."""
-
-JSONObject = dict[str, Any]
-"""A JSON object in the shape of the Messages API. It is passed on unchanged, because thinking blocks are signed."""
-
-Emit = Callable[[Event], Awaitable[None]]
-"""Emits an event; returns when it is written to the journal."""
 
 
 class ContextExceeded(UsageError):

@@ -24,16 +24,8 @@ from ringfence.errors import (
     RingfenceError,
     UsageError,
 )
-from ringfence.events import ModelRetried
-from ringfence.model.base import (
-    API_VERSION,
-    ContextExceeded,
-    Emit,
-    JSONObject,
-    Model,
-    ModelReply,
-    ModelRequest,
-)
+from ringfence.events import Emit, JSONObject, ModelRetried
+from ringfence.model.base import API_VERSION, ContextExceeded, Model, ModelReply, ModelRequest
 from ringfence.model.failure import Failure, RetryPolicy, classify_failure
 from ringfence.model.stream import ApiError, BrokenStream, EventReader, ReplyAssembly
 

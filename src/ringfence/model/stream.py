@@ -12,8 +12,8 @@ from typing import Annotated, Any, get_args
 import msgspec
 from sseclient import SSEClient
 
-from ringfence.events import Event, TextStreamed, ThinkingStreamed, Usage
-from ringfence.model.base import JSONObject, ModelReply
+from ringfence.events import Event, JSONObject, TextStreamed, ThinkingStreamed, Usage
+from ringfence.model.base import ModelReply
 
 MAX_EVENT_BYTES = 32 * 1024**2
 """The results of the provider's own tools arrive in one event."""

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from ringfence.errors import InfrastructureFault
-from ringfence.events import ConversationCompacted, MessageSent, ModelReplied
-from ringfence.model.base import ContextExceeded, JSONObject, Model, ModelReply, ModelRequest
+from ringfence.events import ConversationCompacted, Emit, JSONObject, MessageSent, ModelReplied
+from ringfence.model.base import ContextExceeded, Model, ModelReply, ModelRequest
 from ringfence.model.prices import Price
-from ringfence.runtime.base import Emit, Runtime, RuntimeResult, Task
+from ringfence.runtime.base import Runtime, RuntimeResult, Task
 from ringfence.runtime.conversation import Conversation, text_of, tool_result
 from ringfence.runtime.limits import Limits, Meter
 from ringfence.sandbox import Sandbox

@@ -5,12 +5,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import field
 from typing import Any, ClassVar
 
-from ringfence.events import Event, Usage
+from ringfence.events import Emit, Usage
 from ringfence.frozen import frozen
 from ringfence.runtime.options import Options
 from ringfence.sandbox import Sandbox
-
-Emit = Callable[[Event], Awaitable[None]]
 
 
 @frozen

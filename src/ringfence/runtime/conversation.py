@@ -6,9 +6,7 @@ The agent loop and a run that continues an earlier one build them by the same ru
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ringfence.events import ConversationCompacted, Event, MessageSent, ModelReplied, ToolReturned
-
-JSONObject = dict[str, Any]
+from ringfence.events import ConversationCompacted, Event, JSONObject, MessageSent, ModelReplied, ToolReturned
 
 CLEARED = "[cleared because the conversation was too long; call again if you need this result]"
 _NOT_RUN = "not run: the run was stopped before this call"

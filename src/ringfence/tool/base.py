@@ -2,21 +2,15 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ringfence.config.units import Seconds
 from ringfence.errors import UsageError
-from ringfence.events import Event
+from ringfence.events import Emit, JSONObject
 from ringfence.frozen import frozen
 from ringfence.sandbox import Sandbox
-
-JSONObject = dict[str, Any]
-
-Emit = Callable[[Event], Awaitable[None]]
-"""Emits an event; returns when it is written to the journal."""
 
 
 @frozen

@@ -1,7 +1,8 @@
 """The tools for files: `read_file`, `write_file` and `edit_file`."""
 
+from ringfence.events import JSONObject
 from ringfence.frozen import frozen
-from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
+from ringfence.tool.base import Tool, ToolContext, ToolResult, ToolSpec
 from ringfence.tool.text import NotText, numbered, read_text, split_lines
 
 _MAX_LINES = 2000

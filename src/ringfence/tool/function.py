@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, Validation
 from pydantic_core import to_json
 
 from ringfence.errors import ConfigurationError, UsageError
-from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
+from ringfence.events import JSONObject
+from ringfence.tool.base import Tool, ToolContext, ToolResult, ToolSpec
 
 DEFAULT_TIMEOUT_S = 120.0
 

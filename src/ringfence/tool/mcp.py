@@ -20,8 +20,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from ringfence.background_tasks import background_tasks
 from ringfence.errors import ConfigurationError, RingfenceError, SandboxDied, SandboxFileError, UsageError
+from ringfence.events import JSONObject
 from ringfence.sandbox import Sandbox, SandboxProcess
-from ringfence.tool.base import JSONObject, McpServer, Tool, ToolContext, ToolResult, ToolSpec
+from ringfence.tool.base import McpServer, Tool, ToolContext, ToolResult, ToolSpec
 
 try:
     import mcp_types

@@ -8,7 +8,8 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ringfence.errors import ConfigurationError
-from ringfence.tool.base import JSONObject, Tool
+from ringfence.events import JSONObject
+from ringfence.tool.base import Tool
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator

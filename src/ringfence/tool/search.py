@@ -7,7 +7,8 @@ import json
 from functools import cache
 from importlib import resources
 
-from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
+from ringfence.events import JSONObject
+from ringfence.tool.base import Tool, ToolContext, ToolResult, ToolSpec
 from ringfence.tool.text import cut_text
 
 _TIMEOUT_S = 60.0

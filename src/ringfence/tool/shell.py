@@ -14,10 +14,10 @@ from functools import partial
 import anyio
 
 from ringfence.background_tasks import background_tasks
-from ringfence.events import OutputStreamed
+from ringfence.events import JSONObject, OutputStreamed
 from ringfence.sandbox import ExecResult, Sandbox
 from ringfence.sandbox.result import OnOutput
-from ringfence.tool.base import JSONObject, Tool, ToolContext, ToolResult, ToolSpec
+from ringfence.tool.base import Tool, ToolContext, ToolResult, ToolSpec
 from ringfence.tool.text import cut_json_text
 
 EmitOutput = Callable[[OutputStreamed], Awaitable[None]]

@@ -13,19 +13,9 @@ import anyio.lowlevel
 
 from ringfence.config.names import nearest
 from ringfence.errors import ConfigurationError, InfrastructureFault, RingfenceError, SandboxDied, UsageError
-from ringfence.events import ToolCalled, ToolReturned
+from ringfence.events import Emit, JSONObject, ToolCalled, ToolReturned
 from ringfence.sandbox import Sandbox
-from ringfence.tool.base import (
-    Emit,
-    JSONObject,
-    McpServer,
-    Tool,
-    ToolCall,
-    ToolContext,
-    ToolResult,
-    ToolSpec,
-    UnknownTool,
-)
+from ringfence.tool.base import McpServer, Tool, ToolCall, ToolContext, ToolResult, ToolSpec, UnknownTool
 from ringfence.tool.schema import InputChecker
 from ringfence.tool.text import cut_text, is_unicode, replace_surrogates
 

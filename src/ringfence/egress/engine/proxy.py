@@ -19,8 +19,7 @@ from ringfence.egress.limiter import RateLimiter
 from ringfence.egress.stream import PrefixedStream
 from ringfence.egress.transfer import Transfer, transfer
 from ringfence.errors import SandboxDied
-from ringfence.events import EngineAnswered, EngineCalled
-from ringfence.events.event import Emit
+from ringfence.events import Emit, EngineAnswered, EngineCalled
 
 _STREAM_S = 3600.0
 _STREAM_BYTES = 256 * 1024 * 1024

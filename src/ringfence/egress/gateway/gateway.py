@@ -20,8 +20,7 @@ from ringfence.egress.gateway.verdict import MAX_TOKENS, Verdict
 from ringfence.egress.http.client import UpstreamError
 from ringfence.egress.http.rules import Request
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, PolicyRefused, RingfenceError
-from ringfence.events import Event
-from ringfence.events.event import Emit
+from ringfence.events import Emit, Event
 from ringfence.secret import Credential, CredentialKind, Provider, Redactor
 
 _FAULTS_IN_A_ROW = 50

@@ -20,8 +20,7 @@ from ringfence.egress.resolver import Unreachable
 from ringfence.egress.stream import TlsByteStream
 from ringfence.egress.transfer import CutOff
 from ringfence.errors import AuthenticationFailed, InfrastructureFault
-from ringfence.events import EgressIntercepted, PlaceholderStrayed
-from ringfence.events.event import Emit
+from ringfence.events import EgressIntercepted, Emit, PlaceholderStrayed
 
 _HANDSHAKE_S = 20.0
 _GOODBYE_S = 1.0

@@ -21,8 +21,7 @@ from ringfence.egress.proxy.request import HEAD_TIMEOUT_S, ProxyRequest, read_pr
 from ringfence.egress.proxy.tunnel import Tunnel
 from ringfence.egress.resolver import Resolve, Resolved, Unreachable, is_own_address, resolve_by_system
 from ringfence.egress.transfer import Allowance, transfer
-from ringfence.events import EgressClosed
-from ringfence.events.event import Emit
+from ringfence.events import EgressClosed, Emit
 
 if TYPE_CHECKING:
     from ringfence.egress.injection.interceptor import Interceptor

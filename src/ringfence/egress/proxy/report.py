@@ -7,8 +7,7 @@ from ringfence.config.host import format_host
 from ringfence.egress.http.server import HttpConnection
 from ringfence.egress.proxy.connector import Route
 from ringfence.egress.proxy.decision import Decision, Grant, Target
-from ringfence.events import EgressDecided
-from ringfence.events.event import Emit
+from ringfence.events import EgressDecided, Emit
 
 _PHRASE_CHARS = 160
 _UNPRINTABLE = re.compile(rb"[^ -~]")

@@ -8,10 +8,10 @@ from pathlib import Path
 from ringfence.check.suite import Check, Report, TestResult, run_check
 from ringfence.config import Effective
 from ringfence.errors import RingfenceError
-from ringfence.events import CommandEnded
+from ringfence.events import CommandEnded, Emit
 from ringfence.frozen import frozen
 from ringfence.job.outcome import Outcome, outcome_of
-from ringfence.job.request import Emit, RunRequest
+from ringfence.job.request import RunRequest
 from ringfence.job.resolution import command_request
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState

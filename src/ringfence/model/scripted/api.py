@@ -12,6 +12,7 @@ from typing import Any, Final
 import anyio
 
 from ringfence.errors import ConfigurationError
+from ringfence.events import JSONObject
 from ringfence.frozen import frozen
 from ringfence.model.scripted.chat import CHAT
 from ringfence.model.scripted.dialect import (
@@ -32,7 +33,6 @@ from ringfence.model.scripted.script import (
     Drop,
     ErrorAnswer,
     Fault,
-    JSONObject,
     Malformed,
     Script,
     Slow,

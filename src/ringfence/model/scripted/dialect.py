@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, Literal
 
+from ringfence.events import JSONObject
 from ringfence.frozen import frozen
-from ringfence.model.scripted.script import Expectation, JSONObject, Malformed, StreamError, ToolCall, Turn
+from ringfence.model.scripted.script import Expectation, Malformed, StreamError, ToolCall, Turn
 
 _PIECES = 20
 _LEAST_PIECE = 24

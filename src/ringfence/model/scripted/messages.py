@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
+from ringfence.events import JSONObject
 from ringfence.model.scripted.dialect import (
     SPEAKERS,
     Dialect,
@@ -14,7 +15,7 @@ from ringfence.model.scripted.dialect import (
     encode_event,
     text_of,
 )
-from ringfence.model.scripted.script import JSONObject, Malformed, StreamError
+from ringfence.model.scripted.script import Malformed, StreamError
 
 _ERROR_TYPES = {
     400: "invalid_request_error",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
+from ringfence.events import JSONObject
 from ringfence.model.scripted.dialect import (
     CREATED,
     SPEAKERS,
@@ -17,7 +18,7 @@ from ringfence.model.scripted.dialect import (
     openai_usage,
     text_of,
 )
-from ringfence.model.scripted.script import JSONObject, Malformed, StreamError
+from ringfence.model.scripted.script import Malformed, StreamError
 
 _NOT_JSON = '{"type": "response.output_text.delta", "delta":'
 _ECHOED: JSONObject = {

@@ -1,7 +1,7 @@
 """The format of scripts, which docs/reference/scripted-model.md describes."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -14,9 +14,8 @@ from pydantic import (
     model_validator,
 )
 
+from ringfence.events import JSONObject
 from ringfence.model.prices import Price
-
-JSONObject = dict[str, Any]
 
 
 class _Part(BaseModel):

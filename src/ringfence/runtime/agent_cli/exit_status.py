@@ -26,9 +26,9 @@ from ringfence.errors import (
     RingfenceError,
     UsageError,
 )
+from ringfence.events import JSONObject
 from ringfence.frozen import frozen
 from ringfence.model.failure import is_out_of_credit, is_too_long
-from ringfence.runtime.transcript.record import JSONObject
 from ringfence.runtime.transcript.translator import CliName, text_of
 
 

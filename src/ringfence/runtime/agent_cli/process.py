@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 import anyio
 
 from ringfence.errors import ConfigurationError, InfrastructureFault, LimitReached, SandboxFileError
-from ringfence.events import Event, ToolCalled
+from ringfence.events import Emit, Event, ToolCalled
 from ringfence.grace import grace
 from ringfence.runtime.agent_cli.base import Launch, Output
 from ringfence.runtime.agent_cli.exit_status import Exit
-from ringfence.runtime.base import Emit
 from ringfence.runtime.limits import Limits
 from ringfence.runtime.transcript.record import Item, Line, LineSplitter, parse
 from ringfence.sandbox import ProcessEnd, Sandbox, SandboxProcess, SandboxSpec

@@ -9,13 +9,13 @@ import anyio
 
 from ringfence.egress.gateway.provider import PORT_INSIDE, SOCKET_INSIDE
 from ringfence.egress.gateway.verdict import Verdict
-from ringfence.events import ClientEnded, ClientStarted, Event, MessageSent, Usage
+from ringfence.events import ClientEnded, ClientStarted, Emit, Event, MessageSent, Usage
 from ringfence.frozen import frozen
 from ringfence.grace import grace
 from ringfence.runtime.agent_cli.base import AgentCli, Launch, ModelMonitor, Output, Place, Program
 from ringfence.runtime.agent_cli.exit_status import Ended, Ending, Exit, Report, classify_exit, error_of
 from ringfence.runtime.agent_cli.process import Bounds, CliProcess
-from ringfence.runtime.base import Emit, Runtime, RuntimeResult, Task
+from ringfence.runtime.base import Runtime, RuntimeResult, Task
 from ringfence.runtime.limits import Limits
 from ringfence.runtime.session import RunSession
 from ringfence.sandbox import Sandbox

@@ -1,5 +1,6 @@
 """What the output of claude says about its end. Seen with 2.1.197, 2.1.329 and 2.1.330."""
 
+from ringfence.events import JSONObject
 from ringfence.runtime.agent_cli.exit_status import (
     Ended,
     Ending,
@@ -9,7 +10,6 @@ from ringfence.runtime.agent_cli.exit_status import (
     one_line,
 )
 from ringfence.runtime.claude.transcript import sub_agent_of
-from ringfence.runtime.transcript.record import JSONObject
 from ringfence.runtime.transcript.translator import dict_of, list_of, text_of, texts_of
 
 _MAX_DENIED = 100

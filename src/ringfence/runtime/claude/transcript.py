@@ -10,13 +10,14 @@ from typing import Any
 from ringfence.events import (
     ConversationCompacted,
     Event,
+    JSONObject,
     MessageSent,
     ModelRetried,
     Origin,
     TextStreamed,
     Usage,
 )
-from ringfence.runtime.transcript.record import JSONObject, Record
+from ringfence.runtime.transcript.record import Record
 from ringfence.runtime.transcript.translator import (
     MAX_HELD_BLOCKS,
     Overview,

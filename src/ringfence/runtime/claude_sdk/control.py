@@ -16,10 +16,16 @@ from typing import Annotated, Any, Literal, Protocol
 import anyio
 import msgspec
 
-from ringfence.events import Event, HookAnswered, PermissionDecided, ToolCalled, ToolReturned
+from ringfence.events import (
+    Emit,
+    Event,
+    HookAnswered,
+    JSONObject,
+    PermissionDecided,
+    ToolCalled,
+    ToolReturned,
+)
 from ringfence.frozen import frozen
-from ringfence.runtime.base import Emit
-from ringfence.runtime.transcript.record import JSONObject
 from ringfence.runtime.transcript.translator import dict_of, plain, short, text_of
 from ringfence.tool.text import is_unicode, replace_surrogates
 

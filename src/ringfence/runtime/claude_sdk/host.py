@@ -18,10 +18,9 @@ from mcp_types import Tool as McpTool
 
 from ringfence import __version__
 from ringfence.errors import InfrastructureFault, SandboxDied, UsageError
-from ringfence.events import Event, ToolCalled, ToolReturned
+from ringfence.events import Emit, Event, ToolCalled, ToolReturned
 from ringfence.runtime.agent_cli.base import Launch, Output
 from ringfence.runtime.agent_cli.process import Bounds, CliProcess
-from ringfence.runtime.base import Emit
 from ringfence.runtime.claude_sdk.control import CALL_ID, Exchange, is_control
 from ringfence.runtime.transcript.record import Item, Line, Record
 from ringfence.runtime.transcript.translator import dict_of, short

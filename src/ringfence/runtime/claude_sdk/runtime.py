@@ -7,11 +7,12 @@ from typing import Any
 import anyio.to_thread
 
 from ringfence.errors import ConfigurationError, UsageError
+from ringfence.events import Emit
 from ringfence.runtime.agent_cli.base import Launch, ModelMonitor, Output, Place, Program
 from ringfence.runtime.agent_cli.process import Bounds, CliProcess
 from ringfence.runtime.agent_cli.program import is_tested
 from ringfence.runtime.agent_cli.runtime import CliRuntime
-from ringfence.runtime.base import Emit, RuntimeResult, Task
+from ringfence.runtime.base import RuntimeResult, Task
 from ringfence.runtime.claude.cli import ClaudeCli
 from ringfence.runtime.limits import Limits
 from ringfence.runtime.options import Options

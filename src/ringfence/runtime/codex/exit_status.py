@@ -5,6 +5,7 @@ import re
 import msgspec
 
 from ringfence.egress.gateway.response_reader import verdict_of_body
+from ringfence.events import JSONObject
 from ringfence.runtime.agent_cli.exit_status import (
     Ended,
     Ending,
@@ -15,7 +16,7 @@ from ringfence.runtime.agent_cli.exit_status import (
     one_line,
 )
 from ringfence.runtime.codex.transcript import RETRY_STATUS
-from ringfence.runtime.transcript.record import JSONObject, is_deep
+from ringfence.runtime.transcript.record import is_deep
 from ringfence.runtime.transcript.translator import dict_of, text_of
 
 _NO_NAMESPACE = ("No permissions to create a new namespace", "execvp codex-linux-sandbox")

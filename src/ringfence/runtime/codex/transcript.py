@@ -16,8 +16,16 @@ from typing import Any
 
 import msgspec
 
-from ringfence.events import ConversationCompacted, Event, MessageSent, ModelRetried, Origin, Usage
-from ringfence.runtime.transcript.record import JSONObject, Record
+from ringfence.events import (
+    ConversationCompacted,
+    Event,
+    JSONObject,
+    MessageSent,
+    ModelRetried,
+    Origin,
+    Usage,
+)
+from ringfence.runtime.transcript.record import Record
 from ringfence.runtime.transcript.translator import (
     MAX_HELD_BLOCKS,
     Overview,

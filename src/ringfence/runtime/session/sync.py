@@ -13,9 +13,9 @@ import anyio.to_thread
 
 from ringfence.background_tasks import background_tasks
 from ringfence.errors import RingfenceError, SandboxDied, SandboxFileError, UsageError
-from ringfence.events import SessionKept, SessionLost, SessionResumed
+from ringfence.events import Emit, SessionKept, SessionLost, SessionResumed
 from ringfence.frozen import frozen
-from ringfence.runtime.base import Emit, Session
+from ringfence.runtime.base import Session
 from ringfence.runtime.session.store import (
     MAX_BYTES,
     MAX_DEPTH,

@@ -12,11 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from ringfence.errors import RecordError, UsageError
+from ringfence.events import JSONObject
 from ringfence.frozen import frozen
 from ringfence.runtime.claude.transcript import ClaudeTranslator
 from ringfence.runtime.codex.transcript import RolloutTranslator
 from ringfence.runtime.transcript.reader import read_items
-from ringfence.runtime.transcript.record import Damage, Item, JSONObject, Record
+from ringfence.runtime.transcript.record import Damage, Item, Record
 from ringfence.runtime.transcript.translator import CliName, Overview, SessionTranslator
 
 _MAX_NAME_CHARS = 200

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-JSONObject = dict[str, Any]
+from ringfence.events import JSONObject
 
 MAX_LINE_BYTES = 16 * 1024**2
 """The content of a longer line is dropped; only its size and hash are reported."""

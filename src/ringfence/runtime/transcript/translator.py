@@ -15,6 +15,7 @@ import msgspec
 
 from ringfence.events import (
     Event,
+    JSONObject,
     MessageSent,
     ModelReplied,
     Origin,
@@ -25,7 +26,7 @@ from ringfence.events import (
     Usage,
 )
 from ringfence.model.prices import PriceList
-from ringfence.runtime.transcript.record import Damage, Item, JSONObject, Record
+from ringfence.runtime.transcript.record import Damage, Item, Record
 
 CliName = Literal["claude", "codex"]
 
