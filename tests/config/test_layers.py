@@ -77,7 +77,7 @@ def test_environment_of_commands_merges_by_name(project: Path, user_file: Write)
         ("sandbox:\n  env:\n    1X: a\n", "3:5", "should match pattern"),
         ("sandbox:\n  protect: [a, '!b']\n", "2:16", "relative to the workspace"),
         ("nothing:\n", "1:1", "no key 'nothing'"),
-        ("sandbox:\n  backend: host\n", "2:12", "no fence"),
+        ("sandbox:\n  backend: host\n", "2:12", r"without a sandbox .*unsafe: \[host_backend\]"),
     ],
 )
 def test_a_wrong_file_is_blamed_at_the_place(

@@ -7,7 +7,7 @@ third party may have written can only tighten the fence until the user trusts th
 import os
 import shlex
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from ringfence.config.fields import all_fields
 from ringfence.config.layer import Layer, Merged, document_layer, merge, named_layer
 from ringfence.config.model import Settings
 from ringfence.config.paths import state_dir, user_config_file
-from ringfence.config.restriction import Loosened, loosened
+from ringfence.config.restriction import Loosened, loosened, weaknesses
 from ringfence.config.trust import is_trusted, with_author
 from ringfence.config.validation import combine, validate
 from ringfence.errors import ConfigurationError
@@ -63,7 +63,7 @@ class Effective:
 
     def loosenings(self) -> list[tuple[str, str]]:
         """Return what is weaker than the default, as pairs of a sentence and its origin."""
-        weak = list(self._weak_settings())
+        weak = [(each.key, each.text) for each in weaknesses(self.settings)]
         named = {"unsafe", *(key for key, _ in weak if key not in ("sandbox.mounts", "egress.allow"))}
         found = [(text, str(self.origins[key])) for key, text in weak]
         for item, origin in self.loosened_by_files:
@@ -78,35 +78,6 @@ class Effective:
             else:
                 found.append((item.change(), str(origin)))
         return found
-
-    def _weak_settings(self) -> Iterator[tuple[str, str]]:
-        """Yield the keys of settings that weaken the fence wherever they are set, each with a sentence."""
-        sandbox, egress = self.settings.sandbox, self.settings.egress
-        if sandbox.backend == "host":
-            yield "sandbox.backend", "commands run on this machine without a sandbox (backend 'host')"
-        if sandbox.network != "none":
-            network = f"the container network {sandbox.network!r}"
-            yield (
-                "sandbox.network",
-                f"the sandbox is attached to {network}, which egress rules do not restrict",
-            )
-        if egress.is_open:
-            yield "egress.allow", "the sandbox can reach every public host"
-        if egress.provider_tools:
-            yield (
-                "egress.provider_tools",
-                f"the model's provider may run these tools: {', '.join(egress.provider_tools)}",
-            )
-        if sandbox.soft_limits:
-            yield (
-                "sandbox.soft_limits",
-                "limits that the kernel cannot enforce are only watched (soft limits)",
-            )
-        for mount in sandbox.mounts:
-            if not mount.read_only:
-                yield "sandbox.mounts", f"the host path {str(mount.source)!r} is writable in the sandbox"
-        if self.settings.auth == "inject":
-            yield "auth", "the models' credentials are in the sandbox (auth: inject)"
 
     def _granted(self) -> str:
         granted = [str(rule) for rule in self.settings.egress.allow]

@@ -5,13 +5,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ringfence.config.document import DEFAULT, Document, KeyPath, Origin
-from ringfence.config.fields import known_keys
 from ringfence.config.model import Settings
 from ringfence.config.old_names import OLD_KEY
 from ringfence.frozen import frozen
 
 ADDING_UP: frozenset[KeyPath] = frozenset({("sandbox", "protect"), ("egress", "deny")})
 """Lists that are concatenated across layers; all other lists are replaced."""
+
+SECTIONS = tuple(Settings.model_fields)
+"""The keys at the top of a file that apply to all its agents."""
 
 FLEET_KEYS = ("fleet", "agents", "include", "loop")
 """Keys of a file that configure a fleet or a loop, beside the sections of a run."""
@@ -31,11 +33,10 @@ def document_layer(document: Document, kind: Literal["project", "user"]) -> Laye
 
     An empty section, whose lines are commented out, counts as absent.
     """
-    sections = known_keys(())
     values = {
         key: value
         for key, value in document.values.items()
-        if key not in (*FLEET_KEYS, OLD_KEY) and (value is not None or key not in sections)
+        if key not in (*FLEET_KEYS, OLD_KEY) and (value is not None or key not in SECTIONS)
     }
     return Layer(values, lambda path, of_key: document.origin(path, kind, of_key=of_key))
 
@@ -135,10 +136,6 @@ def _put(merged: Merged, below: dict[str, Any], layer: Layer, value: Any, path: 
 def _forget(merged: Merged, path: KeyPath) -> None:
     for known in [known for known in merged.sources if known[: len(path)] == path]:
         del merged.sources[known]
-
-
-SECTIONS = tuple(Settings.model_fields)
-"""The keys at the top of a file that apply to all its agents."""
 
 
 def sections_of(document: Document) -> Layer:

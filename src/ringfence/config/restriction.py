@@ -8,8 +8,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ringfence.config.document import KeyPath
 from ringfence.config.fields import all_fields
 from ringfence.config.model import Settings
+from ringfence.config.values import Loosening
 from ringfence.frozen import frozen
 
 Rule = Callable[[Any, Any], bool]
@@ -183,7 +185,7 @@ class Loosened:
         """Describe the change in a sentence, without the values of mappings, which may be confidential."""
         field = all_fields()[self.key]
         if len(self.path) > len(field.path):
-            return f"{self._name} is {'removed' if self.after is None else 'set'}"
+            return f"{self._name} {'is removed' if self.after is None else 'has a value of its own'}"
         after, before = _shorten(field.written(self.after)), _shorten(field.written(self.before))
         return f"{self._name} is {after} instead of {before}"
 
@@ -223,3 +225,62 @@ def _differences(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[tu
     for key in sorted({*old, *new}):
         if old.get(key) != new.get(key):
             yield (*path, key), old.get(key), new.get(key)
+
+
+@frozen
+class Weakness:
+    """A setting that weakens the fence wherever it is set."""
+
+    path: KeyPath
+    text: str
+    """What it means, as a sentence."""
+    loosening: Loosening | None = None
+    """The name that a file with this setting must have in `unsafe`."""
+    alternative: str = ""
+    """What to do instead of naming it."""
+
+    @property
+    def key(self) -> str:
+        """The dotted name of the key."""
+        return ".".join(map(str, self.path[:2]))
+
+
+def weaknesses(settings: Settings) -> Iterator[Weakness]:
+    """Yield the settings that weaken the fence, for warnings, the journal, and the check of `unsafe`."""
+    sandbox, egress = settings.sandbox, settings.egress
+    if sandbox.backend == "host":
+        yield Weakness(
+            ("sandbox", "backend"),
+            "commands run on this machine without a sandbox (backend 'host')",
+            "host_backend",
+            "or request it for each call with --sandbox host",
+        )
+    if sandbox.network != "none":
+        network = f"the container network {sandbox.network!r}"
+        text = f"the sandbox is attached to {network}, which egress rules do not restrict"
+        yield Weakness(("sandbox", "network"), text)
+    for index, rule in enumerate(egress.allow):
+        if rule.preset == "open":
+            yield Weakness(
+                ("egress", "allow", index),
+                "the sandbox can reach every public host",
+                "egress",
+                "name hosts instead, or request it for each call with --allow open",
+            )
+    if egress.provider_tools:
+        text = f"the model's provider may run these tools: {', '.join(egress.provider_tools)}"
+        yield Weakness(("egress", "provider_tools"), text)
+    if sandbox.soft_limits:
+        text = "limits that the kernel cannot enforce are only watched (soft limits)"
+        yield Weakness(("sandbox", "soft_limits"), text)
+    for mount in sandbox.mounts:
+        if not mount.read_only:
+            text = f"the host path {str(mount.source)!r} is writable in the sandbox"
+            yield Weakness(("sandbox", "mounts"), text)
+    if settings.auth == "inject":
+        yield Weakness(
+            ("auth",),
+            "the models' credentials are in the sandbox (auth: inject)",
+            "auth_inject",
+            "or request it for each call with --auth inject",
+        )

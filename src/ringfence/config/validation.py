@@ -13,6 +13,7 @@ from ringfence.config.fields import all_fields, known_keys
 from ringfence.config.layer import Merged
 from ringfence.config.model import Settings
 from ringfence.config.names import nearest
+from ringfence.config.restriction import weaknesses
 from ringfence.config.secret_reference import holds_a_secret
 from ringfence.errors import ConfigurationError, RingfenceError, UsageError
 
@@ -58,40 +59,23 @@ def check_combinations(settings: Settings, merged: Merged) -> None:
         ConfigurationError: A loosening is not named, or two settings contradict each other.
         UsageError: Only flags are concerned.
     """
-    _refuse_unnamed_loosenings(settings, merged)
+    for weak in weaknesses(settings):
+        origin = merged.origin(weak.path)
+        if weak.loosening is not None and origin.is_file and weak.loosening not in settings.unsafe:
+            named = f"write `unsafe: [{weak.loosening}]` beside it"
+            raise origin.error(f"{weak.key}: with this value {weak.text}; {named}, {weak.alternative}")
+    origin = merged.origin(("sandbox", "fallback"))
+    if settings.sandbox.fallback == "host" and origin.is_file and "host_backend" not in settings.unsafe:
+        raise origin.error(
+            "sandbox.fallback: with 'host' commands may run without a sandbox; write `unsafe: [host_backend]` beside "
+            "it, or leave it out"
+        )
     network = settings.sandbox.network
     if network != "none" and settings.egress.deny:
         raise merged.origin(("egress", "deny")).error(
             f"egress.deny has no effect with sandbox.network {network!r}, which "
             f"{merged.origin(('sandbox', 'network'))} sets and which programs reach without the gate; remove one of the "
             "two"
-        )
-
-
-def _refuse_unnamed_loosenings(settings: Settings, merged: Merged) -> None:
-    origin = merged.origin(("sandbox", "backend"))
-    if settings.sandbox.backend == "host" and origin.is_file and "host_backend" not in settings.unsafe:
-        raise origin.error(
-            "sandbox.backend: 'host' is no fence; say `unsafe: [host_backend]` beside it, "
-            "or ask for it at each call with --sandbox host"
-        )
-    for index, rule in enumerate(settings.egress.allow):
-        origin = merged.origin(("egress", "allow", index))
-        if rule.preset == "open" and origin.is_file and "egress" not in settings.unsafe:
-            raise origin.error(
-                "egress.allow: 'open' lets those inside reach every public host; say `unsafe: [egress]` beside it, "
-                "name hosts instead, or ask for it at each call with --allow open"
-            )
-    origin = merged.origin(("sandbox", "fallback"))
-    if settings.sandbox.fallback == "host" and origin.is_file and "host_backend" not in settings.unsafe:
-        raise origin.error(
-            "sandbox.fallback: 'host' is no fence; say `unsafe: [host_backend]` beside it, or leave it out"
-        )
-    origin = merged.origin(("auth",))
-    if settings.auth == "inject" and origin.is_file and "auth_inject" not in settings.unsafe:
-        raise origin.error(
-            "auth: 'inject' puts your credentials inside the fence; say `unsafe: [auth_inject]` beside it, "
-            "or ask for it at each call with --auth inject"
         )
 
 

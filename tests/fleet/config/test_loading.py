@@ -260,7 +260,7 @@ WRONG = {
         "agents: {a: {hooks: {after_run: [{type: command, command: x, where: host}]}}}",
         r"say `unsafe: \[host_hooks\]`",
     ),
-    "host": ("agents: {a: {sandbox: {backend: host}}}", r"say `unsafe: \[host_backend\]`"),
+    "host": ("agents: {a: {sandbox: {backend: host}}}", r"write `unsafe: \[host_backend\]`"),
     "postgres": ("fleet: {engine: {type: postgres}}", "`url` goes with `type: postgres`"),
     "secret": (
         "agents: {a: {prompt: 'sk-ant-api03-" + "a" * 93 + "AA'}}",
