@@ -147,7 +147,6 @@ PROVE_NOTHING = {
          "class Test(unittest.TestCase):", "    def test_vacuous(self):", "        pass")],
         "test_vacuous.Test.test_vacuous",
     ),
-    "a test that was there is gone": ([write_tests("add", 8), "rm tests/test_old.py"], "test_old.TestOld.test_old"),
     "a test that was there is broken": (
         [write_tests("add", 8), write("tests/__init__.py", "import os", "os.environ['BROKEN'] = '1'")],
         "test_uses",

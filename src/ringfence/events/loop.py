@@ -1,5 +1,7 @@
 """Events of a loop and its stories. Commits are full ids; `runs` are the ids of the runs that did the work."""
 
+import msgspec
+
 from ringfence.events.event import Event
 
 
@@ -45,6 +47,8 @@ class CodeCommitted(Event, frozen=True, kw_only=True, tag="code.committed"):
     commit: str
     files: int
     runs: list[str]
+    left_out: list[str] = msgspec.field(default_factory=list)
+    """Changes of protected files that are not in the commit, each with the reason; at most 20."""
 
 
 class ChecksCompleted(Event, frozen=True, kw_only=True, tag="checks.completed"):

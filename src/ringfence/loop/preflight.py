@@ -7,11 +7,13 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from ringfence.check.protected_files import ProtectedFiles
 from ringfence.check.suite import Check
 from ringfence.config import Effective, Flag
 from ringfence.errors import ConfigurationError, ExitCode, RingfenceError, UsageError
 from ringfence.loop.credentials import check_players
 from ringfence.loop.loading import load_loop
+from ringfence.loop.machine.loop import conventions_of
 from ringfence.loop.repository import Look, Tree, look
 from ringfence.loop.repository.source import opened
 from ringfence.loop.repository.tree import load_tree
@@ -36,6 +38,8 @@ class Preflight:
     plan: Plan | None = None
     look: Look | None = None
     checks: tuple[Check, ...] = ()
+    protected: tuple[str, ...] = ()
+    """Protected files, and what else no attempt can add, each with the reason."""
     lacking: list[str] = field(default_factory=list)
     """What will not be checked."""
     limits: LoopLimits | None = None
@@ -97,6 +101,10 @@ async def preflight(
         with found.gathering() if found.plan is not None else suppress(ConfigurationError):
             plan = found.plan or Plan(title="")
             found.checks = checks_for(settings, plan, tree, found.lacking.append)
+            conventions = conventions_of(found.checks, plan, settings)
+            found.protected = await anyio.to_thread.run_sync(
+                lambda: ProtectedFiles(tree.files, conventions).describe()
+            )
     if found.plan is not None:
         has_check = bool(found.checks) or tree is None  # of what could not be looked at nothing is said
         for line in check_plan(found.plan, has_check=has_check):

@@ -115,8 +115,6 @@ class LoopSettings(_Section):
     """Whether a reviewer answers before the judge does."""
     tests: tuple[Text, ...] = ()
     """Patterns of paths that are tests besides those of the runner's conventions, as of a shell: `checks/*.py`."""
-    allow_runner_imports: bool = False
-    """Whether code that is no test may import the test runner."""
     checks: Annotated[tuple[CheckSettings, ...], AfterValidator(_with_a_test)] | None = None
     """Instead of those that are found by the project's files."""
     roles: dict[RoleName, RoleSettings] = Field(default_factory=dict)

@@ -135,5 +135,119 @@ def test_a_script_of_the_loops_own_checks_is_no_storys_work(tmp_path: Path):
     project.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "check")
     project.configure(checks=[_TESTS, {"kind": "other", "command": "sh check.sh"}], attempts=1)
     done = project.start()
+    assert done.returncode == 0, done
+    assert project.git("show", f"{project.branch}:check.sh") == CHECK
+
+
+def _project(root: Path, name: str, **story: Any) -> Project:
+    """A repository with a protected file of configuration; the implementor changes it beside its code."""
+    code = f"{_RIGHT}; echo '# changed' >> {name}"
+    project = Project.make(root, [story_of("one", **story)], instead(case("role: implementor", run=code)))
+    (project.work / name).write_text("# configuration\n")
+    project.git("add", "--all")
+    project.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "configuration")
+    return project
+
+
+@pytest.mark.parametrize(
+    ("files", "is_changed"), [([], False), (["setup.cfg", "pieces"], True)], ids=["not", "named"]
+)
+def test_protected_configuration_changes_only_where_the_story_names_it(
+    tmp_path: Path, files: list[str], *, is_changed: bool
+):
+    """Elsewhere the change is left out, and the story passes without it; roles know beforehand, judges are told."""
+    project = _project(tmp_path, "setup.cfg", files=files)
+    done = project.start("--json")
+    assert done.returncode == 0, (done.stdout[-3000:], done.stderr)
+    assert ("changed" in project.git("show", f"{project.branch}:setup.cfg")) == is_changed
+    (committed,) = (each for each in events_of(done) if each["event"] == "code.committed")
+    assert committed["left_out"] == ([] if is_changed else ["'setup.cfg' says how checks run"])
+    prompts = _prompts(project)
+    assert "setup.cfg says how checks run" in prompts["implementor"]
+    note = (
+        "Protected configuration that the attempt changed"
+        if is_changed
+        else "Changes of protected files that were left"
+    )
+    assert note in prompts["judge"]
+
+
+def _prompts(project: Project) -> dict[str, str]:
+    lines = [
+        json.loads(line)
+        for path in (project.root / "state" / "runs").glob("*/journal.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    asked = [str(line["data"]["prompt"]) for line in lines if line["event"] == "job.created"]
+    return {text.splitlines()[0].removeprefix("role: "): text for text in asked if text.startswith("role: ")}
+
+
+def test_work_that_needs_its_own_configuration_is_rejected(tmp_path: Path):
+    """The checks must pass with the configuration as it was, too: else it might be what makes them pass."""
+    code = "printf '[pieces]\\nname = one\\n' > setup.cfg; cat > pieces/one.py <<'EOF'\n"
+    code += "import configparser\n\n\ndef one():\n    read = configparser.ConfigParser()\n    read.read('setup.cfg')\n"
+    code += "    return read['pieces']['name']\nEOF"
+    cases = instead(case("role: implementor", run=code))
+    project = Project.make(tmp_path, [story_of("one", files=["setup.cfg", "pieces/one.py"])], cases)
+    done = project.start("--attempts", "1")
     assert done.returncode == _INCOMPLETE, done
-    assert "'check.sh' is changed, but says how tests run" in project.rows()["one"]["reason"]
+    assert "with setup.cfg as before the story" in project.rows()["one"]["reason"]
+
+
+def test_an_attempt_that_changes_nothing_but_protected_files_is_rejected(tmp_path: Path):
+    """With the files named, and why."""
+    cases = instead(case("role: implementor", run="echo > tests/test_old.py; echo > setup.cfg"))
+    project = Project.make(tmp_path, [story_of("one")], cases)
+    done = project.start("--attempts", "1")
+    assert done.returncode == _INCOMPLETE, done
+    assert "'tests/test_old.py' is a test or belongs to tests" in project.rows()["one"]["reason"]
+
+
+def test_of_a_test_writers_work_only_tests_are_taken(tmp_path: Path):
+    """Tests, their data and their packages; product code, configuration and links are not."""
+    writer, *others = parts_of("one")
+    test = writer["turns"][0]["tools"][0]["run"]
+    more = (
+        "mkdir tests/data; echo 1 > tests/data/one.json; echo > tests/conftest.py; echo > setup.cfg\n"
+        "ln -s /etc/passwd tests/link; echo > pieces/more.py"
+    )
+    cases = [case("role: test_writer", run=f"{test}\n{more}"), *others]
+    done = Project.make(tmp_path, [story_of("one")], cases).start("--json")
+    assert done.returncode == 0, (done.stdout[-3000:], done.stderr)
+    (written,) = (each["files"] for each in events_of(done) if each["event"] == "tests.written")
+    assert sorted(written) == ["tests/conftest.py", "tests/data/one.json", "tests/test_one.py"]
+
+
+def test_a_changed_behaviour_may_take_its_old_test_with_it(tmp_path: Path):
+    """The judge sees the removed test and the change; the other tests still have to pass."""
+    writer, *others = parts_of("one")
+    test = writer["turns"][0]["tools"][0]["run"]
+    project = Project.make(
+        tmp_path, [story_of("one")], [case("role: test_writer", run=f"{test}\nrm tests/test_old.py"), *others]
+    )
+    done = project.start("--json")
+    assert done.returncode == 0, (done.stdout[-3000:], done.stderr)
+    assert (
+        "its test writer removed: see whether the story asks for that: tests.test_old.Test.test_old"
+        in _prompts(project)["judge"]
+    )
+
+
+def test_a_storys_tests_are_run_once_more_each_alone(tmp_path: Path):
+    """Code that swaps a test while another is run passes the suite, and is rejected with the test's name."""
+    code = (
+        "cat > pieces/one.py <<'EOF'\nimport sys\n\n\ndef one():\n"
+        "    kind = sys._getframe(1).f_globals['Test']\n"
+        "    kind.test_z.__code__ = (lambda self: None).__code__\n    return 'one'\nEOF"
+    )
+    writer, _, *others = parts_of("one", code=code)
+    test = writer["turns"][0]["tools"][0]["run"].replace("EOF\n", "EOF\n", 1)
+    more = f"{test}\nprintf '\\n    def test_z(self):\\n        self.assertEqual(one() * 2, 1)\\n' >> tests/test_one.py"
+    cases = [case("role: test_writer", run=more), case("role: implementor", run=code), *others]
+    project = Project.make(tmp_path, [story_of("one")], cases)
+    done = project.start("--attempts", "1")
+    assert done.returncode == _INCOMPLETE, done
+    assert (
+        "tests.test_one.Test.test_z passes among the other tests and not alone"
+        in project.rows()["one"]["reason"]
+    )

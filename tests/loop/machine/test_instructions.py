@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringfence.check.freeze.model import SYMLINK, Item
+from ringfence.check.tree_entry import SYMLINK, TreeEntry
 from ringfence.loop.machine.instructions import as_before
 from ringfence.loop.repository import Change, Tree
 
@@ -10,7 +10,7 @@ from ringfence.loop.repository import Change, Tree
 def _tree(files: dict[str, str]) -> Tree:
     """Files by path; one that begins with `->` is a link."""
     return Tree({
-        path: Item(text[2:].encode(), SYMLINK) if text.startswith("->") else Item(text.encode())
+        path: TreeEntry(text[2:].encode(), SYMLINK) if text.startswith("->") else TreeEntry(text.encode())
         for path, text in files.items()
     })  # fmt: skip
 

@@ -71,8 +71,9 @@ def run(project: Callable[[Mapping[str, str]], Path]) -> Run:
         canary: bool = True,
         timeout_s: float = 60.0,
         test_files: tuple[str, ...] = (),
+        only: str | None = None,
     ) -> Report:
-        check = Check("test", "tests", command or COMMANDS[runner or ""], timeout_s, runner)
+        check = Check("test", "tests", command or COMMANDS[runner or ""], timeout_s, runner, only=only)
         async with opened(files) as sandbox:
             return await run_check(check, sandbox, canary=canary, test_files=test_files)
 

@@ -252,6 +252,102 @@ async def test_the_runners_functions_are_watched(name: str, run: Run) -> None:
     assert [each.id for each in new_failures(report, None)] == ["the test runner"]
 
 
+_BY_THE_FIRST = """
+import sys
+
+def add(a, b):
+    space = sys._getframe(1).f_globals
+    for one in [*space.values(), *vars(space.get("Adding", object)).values()]:
+        if getattr(one, "__name__", "") == "test_more":
+            one.__code__ = (lambda *any: None).__code__
+    return 3
+"""
+_BY_A_THREAD = """
+import sys, threading, time
+
+def replace():
+    while True:
+        for name, module in [*sys.modules.items()]:
+            for one in [*vars(module).values()] if "test_calc" in name else ():
+                for each in [one, *(vars(one).values() if isinstance(one, type) else ())]:
+                    if getattr(each, "__name__", "").startswith("test_") and hasattr(each, "__code__"):
+                        each.__code__ = (lambda *any: None).__code__
+        time.sleep(0.001)
+
+threading.Thread(target=replace, daemon=True).start()
+
+def add(a, b):
+    time.sleep(0.2)
+    return 0
+"""
+_BY_CONSTANTS = """
+import gc, sys
+
+def add(a, b):
+    test = sys._getframe(1).f_globals["Adding"].test_more if "Adding" in sys._getframe(1).f_globals else None
+    test = test or sys._getframe(1).f_globals["test_more"]
+    test.__code__ = test.__code__.replace(co_consts=tuple(3 if each == 4 else each for each in test.__code__.co_consts))
+    return 3
+"""
+
+
+@pytest.mark.parametrize("runner", ["pytest", "unittest"])
+@pytest.mark.parametrize(
+    "code", slow_after(1, [_BY_THE_FIRST, _BY_A_THREAD, _BY_CONSTANTS]), ids=["first", "thread", "constants"]
+)
+async def test_code_that_replaces_tests_is_found_when_each_is_run_alone(
+    code: str, runner: str, run: Run
+) -> None:
+    """Whatever the suite said: alone, a test has no other before it, and its code is that of its file to the end."""
+    files = {"calc.py": code, "test_calc.py": TEST if runner == "pytest" else CASE}
+    name = "test_calc.py::test_more" if runner == "pytest" else "test_calc.Adding.test_more"
+    report = await run(files, runner=runner, canary=False, only=name, test_files=("test_calc.py",))
+    (result,) = report.results.values()
+    assert result.outcome != "passed" or report.altered
+    honest = {**files, "calc.py": "def add(a, b): return a + b\n"}
+    report = await run(honest, runner=runner, canary=False, only=name, test_files=("test_calc.py",))
+    assert (report.is_green, report.altered, [*report.results]) == (True, (), [name])
+
+
+DECORATED = """
+import functools
+import pytest
+from calc import add
+from unittest import mock
+
+def quiet(test):
+    def inner(*args):
+        test(*args)
+    inner.__name__ = test.__name__
+    return inner
+
+@pytest.fixture
+def one(): return 1
+
+@pytest.mark.parametrize("other", [1, 2])
+@mock.patch("calc.more", 1)
+def test_add(one, other): assert add(one, other) == one + other
+
+test_made = functools.partial(lambda: None)
+
+@quiet
+def test_quiet(): assert add(1, 1) == 2
+
+class TestKind:
+    def test_method(self): assert add(2, 2) == 4
+"""
+
+
+@pytest.mark.slow
+async def test_tests_that_are_decorated_are_as_written_too(run: Run) -> None:
+    """Fixtures, parameters, patches, and decorators of the test file itself change nothing that counts."""
+    files = {"calc.py": "more = 0\ndef add(a, b): return a + b\n", "test_calc.py": DECORATED}
+    for name in ("test_add[1]", "test_add[2]", "test_quiet", "TestKind::test_method"):
+        only = f"test_calc.py::{name}"
+        report = await run(files, canary=False, only=only, test_files=("test_calc.py",))
+        assert (report.is_green, report.altered, [*report.results]) == (True, (), [only]), report
+
+
 async def test_a_runner_of_its_own(run: Run) -> None:
     """A module that stands in the real runner's place reports nothing, and is not believed."""
     report = await run({"pytest.py": "print('2 passed')\n", "calc.py": WRONG, "test_calc.py": TEST})

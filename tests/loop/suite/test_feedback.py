@@ -3,7 +3,7 @@
 import pytest
 
 from ringfence.check.suite import Check, Report, TestResult, feedback, new_failures
-from ringfence.check.suite.judging import missing
+from ringfence.check.suite.expected import Expected, expected_tests, removed
 
 CHECK = Check("test", "pytest", "python3 -m pytest -q", 60.0, "pytest")
 
@@ -30,7 +30,7 @@ def test_what_failed_is_said_first() -> None:
         CHECK,
         report(GOOD, BAD, TestResult("old", "error")),
         report(TestResult("old", "failed")),
-        expected=("gone",),
+        expected=Expected(frozenset({"gone"})),
     )
     assert text.startswith("pytest (python3 -m pytest -q): 1 new failures among 3 results, exit code 1.")
     assert "## b (failed)\nE   assert 1 == 2" in text
@@ -63,14 +63,59 @@ def test_a_runner_that_was_altered() -> None:
     assert new_failures(altered, altered) == []
 
 
+def gone(of: Report, *expected: str, before: Report | None = None) -> list[str]:
+    """Which of the expected tests were not run."""
+    return Expected(frozenset(expected)).missing(of, before)
+
+
 def test_missing() -> None:
     """A test is missing if it was not run or is skipped, not if it failed."""
-    assert missing(report(GOOD, BAD, TestResult("c", "skipped")), ["a", "b", "c", "d"]) == ["c", "d"]
+    assert gone(report(GOOD, BAD, TestResult("c", "skipped")), "a", "b", "c", "d") == ["c", "d"]
 
 
 def test_missing_of_a_file() -> None:
     """A file that could not be loaded is there when its tests are run, and each that is skipped instead is missing."""
     results = [TestResult("t.py::a", "passed", "t.py"), TestResult("t.py::b", "skipped", "t.py")]
-    assert missing(report(*results), ["t.py", "u.py"]) == ["t.py::b", "u.py"]
-    assert missing(report(*results), ["t.py"], report(results[1])) == []
-    assert missing(report(TestResult("example.com/calc.TestA", "passed")), ["example.com/calc"]) == []
+    assert gone(report(*results), "t.py", "u.py") == ["t.py::b", "u.py"]
+    assert gone(report(*results), "t.py", before=report(results[1])) == []
+    assert gone(report(TestResult("example.com/calc.TestA", "passed")), "example.com/calc") == []
+
+
+def passed(*names: str) -> Report:
+    """A report in which tests of files passed."""
+    return report(*(TestResult(name, "passed", name.split("::")[0]) for name in names))
+
+
+def test_ids_that_differ_from_run_to_run_are_compared_by_function() -> None:
+    """One case of the function must pass; of other functions each test is expected by its id."""
+    before = passed("t.py::a", "t.py::each[1]", "t.py::each[2]")
+    red = report(
+        *passed("t.py::a", "t.py::each[3]").results.values(), TestResult("n.py::new", "failed", "n.py")
+    )
+    expected = expected_tests(CHECK, before, red, {"n.py": "pytest"})
+    assert expected.missing(passed("t.py::a", "t.py::each[9]", "n.py::new")) == []
+    assert expected.missing(passed("t.py::each[9]", "n.py::new")) == ["t.py::a"]
+    assert expected.missing(passed("t.py::a", "n.py::new")) == [
+        "t.py::each[1]",
+        "t.py::each[2]",
+        "t.py::each[3]",
+    ]
+
+
+def test_what_the_test_writer_removed_is_known_and_not_expected() -> None:
+    """An intended change of behaviour takes old tests with it; those that cannot be loaded yet are not removed."""
+    before = passed("t.py::kept", "t.py::old", "u.py::one")
+    red = report(TestResult("t.py::kept", "passed", "t.py"), TestResult("u.py", "error", "u.py"))
+    assert removed(CHECK, before, red) == {"t.py::old"}
+    expected = expected_tests(CHECK, before, red, {"t.py": "pytest"})
+    assert expected.missing(passed("t.py::kept")) == ["u.py::one"]
+
+
+def test_in_a_package_that_cannot_be_compiled_nothing_is_removed() -> None:
+    """Go runs no test of a package, and cargo none at all, where a file of tests cannot be compiled."""
+    before = report(
+        TestResult("shop.TestOld", "passed", "a_test.go"), TestResult("shop/x.TestX", "passed", "x/x_test.go")
+    )
+    red = report(TestResult("new_test.go", "error", "new_test.go"))
+    assert removed(Check("test", "go", "go test ./...", runner="go"), before, red) == {"shop/x.TestX"}
+    assert removed(Check("test", "cargo", "cargo test", runner="cargo"), before, red) == set()

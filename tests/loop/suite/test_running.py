@@ -11,7 +11,7 @@ from tests.loop.suite.conftest import PYTEST as COMMAND
 from tests.loop.suite.conftest import Run, needs_node
 
 from ringfence.check.suite import Check, new_failures, red_for_the_right_reason, run_check
-from ringfence.check.suite.judging import missing
+from ringfence.check.suite.expected import Expected
 from ringfence.check.suite.reason import Project
 from ringfence.errors import ConfigurationError
 from ringfence.sandbox import Sandbox, SandboxSpec
@@ -256,7 +256,7 @@ async def test_against_the_base(run: Run) -> None:
     changed = PYTEST["tests/test_calc.py"].replace("def test_right(): assert", "def test_new(): assert not")
     after = await run({**PYTEST, "tests/test_calc.py": changed})
     assert [each.id for each in new_failures(after, before)] == ["tests/test_calc.py::test_new"]
-    assert missing(after, before.results) == [
+    assert Expected(frozenset(before.results)).missing(after) == [
         "tests/test_calc.py::test_left_out",
         "tests/test_calc.py::test_right",
     ]
@@ -345,7 +345,7 @@ async def test_a_class_that_cannot_be_set_up(run: Run) -> None:
     red = await run(files, runner="unittest")
     assert red_for_the_right_reason(red, ["test_new.py"], None, project=Project(files=files)) == []
     green = await run({**files, "calc.py": f"{CALC}\nclass Made: pass\n"}, runner="unittest")
-    assert missing(green, [each.id for each in red.red()]) == []
+    assert Expected(frozenset(each.id for each in red.red())).missing(green) == []
 
 
 @needs_node

@@ -16,7 +16,6 @@ from ringfence.check.freeze.build_files import (
     pyproject_part,
 )
 from ringfence.check.freeze.ini import ini_part
-from ringfence.check.freeze.inline_tests import inline_tests
 from ringfence.check.freeze.model import MOST_BYTES, Guard, Kind, Runner
 from ringfence.check.freeze.targets import (
     JUSTFILES,
@@ -26,6 +25,7 @@ from ringfence.check.freeze.targets import (
     makefile_part,
     uses_tool,
 )
+from ringfence.check.inline_tests import inline_tests
 from ringfence.frozen import frozen
 
 

@@ -4,6 +4,7 @@ Tests may print lines that look like results. Each binary's summary counts its o
 """
 
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 from ringfence.check.suite.collecting import Gathered
@@ -34,9 +35,21 @@ _MOST_LINES = 200
 
 async def run_cargo(check: Check, sandbox: "Sandbox") -> Report:
     """Run `cargo test`. Arguments and errors as `run_check`; there is no canary."""
-    gathered, ended, text = await run_printed(check, sandbox, check.command, {"CARGO_TERM_COLOR": "never"})
+    command = check.command if check.only is None else _alone(check.command, check.only.partition("::")[2])
+    gathered, ended, text = await run_printed(check, sandbox, command, {"CARGO_TERM_COLOR": "never"})
     read_cargo(text, gathered)
     return weigh(check, gathered, ended, canary="")
+
+
+def _alone(command: str, name: str) -> str:
+    before, dashes, after = command.partition(" -- ")
+    named = re.sub(
+        r"(cargo\s+(?:\+\S+\s+)?(?:test|t)\b)",
+        lambda match: f"{match[1]} {shlex.quote(name)}",
+        before,
+        count=1,
+    )
+    return f"{named} -- --exact {after}".rstrip() if dashes else f"{named} -- --exact"
 
 
 class _Binary:

@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from ringfence.check.suite.judging import missing, new_failures
+from ringfence.check.suite.expected import Expected
+from ringfence.check.suite.judging import new_failures
 from ringfence.check.suite.model import Check, Outcome, Report, TestResult
 
 _LEAST_DETAIL = 300
@@ -15,7 +16,7 @@ def feedback(
     report: Report,
     baseline: Report | None = None,
     *,
-    expected: tuple[str, ...] = (),
+    expected: Expected | None = None,
     most_chars: int = 8000,
 ) -> str:
     """What went wrong in a check, in at most `most_chars` characters; empty: nothing did.
@@ -24,10 +25,10 @@ def feedback(
         check: What was run.
         report: What came of it.
         baseline: What was red before is only counted.
-        expected: Ids that must have been run.
+        expected: Tests that must have been run; None: whichever.
         most_chars: Bound of the text, 500 at least.
     """
-    failing, gone = new_failures(report, baseline), missing(report, expected, baseline)
+    failing, gone = new_failures(report, baseline), (expected or Expected()).missing(report, baseline)
     old = len(report.red()) - sum(each.id in report.results for each in failing)
     parts = [_head(check, report, failing)] if failing or gone or not report.is_complete else []
     if not parts:

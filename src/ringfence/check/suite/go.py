@@ -30,6 +30,7 @@ _UNPARSABLE = re.compile(
     r"\S+ imported (?:and|but) not used|\"\S+\" imported (?:and|but) not used|found package)"
 )
 _FUNCTION = re.compile(r"^(?:\./)?(.+?):func ((?:Test|Example|Fuzz|Benchmark)\w*)\(")
+_ID = re.compile(r".*\.((?:Test|Example|Fuzz)\w*)(?:/.*)?", re.DOTALL)
 _FAILED = re.compile(r"^FAIL\s+(\S+) \[(?:build|setup) failed\]")
 _OUTCOMES = {"pass": "passed", "fail": "failed", "skip": "skipped"}
 _MOST_DIRECTORIES = 500
@@ -60,7 +61,7 @@ async def run_go(check: Check, sandbox: "Sandbox", *, canary: bool) -> Report:
     tests |= {f"{path.rpartition('/')[0]}:Test{mark}": path for path in added}
     try:
         gathered, ended, text = await run_printed(
-            check, sandbox, _COMMAND.sub("go test -json", check.command), env
+            check, sandbox, _COMMAND.sub(f"go test -json{_only(check)}", check.command), env
         )
     finally:
         with anyio.move_on_after(_FIND_S, shield=True):
@@ -69,6 +70,11 @@ async def run_go(check: Check, sandbox: "Sandbox", *, canary: bool) -> Report:
                     await sandbox.remove(path)
     read_go(text, gathered, tests=tests, module=module)
     return weigh(check, gathered, ended, canary=mark if canary else "", guarded=added, by_directory=True)
+
+
+def _only(check: Check) -> str:
+    match = _ID.fullmatch(check.only or "")
+    return f" -run '^{match[1]}$'" if match else ""
 
 
 async def _tests(sandbox: "Sandbox") -> dict[str, str]:

@@ -110,30 +110,3 @@ def new_failures(report: Report, baseline: Report | None) -> list[TestResult]:
         detail = f"the test runner, or what it reads, was changed while it ran: {', '.join(altered)}"
         found.insert(0, TestResult("the test runner", "error", None, detail))
     return found
-
-
-def missing(report: Report, expected: Collection[str], baseline: Report | None = None) -> list[str]:
-    """Which of these tests were not run, or are skipped now, by id.
-
-    What stood for a whole file or package that could not be loaded is there if tests of it were run, none skipped.
-
-    Args:
-        report: Of a run of the whole suite.
-        expected: Ids that were run before: of the baseline those that passed, and frozen ones.
-        baseline: What was skipped there may be skipped now.
-    """
-    gone = set[str]()
-    for name in expected:
-        found = report.results.get(name)
-        parts = [found] if found is not None else _parts(report, name)
-        if not parts:
-            gone.add(name)
-        gone |= {each.id for each in parts if each.outcome == "skipped"}
-    if baseline is not None:
-        gone -= {each.id for each in baseline.results.values() if each.outcome == "skipped"}
-    return sorted(gone)
-
-
-def _parts(report: Report, name: str) -> list[TestResult]:
-    """Tests of a file, or of a package of Go's."""
-    return [each for each in report.results.values() if each.file == name or each.id.startswith(f"{name}.")]

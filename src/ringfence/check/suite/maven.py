@@ -31,6 +31,21 @@ _FIND_S = 60.0
 _FIND = ["find", ".", "-type", "f", "-path", "*/target/surefire-reports/*", "-name", "TEST-*.xml"]
 
 
+_LIBRARIES = (
+    "org/junit",
+    "org/testng",
+    "org/mockito",
+    "org/assertj",
+    "org/hamcrest",
+    "org/opentest4j",
+    "junit/framework",
+)
+_FIND_LIBRARIES = ["find", ".", "-type", "f", "(", "-false"]
+_FIND_LIBRARIES += [word for name in _LIBRARIES for word in ("-o", "-path", f"*/target/classes/{name}/*")]
+_FIND_LIBRARIES += [")", "-print0"]
+_MOST_NAMED = 3
+
+
 class UnsafeXml(ValueError):
     """A document with a DTD or an entity, too deep, or no document at all."""
 
@@ -58,6 +73,12 @@ async def run_maven(check: Check, sandbox: "Sandbox") -> Report:
             continue
         gathered.complain(f"the report {path} cannot be read, or is larger than {_LARGEST_REPORT} bytes")
     read_maven(text, gathered, sandbox.workspace)
+    built = await sandbox.run(_FIND_LIBRARIES, timeout_s=_FIND_S, output_limit_bytes=_LISTING_BYTES)
+    for path in built.stdout.split("\0")[:_MOST_NAMED]:
+        if path:
+            gathered.complain(
+                f"the project builds {path}, which is taken in place of a library that runs the tests"
+            )
     return weigh(check, gathered, ended, canary="")
 
 

@@ -28,6 +28,8 @@ class Check:
     """Whose report is read: `pytest`, `unittest`, `node`, `go`, `cargo` or `maven`. None: only the exit code counts."""
     on_output: "OnOutput | None" = None
     """Takes the command's output as it comes."""
+    only: str | None = None
+    """Id of the one test that is run. None: all are."""
 
 
 @frozen

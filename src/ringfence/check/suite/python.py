@@ -1,6 +1,7 @@
 """Runs pytest and unittest with our plugin or runner, which is put on `PYTHONPATH` under a random package name."""
 
 import re
+from collections.abc import Collection
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,11 @@ _UNITTEST = re.compile(r"-m\s+unittest\b(?!\.)")
 _PATH_SET = re.compile(r"(?<![\w-])PYTHONPATH=(?=\S)")
 
 
-async def run_python(check: Check, sandbox: "Sandbox", *, canary: bool) -> Report:
+async def run_python(
+    check: Check, sandbox: "Sandbox", *, canary: bool, test_files: Collection[str] = ()
+) -> Report:
     """Run pytest or unittest. Arguments and errors as `run_check`."""
-    gathered, ended, mark = await _run(check, sandbox, canary=canary)
+    gathered, ended, mark = await _run(check, sandbox, canary=canary, test_files=test_files)
     return weigh(check, gathered, ended, canary=mark)
 
 
@@ -39,22 +42,32 @@ async def why_failure_not_reported(check: Check, sandbox: "Sandbox") -> str | No
 
 
 async def _run(
-    check: Check, sandbox: "Sandbox", *, canary: bool, only_canary: bool = False
+    check: Check,
+    sandbox: "Sandbox",
+    *,
+    canary: bool,
+    only_canary: bool = False,
+    test_files: Collection[str] = (),
 ) -> tuple[Gathered, "ExecResult", str]:
     inside = files("ringfence.check.suite") / "inside"
     sent = {name: (inside / name).read_bytes() for name in _SENT}
     own = {**sandbox.facts.environment, **sandbox.spec.env}
-    settings: dict[str, str | bool] = {
+    settings: dict[str, str | bool | list[str]] = {
         "addopts": own.get("PYTEST_ADDOPTS", ""),
         "plugins": own.get("PYTEST_PLUGINS", ""),
         "only_canary": only_canary,
+        "only": check.only or "",
+        # Of a test that is run alone the code is compared with its file.
+        "test_files": [path for path in test_files if path.endswith(".py")] if check.only else [],
     }
     if not canary:
         settings["canary"] = ""
     async with private_place(sandbox, sent, settings) as place:
         env = {"PYTHONPATH": ":".join(filter(None, (place.path, own.get("PYTHONPATH"))))}
         if check.runner == "pytest":
-            env["PYTEST_ADDOPTS"] = f"{settings['addopts']} -p {place.package}.pytest_plugin".strip()
+            # Rewritten assertions would be other code than what the file says.
+            plain = " --assert=plain" if check.only else ""
+            env["PYTEST_ADDOPTS"] = f"{settings['addopts']} -p {place.package}.pytest_plugin{plain}".strip()
         gathered, ended = await run_listening(
             sandbox,
             place,

@@ -10,6 +10,8 @@ from ringfence.errors import ConfigurationError
 if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox
 
+RUN_ALONE = ("pytest", "unittest", "go", "cargo")
+"""Runners that can be asked for one test (`Check.only`). Those of Node have a process for each file."""
 _OUTPUT_BYTES = 128 * 1024
 _DETAIL_CHARS = 4000
 _NOT_RUN = {126: "it cannot be executed", 127: "its program is not there"}
@@ -25,7 +27,7 @@ async def run_check(
     """Run a check to its end.
 
     Args:
-        check: What to run; its `timeout_s` ends it.
+        check: What to run; its `timeout_s` ends it. With `only`, for one of `RUN_ALONE`, just that test is run.
         sandbox: Where; its workspace is what is checked. Files of the check's own that are put into the workspace
             are taken out again.
         canary: Run tests that must fail among the others, and believe nothing if they do not; for runners where
@@ -42,7 +44,9 @@ async def run_check(
         case "pytest" | "unittest":
             from ringfence.check.suite.python import run_python
 
-            return await run_python(check, sandbox, canary=canary)
+            return await run_python(
+                check, sandbox, canary=canary and check.only is None, test_files=test_files
+            )
         case "node":
             from ringfence.check.suite.node import run_node
 
@@ -50,7 +54,7 @@ async def run_check(
         case "go":
             from ringfence.check.suite.go import run_go
 
-            return await run_go(check, sandbox, canary=canary)
+            return await run_go(check, sandbox, canary=canary and check.only is None)
         case "cargo":
             from ringfence.check.suite.cargo import run_cargo
 

@@ -12,6 +12,7 @@ from ringfence.errors import RingfenceError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ringfence.check.suite import Check
     from ringfence.config import Effective, Flag
     from ringfence.loop.drafting import Draft
     from ringfence.loop.place import LoopPlace
@@ -328,9 +329,16 @@ def _document(found: "Preflight") -> dict[str, Any]:
         "repository": None if look is None else str(look.source.root),
         "base": None if look is None else look.base,
         "checks": [
-            {"kind": each.kind, "name": each.name, "command": each.command, "timeout_s": each.timeout_s}
+            {
+                "kind": each.kind,
+                "name": each.name,
+                "command": each.command,
+                "timeout_s": each.timeout_s,
+                "runner": each.runner,
+            }
             for each in found.checks
         ],
+        "protected": [*found.protected],
         "not_checked": found.lacking,
         "limits": None if found.limits is None else found.limits.model_dump(mode="json"),
     }
@@ -347,10 +355,20 @@ def _lines(found: "Preflight") -> "Iterator[str]":
         yield f"repository: {found.look.source.root} at {found.look.base[:12]}"
     if found.checks:
         yield "checks:"
-        yield from (f"  {check.kind}  {check.command}" for check in found.checks)
+        yield from (f"  {check.kind}  {check.command}  ({_proof(check)})" for check in found.checks)
+    if found.protected:
+        yield "protected from changes of an attempt, which are left out:"
+        yield from (f"  {line}" for line in found.protected)
     if found.limits is not None:
         yield f"budget: {_budget(found)}"
     yield from (f"note: {line}" for line in (*found.lacking, *found.notes))
+
+
+def _proof(check: "Check") -> str:
+    """What a check of this kind proves."""
+    if check.runner is not None:
+        return f"by the tests that {check.runner} reports: each must have run and passed"
+    return "by its exit code alone: which tests ran is not known"
 
 
 def _budget(found: "Preflight") -> str:

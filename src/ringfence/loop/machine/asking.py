@@ -1,11 +1,11 @@
 """What each role is told for a story, and what is made of its answer."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ringfence.check.freeze import Item
 from ringfence.check.suite import Report, summary
+from ringfence.check.tree_entry import TreeEntry
 from ringfence.errors import Unparseable
 from ringfence.loop.machine.clones import Clones
 from ringfence.loop.machine.instructions import NOTE
@@ -31,6 +31,19 @@ _GUIDE_CHARS = 20_000
 _OUTPUT_CHARS = 8_000
 _EARLIER_CHARS = 3_000
 _MOST_FILES = 2_000
+_MOST_PROTECTED = 300
+_MOST_NOTED = 20
+
+
+_LEFT_OUT = "Changes of protected files that were left out"
+_CONFIGURATION = (
+    "Protected configuration that the attempt changed, as the story's `files` name it: the checks pass with it and "
+    "without it; see what the change is for"
+)
+_REMOVED = (
+    "Tests that passed before the story and that its test writer removed: see whether the story asks for that"
+)
+RemovedTests = Callable[[StoryRow], Awaitable[list[str]]]
 
 
 class Asking:
@@ -39,11 +52,13 @@ class Asking:
     Args:
         loop: Whose.
         clones: What they are shown.
+        removed_tests: Tests that a story's test writer removed.
     """
 
-    def __init__(self, loop: Loop, clones: Clones) -> None:
+    def __init__(self, loop: Loop, clones: Clones, removed_tests: RemovedTests) -> None:
         self._loop = loop
         self._clones = clones
+        self._removed_tests = removed_tests
 
     async def tests(self, row: StoryRow, attempt: int, past: Sequence[StepRow]) -> Task:
         """For the test writer."""
@@ -56,7 +71,9 @@ class Asking:
         """For the implementor."""
         assert row.tests is not None
         tree = await self._clones.tree(row, row.tests)
-        briefing = await self._briefing(row, tree, past, tests=await self._written(row, tree))
+        protected = await self._clones.protected(row, row.tests)
+        tests, paths = await self._written(row, tree), protected.describe(most=_MOST_PROTECTED)
+        briefing = await self._briefing(row, tree, past, tests=tests, protected=paths)
         return self._task("implementor", attempt, row.tests, briefing, read=_read_work)
 
     async def review(self, row: StoryRow, attempt: int, commit: str) -> Task:
@@ -154,9 +171,19 @@ class Asking:
         }
         results = {each.id: each.outcome for report in reports.values() for each in report.results.values()}
         tests = {**await self._written(row, tree), **await self._changed_tests(row)}
+        notes = await self._notes(row, attempt)
         return await self._briefing(
-            row, tree, diff=diff, checks=said, results=results, review=review, tests=tests
+            row, tree, diff=diff, checks=said, results=results, review=review, tests=tests, notes=notes
         )
+
+    async def _notes(self, row: StoryRow, attempt: int) -> tuple[str, ...]:
+        """What a judge should look at twice."""
+        step = await self._loop.store.step(row, f"code.{attempt}.commit")
+        assert step is not None
+        left_out, configuration = step.result.get("left_out", ()), step.result.get("configuration", ())
+        removed = await self._removed_tests(row)
+        notes = [(_LEFT_OUT, left_out), (_CONFIGURATION, configuration), (_REMOVED, removed)]
+        return tuple(f"{title}: {'; '.join(each[:_MOST_NOTED])}" for title, each in notes if each)
 
     async def _changed_tests(self, row: StoryRow) -> dict[str, str]:
         """What the test writer did to tests that were there: now, they do not show what they asked before."""
@@ -203,7 +230,7 @@ def _feedback(past: Sequence[StepRow]) -> tuple[str, ...]:
     )
 
 
-def _text(item: Item | None) -> str:
+def _text(item: TreeEntry | None) -> str:
     return "" if item is None else item.data.decode("utf-8", "replace")
 
 

@@ -1,12 +1,16 @@
 """The clones that stories are worked on in, and what runs left there."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import anyio.to_thread
 
-from ringfence.check.freeze import freeze, is_leftover, only_tests, tampering, with_scripts
+from ringfence.check.inline_tests import inline_tests, reaches_tests
+from ringfence.check.paths import is_cache, is_plain_path
+from ringfence.check.protected_files import Conventions, ProtectedFiles
+from ringfence.check.protected_names import COMPANIONS, matches_any
+from ringfence.check.tree_entry import TreeEntry
 from ringfence.config.paths import state_dir
 from ringfence.frozen import frozen
 from ringfence.journal import run_dir
@@ -18,10 +22,23 @@ from ringfence.loop.store.rows import StoryRow
 from ringfence.loop.story import names_path
 from ringfence.sandbox.workspace.record import has_record, load_record, open_store
 
+_FILES = (0o100644, 0o100755)
+_DATA = frozenset({"fixtures", "__fixtures__", "data", "testdata", "resources"})
+"""Directories of tests whose files configure nothing, whatever they are called."""
+
 
 @frozen
-class _Named:
-    path: str
+class Assembled:
+    """What is taken of an implementor's changes, so that nothing that decides about them is theirs."""
+
+    changes: tuple[Change, ...]
+    """Those that are taken."""
+    left_out: tuple[str, ...]
+    """Changes of protected files, each with the reason: these files are as they were."""
+    configuration: frozenset[bytes]
+    """Paths of protected files among those that are taken, as the story's `files` name them and they are no tests."""
+    complaints: tuple[str, ...]
+    """What cannot be left out: changes of tests that stand in files of product code."""
 
 
 class Clones:
@@ -53,7 +70,16 @@ class Clones:
     async def test_files(self, row: StoryRow, commit: str) -> list[str]:
         """Paths of files with tests."""
         tree = await self.tree(row, commit)
-        return [path for path in tree.files if self._loop.guard.is_test(path)]
+        return [path for path in tree.files if self._loop.conventions.is_test(path)]
+
+    async def protected(
+        self, row: StoryRow, commit: str, *, reported: Collection[str] = ()
+    ) -> ProtectedFiles:
+        """The protected files of a commit; `reported` names files that a runner said it ran tests of."""
+        tree = await self.tree(row, commit)
+        return await anyio.to_thread.run_sync(
+            lambda: ProtectedFiles(tree.files, self._loop.conventions, reported=reported)
+        )
 
     async def changes(self, run_id: str) -> list[Change]:
         """What a run changed, relative to the directory that the loop works in, caches aside.
@@ -69,44 +95,59 @@ class Clones:
             return []
         store = open_store(record, state_dir())
         changes = await changes_between(store, record.start or record.before, record.after)
-        return [change for change in changes if not is_leftover(os.fsdecode(change.path))]
+        return [change for change in changes if not is_cache(os.fsdecode(change.path))]
 
-    async def frozen_touched(self, row: StoryRow, commit: str, run_id: str) -> list[str]:
-        """Files of a commit that decide about it, and that a run of its checks changed or removed."""
+    async def protected_written(self, row: StoryRow, commit: str, run_id: str) -> list[str]:
+        """Protected files of a commit that a run of its checks changed or removed."""
         directory = run_dir(run_id)
         record = load_record(directory) if has_record(directory) else None
         if record is None or record.after is None:
             return []
         store = open_store(record, state_dir())
         paths = await store.changed_paths(record.start or record.before, record.after)
-        files = (await self.tree(row, commit)).files
-        touched = {path: files[path] for path in map(os.fsdecode, paths) if path in files}
-        guard = await anyio.to_thread.run_sync(with_scripts, files, self._loop.guard)
-        return sorted(freeze(touched, guard).tests)
+        protected = (await self.protected(row, commit)).paths
+        return sorted(path for path in map(os.fsdecode, paths) if path in protected)
 
-    async def only_tests(
-        self, row: StoryRow, commit: str, changes: Sequence[Change]
-    ) -> tuple[list[Change], list[str]]:
+    def only_tests(self, changes: Sequence[Change]) -> tuple[list[Change], list[str]]:
         """Of a test writer's changes those that are taken, and why others are not."""
-        before = await self.tree(row, commit)
-        named = {os.fsdecode(change.path): change for change in changes}
-        after = before.changed(changes)
-        kept, dropped = only_tests([_Named(path) for path in named], after=after.read, guard=self._loop.guard)
-        return [named[each.path] for each in kept], [str(each) for each in dropped]
+        kept, dropped = list[Change](), list[str]()
+        for change in changes:
+            path = os.fsdecode(change.path)
+            why = _why_not_test(path, change, self._loop.conventions)
+            dropped += [f"{path!r} {why}"] if why else []
+            kept += [] if why else [change]
+        return kept, dropped
 
-    async def tampering(self, row: StoryRow, tests: str, changes: Sequence[Change]) -> list[str]:
-        """What an implementor's changes do that they must not."""
-        before = await self.tree(row, tests)
-        after = before.changed(changes)
+    async def assemble(
+        self, row: StoryRow, tests: str, changes: Sequence[Change], *, reported: Collection[str]
+    ) -> Assembled:
+        """Leave out what an implementor changed of protected files.
 
-        def look() -> list[str]:
-            named = [_Named(os.fsdecode(change.path)) for change in changes]
-            guard = with_scripts(before.files, self._loop.guard_of(self._loop.story(row.id)))
-            frozen_now = freeze(before.files, guard)
-            found = tampering(named, before=before.read, after=after.read, frozen=frozen_now, guard=guard)
-            return [str(each) for each in found]
+        Args:
+            row: The story.
+            tests: The commit with its tests.
+            changes: All that the implementor's run changed of it.
+            reported: Files that a runner said it ran tests of.
+        """
+        before, named = await self.tree(row, tests), self._loop.story(row.id).files
+        protected, after = await self.protected(row, tests, reported=reported), before.changed(changes)
 
-        return await anyio.to_thread.run_sync(look)
+        def sort_out() -> Assembled:
+            kept, left_out, configuration, complaints = list[Change](), list[str](), set[bytes](), list[str]()
+            for change in changes:
+                path = os.fsdecode(change.path)
+                why = protected.why(path, after.read)
+                is_lifted = why is not None and protected.may_be_lifted(path) and _is_named(named, path)
+                if is_lifted and not protected.is_of_story(path):
+                    configuration.add(change.path)
+                if why is None or is_lifted:
+                    kept.append(change)
+                    complaints += _inline_complaints(path, before, after)
+                else:
+                    left_out.append(f"{path!r} {why}")
+            return Assembled(tuple(kept), tuple(left_out), frozenset(configuration), tuple(complaints))
+
+        return await anyio.to_thread.run_sync(sort_out)
 
     async def commit(
         self,
@@ -146,9 +187,24 @@ class Clones:
         paths = await self._loop.repository.changed(row.base, row.tip)
         changed = [os.fsdecode(path.removeprefix(self._prefix)) for path in paths]
         found = [
-            path for path in changed if not self._loop.guard.is_test(path) and not names_path(named, path)
+            path
+            for path in changed
+            if not self._loop.conventions.is_test(path) and not names_path(named, path)
         ]
         return [path.encode("utf-8", "backslashreplace").decode() for path in found]
+
+    async def with_old(self, row: StoryRow, commit: str, paths: Sequence[str], *, attempt: int) -> str:
+        """A candidate in which some files are as they were at the commit with the story's tests."""
+        assert row.tests is not None
+        before, slot = await self.tree(row, row.tests), await self._loop.repository.slot(row.slot or 0)
+        changes = []
+        for path in paths:
+            entry, name = before.read(path), self._prefix + os.fsencode(path)
+            changes.append(Change(name, None) if entry is None else Change(name, entry.mode, entry.data))
+        trailers = Trailers(loop=self._loop.id, story=row.id, attempt=attempt, role="implementor")
+        return await self._loop.repository.candidate(
+            slot, commit, changes, message="Configuration as before the story", trailers=trailers, at_s=0
+        )
 
     async def for_judges(self, row: StoryRow, commit: str, *, role: RoleName, attempt: int) -> str:
         """A candidate as those who judge it are shown it: nothing that the attempt wrote instructs them."""
@@ -190,3 +246,42 @@ class Clones:
         name = row.id if role == "implementor" else f"{row.id}/tests"
         number = (row.generation - 1) * self._loop.settings.attempts + attempt
         return await repository.reject(slot, commit, base=base, story=name, attempt=number)
+
+
+def _why_not_test(path: str, change: Change, conventions: Conventions) -> str | None:
+    """Why a test writer's change is not taken; None: it is a test, or what tests need."""
+    if not is_plain_path(path):
+        return "is not a path that a project can have"
+    is_data = not _DATA.isdisjoint(path.split("/")[:-1])
+    if matches_any(path, conventions.configuration) and not is_data and not path.endswith("conftest.py"):
+        return "says how checks run"
+    if not conventions.is_test(path):
+        return "is no test and no data of one"
+    if change.git_mode not in (None, *_FILES):
+        return "is no regular file"
+    if path.endswith("conftest.py") and not conventions.is_test(f"{path.rpartition('/')[0]}/data"):
+        return "would change tests outside of the directories of tests"
+    return None
+
+
+def _is_named(named: Collection[str], path: str) -> bool:
+    """Whether a story may change protected configuration: its `files` name it, or a file that it goes with."""
+    directory, _, name = path.rpartition("/")
+    others = [
+        f"{directory}/{main}".lstrip("/") for main, files in COMPANIONS.items() if matches_any(name, files)
+    ]
+    return any(names_path(named, each) for each in (path, *others))
+
+
+def _inline_complaints(path: str, before: Tree, after: Tree) -> list[str]:
+    """Tests of Rust stand in files of product code, so that they cannot be put back: what is in them is compared."""
+    if not path.endswith(".rs"):
+        return []
+    was, now = (_source(tree.read(path)) for tree in (before, after))
+    tests = inline_tests(was)
+    changed = [f"{path!r}: tests in it were changed"] if tests and tests != inline_tests(now) else []
+    return [*changed, *(f"{path!r} {what}" for what in sorted(reaches_tests(now) - reaches_tests(was)))]
+
+
+def _source(entry: TreeEntry | None) -> str:
+    return "" if entry is None else entry.data.decode("utf-8", "surrogateescape")

@@ -1,12 +1,15 @@
 """Gates as steps: what checks say of a commit, and what is wrong with it."""
 
+import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ringfence.check.suite import Check, Report, feedback, new_failures, red_for_the_right_reason
 from ringfence.check.suite.collection import may_hold_tests
-from ringfence.check.suite.judging import is_new_test, missing
+from ringfence.check.suite.expected import Expected, expected_tests, removed
+from ringfence.check.suite.judging import is_new_test
 from ringfence.check.suite.reason import Project
+from ringfence.check.suite.running import RUN_ALONE
 from ringfence.job.state import JobState
 from ringfence.journal import new_run_id
 from ringfence.loop.machine.clones import Clones
@@ -22,6 +25,9 @@ from ringfence.loop.store.rows import StoryRow
 _SHOWN = 20
 _OUTPUT_CHARS = 8000
 _NAME_CHARS = 200
+_DETAIL_CHARS = 500
+_MOST_ALONE = 50
+"""Of a story with more tests, so many are run alone, chosen by chance."""
 _NOBODYS = (JobState.TIMED_OUT, JobState.LIMIT, JobState.FAILED)
 """Ends of a gate's run that the checked code brought about."""
 _WAS_RUN = (JobState.SUCCEEDED.value, JobState.CHECK_RED.value)
@@ -82,7 +88,7 @@ class Gates:
         self, end: GateEnd, row: StoryRow, commit: str, checks: Sequence[Check]
     ) -> GateEnd:
         """Code that is loaded before a test is could write another test in its place."""
-        touched = await self._clones.frozen_touched(row, commit, end.run_id)
+        touched = await self._clones.protected_written(row, commit, end.run_id)
         names = tuple(f"the file {ascii(path)[:_NAME_CHARS]}" for path in touched[:_SHOWN])
         reports = {
             check.name: replace(end.reports[check.name], altered=(*end.reports[check.name].altered, *names))
@@ -116,7 +122,7 @@ class Gates:
             [check for check in tests if check.runner],
             [check for check in tests if not check.runner],
         )
-        written = [file for file in files if self._loop.guard.is_test(file)]
+        written = [file for file in files if self._loop.conventions.is_test(file)]
         unproved = _unproved(silent, earlier, later)
         if not told:
             return unproved
@@ -132,29 +138,74 @@ class Gates:
         return [
             *complaints,
             *(f"the new tests break {each.id}: {each.detail[:300]}" for each in broken[:_SHOWN]),
-            *(
-                f"the test {each} is not run any more; leave the other tests as they are"
-                for each in _removed(after, before)[:_SHOWN]
-            ),
         ]
 
     async def green(self, row: StoryRow, name: str, commit: str) -> tuple[list[str], dict[str, str]]:
         """What is wrong with a candidate: complaints; and what each check came to, in a word or two."""
         assert row.base is not None
-        before, own = await self.before(row, row.base), await self._own_tests(row)
+        before, red = await self.before(row, row.base), await self._last_red(row)
         written = await self._written(row)
         checks = self._loop.checks_of(self._loop.story(row.id))
         reports = await self.reports(row, name, commit, checks)
         complaints, told = list[str](), dict[str, str]()
         for check in checks:
             report, earlier = reports[check.name], before.get(check.name)
-            complaint = _about(check, report, earlier, own) or _not_run(check, report, earlier, written)
+            expected = expected_tests(check, earlier, red.get(check.name), written)
+            complaint = _about(check, report, earlier, expected) or _not_run(check, report, earlier, written)
             was_red = earlier is not None and not earlier.is_green
             told[check.name] = (
                 "red" if complaint else "red, as before" if was_red and not report.is_green else "green"
             )
             complaints += [complaint] if complaint else []
         return complaints, told
+
+    async def own_tests_alone(self, row: StoryRow, attempt: int, commit: str) -> list[str]:
+        """What is wrong if each of the story's own tests is run once more, in a process of its own.
+
+        Code under test shares a process with the tests, and could change those that run after it.
+        """
+        written, step = await self._written(row), await self._loop.store.step(row, f"checks.{attempt}")
+        assert step is not None
+        reports = {check: loaded(report) for check, report in step.result["reports"].items()}
+        alone = [
+            replace(check, name=f"{check.name}: {each.id}", only=each.id)
+            for check in self._loop.checks
+            if check.runner in RUN_ALONE
+            for each in sorted(reports[check.name].results.values(), key=lambda one: one.id)
+            if each.outcome == "passed" and each.file is not None and written.get(each.file) == check.name
+        ]
+        if not alone:
+            return []
+        if len(alone) > _MOST_ALONE:
+            alone = random.Random(commit).sample(alone, _MOST_ALONE)  # noqa: S311 -- whoever wrote the code cannot know
+        found = await self.reports(row, f"alone.{attempt}", commit, alone)
+        return [
+            f"{check.only} passes among the other tests and not alone: {_alone_problem(found[check.name])}"
+            for check in alone
+            if not _is_passed(found[check.name], check)
+        ]
+
+    async def removed_tests(self, row: StoryRow) -> list[str]:
+        """Tests that passed before the story and that its test writer removed, or that are skipped now."""
+        assert row.base is not None
+        before, red = await self.before(row, row.base), await self._last_red(row)
+        return sorted(
+            name
+            for check in self._loop.checks
+            if check.runner and check.name in red
+            for name in removed(check, before[check.name], red[check.name])
+        )
+
+    async def tested_files(self, row: StoryRow) -> set[str]:
+        """Files that a runner said it ran tests of, before the story or with its tests."""
+        assert row.base is not None
+        reports = [*(await self.before(row, row.base)).values(), *(await self._last_red(row)).values()]
+        return {
+            each.file
+            for report in reports
+            for each in report.results.values()
+            if each.file not in (None, each.id)
+        } - {None}
 
     async def _written(self, row: StoryRow) -> dict[str, str]:
         """The story's own files with tests, and the check that ran each when it was red."""
@@ -174,14 +225,6 @@ class Gates:
         before, after = await self._clones.tree(row, row.base), await self._clones.tree(row, row.tests)
         return before.read(file) != after.read(file)
 
-    async def _own_tests(self, row: StoryRow) -> dict[str, set[str]]:
-        """By check, the ids of the story's own tests as they were red."""
-        # A file that could not be loaded is told as a test of that name: its tests are not known by then.
-        return {
-            check: {each.id for each in report.red() if each.id != each.file}
-            for check, report in (await self._last_red(row)).items()
-        }
-
     async def _last_red(self, row: StoryRow) -> dict[str, Report]:
         """By check, what was told of the story's own tests on its base."""
         steps = [step for step in await self._loop.store.steps(row.id) if step.generation == row.generation]
@@ -189,13 +232,6 @@ class Gates:
             step for step in reversed(steps) if step.name.startswith("red.") and step.outcome is not None
         )
         return {check: loaded(report) for check, report in last.result["reports"].items()}
-
-
-def _removed(after: Report, before: Report) -> list[str]:
-    """Tests that passed and are not run any more, unless a file that cannot be loaded yet is the cause."""
-    if any(each.file in (None, each.id) for each in after.red()):
-        return []
-    return missing(after, {each.id for each in before.results.values() if each.outcome == "passed"}, before)
 
 
 def _branch(row: StoryRow) -> StoryRow:
@@ -252,17 +288,24 @@ def _of(reports: Mapping[str, Report], checks: Sequence[Check]) -> list[Report]:
     return [reports[check.name] for check in checks]
 
 
-def _about(check: Check, report: Report, before: Report | None, own: Mapping[str, set[str]]) -> str:
+def _about(check: Check, report: Report, before: Report | None, expected: Expected) -> str:
     """What is wrong, for the next attempt; empty: nothing."""
     if check.kind == "test":
-        passed = (
-            {each.id for each in before.results.values() if each.outcome == "passed"} if before else set()
-        )
-        expected = tuple(sorted(passed | own.get(check.name, set()))) if check.runner else ()
         return feedback(check, report, before, expected=expected, most_chars=_OUTPUT_CHARS)
     if report.is_green or (before is not None and not before.is_green):
         return ""
     return feedback(check, report, None, most_chars=_OUTPUT_CHARS)
+
+
+def _is_passed(report: Report, check: Check) -> bool:
+    result = report.results.get(check.only or "")
+    return report.is_complete and not report.altered and result is not None and result.outcome == "passed"
+
+
+def _alone_problem(report: Report) -> str:
+    said = [*report.problems, *(f"{name} was changed while it ran" for name in report.altered)]
+    said += [each.detail or each.outcome for each in report.results.values() if each.outcome != "passed"]
+    return " ".join("; ".join(said or ["it was not run"]).split())[:_DETAIL_CHARS]
 
 
 def _unfinished(end: GateEnd) -> Report:

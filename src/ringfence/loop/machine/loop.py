@@ -1,12 +1,10 @@
 """What all steps of a loop work with."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from ringfence.check.freeze.model import Guard
-from ringfence.check.freeze.targets import is_named_by
+from ringfence.check.protected_files import Conventions
 from ringfence.check.suite.model import Check
 from ringfence.config import Effective
 from ringfence.frozen import frozen
@@ -44,26 +42,10 @@ class Loop:
         """Its name."""
         return self.place.id
 
-    @property
-    def guard(self) -> Guard:
-        """What runs the checks, and what an implementor may do all the same."""
-        allowed = frozenset({"runner_import"}) if self.settings.allow_runner_imports else frozenset[str]()
-        runners = frozenset(check.runner for check in self.checks if check.kind == "test")
-        return Guard(
-            runners=frozenset() if None in runners else frozenset(filter(None, runners)),
-            commands=(
-                *(check.command for check in self.checks),
-                *(story.check for story in self.plan.stories if story.check is not None),
-            ),
-            allowed=allowed,
-            tests=self.settings.tests,
-        )
-
-    def guard_of(self, story: Story) -> Guard:
-        """The same for a story: what its own `files` name and no check of all stories calls is its product."""
-        everybodys = tuple(check.command for check in self.checks)
-        files = frozenset(file for file in story.files if not is_named_by(file, everybodys))
-        return replace(self.guard, to_build=files)
+    @cached_property
+    def conventions(self) -> Conventions:
+        """What counts as a test and as configuration, by what runs the checks."""
+        return conventions_of(self.checks, self.plan, self.settings)
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -128,6 +110,18 @@ class Loop:
         if limits.cost_usd is not None and spent.cost_usd >= limits.cost_usd:
             return _used_up(limits.cost_usd, "US dollars", "--max-cost-usd")
         return None
+
+
+def conventions_of(checks: Sequence[Check], plan: Plan, settings: LoopSettings) -> Conventions:
+    """What counts as a test and as configuration in a loop."""
+    runners = [check.runner for check in checks if check.kind == "test"]
+    return Conventions(
+        # A command of which only the exit code is known may run tests of any kind.
+        runners=frozenset() if None in runners else frozenset(filter(None, runners)),
+        commands=tuple(check.command for check in checks),
+        story_commands=tuple(story.check for story in plan.stories if story.check is not None),
+        tests=settings.tests,
+    )
 
 
 def _used_up(most: float, what: str, option: str) -> Stop:

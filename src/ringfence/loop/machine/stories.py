@@ -1,5 +1,6 @@
 """The steps of a story. Each can be repeated: what it came to is known by its name, and not done again."""
 
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ class Stories:
         self.clones = Clones(loop)
         self.gates = Gates(loop, self.clones)
         self._turns = Turns(loop, self.clones)
-        self._asking = Asking(loop, self.clones)
+        self._asking = Asking(loop, self.clones, self.gates.removed_tests)
         self._rejecting = Rejecting(loop, self.clones)
         self._parts: Mapping[str, tuple[str, Part]] = {
             "begin": ("tests", self._begin),
@@ -100,7 +101,7 @@ class Stories:
         changes = await self._changes(turn)
         if isinstance(changes, str):
             return await self._rejecting.again(row, "test_writer", attempt, [changes])
-        kept, dropped = await self.clones.only_tests(row, row.base, changes)
+        kept, dropped = self.clones.only_tests(changes)
         if not kept:
             others = f"; these are none: {', '.join(dropped[:_SHOWN])}" if dropped else ""
             return await self._rejecting.again(
@@ -138,12 +139,18 @@ class Stories:
         changes = await self._changes(turn)
         if isinstance(changes, str):
             return await self._rejecting.again(row, "implementor", attempt, [changes])
-        found = await self.clones.tampering(row, row.tests, changes)
-        answer = await self._committed(row, row.tests, changes, turn, "implementor", attempt)
+        reported = await self.gates.tested_files(row)
+        assembled = await self.clones.assemble(row, row.tests, changes, reported=reported)
+        if assembled.complaints or not assembled.changes:
+            complaints = [*assembled.complaints, *_left_out(assembled.left_out)]
+            return await self._rejecting.again(row, "implementor", attempt, complaints)
+        answer = await self._committed(
+            row, row.tests, assembled.changes, turn, "implementor", attempt,
+            left_out=list(assembled.left_out),
+            configuration=sorted(os.fsdecode(path) for path in assembled.configuration),
+        )  # fmt: skip
         if answer["next"] != "on":
             return answer
-        if found:
-            return await self._rejecting.again(row, "implementor", attempt, found, commit=answer["commit"])
         await self.loop.tell(
             row,
             f"code.{attempt}",
@@ -151,15 +158,23 @@ class Stories:
             of=[f"code.{attempt}"],
             attempt=attempt,
             commit=answer["commit"],
-            files=len(changes),
+            files=len(assembled.changes),
+            left_out=assembled.left_out[:_SHOWN],
         )
         return answer
 
     async def _check(self, row: StoryRow, attempt: int) -> Json:
         """All checks in a new sandbox: what was green stays green, the story's tests have become so."""
-        commit = (await self._made(row, f"code.{attempt}"))["commit"]
+        made = await self._made(row, f"code.{attempt}")
+        commit = made["commit"]
         complaints, told = await self.gates.green(row, f"checks.{attempt}", commit)
+        if not complaints and made.get("configuration"):
+            complaints = await self._check_with_old_configuration(row, attempt, commit, made["configuration"])
+        if not complaints:
+            complaints = await self.gates.own_tests_alone(row, attempt, commit)
         is_green = not complaints
+        if complaints:
+            complaints = [*complaints, *_left_out(made.get("left_out", ()))]
         await self.loop.tell(
             row,
             f"checks.{attempt}",
@@ -172,6 +187,14 @@ class Stories:
         if complaints:
             return await self._rejecting.again(row, "implementor", attempt, complaints, commit=commit)
         return {"next": "on", "checks": told}
+
+    async def _check_with_old_configuration(
+        self, row: StoryRow, attempt: int, commit: str, configuration: Sequence[str]
+    ) -> list[str]:
+        """What is wrong with a candidate whose configuration is as it was before the story."""
+        other = await self.clones.with_old(row, commit, configuration, attempt=attempt)
+        complaints, _ = await self.gates.green(row, f"configuration.{attempt}", other)
+        return [f"with {', '.join(configuration)} as before the story: {each}" for each in complaints]
 
     async def _review(self, row: StoryRow, attempt: int) -> Json:
         """The reviewer's answers, for the judge."""
@@ -230,8 +253,9 @@ class Stories:
         turn: Turn,
         role: RoleName,
         attempt: int,
+        **more: Any,
     ) -> Json:
-        """Commit what is taken; both sides of a crash find the same commit."""
+        """Commit what is taken; both sides of a crash find the same commit. `more` is kept beside it."""
         try:
             commit = await self.clones.commit(
                 row, base, changes, role=role, attempt=attempt, model=turn.model, at_s=turn.at_s
@@ -243,7 +267,7 @@ class Stories:
         shown = [path.encode("utf-8", "backslashreplace").decode() for path in files]
         await self.loop.store.begin_step(row, name, run_id=None, attempt=attempt)
         await self.loop.store.end_step(
-            row, name, outcome="committed", result={"commit": commit, "files": shown}
+            row, name, outcome="committed", result={"commit": commit, "files": shown, **more}
         )
         return {"next": "on", "commit": commit}
 
@@ -252,3 +276,11 @@ class Stories:
         step = await self.loop.store.step(row, f"{name}.commit")
         assert step is not None
         return dict(step.result)
+
+
+def _left_out(changes: Sequence[str]) -> list[str]:
+    """What an attempt is told about its changes of protected files."""
+    if not changes:
+        return []
+    shown = [*changes[:_SHOWN], *([f"and {len(changes) - _SHOWN} more"] if len(changes) > _SHOWN else [])]
+    return [f"these changes were left out, as the files are protected: {'; '.join(shown)}"]

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 
-from ringfence.check.freeze import Item
+from ringfence.check.tree_entry import TreeEntry
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
 from ringfence.loop.repository.candidate import Change
@@ -21,9 +21,9 @@ _LISTING_BYTES = 512 * 1024**2
 class Tree:
     """Files by path; bytes of paths that are no UTF-8 are surrogate escapes."""
 
-    files: Mapping[str, Item]
+    files: Mapping[str, TreeEntry]
 
-    def read(self, path: str) -> Item | None:
+    def read(self, path: str) -> TreeEntry | None:
         """The file at a path, if there is one."""
         return self.files.get(path)
 
@@ -40,7 +40,7 @@ class Tree:
             if change.git_mode is None:
                 files.pop(path, None)
             else:
-                files[path] = Item(change.data, change.git_mode)
+                files[path] = TreeEntry(change.data, change.git_mode)
         return Tree(files)
 
 
@@ -62,8 +62,8 @@ async def load_tree(git: Git, commit: str, *, inside: str) -> Tree:
         raise UsageError(
             f"the repository's files hold {total} bytes; a loop works with {_MOST_BYTES} at most"
         )
-    files = {os.fsdecode(blob.path): Item(b"", blob.git_mode) for blob in blobs}
-    files |= {os.fsdecode(path): Item(b"", _GITLINK) for path in links}
+    files = {os.fsdecode(blob.path): TreeEntry(b"", blob.git_mode) for blob in blobs}
+    files |= {os.fsdecode(path): TreeEntry(b"", _GITLINK) for path in links}
     async for batch in read_blobs(git, read):
-        files |= {os.fsdecode(blob.path): Item(data, blob.git_mode) for blob, data in batch}
+        files |= {os.fsdecode(blob.path): TreeEntry(data, blob.git_mode) for blob, data in batch}
     return Tree(files)

@@ -33,6 +33,10 @@ class Briefing:
     """By which the work will be checked."""
     tests: Mapping[str, str] = field(default_factory=dict)
     """The frozen tests of this story: paths and texts."""
+    protected: tuple[str, ...] = ()
+    """Files that are put back to what they were, whatever an attempt does to them, each with the reason."""
+    notes: tuple[str, ...] = ()
+    """What was noticed about an attempt without judging it, for those who judge it."""
     diff: str = ""
     """Of this story's attempt alone."""
     checks: Mapping[str, str] = field(default_factory=dict)

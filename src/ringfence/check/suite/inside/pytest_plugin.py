@@ -72,6 +72,8 @@ def _registered_since(config):
 def pytest_collection_modifyitems(items):
     """Put a canary at the end of each module, under all that holds for the tests there."""
     yield
+    if _SETTINGS["only"]:
+        items[:] = [item for item in items if _named(item.nodeid)[0] == _SETTINGS["only"]]
     if not _SETTINGS["canary"]:
         return
     last = {}
@@ -123,6 +125,21 @@ def pytest_xdist_node_collection_finished(ids):
 def _collected(nodeid):
     name, file = _named(nodeid)
     _tell("collected", id=name, file=file)
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_call(item):
+    """Compare the code of a test that is run alone with its file, before and after."""
+    _compare(item)
+    yield
+    _compare(item)
+
+
+def _compare(item):
+    if _SETTINGS["only"] and isinstance(item, pytest.Function):
+        name, file = _named(item.nodeid)
+        if not telling.is_as_written(item.obj, file, _SETTINGS["test_files"], _SETTINGS["workspace"]):
+            _state["altered"].add("the code of %s" % name)
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)

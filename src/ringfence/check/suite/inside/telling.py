@@ -144,6 +144,36 @@ def _is_same(codes, others):
     return codes is not None and [id(code) for code in codes] == [id(code) for code in others]
 
 
+def is_as_written(function, file, test_files, workspace):
+    """Whether the code of a test is that of the file it stands in, or of another file with tests."""
+    while getattr(function, "__wrapped__", None) is not None:
+        function = function.__wrapped__
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if code is None:
+        return True  # not a function: some runners make tests of data
+    own = shown(code.co_filename, workspace)
+    if own in test_files and any(each == code for each in _compiled(code.co_filename)):
+        return True
+    # What a decorator or a loop made is no code of the file; what the file defines by this name is.
+    path = os.path.join(workspace, file or "")
+    return not any(each.co_name == function.__name__ for each in _compiled(path))
+
+
+def _compiled(path):
+    """The code of all functions of a file, compiled anew."""
+    try:
+        with open(path, "rb") as source:
+            waiting = [compile(source.read(), path, "exec", dont_inherit=True)]
+    except (OSError, SyntaxError, ValueError):
+        return []
+    found = []
+    while waiting:
+        code = waiting.pop()
+        found.append(code)
+        waiting += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return found
+
+
 def altered_by(workspace, before):
     """Names of functions whose code is the workspace's own now, and not that of a package installed there."""
     own = os.path.realpath(workspace) + os.sep

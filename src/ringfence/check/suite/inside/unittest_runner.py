@@ -95,14 +95,35 @@ class _Runner(unittest.TextTestRunner):
     resultclass = _Result  # type: ignore[assignment]  # typeshed names a function
 
     def run(self, test):
+        alone = []
+        if _SETTINGS["only"]:
+            alone = [each for each in _each(test) if _named(each)[0] == _SETTINGS["only"]]
+            test = unittest.TestSuite(alone)
+            _compare(alone)
         for each in _each(test) if not _SETTINGS["only_canary"] else ():
             name, file = _named(each)
             _CHANNEL.tell("collected", id=name, file=file)
         self.failfast = False
         if not _SETTINGS["canary"]:
-            return super().run(test)
+            result = super().run(test)
+            _compare(alone)
+            return result
         _CHANNEL.tell("collected", id=_SETTINGS["canary"], file=None)
         return super().run(Canary() if _SETTINGS["only_canary"] else unittest.TestSuite([test, Canary()]))
+
+
+_ALTERED = set()  # type: ignore[var-annotated]
+
+
+def _compare(tests):
+    """Compare the code of tests that are run alone with their files."""
+    for each in tests:
+        name, file = _named(each)
+        function = getattr(type(each), getattr(each, "_testMethodName", ""), None)
+        if function is not None and not telling.is_as_written(
+            function, file, _SETTINGS["test_files"], _SETTINGS["workspace"]
+        ):
+            _ALTERED.add("the code of %s" % name)
 
 
 def _each(test):
@@ -119,7 +140,7 @@ def _main():
     program = unittest.main(module=None, testRunner=_Runner, exit=False)
     code = 0 if program.result.wasSuccessful() else 1
     own = telling.altered_by(_SETTINGS["workspace"], _BEFORE)
-    _CHANNEL.tell("altered", names=telling.altered(_BEFORE), own=own)
+    _CHANNEL.tell("altered", names=[*telling.altered(_BEFORE), *sorted(_ALTERED)], own=own)
     _CHANNEL.tell("end", exit=code)
     sys.exit(code)
 

@@ -14,6 +14,23 @@ _TOKEN = re.compile(
 """What is not closed goes to the end, so that a file full of openings takes no longer than another."""
 
 
+_OTHER_CODE = "has other code for tests:"
+_REACHES_TESTS = (
+    ("defines the macro", re.compile(r"\bmacro_rules!\s*((?:debug_)?assert(?:_eq|_ne)?|panic)\b")),
+    (_OTHER_CODE, re.compile(r"(cfg_attr\s*\(\s*(?:not\s*\(\s*)?test\b[^\]]{0,80}\b(?:path|cfg)\b)")),
+    (_OTHER_CODE, re.compile(r"(cfg!\s*\(\s*(?:not\s*\(\s*)?test\b|cfg\s*\(\s*not\s*\(\s*test\b)")),
+)
+
+
+def reaches_tests(text: str) -> set[str]:
+    """What in product code of Rust would be other code for the tests beside it, or other assertions."""
+    return {
+        f"{what} {' '.join(match[1].split())[:80]!r}"
+        for what, pattern in _REACHES_TESTS
+        for match in pattern.finditer(text)
+    }
+
+
 def inline_tests(text: str) -> list[str]:
     """Each item of Rust that is only there for tests, from its attribute to its end, blanks at line ends aside."""
     found: list[str] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.check.freeze.places import is_test_path
+from ringfence.check.protected_files import Conventions
 
 PYTHON = [
     "test_a.py",
@@ -79,7 +79,7 @@ def test_what_pytest_collects(tmp_path: Path):
     made = grow(tmp_path, PYTHON)
     options = ("--collect-only", "-q", "-p", "no:cacheprovider", "--import-mode=importlib")
     found = ran(tmp_path, made, sys.executable, "-m", "pytest", *options)
-    assert {path for path in found if not is_test_path(path, ["pytest"])} == set()
+    assert {path for path in found if not Conventions(frozenset({"pytest"})).is_test(path)} == set()
     assert {"test_a.py", "lib/a_test.py", "test_c.txt"} <= found
 
 
@@ -87,7 +87,7 @@ def test_what_unittest_discovers(tmp_path: Path):
     """Each file that its discovery loads."""
     made = grow(tmp_path, [name for name in PYTHON if name.endswith(".py")])
     found = ran(tmp_path, made, sys.executable, "-m", "unittest", "discover")
-    assert {path for path in found if not is_test_path(path, ["unittest"])} == set()
+    assert {path for path in found if not Conventions(frozenset({"unittest"})).is_test(path)} == set()
     assert {"testing.py", "tests.py"} <= found
 
 
@@ -97,5 +97,5 @@ def test_what_node_runs(tmp_path: Path):
     """Each file that `node --test` runs when it is told of none."""
     made = grow(tmp_path, NODE)
     found = ran(tmp_path, made, "node", "--test", "--test-reporter=tap")
-    assert {path for path in found if not is_test_path(path, ["node"])} == set()
+    assert {path for path in found if not Conventions(frozenset({"node"})).is_test(path)} == set()
     assert {"a.test.js", "test/latest.js", "lib/test-a.js"} <= found

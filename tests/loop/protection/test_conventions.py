@@ -1,15 +1,11 @@
-"""Conventions of the runners, and what the test writer may write."""
-
-from typing import get_args
+"""Which paths are tests, by the conventions of the runners."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.loop.freeze.trees import Change, items
 
-from ringfence.check.freeze import Item, is_leftover, only_tests
-from ringfence.check.freeze.model import SYMLINK, Guard, Runner
-from ringfence.check.freeze.places import is_plain_path, is_test_path
+from ringfence.check.paths import is_cache, is_plain_path
+from ringfence.check.protected_files import Conventions
 
 TESTS = {
     "pytest": ["test_a.py", "src/pkg/a_test.py", "tests/helpers.py", "tests/data/a.bin", "test/a.json"],
@@ -37,33 +33,11 @@ PRODUCT = {
 }
 
 
-@pytest.mark.parametrize("runner", get_args(Runner))
+@pytest.mark.parametrize("runner", TESTS)
 def test_each_runners_tests_are_known(runner):
     """What a runner would collect, and its data, are tests; product code is not, however alike it sounds."""
-    assert [path for path in TESTS[runner] if not is_test_path(path, [runner])] == []
-    assert [path for path in PRODUCT[runner] if is_test_path(path, [runner])] == []
-
-
-def test_the_test_writer_may_write_tests_only():
-    """Tests, their data and their fixtures are kept; anything else is dropped and named."""
-    after = items(
-        {
-            "tests/test_a.py": b"",
-            "tests/conftest.py": b"",
-            "tests/data/a.json": b"{}",
-            "src/a.py": b"",
-            "conftest.py": b"",
-            "pyproject.toml": b"",
-            "tests/link": Item(b"/etc/passwd", SYMLINK),
-            "tests/../src/b.py": b"",
-        }
-    )
-    kept, dropped = only_tests(
-        [Change(path) for path in after], after=after.get, guard=Guard(frozenset({"pytest"}))
-    )
-    assert [each.path for each in kept] == ["tests/test_a.py", "tests/conftest.py", "tests/data/a.json"]
-    assert {each.path for each in dropped} == set(after) - {each.path for each in kept}
-    assert str(dropped[0]) == "'src/a.py' is no test and no data of one"
+    assert [path for path in TESTS[runner] if not Conventions(frozenset({runner})).is_test(path)] == []
+    assert [path for path in PRODUCT[runner] if Conventions(frozenset({runner})).is_test(path)] == []
 
 
 def test_what_runners_leave_behind_is_nobodys_work():
@@ -76,16 +50,16 @@ def test_what_runners_leave_behind_is_nobodys_work():
         "b.pyc",
         ".ruff_cache/0",
     ]
-    assert [path for path in caches if not is_leftover(path)] == []
+    assert [path for path in caches if not is_cache(path)] == []
     assert [
-        path for path in ["src/cache.py", "pycache/a.py", ".coveragerc", "tests/a.py"] if is_leftover(path)
+        path for path in ["src/cache.py", "pycache/a.py", ".coveragerc", "tests/a.py"] if is_cache(path)
     ] == []
 
 
 @given(st.text(max_size=60))
 def test_any_path_is_judged(path):
     """Whatever a path is made of, it is a test or not, and plain or not; one that leaves the tree is not plain."""
-    assert is_test_path(path) in (True, False)
+    assert Conventions().is_test(path) in (True, False)
     assert not (is_plain_path(path) and (path.startswith("/") or ".." in path.split("/") or "\0" in path))
 
 

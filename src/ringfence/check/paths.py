@@ -1,0 +1,49 @@
+"""Paths of a tree as hostile text: they are compared, never opened."""
+
+import re
+import unicodedata
+
+_CACHES = frozenset(
+    {
+        *(
+            "__pycache__",
+            ".pytest_cache",
+            ".mypy_cache",
+            ".ruff_cache",
+            ".hypothesis",
+            ".tox",
+            ".nox",
+            ".pytype",
+        ),
+        *(".nyc_output", ".eslintcache", ".coverage", ".DS_Store"),
+    }
+)
+_CACHE_FILES = re.compile(r".*\.py[co]|\.coverage\..*|npm-debug\.log.*", re.DOTALL)
+_IGNORABLE = re.compile(r"[\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
+
+
+def is_cache(path: str) -> bool:
+    """Whether runners and checkers leave it behind: nobody wrote it, and it is part of nobody's work."""
+    return not _CACHES.isdisjoint(path.split("/")) or bool(_CACHE_FILES.fullmatch(path.rpartition("/")[2]))
+
+
+def is_plain_path(path: str) -> bool:
+    """Whether it is relative, stays in the tree, has no empty or dotted part, and is not of git's own directory."""
+    parts = path.split("/")
+    return (
+        bool(path)
+        and "\0" not in path
+        and not any(part in ("", ".", "..") or _is_git(part) for part in parts)
+    )
+
+
+def _is_git(part: str) -> bool:
+    """As git judges it for all file systems: case, ignorable characters, trailing dots, short names, streams."""
+    return folded(part).split(":")[0].rstrip(". ") in (".git", "git~1")
+
+
+def folded(text: str) -> str:
+    """What file systems that ignore case, the form of accents, or invisible characters make of a name."""
+    if text.isascii():
+        return text.lower().rstrip(". ")
+    return _IGNORABLE.sub("", unicodedata.normalize("NFKC", text).casefold()).rstrip(". ")

@@ -1,0 +1,252 @@
+"""The protected files of a tree: tests and everything else that decides what its checks say.
+
+An attempt is judged on an assembled tree: the commit with the story's tests, and of the attempt's changes those that do
+not touch a protected file. So each protected file is as it was, and no new one is there. What an attempt's own files
+hold is not read.
+"""
+
+import posixpath
+import re
+from collections.abc import Collection, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from ringfence.check import protected_names as names
+from ringfence.check.paths import folded, is_plain_path
+from ringfence.check.project_scripts import Scripts
+from ringfence.check.tree_entry import SYMLINK, ReadEntry, TreeEntry
+from ringfence.frozen import frozen
+
+_WORD = re.compile(r"[^\s;&|()<>`\"'$=]+")
+_SOURCES = ("src", "lib", "python")
+_MODULE_FILES = (".py", ".pyc", ".pyo", ".so", ".pyd")
+_PYTHON = ("pytest", "unittest")
+
+
+@frozen
+class Conventions:
+    """What counts as a test and as configuration, by what is run on a tree.
+
+    Attributes:
+        runners: Of the checks that run tests; empty: not known, so that the conventions of all of them count.
+        commands: Shell commands of the checks.
+        story_commands: Shell commands of checks that a story brings. The programs that they call may be what it builds.
+        tests: Patterns of paths that are tests besides those by convention, as of a shell; `*` matches slashes, too.
+    """
+
+    runners: frozenset[str] = frozenset()
+    commands: tuple[str, ...] = ()
+    story_commands: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+
+    def uses(self, *runners: str) -> bool:
+        """Whether one of some runners may run the tests."""
+        return not self.runners or not self.runners.isdisjoint(runners)
+
+    def is_test(self, path: str) -> bool:
+        """Whether a path is a test, or lies where tests keep their helpers and data."""
+        runners = self.runners or names.TEST_FILES.keys()
+        return any(_is_test_of(runner, path) for runner in runners) or any(
+            fnmatchcase(path, pattern) for pattern in self.tests
+        )
+
+    def calls(self, tool: str) -> bool:
+        """Whether a command calls a program of this name, by whatever path."""
+        return tool in self._programs
+
+    @cached_property
+    def _programs(self) -> frozenset[str]:
+        words = (
+            word for command in (*self.commands, *self.story_commands) for word in _WORD.findall(command)
+        )
+        return frozenset(word.rpartition("/")[2] for word in words)
+
+    @cached_property
+    def configuration(self) -> names.Patterns:
+        """Patterns of the files that say how these checks run."""
+        runners = self.runners or names.CONFIGURATION_FILES.keys()
+        files = [names.CONFIGURATION_FILES[runner] for runner in ("", *sorted(runners - {""}))]
+        tools = [files for tool, files in names.TOOL_FILES.items() if self.calls(tool)]
+        return tuple(
+            dict.fromkeys(pattern for group in (*files, names.LINTER_FILES, *tools) for pattern in group)
+        )
+
+    @cached_property
+    def packages(self) -> names.Patterns:
+        """Patterns of the directories that a runner takes installed packages from."""
+        groups = [files for runner, files in names.INSTALLED_PACKAGES.items() if self.uses(runner)]
+        groups += [files for runner, files in names.VENDORED_PACKAGES.items() if runner in self.runners]
+        return tuple(dict.fromkeys(pattern for group in groups for pattern in group))
+
+
+def _is_test_of(runner: str, path: str) -> bool:
+    patterns, others = names.TEST_FILES.get(runner, ()), names.NOT_TESTS.get(runner, ())
+    return names.matches_any(path, patterns) and not names.matches_any(path, others)
+
+
+class ProtectedFiles:
+    """The protected files of one tree.
+
+    Args:
+        files: All files of the tree that attempts start from.
+        conventions: Of what is run on it.
+        reported: Files that a runner said it ran tests of: they are tests, whatever they are called.
+    """
+
+    def __init__(
+        self, files: Mapping[str, TreeEntry], conventions: Conventions, *, reported: Collection[str] = ()
+    ) -> None:
+        self._files = files
+        self._conventions = conventions
+        # Tests of Rust may stand in product code, which is compared by its parts (`inline_tests`).
+        self._reported = frozenset(
+            path for path in reported if not path.endswith(".rs") or conventions.is_test(path)
+        )
+        configuration = [path for path in files if names.matches_any(path, conventions.configuration)]
+        self._scripts = Scripts(conventions.commands, files, configuration)
+        self._story_scripts = Scripts(conventions.story_commands, files, ()).paths - self._scripts.paths
+
+    @cached_property
+    def paths(self) -> Mapping[str, str]:
+        """Each protected file that is there, with the reason; in order."""
+        reasons = ((path, self._by_name(path)) for path in sorted(self._files))
+        return {path: why for path, why in reasons if why is not None}
+
+    def describe(self, *, most: int = 1000) -> tuple[str, ...]:
+        """Lines for people: each protected file with the reason, then what is protected although it is not there."""
+        lines = [f"{path} {why}" for path, why in list(self.paths.items())[:most]]
+        lines += [f"and {len(self.paths) - most} more"] if len(self.paths) > most else []
+        runners = sorted(self._conventions.runners or names.TEST_FILES)
+        patterns = dict.fromkeys(
+            pattern for runner in runners for pattern in names.TEST_FILES.get(runner, ())
+        )
+        return (
+            *lines,
+            f"new files that are tests by their names: {', '.join([*patterns, *self._conventions.tests])}",
+            f"new configuration of runners, tools and linters: {', '.join(self._conventions.configuration)}",
+            "new files that would be imported in place of another module, or that lie among installed packages",
+        )
+
+    def why(self, path: str, read: ReadEntry) -> str | None:
+        """Why a changed path is protected; None: it is not.
+
+        Args:
+            path: Relative to the top of the tree, with slashes.
+            read: Returns entries of the attempt's tree.
+        """
+        if not is_plain_path(path):
+            return "is not a path that a project can have"
+        return self._by_name(path) or self._in_the_way(path) or self._shadowing(path, read)
+
+    def may_be_lifted(self, path: str) -> bool:
+        """Whether a story that names a path may change it: configuration, and scripts that no command itself calls."""
+        return (
+            not self._conventions.is_test(path)
+            and path not in self._scripts.named
+            and (
+                names.matches_any(path, self._conventions.configuration)
+                or path in self._scripts.paths
+                or path in self._story_scripts
+            )
+        )
+
+    def is_of_story(self, path: str) -> bool:
+        """Whether only checks of single stories run a path, so that it is what a story that names it builds."""
+        return path in self._story_scripts
+
+    def _by_name(self, path: str) -> str | None:
+        if self._conventions.is_test(path) or path in self._reported:
+            return "is a test or belongs to tests"
+        if names.matches_any(path, self._conventions.configuration):
+            return "says how checks run"
+        if path in self._scripts.paths or path in self._story_scripts:
+            return "is a script that a check runs"
+        if names.matches_any(path, self._conventions.packages):
+            return "lies among installed packages"
+        return None
+
+    def _in_the_way(self, path: str) -> str | None:
+        """A new path that a protected file would be hidden by, or be taken for on file systems that ignore case."""
+        if path in self._scripts.targets and path not in self._files:
+            return "stands in place of a target of make"
+        if path in self._above:
+            return "stands in place of a directory of protected files"
+        for prefix in _prefixes(path):
+            if prefix != path and prefix in self.paths:
+                return f"makes a directory of the protected file {prefix!r}"
+            spelled = self._spelled.get(_folded(prefix))
+            if spelled is not None and spelled != prefix:
+                return f"is spelled nearly as {spelled!r}, which is protected"
+        return None
+
+    @cached_property
+    def _above(self) -> frozenset[str]:
+        return frozenset(prefix for path in self.paths for prefix in _prefixes(path) if prefix != path)
+
+    @cached_property
+    def _spelled(self) -> dict[str, str]:
+        return {_folded(prefix): prefix for path in self.paths for prefix in _prefixes(path)}
+
+    def _shadowing(self, path: str, read: ReadEntry) -> str | None:
+        """A new path that is imported in place of a module of the runner, or of one that the tests are about."""
+        if path in self._files:
+            return None
+        if self._conventions.uses("maven") and names.matches_any(path, names.JAVA_LIBRARIES):
+            return "would be taken in place of a library that runs the tests"
+        if not self._conventions.uses(*_PYTHON):
+            return None
+        entry = read(path)
+        if entry is None or not (path.endswith(_MODULE_FILES) or self._may_be_directory(path, entry, read)):
+            return None
+        return next(self._python_shadows(path, read), None)
+
+    def _may_be_directory(self, path: str, entry: TreeEntry, read: ReadEntry) -> bool:
+        """Whether it is a link, but not to a file."""
+        if entry.mode != SYMLINK:
+            return False
+        target = entry.data.decode("utf-8", "surrogateescape")
+        there = read(posixpath.normpath(posixpath.join(posixpath.dirname(path), target)))
+        return there is None or not there.is_file
+
+    def _python_shadows(self, path: str, read: ReadEntry) -> Iterator[str]:
+        module = _module_of(path)
+        directory, _, name = module.rpartition("/")
+        if directory in self._import_roots and name in names.SHADOWED_MODULES:
+            yield f"would be imported in place of the module {name!r}"
+        if path != f"{module}.py" and read(f"{module}.py") is not None:
+            yield f"would be imported in place of '{module}.py'"
+        if not directory:
+            others = [f"{root}/{name}{end}" for root in _SOURCES for end in (".py", "/__init__.py")]
+            yield from (
+                f"would be imported in place of {other!r}" for other in others if other in self._files
+            )
+
+    @cached_property
+    def _import_roots(self) -> frozenset[str]:
+        """Directories that Python imports from: the top, sources, and those of tests, which runners add."""
+        tests = {
+            path.rpartition("/")[0]
+            for path in self.paths
+            if path.endswith(".py") and self._conventions.is_test(path)
+        }
+        return frozenset(
+            directory
+            for directory in {"", *_SOURCES, *tests}
+            if not directory or f"{directory}/__init__.py" not in self._files
+        )
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    """`a`, `a/b`, `a/b/c` of `a/b/c`."""
+    parts = path.split("/")
+    return ("/".join(parts[: count + 1]) for count in range(len(parts)))
+
+
+def _folded(path: str) -> str:
+    return "/".join(folded(part) for part in path.split("/"))
+
+
+def _module_of(path: str) -> str:
+    """The path of the module or package that a file makes, without an ending."""
+    directory, _, name = path.rpartition("/")
+    return directory if name.startswith("__init__.") else path[: len(path) - len(name)] + name.split(".")[0]

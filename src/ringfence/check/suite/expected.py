@@ -1,0 +1,123 @@
+"""Which tests must have run and passed, by their ids.
+
+They are those that passed on the commit with the story's tests, and those of the story that were red there. What passed
+before the story and was not run there because a file could not be loaded is expected, too; what the test writer removed
+is not.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+
+from ringfence.check.suite.model import Check, Report, TestResult
+from ringfence.frozen import frozen
+
+_GO_FUNCTION = re.compile(r"(.*\.(?:Test|Example|Fuzz|Benchmark)\w*)/.*", re.DOTALL)
+_COMPILED_TOGETHER = ("cargo", "maven")
+"""Runners that run nothing at all where one file cannot be compiled."""
+
+
+@frozen
+class Expected:
+    """Tests that must have passed."""
+
+    ids: frozenset[str] = frozenset()
+    unstable: frozenset[str] = frozenset()
+    """Functions whose ids differ from run to run, as their parameters do: one passed test of each is expected, none that
+    is skipped."""
+
+    def missing(self, report: Report, baseline: Report | None = None) -> list[str]:
+        """Which were not run, or are skipped now, by id.
+
+        A file or package that could not be loaded is there if tests of it were run, none skipped.
+
+        Args:
+            report: Of a run of the whole suite.
+            baseline: What was skipped there may be skipped now.
+        """
+        by_function: dict[str, list[TestResult]] = {}
+        for each in report.results.values():
+            by_function.setdefault(function_of(each.id), []).append(each)
+        gone = set[str]()
+        for name in self.ids:
+            function, found = function_of(name), report.results.get(name)
+            if function in self.unstable:
+                parts = by_function.get(function, [])
+            else:
+                parts = [found] if found is not None else _parts(report, name)
+            if not parts:
+                gone.add(name)
+            gone |= {each.id for each in parts if each.outcome == "skipped"}
+        if baseline is not None:
+            gone -= {each.id for each in baseline.results.values() if each.outcome == "skipped"}
+        return sorted(gone)
+
+
+def expected_tests(
+    check: Check, before: Report | None, red: Report | None, written: Mapping[str, str]
+) -> Expected:
+    """What a candidate's tests must include.
+
+    Args:
+        check: What runs them.
+        before: Of a run before the story; None: the check is the story's own.
+        red: Of a run with the story's tests, before it was built; None: the check runs no tests.
+        written: Files that the test writer wrote or changed.
+    """
+    if check.runner is None or before is None or red is None:
+        return Expected()
+    passed = {each.id for each in before.results.values() if each.outcome == "passed"} - removed(
+        check, before, red
+    )
+    # A file that could not be loaded is reported as a test of that name: its tests are not known by then.
+    own = {each.id for each in red.red() if each.id != each.file}
+    now = {each.id for each in red.results.values() if each.outcome == "passed"}
+    return Expected(frozenset(passed | own | now), _unstable(before, red, written))
+
+
+def removed(check: Check, before: Report, red: Report) -> set[str]:
+    """Tests that passed before and are not run with the story's tests, unless what cannot be loaded yet is the cause."""
+    broken = {each.file for each in red.red() if each.file in (None, each.id)}
+    if None in broken or (broken and check.runner in _COMPILED_TOGETHER):
+        return set()
+    missing = Expected(frozenset(each.id for each in before.results.values() if each.outcome == "passed"))
+    unstable = _unstable(before, red, {})
+    return {
+        name
+        for name in missing.missing(red, before)
+        if name in before.results
+        and function_of(name) not in unstable
+        and not _is_hidden_by(check, before.results[name].file, broken)
+    }
+
+
+def _is_hidden_by(check: Check, file: str | None, broken: Collection[str | None]) -> bool:
+    """Whether a test is not run since its file, or another of its package, cannot be loaded."""
+    if check.runner == "go":
+        return (file or "").rpartition("/")[0] in {(each or "").rpartition("/")[0] for each in broken}
+    return file in broken
+
+
+def _unstable(before: Report, red: Report, written: Mapping[str, str]) -> frozenset[str]:
+    """Functions that both runs have, with other ids, though nobody changed them in between."""
+    first, second = _ids_by_function(before, written), _ids_by_function(red, written)
+    return frozenset(name for name in first.keys() & second.keys() if first[name] != second[name])
+
+
+def _ids_by_function(report: Report, written: Mapping[str, str]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for each in report.results.values():
+        if each.file not in written:
+            found.setdefault(function_of(each.id), set()).add(each.id)
+    return found
+
+
+def function_of(name: str) -> str:
+    """The id of the function that a test is one case of: without parameters or the names of subtests."""
+    if match := _GO_FUNCTION.fullmatch(name):
+        return match[1]
+    return name.partition("[")[0]
+
+
+def _parts(report: Report, name: str) -> list[TestResult]:
+    """Tests of a file, or of a package of Go's."""
+    return [each for each in report.results.values() if each.file == name or each.id.startswith(f"{name}.")]
