@@ -3,17 +3,16 @@
 import base64
 import os
 import ssl
-from collections.abc import Mapping
 from dataclasses import field
 from urllib.parse import unquote, urlsplit
 
 import anyio
-import anyio.to_thread
 import h11
 from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
 from ringfence.egress.http.client_connection import ClientConnection
+from ringfence.egress.http.trust import verified_context
 from ringfence.egress.resolver import Unreachable, connect_first, resolve_by_system
 from ringfence.egress.stream import PrefixedStream, TlsByteStream
 from ringfence.frozen import frozen
@@ -52,19 +51,17 @@ class HostProxy:
         return [(b"Proxy-Authorization", self.authorization)] if self.authorization else []
 
 
-def find_proxy(url: str, environ: Mapping[str, str] | None = None) -> str | None:
+def find_proxy(url: str) -> str | None:
     """Return the URL of the proxy that the environment names for `url`; None without one, and for loopback hosts.
 
     Args:
         url: The URL to reach; its scheme, host and port count.
-        environ: Used instead of `os.environ`.
 
     Raises:
         UnknownProxy: The proxy is of an unsupported kind.
     """
     parts = urlsplit(url)
-    variables = os.environ if environ is None else environ
-    if (parts.hostname or "") in _LOOPBACK or not any(name.lower().endswith("_proxy") for name in variables):
+    if (parts.hostname or "") in _LOOPBACK or not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
     # The import takes 20 ms, and most machines have no proxy.
     from urllib.request import (  # type: ignore[attr-defined]  # not in typeshed
@@ -72,7 +69,7 @@ def find_proxy(url: str, environ: Mapping[str, str] | None = None) -> str | None
         proxy_bypass_environment,
     )
 
-    proxies = getproxies_environment() if environ is None else _proxies(environ)
+    proxies = getproxies_environment()
     found = proxies.get(parts.scheme) or proxies.get("all")
     if not found or proxy_bypass_environment(parts.netloc.rpartition("@")[2], proxies):
         return None
@@ -84,14 +81,14 @@ def find_proxy(url: str, environ: Mapping[str, str] | None = None) -> str | None
     return found
 
 
-def host_proxy_for(url: str, environ: Mapping[str, str] | None = None) -> HostProxy | None:
+def host_proxy_for(url: str) -> HostProxy | None:
     """Return the proxy through which this machine reaches `url`; None if it needs none.
 
     Raises:
         Unreachable: The environment names a proxy that cannot be used.
     """
     try:
-        found = find_proxy(url, environ)
+        found = find_proxy(url)
         return None if found is None else _read(found)
     except UnknownProxy as exc:
         raise Unreachable(f"this machine's proxy {exc}") from exc
@@ -113,9 +110,9 @@ async def connect_proxy(proxy: HostProxy) -> ByteStream:
         raise Unreachable(f"this machine's proxy {proxy.shown} cannot be reached: {_reason(exc)}") from exc
     if not proxy.is_tls:
         return stream
-    context = await anyio.to_thread.run_sync(ssl.create_default_context)
     try:
         with anyio.fail_after(_HANDSHAKE_S):
+            context = await verified_context()
             return TlsByteStream(await TLSStream.wrap(stream, hostname=proxy.host, ssl_context=context))
     except (*_LOST, OSError, TimeoutError) as exc:
         await anyio.aclose_forcefully(stream)
@@ -171,11 +168,6 @@ def _read(url: str) -> HostProxy:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         authorization = b"Basic " + base64.b64encode(pair.encode())
     return HostProxy(parts.hostname, parts.port or (443 if is_tls else 80), is_tls, authorization)
-
-
-def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
-    lower = {name.lower(): value for name, value in environ.items() if value}
-    return {name.removesuffix("_proxy"): value for name, value in lower.items() if name.endswith("_proxy")}
 
 
 def _reason(exc: BaseException) -> str:

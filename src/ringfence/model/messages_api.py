@@ -13,8 +13,8 @@ from typing import Any
 
 import anyio
 
+from ringfence.egress.gateway.exchange import Response
 from ringfence.egress.gateway.gateway import Gateway
-from ringfence.egress.gateway.response import Response
 from ringfence.egress.http.client import UpstreamError
 from ringfence.egress.http.rules import Request
 from ringfence.errors import (

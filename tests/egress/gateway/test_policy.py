@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from ringfence.egress.gateway.policy import ModelPolicy, betas, check_pointers, clean
-from ringfence.egress.gateway.rejection import Rejected
-from ringfence.egress.gateway.routes import Api
+from ringfence.egress.gateway.routes import Api, Rejected
 
 NOTHING = ModelPolicy()
 OWN = {"name": "bash", "input_schema": {"type": "object"}}

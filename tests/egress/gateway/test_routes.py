@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.egress.gateway.rejection import Rejected
-from ringfence.egress.gateway.routes import Route, find_route
+from ringfence.egress.gateway.routes import Rejected, Route, find_route
 from ringfence.egress.http.rules import Request
 
 VERSION = (("anthropic-version", "1"),)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ringfence.egress.gateway.policy import ModelPolicy, check_pointers, clean
-from ringfence.egress.gateway.rejection import Rejected
+from ringfence.egress.gateway.routes import Rejected
 
 SEARCH = {"type": "web_search"}
 OWN = {"type": "function", "name": "read", "parameters": {}}

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 import trustme
 from tests.egress.gateway.conftest import MESSAGE, OpenGateway, answer, request, serving, whole
+from tests.egress.proxy.conftest import set_proxies
 
 from ringfence.egress.gateway.upstream import check_base_url
-from ringfence.egress.http.client import UpstreamError, find_host_proxy, origin_of
+from ringfence.egress.host_proxy import find_proxy
+from ringfence.egress.http.client import HttpClient, UpstreamError, origin_of
 from ringfence.errors import UsageError
 
 
@@ -80,16 +82,20 @@ PROXIES = {
 
 
 @pytest.mark.parametrize("name", PROXIES)
-def test_proxies_are_those_of_the_environment(name: str):
+def test_proxies_are_those_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatch):
     """But never for this machine."""
     environ, url, proxy = PROXIES[name]
-    assert find_host_proxy(url, environ) == proxy
+    set_proxies(monkeypatch, environ)
+    assert find_proxy(url) == proxy
 
 
-def test_a_proxy_that_is_not_spoken_is_told():
+async def test_a_proxy_that_is_not_spoken_is_told(monkeypatch: pytest.MonkeyPatch):
     """Rather than going round it."""
+    set_proxies(monkeypatch, {"ALL_PROXY": "socks5://p:1"})
+    client = HttpClient()
     with pytest.raises(UpstreamError, match="socks5"):
-        find_host_proxy("https://a.example", {"ALL_PROXY": "socks5://p:1"})
+        await client.send("GET", "https://a.example", headers={})
+    await client.aclose()
 
 
 @pytest.mark.parametrize(

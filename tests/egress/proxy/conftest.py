@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -181,6 +181,14 @@ def gated(web: Web, record: Record) -> Gated:
             yield sandbox
 
     return open_one
+
+
+def set_proxies(monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str]) -> None:
+    """Let this machine's environment name these proxies and no others."""
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
 
 
 async def sh(sandbox: Sandbox, command: str, *, timeout_s: float = 90.0) -> str:

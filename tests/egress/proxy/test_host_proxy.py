@@ -15,7 +15,7 @@ import pytest
 import trustme
 from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.tls import TLSListener, TLSStream
-from tests.egress.proxy.conftest import Gated, Record, Web, sh
+from tests.egress.proxy.conftest import Gated, Record, Web, set_proxies, sh
 
 from ringfence.egress.host_proxy import find_proxy, host_proxy_for
 from ringfence.egress.resolver import Unreachable
@@ -285,9 +285,10 @@ print(data.splitlines()[-1].decode())
     assert proxy.seen[0][:2] == ("CONNECT", "git.example:2222")
 
 
-def test_a_password_is_not_in_what_is_shown() -> None:
+def test_a_password_is_not_in_what_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the proxy, by any of its names."""
-    proxy = host_proxy_for("https://a.example", {"HTTPS_PROXY": "https://me:sesame@[::1]:3128"})
+    set_proxies(monkeypatch, {"HTTPS_PROXY": "https://me:sesame@[::1]:3128"})
+    proxy = host_proxy_for("https://a.example")
     assert proxy is not None
     assert (proxy.shown, "sesame" in repr(proxy), "bWU6c2VzYW1l" in repr(proxy)) == (
         "https://[::1]:3128",
@@ -303,9 +304,12 @@ def test_a_password_is_redacted_with_or_without_a_scheme() -> None:
     assert set(environment_secrets(environ)) == {"sesame-one", "sesame-two"}
 
 
-def test_without_a_proxy_there_is_none() -> None:
+def test_without_a_proxy_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor for this machine."""
-    assert find_proxy("https://a.example", {}) is None
-    assert find_proxy("https://127.0.0.1", {"HTTPS_PROXY": "p:1"}) is None
+    set_proxies(monkeypatch, {})
+    assert find_proxy("https://a.example") is None
+    monkeypatch.setenv("HTTPS_PROXY", "p:1")
+    assert find_proxy("https://127.0.0.1") is None
+    set_proxies(monkeypatch, {"ALL_PROXY": "socks5://p:1"})
     with pytest.raises(Unreachable, match="kind 'socks5'"):
-        host_proxy_for("https://a.example", {"ALL_PROXY": "socks5://p:1"})
+        host_proxy_for("https://a.example")

@@ -7,8 +7,7 @@ import msgspec
 
 from ringfence.egress.gateway.budget import Budget, UnknownPrice
 from ringfence.egress.gateway.policy import ModelPolicy, check_pointers, clean
-from ringfence.egress.gateway.rejection import FORBIDDEN, OverBudget, Rejected
-from ringfence.egress.gateway.routes import Api, Route
+from ringfence.egress.gateway.routes import FORBIDDEN, Api, OverBudget, Rejected, Route
 from ringfence.egress.http.rules import Request
 from ringfence.errors import LimitReached
 from ringfence.events import Usage

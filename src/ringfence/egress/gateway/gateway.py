@@ -8,14 +8,34 @@ import anyio
 
 from ringfence.egress.gateway.admission import Admitted, admit
 from ringfence.egress.gateway.budget import Budget, Reservation, Reserved, UnknownPrice
-from ringfence.egress.gateway.exchange import Exchange, KeptBody, Quotas, rejection_event
-from ringfence.egress.gateway.headers import request_headers, response_headers
+from ringfence.egress.gateway.exchange import (
+    RECORD_TIMEOUT_S,
+    Exchange,
+    KeptBody,
+    Quotas,
+    Response,
+    StreamedBody,
+    rejection_event,
+)
 from ringfence.egress.gateway.policy import ModelPolicy
 from ringfence.egress.gateway.provider import ModelProvider, Redactors
-from ringfence.egress.gateway.rejection import BAD_GATEWAY, FORBIDDEN, UNAVAILABLE, OverBudget, Rejected
-from ringfence.egress.gateway.response import RECORD_TIMEOUT_S, Response, StreamedBody
-from ringfence.egress.gateway.routes import find_route, likely_provider
-from ringfence.egress.gateway.upstream import HttpUpstream, Upstream, UpstreamRequest, UpstreamResponse
+from ringfence.egress.gateway.routes import (
+    BAD_GATEWAY,
+    FORBIDDEN,
+    UNAVAILABLE,
+    OverBudget,
+    Rejected,
+    find_route,
+    likely_provider,
+)
+from ringfence.egress.gateway.upstream import (
+    HttpUpstream,
+    Upstream,
+    UpstreamRequest,
+    UpstreamResponse,
+    request_headers,
+    response_headers,
+)
 from ringfence.egress.gateway.verdict import MAX_TOKENS, Verdict
 from ringfence.egress.http.client import UpstreamError
 from ringfence.egress.http.rules import Request

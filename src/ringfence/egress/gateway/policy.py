@@ -12,8 +12,7 @@ from itertools import islice
 from typing import Any
 
 from ringfence.config.egress import ProviderTool
-from ringfence.egress.gateway.rejection import FORBIDDEN, Rejected
-from ringfence.egress.gateway.routes import Api, provider_of
+from ringfence.egress.gateway.routes import FORBIDDEN, Api, Rejected, provider_of
 from ringfence.frozen import frozen
 from ringfence.secret import Provider
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import ByteStream
 
+from ringfence.egress.gateway.exchange import Response
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.provider import PORT_INSIDE, SOCKET_INSIDE
-from ringfence.egress.gateway.rejection import error_value
-from ringfence.egress.gateway.response import Response
+from ringfence.egress.gateway.routes import error_value
 from ringfence.egress.http.client import UpstreamError
 from ringfence.egress.http.rules import BadRequest, Request
 from ringfence.egress.http.server import HttpConnection

@@ -10,13 +10,14 @@ import io
 import os
 import ssl
 from collections.abc import AsyncGenerator, Mapping
-from functools import lru_cache
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import anyio.to_thread
+
+from ringfence.egress.host_proxy import UnknownProxy, find_proxy
+from ringfence.egress.http.trust import verified_context
 
 if TYPE_CHECKING:
     import aiohttp
@@ -27,14 +28,6 @@ _KEEP_ALIVE_S = 60.0
 _PIECE_BYTES = 256 * 1024
 _STREAMED_BODY_BYTES = 1_000_000
 """Bodies above this size are written in pieces, so that they do not hold up the event loop."""
-
-CERTIFICATE_FILES = (
-    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Alpine, Arch
-    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
-    "/etc/ssl/ca-bundle.pem",  # openSUSE
-    "/etc/ssl/cert.pem",  # macOS
-)
-"""Where systems keep the authorities that they trust."""
 
 
 class UpstreamError(Exception):
@@ -82,7 +75,6 @@ class HttpClient:
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
-        self._context: ssl.SSLContext | None = None
 
     async def send(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes = b""
@@ -106,9 +98,9 @@ class HttpClient:
                     url,
                     data=io.BytesIO(body) if len(body) > _STREAMED_BODY_BYTES else body or None,
                     headers=headers,
-                    proxy=find_host_proxy(url),
+                    proxy=_find_proxy(url),
                     allow_redirects=False,
-                    ssl=await self._verified_context() if url.startswith("https:") else True,
+                    ssl=await verified_context() if url.startswith("https:") else True,
                 )
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             raise _upstream_error(exc, origin) from exc
@@ -137,12 +129,6 @@ class HttpClient:
             )
         return self._session
 
-    async def _verified_context(self) -> ssl.SSLContext:
-        if self._context is None:
-            paths = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-            self._context = await anyio.to_thread.run_sync(_trusting_context, *paths)
-        return self._context
-
 
 def origin_of(url: str) -> str:
     """Return scheme, host and port of a URL, without the password that it may hold."""
@@ -150,30 +136,11 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def find_host_proxy(url: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the proxy that the host's environment names for `url`; None without one, and for loopback addresses.
-
-    Raises:
-        UpstreamError: The environment names a proxy of an unsupported kind.
-    """
-    from ringfence.egress.host_proxy import UnknownProxy, find_proxy
-
+def _find_proxy(url: str) -> str | None:
     try:
-        return find_proxy(url, environ)
+        return find_proxy(url)
     except UnknownProxy as exc:
         raise UpstreamError(f"the proxy for {origin_of(url)} {exc}", is_final=True) from exc
-
-
-@lru_cache(maxsize=4)
-def _trusting_context(file: str | None, directory: str | None) -> ssl.SSLContext:
-    """Create a TLS context that trusts SSL_CERT_FILE and SSL_CERT_DIR, or else the authorities of this system."""
-    if file or directory:
-        return ssl.create_default_context(cafile=file or None, capath=directory or None)
-    paths = ssl.get_default_verify_paths()
-    places = (paths.openssl_cafile, paths.openssl_capath)
-    has_default = any(Path(place).exists() for place in places)
-    files = (file for file in CERTIFICATE_FILES if Path(file).is_file())
-    return ssl.create_default_context(cafile=None if has_default else next(files, None))
 
 
 async def _check_response(response: HttpResponse, origin: str) -> HttpResponse:

@@ -2,7 +2,6 @@
 
 import os
 import ssl
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -13,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ringfence.egress.http.client import CERTIFICATE_FILES
+from ringfence.egress.http.trust import CERTIFICATE_FILES
 from ringfence.errors import ConfigurationError
 
 _VALID_FOR = timedelta(days=30)
@@ -146,16 +145,10 @@ def _builder(
 
 @contextmanager
 def _readable(content: bytes) -> Iterator[str]:
-    """Yield a path at which `content` can be read, in memory if possible, since `ssl` loads keys from files only."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("ringfence", os.MFD_CLOEXEC)
-        try:
-            os.write(descriptor, content)
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
-        return
-    with tempfile.NamedTemporaryFile() as file:  # readable by us alone
-        file.write(content)
-        file.flush()
-        yield file.name
+    """Yield a path in memory at which `content` can be read, since `ssl` loads keys from files only."""
+    descriptor = os.memfd_create("ringfence", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
