@@ -35,6 +35,12 @@ _RULES = (
 )
 
 
+_CLOSED = """\
+A command whose output is read by nobody any more ends with 141, as SIGPIPE would end it. The record of the run says how
+the run ended: that of `run` as `cancelled`, with the work so far kept, and that of `exec` as `failed`.
+"""
+
+
 def page() -> str:
     """The page."""
     meaning = attribute_docs(JobState)
@@ -52,7 +58,7 @@ def page() -> str:
             table(("exit code", "states of a run", "errors of any command"), _by_code()),
             "## Which code bad input has\n",
             table(("what happens", "exit code"), _RULES),
-            "A command whose output is read by nobody any more ends with 141, as SIGPIPE would end it.\n",
+            _CLOSED,
             "The text of an error is one line: what failed, the value, the next step.\n",
             table(("error", "exit code", "means"), _errors()),
         ]

@@ -110,11 +110,11 @@ def test_verify_of_a_sealed_run(run: Path) -> None:
 
 
 def test_verify_of_an_open_run() -> None:
-    """A run that was never sealed is called an open end, with exit code 3."""
+    """A run whose process is gone without a seal is called killed, with exit code 3."""
     directory = _make(seal=False)
     result = _run("verify", directory.name)
     assert result.exit_code == 3
-    assert result.output.startswith("open end")
+    assert result.output.startswith("killed, no seal")
 
 
 def test_verify_of_a_changed_run(run: Path) -> None:

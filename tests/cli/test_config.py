@@ -117,7 +117,7 @@ def test_trust_lists_and_revokes(project: Path) -> None:
     file = project / "ringfence.yaml"
     file.write_text("limits: {turns: 99}\n")
     _call("config", "trust", "--yes", str(project))
-    assert _call("config", "trust", "--list").stdout.startswith("holds ")
+    assert _call("config", "trust", "--list").stdout.splitlines()[1].startswith("holds ")
     file.write_text("limits: {turns: 98}\n")
     (entry,) = json.loads(_call("config", "trust", "--list", "--json").stdout)["trusted"]
     assert (entry["file"], entry["holds"]) == (str(file), False)

@@ -257,7 +257,7 @@ def test_a_credential_that_is_refused_late_leaves_no_work(
     assert not (workspace / "set-up").exists()
     monkeypatch.chdir(workspace)
     assert "mine" not in ringfence("diff", "last", "--stat").out
-    assert ringfence("undo", "last").code == 1
+    assert ringfence("undo", "last").code == 2
     assert (workspace / "mine").exists()
 
 

@@ -44,6 +44,40 @@ def test_show_is_a_summary(ringfence: Cli, runs: list[str]) -> None:
 
 
 @pytest.mark.slow
+def test_show_tells_what_a_run_used(ringfence: Cli, workspace: Path, script: Cli, says: Cli) -> None:
+    """Turns, tokens, cost, and the exit code of the check; of a command its own."""
+    model = script(says("x", "true"), says())
+    ringfence("run", "x", "-C", workspace, "--model", model, "--verify", "exit 3")
+    found = json.loads(ringfence("runs", "show", "--json").out)
+    assert (found["turns"], found["check_exit_code"], found["command_exit_code"]) == (2, 3, None)
+    read, written = found["usage"]["input_tokens"], found["usage"]["output_tokens"]
+    shown = ringfence("runs", "show").out
+    assert (
+        f"used:       2 turns, 1 tool call, {read + written:,} tokens ({read:,} input, {written:,} output), $"
+        in shown
+    )
+    assert "check:      exit code 3: exit 3" in shown
+
+
+@pytest.mark.slow
+def test_show_has_the_exit_code_of_a_command(ringfence: Cli, start: Cli, workspace: Path) -> None:
+    """What the command of `exec` ended with, which `exec` passes through; not that of its set-up."""
+    assert start("exec", "-C", workspace, "--setup", "true", "--", "sh", "-c", "exit 7").wait(timeout=60) == 7
+    assert json.loads(ringfence("runs", "show", "--json").out)["command_exit_code"] == 7
+    assert "command:    exit code 7" in ringfence("runs", "show").out
+
+
+@pytest.mark.slow
+def test_the_list_has_a_header_and_the_workspaces(ringfence: Cli, runs: list[str], workspace: Path) -> None:
+    """Also where it is no terminal; `--json` has the workspace as well."""
+    header, newest, _ = ringfence("runs", "ls").out.splitlines()
+    assert header.split() == ["run", "state", "time", "workspace", "task"]
+    assert newest.startswith(f"{runs[0]}  succeeded  ")
+    assert f"  {workspace}  touch made" in newest
+    assert json.loads(ringfence("runs", "ls", "--json").out)[0]["workspace"] == str(workspace)
+
+
+@pytest.mark.slow
 def test_logs_are_the_events_of_the_newest_run_here(
     ringfence: Cli, runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,16 +111,16 @@ def test_sessions_of_all_are_listed(imported: str, ringfence: Callable[..., Any]
     listed = json.loads(ringfence("session", "ls", "--json").out)
     assert {one["client"] for one in listed} == {"claude", "codex", "ringfence"}
     assert {(one["workspace"], one["prompt"]) for one in listed} == {("/home/dev/project", "Do the thing")}
-    lines = ringfence("session", "ls").out.splitlines()
-    assert len(lines) == 3
+    header, *lines = ringfence("session", "ls").out.splitlines()
+    assert (header.startswith("session "), len(lines)) == (True, 3)
     assert all("/home/dev/project" in line for line in lines)
 
 
 def test_the_list_can_be_narrowed(ringfence: Callable[..., Any]) -> None:
     """By client, by workspace, by number."""
-    assert len(ringfence("session", "ls", "-n", "1").out.splitlines()) == 1
+    assert len(ringfence("session", "ls", "-n", "1").out.splitlines()) == 1 + 1
     assert CODEX_ID in ringfence("session", "ls", "--client", "codex").out
-    assert len(ringfence("session", "ls", "-C", "/home/dev/project").out.splitlines()) == 2
+    assert len(ringfence("session", "ls", "-C", "/home/dev/project").out.splitlines()) == 1 + 2
     ended = ringfence("session", "ls", "-C", "/elsewhere")
     assert (ended.out, "no sessions found" in ended.err) == ("", True)
 

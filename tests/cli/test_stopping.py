@@ -93,7 +93,7 @@ def test_a_reader_who_leaves_stops_the_run(run: Cli, events: Cli):
     process = run(command="sleep 1")
     process.stdout.close()
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, b"cancelled: stopped: nobody reads the output" in err) == (130, True)
+    assert (process.returncode, b"cancelled: stopped: nobody reads the output" in err) == (141, True)
     assert "nobody reads" in job_end(events())["reason"]
 
 
@@ -112,6 +112,8 @@ def test_a_run_that_goes_on_is_not_acted_on(
 def test_a_run_is_stopped_from_another_terminal(run: Cli, ringfence: Cli, events: Cli):
     """It ends as after Ctrl-C, with its work kept; one that has ended is not stopped again."""
     process = run()
+    verified = ringfence("runs", "verify")
+    assert (verified.code, verified.out.startswith("still running")) == (3, True)
     removal = ringfence("runs", "rm", "last", "--yes")
     assert (removal.code, "`ringfence runs stop " in removal.err) == (2, True)
     stopped = ringfence("runs", "stop")

@@ -16,7 +16,15 @@ import anyio
 import msgspec
 
 from ringfence.errors import RecordError, UsageError
-from ringfence.events import Event, JobCreated, JobEnded, JobStarted, JournalOpened, JournalSealed
+from ringfence.events import (
+    Event,
+    JobCreated,
+    JobEnded,
+    JobStarted,
+    JournalOpened,
+    JournalSealed,
+    WorkExported,
+)
 from ringfence.journal.blobs import BlobStore, decode, unpack
 from ringfence.journal.disk import is_alive
 from ringfence.journal.layout import BLOBS_NAME, JOURNAL_NAME, journal_path, open_regular, run_dirs
@@ -55,6 +63,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     cost_usd: float | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    workspace: str = ""
 
 
 def read(path: Path) -> Iterator[Record]:
@@ -146,6 +155,7 @@ def summarize(path: Path) -> RunSummary:
         exit_code=ended.exit_code if ended else None,
         cost_usd=ended.cost_usd if ended else None,
         labels=dict(created.configuration.get("labels") or {}) if created else {},
+        workspace=created.workspace if created else "",
     )
 
 
@@ -158,9 +168,12 @@ def creation_of(path: Path) -> JobCreated | None:
 
 
 def has_opened_sandbox(path: Path) -> bool:
-    """Whether the run in `path` got a sandbox. A record that is damaged before it says so counts as one that did."""
+    """Whether the run in `path` worked in a sandbox: it began, or, in a record with a line missing, delivered work.
+
+    A record that is damaged before it says so counts as one that did.
+    """
     try:
-        return any(isinstance(record.event, JobStarted) for record in read(path))
+        return any(isinstance(record.event, JobStarted | WorkExported) for record in read(path))
     except RecordError:
         return True
 

@@ -24,13 +24,28 @@ def open_console(*, stderr: bool = False) -> Console:
     return _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
-def print_table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows whose last cell may be long, on a terminal with a header."""
-    shown = [header, *rows] if rows and console.is_terminal else rows
+def print_table(
+    console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], *, is_clipped: bool = False
+) -> None:
+    """Print rows whose last cell may be long below a header; nothing if there are none.
+
+    Args:
+        console: Where to print.
+        header: The names of the columns.
+        rows: The cells.
+        is_clipped: Whether a row that is too long for the terminal is cut instead of wrapped.
+    """
+    shown = [header, *rows] if rows else []
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)][:-1]
     for row in shown:
         cells = [f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True)]
-        print_line(console, "  ".join(cells).rstrip(), "bold" if row is header else "")
+        line, style = "  ".join(cells).rstrip(), "bold" if row is header else ""
+        if is_clipped and console.is_terminal:
+            text = Text(visible(line, one_line=True), style=style)
+            text.truncate(console.width, overflow="ellipsis")
+            console.print(text, soft_wrap=True)
+        else:
+            print_line(console, line, style)
 
 
 def print_list(

@@ -38,7 +38,7 @@ def print_summary(console: "Console", result: "RunResult") -> None:
     if result.exit_code == ExitCode.UNVERIFIED:
         lines.append((_HOW_TO_VERIFY, ""))
     if result.ended.turns:
-        lines.append((_spent(result.ended), "dim"))
+        lines.append((f"{usage_text(result.ended)}, {result.ended.duration_s:.1f} s", "dim"))
     lines.append((f"record: {result.run_dir}  (ringfence runs show {result.run_id[-8:]})", "dim"))
     hint = how_to_apply(result.work, result.run_dir)
     if hint is not None:
@@ -55,12 +55,12 @@ def report_end(result: "RunResult") -> None:
     notify(f"{result.state.value}: {result.reason}; record: {result.run_dir}")
 
 
-def _spent(ended: "JobEnded") -> str:
+def usage_text(ended: "JobEnded") -> str:
+    """The turns, tool calls, tokens and cost of a run."""
     cost = "cost unknown" if ended.cost_usd is None else f"${ended.cost_usd:.4f}"
-    return (
-        f"{counted(ended.turns, 'turn')}, {counted(ended.tool_calls, 'tool call')}, "
-        f"{ended.usage.total:,} tokens, {cost}, {ended.duration_s:.1f} s"
-    )
+    total, output = ended.usage.total, ended.usage.output_tokens
+    tokens = f"{total:,} tokens ({total - output:,} input, {output:,} output)"
+    return f"{counted(ended.turns, 'turn')}, {counted(ended.tool_calls, 'tool call')}, {tokens}, {cost}"
 
 
 def work_lines(work: "WorkExported", run_dir: Path) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from ringfence.cli.completion import complete_runs
 from ringfence.cli.options import takes_settings
 from ringfence.cli.output import notify
 from ringfence.cli.settings import check_file, load_settings, wait_of, warn_about
-from ringfence.errors import UsageError
+from ringfence.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
@@ -108,6 +108,7 @@ async def _run_and_print(request: "RunRequest", json: bool) -> int:
         from ringfence.cli.render.summary import report_end
 
         report_end(result)
+        return ExitCode.BROKEN_PIPE
     return result.exit_code
 
 
@@ -128,8 +129,8 @@ async def _run_with_live_view(request: "RunRequest") -> int:
         tasks.cancel_scope.cancel()
     if result.is_unwatched:
         report_end(result)
-    else:
-        print_summary(console, result)
+        return ExitCode.BROKEN_PIPE
+    print_summary(console, result)
     _print_answer(result)
     return result.exit_code
 

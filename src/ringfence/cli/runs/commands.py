@@ -1,5 +1,7 @@
 """`ringfence runs`: list, show, verify, export and remove the records of runs."""
 
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,9 +17,11 @@ from ringfence.escape import safe_json, visible
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ringfence.events import CommandEnded, JobEnded, VerificationEnded, WorkExported
     from ringfence.journal import Finding, RunSummary, StateVerification, Verification
 
-_STATUS_TEXT = {"sealed": "sealed", "open": "open end", "truncated": "TRUNCATED", "broken": "BROKEN"}
+_STATUS_TEXT = {"sealed": "sealed", "open": "killed, no seal", "truncated": "TRUNCATED", "broken": "BROKEN"}
+_PLACE_WIDTH = 16
 
 
 def ls(
@@ -31,7 +35,7 @@ def ls(
 ) -> None:
     """List runs, the newest first.
 
-    The list does not check seals; `ringfence runs verify` does.
+    A run whose record has no seal is marked. The list does not check seals; `ringfence runs verify` does.
     """
     from itertools import islice
 
@@ -49,8 +53,10 @@ def ls(
         note("no runs with these labels" if wanted else "no runs yet; `ringfence run` creates one")
     from ringfence.cli.render.console import open_console, print_table
 
-    header = ("run", "state", "record", "time", "model", "task")
-    print_table(open_console(), header, [_run_row(run) for run in runs])
+    console = open_console()
+    header = ("run", "state", "time", "workspace", "task")
+    rows = [_run_row(run, is_short=console.is_terminal) for run in runs]
+    print_table(console, header, rows, is_clipped=True)
 
 
 def show(run: RunArgument = "last", *, everywhere: AllOption = False, json: JsonOption = False) -> None:
@@ -62,15 +68,21 @@ def show(run: RunArgument = "last", *, everywhere: AllOption = False, json: Json
 
     path = chosen_run(run, everywhere=everywhere)
     _warn_if_damaged(path)
-    summary, created, work = summarize(path), creation_of(path), _work_of(path)
+    summary, created, found = summarize(path), creation_of(path), _outcome_of(path)
+    ended = found.ended
     document = {
         **msgspec.to_builtins(summary),
         "workspace": created.workspace if created else None,
         "runtime": created.runtime if created else None,
-        "changes": None if work is None else msgspec.to_builtins(work),
+        "turns": None if ended is None else ended.turns,
+        "tool_calls": None if ended is None else ended.tool_calls,
+        "usage": None if ended is None else msgspec.structs.asdict(ended.usage),
+        "command_exit_code": None if found.command is None else found.command.exit_code,
+        "check_exit_code": None if found.check is None else found.check.exit_code,
+        "changes": None if found.work is None else msgspec.to_builtins(found.work),
         "files": sorted(each.name for each in path.iterdir()),
     }
-    print_answer(document, _summary_lines(document, path), json=json)
+    print_answer(document, _summary_lines(document, found, path), json=json)
 
 
 def logs(
@@ -178,7 +190,8 @@ def verify(
 ) -> None:
     """Verify that a record is complete and unchanged.
 
-    Checks the journal and all files beside it. Exit code 0: sealed, 3: open end, 1: broken, truncated or missing.
+    Checks the journal and all files beside it. Exit code 0: sealed; 3: no seal, as the run is still going on or was
+    killed; 1: broken, truncated or missing.
     """
     from ringfence.journal import RECORD_LIMITS, STATE_LIMITS, verify_all, verify_run
     from ringfence.journal.seal import read_public_key
@@ -268,16 +281,37 @@ async def _remove(paths: "Sequence[Path]") -> None:
     await remove_runs(list(paths), store, by="runs rm")
 
 
-def _work_of(path: Path) -> Any:
-    """The last event about a run's changes; None if there is none."""
-    from ringfence.events import WorkExported
+@dataclass
+class _Outcome:
+    """The last events about what a run came to; None where there is none."""
+
+    work: "WorkExported | None" = None
+    check: "VerificationEnded | None" = None
+    command: "CommandEnded | None" = None
+    """Of `exec` and `shell`: the command itself."""
+    ended: "JobEnded | None" = None
+
+
+def _outcome_of(path: Path) -> _Outcome:
+    """Read what a run came to, as far as its record can be read."""
+    from ringfence.events import CommandEnded, JobEnded, SandboxCreated, VerificationEnded, WorkExported
     from ringfence.journal import read
 
-    try:
-        found = [record.event for record in read(path) if isinstance(record.event, WorkExported)]
-    except RecordError:
-        return None
-    return found[-1] if found else None
+    found, sandbox_id = _Outcome(), ""
+    with suppress(RecordError):
+        for record in read(path):
+            event = record.event
+            if isinstance(event, WorkExported):
+                found.work = event
+            elif isinstance(event, VerificationEnded):
+                found.check = event
+            elif isinstance(event, JobEnded):
+                found.ended = event
+            elif isinstance(event, SandboxCreated) and event.purpose in ("exec", "shell"):
+                sandbox_id = event.sandbox_id
+            elif isinstance(event, CommandEnded) and event.sandbox_id == sandbox_id:
+                found.command = event
+    return found
 
 
 def _task_of(path: Path) -> str:
@@ -286,7 +320,7 @@ def _task_of(path: Path) -> str:
     return summarize(path).prompt
 
 
-def _summary_lines(run: "Mapping[str, Any]", path: Path) -> "Iterator[str]":
+def _summary_lines(run: "Mapping[str, Any]", found: _Outcome, path: Path) -> "Iterator[str]":
     from ringfence.cli.render.summary import work_lines
 
     yield f"run:        {run['id']}"
@@ -299,26 +333,35 @@ def _summary_lines(run: "Mapping[str, Any]", path: Path) -> "Iterator[str]":
     if run["started_at"]:
         took = "" if run["duration_s"] is None else f", took {run['duration_s']:.1f} s"
         yield f"started:    {run['started_at']}{took}"
-    if run["cost_usd"]:
-        yield f"cost:       ${run['cost_usd']:.4f}"
+    yield from _end_lines(found)
     if run["labels"]:
         yield "labels:     " + ", ".join(f"{key}={value}" for key, value in run["labels"].items())
-    work = _work_of(path)
-    if work is not None:
-        for line, _style in work_lines(work, path):
+    if found.work is not None:
+        for line, _style in work_lines(found.work, path):
             yield f"changes:    {line}"
     yield f"record:     {path}, {'sealed' if run['is_sealed'] else 'not sealed'}"
     yield f"files:      {', '.join(run['files'])}"
     yield f"events:     ringfence runs logs {run['id'][-8:]}"
 
 
-def _run_row(run: "RunSummary") -> tuple[str, ...]:
-    duration = "" if run.duration_s is None else f"{run.duration_s:>7.1f} s"
-    what = run.prompt or run.reason
-    seal = "sealed (unchecked)" if run.is_sealed else "open"
-    kind, _, file = run.model.partition(":")
-    model = f"scripted:{Path(file).name}" if kind == "scripted" else run.model
-    return run.id, run.state, seal, duration, model, what
+def _end_lines(found: _Outcome) -> "Iterator[str]":
+    from ringfence.cli.render.summary import usage_text
+
+    if found.ended is not None and found.ended.turns:
+        yield f"used:       {usage_text(found.ended)}"
+    if found.command is not None:
+        yield f"command:    exit code {found.command.exit_code}"
+    if found.check is not None:
+        yield f"check:      exit code {found.check.exit_code}: {found.check.command}"
+
+
+def _run_row(run: "RunSummary", *, is_short: bool) -> tuple[str, ...]:
+    has_ended = run.duration_s is not None
+    state = run.state if run.is_sealed or not has_ended else f"{run.state}, no seal"
+    place = run.workspace
+    if is_short and len(place) > _PLACE_WIDTH:
+        place = f"…{place[1 - _PLACE_WIDTH :]}"
+    return run.id, state, f"{run.duration_s:.1f} s" if has_ended else "", place, run.prompt or run.reason
 
 
 def _warn_if_damaged(path: Path) -> None:
@@ -344,7 +387,8 @@ def _journal_of(run: str) -> Path:
 
 
 def _verification_line(found: "Verification") -> str:
-    parts = [_STATUS_TEXT[found.status], found.run_id or str(found.path), counted(found.events, "event")]
+    status = "still running" if _is_running(found) else _STATUS_TEXT[found.status]
+    parts = [status, found.run_id or str(found.path), counted(found.events, "event")]
     if found.bad_line is not None:
         parts.append(f"line {found.bad_line}: {found.reason}")
     elif found.reason is not None:
@@ -352,6 +396,12 @@ def _verification_line(found: "Verification") -> str:
     if found.ok:
         parts.append(f"signed by key {found.signer} at {found.sealed_at}")
     return visible("  ".join(parts), one_line=True)
+
+
+def _is_running(found: "Verification") -> bool:
+    from ringfence.journal import is_alive
+
+    return found.status == "open" and is_alive(found.path.parent)
 
 
 def _state_document(state: "StateVerification") -> dict[str, Any]:
@@ -373,6 +423,7 @@ def _verification_document(found: "Verification") -> dict[str, Any]:
     return {
         **dataclasses.asdict(found),
         "path": str(found.path),
+        "is_running": _is_running(found),
         "findings": _finding_documents(found.findings),
         "reason": found.reason,
         "limits": RECORD_LIMITS,

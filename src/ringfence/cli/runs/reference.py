@@ -40,7 +40,7 @@ def chosen_run(reference: str, *, everywhere: bool = False) -> Path:
     if newest is None:
         raise UsageError("there are no runs yet; `ringfence run` creates one")
     raise UsageError(
-        f"no run has opened a sandbox here yet; `ringfence runs show {newest.name[-8:]}` shows why the newest did not"
+        f"no run has worked in a sandbox yet; `ringfence runs show {newest.name[-8:]}` shows why the newest did not"
     )
 
 
