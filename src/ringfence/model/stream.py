@@ -7,13 +7,14 @@ SDK's accumulator accepts a stream that just ends as a finished reply, and compl
 import json
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, get_args
+from typing import Any, get_args
 
 import msgspec
 from sseclient import SSEClient
 
 from ringfence.events import Event, JSONObject, TextStreamed, ThinkingStreamed, Usage
 from ringfence.model.base import ModelReply
+from ringfence.model.usage import MessagesUsage
 
 MAX_EVENT_BYTES = 32 * 1024**2
 """The results of the provider's own tools arrive in one event."""
@@ -78,45 +79,10 @@ class EventReader:
             raise BrokenStream(f"an event of the stream is larger than {MAX_EVENT_BYTES} bytes")
 
 
-_Count = Annotated[int, msgspec.Meta(ge=0)] | None
-
-
-class _CacheCreation(msgspec.Struct):
-    ephemeral_1h_input_tokens: _Count = None
-
-
-class _ServerToolUse(msgspec.Struct):
-    web_search_requests: _Count = None
-
-
-class _Usage(msgspec.Struct):
-    """Counts of the whole reply; those that `message_delta` leaves out stay as `message_start` had them."""
-
-    input_tokens: _Count = None
-    output_tokens: _Count = None
-    cache_creation_input_tokens: _Count = None
-    cache_read_input_tokens: _Count = None
-    cache_creation: _CacheCreation | None = None
-    server_tool_use: _ServerToolUse | None = None
-
-    def counts(self) -> dict[str, int]:
-        """Return the fields of `Usage` that the API counted."""
-        created, tools = self.cache_creation or _CacheCreation(), self.server_tool_use or _ServerToolUse()
-        counted = {
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
-            "cache_creation_input_tokens": self.cache_creation_input_tokens,
-            "cache_read_input_tokens": self.cache_read_input_tokens,
-            "cache_creation_1h_input_tokens": created.ephemeral_1h_input_tokens,
-            "web_search_requests": tools.web_search_requests,
-        }
-        return {name: count for name, count in counted.items() if count is not None}
-
-
 class _Message(msgspec.Struct):
     id: str
     model: str
-    usage: _Usage | None = None
+    usage: MessagesUsage | None = None
 
 
 class _MessageStart(msgspec.Struct, tag="message_start"):
@@ -163,7 +129,7 @@ class _Stop(msgspec.Struct):
 
 class _MessageDelta(msgspec.Struct, tag="message_delta"):
     delta: _Stop
-    usage: _Usage | None = None
+    usage: MessagesUsage | None = None
 
 
 class _MessageStop(msgspec.Struct, tag="message_stop"):
@@ -200,7 +166,7 @@ class ReplyAssembly:
         self._input_json: list[str] = []
         self._cut: set[int] = set()
         self._stop_reason: str | None = None
-        self._usage: dict[str, int] = {}
+        self._usage = Usage()
         self.is_complete = False
 
     def take(self, name: str, data: str) -> Event | None:
@@ -243,7 +209,7 @@ class ReplyAssembly:
         return ModelReply(
             content=content,
             stop_reason=self._stop_reason,
-            usage=Usage(**self._usage),
+            usage=self._usage,
             model=self._message.model,
             message_id=self._message.id,
         )
@@ -279,7 +245,9 @@ class ReplyAssembly:
         if not isinstance(block["type"], str):
             raise TypeError("a block without a type")
         if block["type"] == "server_tool_use" and str(block.get("name")).endswith("code_execution"):
-            self._usage["code_execution_containers"] = 1  # one per reply; the API does not report it
+            self._usage = msgspec.structs.replace(
+                self._usage, code_execution_containers=1
+            )  # one per reply; the API does not report it
         self._blocks.append(block)
         self._open = event.index
         self._input_json = []
@@ -317,9 +285,9 @@ class ReplyAssembly:
                 self._blocks[self._open]["input"] = value
         self._open = None
 
-    def _count(self, usage: _Usage | None) -> None:
+    def _count(self, usage: MessagesUsage | None) -> None:
         if usage is not None:
-            self._usage |= usage.counts()
+            self._usage = usage.update(self._usage)
 
 
 def _is_empty_text(block: JSONObject) -> bool:

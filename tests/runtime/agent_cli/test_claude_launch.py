@@ -119,8 +119,8 @@ SERVER = McpServer(name="one", command=("one",))
         ("bash", "did you mean 'Bash'"),
         ("Nosuch(rm *)", "no tool 'Nosuch'"),
         ("Read,Rad", "no tool 'Rad'"),
-        ("mcp__two__look", "'mcp__two__look' .*those there are: one"),
-        ("mcp__onetwo", "those there are: one"),
+        ("mcp__two__look", "'mcp__two__look' .*, which has one"),
+        ("mcp__onetwo", "of this task, which has one"),
     ],
 )
 def test_a_tool_that_is_not_there_is_refused(way: str, named: str, told: str) -> None:

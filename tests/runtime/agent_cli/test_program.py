@@ -141,7 +141,9 @@ def test_plugins_are_shown_at_places_of_ours(tmp_path: Path) -> None:
 
 def test_a_plugin_that_is_not_there_is_named_with_its_option(tmp_path: Path) -> None:
     """Before a run is begun."""
-    with pytest.raises(ConfigurationError, match=r"nowhere' \(--plugin, client\.plugins\) is no directory"):
+    with pytest.raises(
+        ConfigurationError, match=r"nowhere' \(--plugin, client\.plugins\) is not a directory"
+    ):
         shown_plugins(Options(plugins=(tmp_path / "nowhere",)), INSIDE)
 
 

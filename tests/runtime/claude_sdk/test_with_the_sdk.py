@@ -194,6 +194,6 @@ async def test_an_option_without_effect_is_refused(sdk: Any, given: dict[str, An
 async def test_a_server_of_the_users_does_not_hide_behind_ours(talk: Opened, sdk: Any):
     """Two servers of one name cannot both be called."""
     servers = {"host": sdk.create_sdk_mcp_server("host")}
-    with pytest.raises(UsageError, match="name yours otherwise"):
+    with pytest.raises(UsageError, match="choose another name for yours"):
         async with talk(add, mcp_servers=servers):
             pass

@@ -49,7 +49,7 @@ def test_a_killed_writer_lets_go(tmp_path: Path):
 @pytest.mark.parametrize("wrong", ["", ".", "..", "a/b", "-x", "a" * 101, "ä", "a\n"])
 def test_only_ids_name_sessions(tmp_path: Path, wrong: str):
     """Nothing that could lead out of the directory."""
-    with pytest.raises(UsageError, match="no session id"), lock_session(wrong, by="r", state=tmp_path):
+    with pytest.raises(UsageError, match="not a session id"), lock_session(wrong, by="r", state=tmp_path):
         pass
 
 

@@ -117,7 +117,7 @@ async def test_what_there_was_is_kept_when_the_sandbox_dies(home: SessionStore):
     with pytest.raises(SandboxDied):
         await live()
     assert home.place("projects/w/s.jsonl").read_bytes() == b"first\n"
-    assert "was gone" in told[0]
+    assert "the sandbox ended before" in told[0]
 
 
 HOSTILE = {

@@ -164,7 +164,7 @@ async def test_one_script_speaks_every_api():
     [
         (["Write", "Bash"], "Bash", {"command": "ls"}),
         (["exec_command"], "exec_command", {"cmd": "ls"}),
-        (["shell", "Bash"], "shell", {"command": "ls", "reasoning": "the script says so"}),
+        (["shell", "Bash"], "shell", {"command": "ls", "reasoning": "the script requires it"}),
     ],
 )
 async def test_run_takes_the_tool_that_runs_commands(offered: list[str], name: str, arguments: Message):

@@ -1,4 +1,4 @@
-"""A model that replies what a script says, in the APIs of Anthropic and OpenAI.
+"""A model that replies by a script, in the APIs of Anthropic and OpenAI.
 
 Its server is `ringfence.testing.scripted_model`; within a run it is an upstream of the model gateway.
 """

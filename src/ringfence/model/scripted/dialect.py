@@ -36,7 +36,7 @@ class Utterance:
     by: Speaker
     text: str = ""
     is_error: bool | None = None
-    """Whether a tool's result is an error; None where the API does not tell."""
+    """Whether a tool's result is an error; None if the API does not say."""
 
 
 @frozen
@@ -119,7 +119,7 @@ class Reply:
 class Dialect(ABC):
     """One API.
 
-    `check` takes whatever the client sent, and the other methods only bodies that passed it. Nothing raises.
+    `check` accepts any body, and the other methods only bodies that passed it. No method raises.
     """
 
     path: ClassVar[str]
@@ -232,8 +232,8 @@ def unmet_expectation(expected: Expectation, request: ParsedRequest) -> str | No
             return f"expected {what} to contain {wanted!r}, got {_cut(found)}"
     is_error, wanted_error = output.is_error if output else False, expected.last_tool_is_error
     if wanted_error is not None and (output is None or is_error != wanted_error):
-        untold = ", and this API does not tell it" if is_error is None else ""
-        return f"expected is_error of the last tool result to be {wanted_error}{untold}"
+        unknown = ", which this API does not report" if is_error is None else ""
+        return f"expected is_error of the last tool result to be {wanted_error}{unknown}"
     for name in expected.tools:
         if name not in request.tools:
             return f"expected the tool {name!r} to be offered, got {list(request.tools)!r}"
@@ -286,7 +286,7 @@ def _call(call: ToolCall, offered: Iterable[str]) -> JSONObject:
         command = _SCRIPTED_RUN % json.dumps(call.run) if name == "exec" else call.run
         arguments = {SHELLS.get(name or "", "command"): command}
         if name == "shell":
-            arguments["reasoning"] = "the script says so"
+            arguments["reasoning"] = "the script requires it"
     return {"type": "tool_use", "id": call.id, "name": name, "input": arguments}
 
 

@@ -38,7 +38,7 @@ def _parsed(content: bytes, path: Path) -> Script:
 
 
 def parse_script(content: bytes | str, *, path: Path = Path("<script>")) -> Script:
-    """Read a script; errors name `path`, whose ending tells the format.
+    """Read a script; errors name `path`, whose suffix determines the format.
 
     Raises:
         ConfigurationError: It is not a script; with line and column.

@@ -186,9 +186,9 @@ def _namespace(name: str, request: JSONObject) -> str | None:
 
 
 def _events(body: JSONObject, reply: Reply) -> Iterator[JSONObject]:
-    begun = {**body, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
-    yield {"type": "response.created", "response": begun}
-    yield {"type": "response.in_progress", "response": begun}
+    started = {**body, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
+    yield {"type": "response.created", "response": started}
+    yield {"type": "response.in_progress", "response": started}
     for index, item in enumerate(body["output"]):
         yield from _item_events(item, index, reply)
     yield {"type": f"response.{body['status']}", "response": body}

@@ -124,7 +124,7 @@ def shown_plugins(options: Options, spec: SandboxSpec) -> tuple[tuple[Mount, ...
     for plugin in options.plugins:
         if not plugin.is_dir():
             raise ConfigurationError(
-                f"the plugin {str(plugin.absolute())!r} (--plugin, client.plugins) is no directory; name one that is"
+                f"the plugin {str(plugin.absolute())!r} (--plugin, client.plugins) is not a directory; name one"
             )
     if not options.plugins or not traits_of(spec).is_fence:
         return (), options
@@ -262,7 +262,9 @@ async def version_of(program: Path) -> str:
     """
     version = read_version(await _version_output(program))
     if version is None:
-        raise ConfigurationError(f"{str(program)!r} says no version; see whether `{program} --version` works")
+        raise ConfigurationError(
+            f"{str(program)!r} prints no version; check whether `{program} --version` works"
+        )
     return version
 
 
@@ -283,8 +285,8 @@ def check_version(cli: AgentCli, version: str, *, path: str, force: bool) -> Non
         return
     known = oldest if oldest == newest else f"{oldest} to {newest}"
     raise ConfigurationError(
-        f"{cli.title} {version} ({path!r}) was not tried with this release of ringfence, which knows {known}; "
-        f"use --force to try it, or install a known one: {cli.install}"
+        f"{cli.title} {version} ({path!r}) was not tested with this release of ringfence, which supports {known}; "
+        f"use --force to try it, or install a supported one: {cli.install}"
     )
 
 

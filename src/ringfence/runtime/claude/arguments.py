@@ -1,6 +1,6 @@
-"""The arguments of `claude`: those that a task becomes, and those that are not a person's to give.
+"""The arguments of `claude`: those for a task, and those that are refused.
 
-What suggests a name for a misspelled tool is imported only then.
+The module that suggests a name for a misspelled tool is imported on use.
 """
 
 import json
@@ -21,11 +21,11 @@ _MAX_ARGUMENT_BYTES = 100_000
 """The kernel refuses an argument of 128 KiB."""
 _MODES = {"accept_edits": "acceptEdits", "plan": "plan", "deny": "dontAsk", "default": "default"}
 _RESERVED = {
-    "--output-format": "the output is read by ringfence",
-    "--input-format": "the prompt comes by ringfence",
-    "--replay-user-messages": "the prompt comes by ringfence",
-    "--permission-prompt-tool": "no one is present to answer",
-    "--permission-prompts": "no one is present to answer",
+    "--output-format": "ringfence reads the output",
+    "--input-format": "ringfence sends the prompt",
+    "--replay-user-messages": "ringfence sends the prompt",
+    "--permission-prompt-tool": "nobody is there to answer",
+    "--permission-prompts": "nobody is there to answer",
     "--permission-mode": "use the option permission_mode",
     "--setting-sources": "use the option settings_sources",
     "--session-id": "ringfence chooses it",
@@ -34,7 +34,7 @@ _RESERVED = {
     "--continue": "use `ringfence run --continue`",
     "-c": "use `ringfence run --continue`",
     "--fork-session": "use `ringfence run --fork`",
-    "--no-session-persistence": "the session is kept for its continuation",
+    "--no-session-persistence": "ringfence keeps the session, so that it can be resumed",
     "--model": "use --model of ringfence",
 }
 _OUTSIDE = {
@@ -42,7 +42,7 @@ _OUTSIDE = {
     "--background": "a session in the background ends with its sandbox",
     "--cloud": "it runs elsewhere, outside of the fence",
     "--environment": "it runs elsewhere, outside of the fence",
-    "--teleport": "it comes from elsewhere, outside of the fence",
+    "--teleport": "it takes over a session from outside of the fence",
     "--remote-control": "it is steered from outside of the fence",
     "--desktop": "the program is not in the fence",
     "--chrome": "the browser is not in the fence",
@@ -79,7 +79,7 @@ _TOOLS = frozenset({
     "AgentOutput", "AgentOutputTool", "AutofixPr", "BashOutput", "BashOutputTool", "DesignSync", "Frame", "FrameRead",
     "REPL", "RunWorkflow", "SuggestBackgroundPR", "TaskOutput", "TeamCreate", "TeamDelete",
 })  # fmt: skip
-"""As the program itself lists them, with 2.1.197 and 2.1.329; which of them it has depends on much."""
+"""The tools that the program lists, with 2.1.197 and 2.1.329; its configuration decides which of them it offers."""
 _ALLOWED_BY = "--allow-tool, tools.allow"
 _RULE = re.compile(r"([^\s,()]+)(?:\(.*?\)(?=[\s,]|$))?")
 _SERVER_FLAGS = frozenset({"--mcp-config", "--plugin-dir", "--plugin-url", "--settings"})
@@ -87,7 +87,7 @@ _SERVER_FLAGS = frozenset({"--mcp-config", "--plugin-dir", "--plugin-url", "--se
 
 
 class TaskArguments:
-    """What a task becomes: arguments, variables and files.
+    """The arguments, variables and files for a task.
 
     Args:
         task: A task that `check_options` accepts.
@@ -141,9 +141,9 @@ class TaskArguments:
 
 
 def settings_arguments(options: Options) -> list[str]:
-    """Return the arguments for which settings count; without the project's, CLAUDE.md is that of an added directory.
+    """Return the arguments that choose settings; without the project's, CLAUDE.md is that of an added directory.
 
-    With `=`, as some take any number of values, and a prompt that follows would be one.
+    They use `=`, because some take any number of values, and a prompt that follows would count as one.
     """
     sources = options.settings_sources
     chosen = f"--setting-sources={','.join(dict.fromkeys(('user', *sources)))}"
@@ -205,8 +205,8 @@ def check_options(options: Options, *, knows_mcp_servers: bool) -> None:
     patterns = [tool for tool in options.tools_allowed if "(" in tool]
     if patterns and options.permission_mode == "bypass":
         raise UsageError(
-            f"the allowed tool {patterns[0]!r} ({_ALLOWED_BY}) counts for nothing where all is permitted; "
-            "leave out --permission-mode bypass, or make it deny"
+            f"the allowed tool {patterns[0]!r} ({_ALLOWED_BY}) has no effect where everything is permitted; "
+            "leave out --permission-mode bypass, or use deny"
         )
     size = len(_schema_text(options.output_schema)) if options.output_schema is not None else 0
     if size > _MAX_ARGUMENT_BYTES:
@@ -271,8 +271,10 @@ def _check_name(name: str, servers: Sequence[str] | None, key: Literal["tools.al
         if not any(fnmatchcase(each, name) for each in _TOOLS):
             raise UnknownTool(f"claude has no tool {name!r}; {_suggestion(name)}", key=key)
     elif servers is not None and not any(_is_of(server, name) for server in servers):
-        known = f"those there are: {', '.join(servers)}" if servers else "there is none; see tools.mcp"
-        raise UnknownTool(f"the tool {name!r} is of no MCP server of this task: {known}", key=key)
+        known = ", ".join(servers) or "none; see tools.mcp"
+        raise UnknownTool(
+            f"the tool {name!r} belongs to no MCP server of this task, which has {known}", key=key
+        )
 
 
 def _is_of(server: str, name: str) -> bool:
@@ -288,4 +290,4 @@ def _suggestion(name: str) -> str:
     lower = {each.lower(): each for each in _TOOLS}
     near = [lower[each] for each in get_close_matches(name.lower(), lower, n=1)]
     like = f"did you mean {near[0]!r}?" if near else "it has Bash, Edit, Read and others."
-    return f"{like} With --force a name counts that this release does not know"
+    return f"{like} With --force, names that this release does not know are accepted"

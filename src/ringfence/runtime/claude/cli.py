@@ -1,10 +1,10 @@
-"""How `claude` is started. Seen with 2.1.197, which npm gives to Node 20, 2.1.329 and 2.1.330.
+"""Starts `claude`. Seen with 2.1.197, which npm installs for Node 20, 2.1.329 and 2.1.330.
 
-Unattended it trusts whatever the workspace brings: its hooks, its MCP servers, its helper for keys, and even a base
-URL that replaces the one in the environment. So only its own (empty) settings count unless others are granted, and
-the workspace's CLAUDE.md, which is text for the model, is read as that of an added directory.
+Unattended, it trusts everything in the workspace: hooks, MCP servers, a helper for keys, and even a base URL that
+replaces the one in the environment. So only its own, empty, settings count unless others are granted, and the
+workspace's CLAUDE.md, which is text for the model, is read as that of an added directory.
 
-The person's own directory is searched only where the person's settings count, and is imported then.
+The module that searches the person's own directory is imported only if the person's settings count.
 """
 
 import json
@@ -85,8 +85,8 @@ class ClaudeCli(AgentCli):
         size = len(prompt.encode("utf-8", "replace"))
         if self.max_task_bytes is not None and size > self.max_task_bytes:
             raise UsageError(
-                f"the task has {size} bytes, and claude takes at most {self.max_task_bytes}; put what is long "
-                "into a file of the workspace, and name that"
+                f"the task has {size} bytes, and claude takes at most {self.max_task_bytes}; put long texts "
+                "into a file of the workspace, and name the file"
             )
         check_options(options, knows_mcp_servers=self.knows_mcp_servers)
 

@@ -1,4 +1,4 @@
-"""What the output of claude says about its end. Seen with 2.1.197, 2.1.329 and 2.1.330."""
+"""Reads from the output of claude how it ended. Seen with 2.1.197, 2.1.329 and 2.1.330."""
 
 from ringfence.events import JSONObject
 from ringfence.runtime.agent_cli.exit_status import (
@@ -19,7 +19,7 @@ _SUBTYPES = {
     "error_max_structured_output_retries": Ending.NO_STRUCTURED_OUTPUT,
 }
 _TOO_LONG = ("prompt_too_long", "blocking_limit")
-"""Terminal reasons: the API says so, or claude does not ask it."""
+"""Terminal reasons: the API rejects the conversation as too long, or claude does not send it."""
 _FAULTS = {
     "authentication_failed": Ending.AUTHENTICATION,
     "billing_error": Ending.QUOTA,
@@ -80,7 +80,7 @@ class ClaudeReport(Report):
     def contradict_success(self) -> Ended | None:
         """Return that claude made no request to a model, or that it was denied a tool."""
         if self._final.get("num_turns") == 0:
-            words = one_line(bounded(self._final.get("result"))) or "it said nothing"
+            words = one_line(bounded(self._final.get("result"))) or "it printed no answer"
             return Ended(Ending.UNASKED, f"claude took the task for a command of its own: {words}")
         if list_of(self._final.get("permission_denials")):
             tools = ", ".join(sorted(self.denied_tools)) or "a tool"

@@ -7,6 +7,8 @@ The output has nearly the same records; what differs is marked below. Seen with 
 
 from typing import Any
 
+import msgspec
+
 from ringfence.events import (
     ConversationCompacted,
     Event,
@@ -17,6 +19,7 @@ from ringfence.events import (
     TextStreamed,
     Usage,
 )
+from ringfence.model.usage import MessagesUsage
 from ringfence.runtime.transcript.record import Record
 from ringfence.runtime.transcript.translator import (
     MAX_HELD_BLOCKS,
@@ -164,16 +167,10 @@ def _is_fault(value: JSONObject) -> bool:
 
 
 def _usage(value: Any) -> Usage:
-    usage = dict_of(value)
-    created, served = dict_of(usage.get("cache_creation")), dict_of(usage.get("server_tool_use"))
-    return Usage(
-        input_tokens=count_of(usage.get("input_tokens")),
-        output_tokens=count_of(usage.get("output_tokens")),
-        cache_creation_input_tokens=count_of(usage.get("cache_creation_input_tokens")),
-        cache_read_input_tokens=count_of(usage.get("cache_read_input_tokens")),
-        cache_creation_1h_input_tokens=count_of(created.get("ephemeral_1h_input_tokens")),
-        web_search_requests=count_of(served.get("web_search_requests")),
-    )
+    try:
+        return msgspec.convert(value, MessagesUsage).update(Usage())
+    except msgspec.ValidationError:
+        return Usage()
 
 
 def _retried(value: JSONObject, origin: Origin, keys: tuple[str, str], status: Any, reason: str) -> Event:

@@ -6,7 +6,7 @@ Imported only after `check_sdk`, since it imports the SDK.
 import json
 import math
 import signal
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -94,17 +94,16 @@ def options_for(given: Any | None, tools: Sequence[Tool], sandbox: Sandbox) -> A
     if not tools:
         return given
     if SERVER in given.mcp_servers:
-        raise UsageError(f"the MCP server {SERVER!r} is that of tools.python; name yours otherwise")
-    ours = {"type": "sdk", "name": SERVER, "instance": server_of(tools, SERVER, sandbox)}
+        raise UsageError(f"the MCP server {SERVER!r} is that of tools.python; choose another name for yours")
+    ours = {"type": "sdk", "name": SERVER, "instance": server_of(tools, sandbox)}
     return replace(given, mcp_servers={**given.mcp_servers, SERVER: ours})
 
 
-def server_of(tools: Sequence[Tool], name: str, sandbox: Sandbox) -> "Server[Any]":
+def server_of(tools: Sequence[Tool], sandbox: Sandbox) -> "Server[Any]":
     """Return an MCP server in this process for the user's functions; a call that fails is a result, not an error.
 
     Args:
         tools: The functions, which run here, outside of the fence.
-        name: The server's name.
         sandbox: The tools' context.
 
     Raises:
@@ -126,7 +125,7 @@ def server_of(tools: Sequence[Tool], name: str, sandbox: Sandbox) -> "Server[Any
         result = await _call(toolset, ToolCall(call_id, params.name, params.arguments or {}), sandbox)
         return CallToolResult(content=[TextContent(text=result.content)], is_error=result.is_error)
 
-    return Server(name, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+    return Server(SERVER, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
 async def _call(toolset: Toolset, call: ToolCall, sandbox: Sandbox) -> ToolResult:
@@ -179,8 +178,8 @@ class SdkProcess(CliProcess):
         bounds: What it may use.
         emit: Records an event.
         prompt: The task.
-        options: The SDK's.
-        servers: MCP servers in this process; calls of their tools are recorded here, and not from the CLI's output.
+        options: The SDK's options. Its MCP servers run in this process, so calls of their tools are recorded here and
+            not from the CLI's output.
     """
 
     def __init__(
@@ -192,13 +191,12 @@ class SdkProcess(CliProcess):
         *,
         prompt: str,
         options: Any,
-        servers: Iterable[str],
     ) -> None:
         super().__init__(output, launch, bounds, emit)
         self._prompt = prompt
         self._exchange = Exchange(self._record_own, self._reset_silence)
         self._sdk = ClaudeSDKClient(options, ExchangeTransport(self._exchange))
-        self._recorded_here = tuple(f"mcp__{name}__" for name in servers)
+        self._recorded_here = tuple(f"mcp__{name}__" for name in options.mcp_servers)
         self._has_result = False
         self._state: object = None
         self._is_done = anyio.Event()

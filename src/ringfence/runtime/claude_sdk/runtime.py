@@ -1,4 +1,4 @@
-"""`claude` inside the fence, steered by the Claude Agent SDK on the host: hooks, permissions, tools in this process."""
+"""Runs `claude` inside the fence under the Claude Agent SDK on the host, with hooks, permissions and tools there."""
 
 import json
 from collections.abc import Sequence
@@ -21,15 +21,15 @@ from ringfence.sandbox import Sandbox
 from ringfence.tool.base import Tool
 
 OLDEST, NEWEST = "0.2.186", "0.2.187"
-"""Tried by the tests. Its class `Transport` may change with any release, as its makers say. The extra brings the oldest,
-since with each the SDK brings another `claude`, whose versions have a range of their own."""
+"""The tested versions. Its class `Transport` may change with any release, as its documentation says. The extra installs
+the oldest, since each SDK includes another `claude`, whose versions have a range of their own."""
 INSTALL = "pip install 'ringfence[claude-sdk]'"
 
 _TRANSPORT = frozenset({"connect", "write", "read_messages", "close", "is_ready", "end_input"})
 _NEEDED = ("ClaudeAgentOptions", "ClaudeSDKClient", "McpSdkServerConfig")
 _ENVIRONMENT = {
     "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
-    # It reports when it has nothing more to do, which its last result does not say.
+    # It reports when it has nothing more to do, which its last result does not show.
     "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
 }
 _NEVER_ASKS = frozenset({"bypass", "deny"})
@@ -39,10 +39,10 @@ def check_sdk(*, force: bool = False) -> None:
     """Check that the SDK can be used. Imports it, which takes most of a second.
 
     Args:
-        force: Accept a version that was not tried.
+        force: Accept a version that was not tested.
 
     Raises:
-        ConfigurationError: It is not installed, its version was not tried, or its transport has another shape than the
+        ConfigurationError: It is not installed, its version was not tested, or its transport has another shape than the
             one that this release implements.
     """
     try:
@@ -64,7 +64,7 @@ def check_version(version: str, *, force: bool) -> None:
     if force or is_tested(version, OLDEST, NEWEST):
         return
     raise ConfigurationError(
-        f"claude-agent-sdk {version} was not tried with this release, which knows {OLDEST} to {NEWEST}; "
+        f"claude-agent-sdk {version} was not tested with this release, which supports {OLDEST} to {NEWEST}; "
         f"install it with: {INSTALL}, or try it with --force"
     )
 
@@ -82,7 +82,7 @@ def check_shape(sdk: Any) -> None:
     what = (
         f"has no {absent[0]}" if absent else f"has another Transport: {', '.join(sorted(methods)) or 'none'}"
     )
-    raise ConfigurationError(f"claude-agent-sdk {what}; install one that this release knows: {INSTALL}")
+    raise ConfigurationError(f"claude-agent-sdk {what}; install one that this release supports: {INSTALL}")
 
 
 async def check_host(options: Any, *, force: bool = False) -> None:
@@ -90,11 +90,11 @@ async def check_host(options: Any, *, force: bool = False) -> None:
 
     Args:
         options: A `ClaudeAgentOptions`; None is one with nothing in it.
-        force: Accept a version of the SDK that was not tried.
+        force: Accept a version of the SDK that was not tested.
 
     Raises:
         UsageError: An option of the SDK has no effect here.
-        ConfigurationError: It is not installed, or is not a version that this release knows.
+        ConfigurationError: It is not installed, or its version is not supported.
     """
     await anyio.to_thread.run_sync(lambda: check_sdk(force=force))
     if options is not None:
@@ -108,11 +108,11 @@ class ClaudeSdkCli(ClaudeCli):
 
     Args:
         servers: Names of the MCP servers in the host's process.
-        asks: Whether the host decides what it may use.
+        asks: Whether the host decides which tools it may use.
     """
 
     knows_mcp_servers = False  # the SDK's options may name more
-    max_task_bytes = None  # the task does not come by stdin
+    max_task_bytes = None  # the SDK sends the task
 
     def __init__(self, servers: Sequence[str] = (), *, asks: bool = False) -> None:
         self._servers = tuple(servers)
@@ -132,11 +132,11 @@ class ClaudeSdkCli(ClaudeCli):
         super().check(prompt, options)
 
     def default_permission_mode(self, options: Options, place: Place) -> str | None:
-        """Return a mode in which the CLI asks for what is not permitted, where the host decides."""
+        """Return a mode in which the CLI asks for permission, if the host decides."""
         return "default" if self._asks else super().default_permission_mode(options, place)
 
     def input_arguments(self) -> tuple[str, ...]:
-        """Return the arguments of the control protocol, by which the task comes."""
+        """Return the arguments of the control protocol, by which the SDK sends the task."""
         arguments = ["--input-format=stream-json"]
         if self._asks:
             arguments.append("--permission-prompt-tool=stdio")
@@ -190,7 +190,7 @@ class ClaudeSdkRuntime(CliRuntime):
 
         Raises:
             UsageError: Also: an option of the SDK has no effect here.
-            ConfigurationError: Also: it is not a version that this release knows.
+            ConfigurationError: Also: its version is not supported.
         """
         await check_host(self._given, force=task.options.force)
         from ringfence.runtime.claude_sdk.host import options_for
@@ -210,5 +210,4 @@ class ClaudeSdkRuntime(CliRuntime):
             emit,
             prompt=task.prompt,
             options=self._options,
-            servers=tuple(self._options.mcp_servers),
         )

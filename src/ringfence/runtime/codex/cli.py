@@ -1,8 +1,8 @@
-"""How `codex` is started, and the configuration that it finds inside. Seen with 0.169.0.
+"""Starts `codex`, and writes the configuration that it finds inside. Seen with 0.169.0.
 
-Its own sandbox cannot be made within another, and where it cannot, every command fails while the run counts as done:
-inside a fence it is switched off. It reads no base URL from the environment, and takes no socket: its configuration
-names the gateway as a provider. What the workspace's `.codex` says does not count; its AGENTS.md is read.
+Its own sandbox cannot be made inside another one; every command then fails, while the run counts as done. So inside a
+fence it is switched off. It reads no base URL from the environment, and takes no socket: its configuration
+names the gateway as a provider. The workspace's `.codex` has no effect; its AGENTS.md is read.
 """
 
 import json
@@ -29,22 +29,22 @@ prefix_rule(
 """The second is for scripts that codex cannot take apart."""
 
 _RESERVED = {
-    "--json": "it is there already",
+    "--json": "ringfence adds it",
     "--model": "use --model of ringfence",
     "-m": "use --model of ringfence",
-    "--ephemeral": "the session is kept for its continuation",
+    "--ephemeral": "ringfence keeps the session, so that it can be resumed",
     "--output-schema": "use the option output_schema",
     "--cd": "use --workspace of ringfence",
     "-C": "use --workspace of ringfence",
     "--last": "use `ringfence run --continue`",
 }
 _OUTSIDE = {
-    "--trust": "what the workspace configures would count then",
-    "--dangerously-bypass-hook-trust": "what the workspace configures would count then",
-    "--oss": "no local server of models is in the fence",
-    "--worktree": "what is made there would end with the sandbox; use --mode clone of ringfence",
+    "--trust": "the configuration in the workspace would take effect",
+    "--dangerously-bypass-hook-trust": "the configuration in the workspace would take effect",
+    "--oss": "there is no local model server in the fence",
+    "--worktree": "the worktree would be lost with the sandbox; use --mode clone of ringfence",
     "--remote": "it runs elsewhere, outside of the fence",
-    "--ignore-user-config": "the configuration names the way to the model",
+    "--ignore-user-config": "the configuration names the model gateway",
 }
 _INNER_SANDBOX = {
     "--sandbox": "its own sandbox cannot be made in the fence, and every command would fail",
@@ -87,8 +87,8 @@ class CodexCli(AgentCli):
         """
         if len(prompt) > _MAX_TASK_CHARS:
             raise UsageError(
-                f"the task has {len(prompt)} characters, and codex takes at most {_MAX_TASK_CHARS}; put what is long "
-                "into a file of the workspace, and name that"
+                f"the task has {len(prompt)} characters, and codex takes at most {_MAX_TASK_CHARS}; put long texts "
+                "into a file of the workspace, and name the file"
             )
         check_arguments("codex", options.cli_args, {**_RESERVED, **_OUTSIDE, **_INNER_SANDBOX}, _flags)
 
@@ -158,7 +158,7 @@ class CodexCli(AgentCli):
     def _files(self, place: Place, options: Options | None) -> dict[str, bytes]:
         """Return its configuration, and rules by which it runs commands that it rejects by itself.
 
-        0.169.0 rejects all commands with `rm -f`. Where there is no fence, it goes on rejecting them.
+        0.169.0 rejects all commands with `rm -f`. Where there is no fence, it still rejects them.
         """
         folder = self.state_dir(place)
         files = {f"{folder}/config.toml": configuration(place, options, folder)}
@@ -228,7 +228,7 @@ def _server(server: McpServer) -> Iterator[str]:
     yield f"args = [{', '.join(map(_text, server.command[1:]))}]"
     if server.cwd is not None:
         yield f"cwd = {_text(server.cwd)}"
-    # Otherwise it goes on without a server that did not start, or has not yet, and says nothing of it.
+    # Otherwise it continues silently without a server that has not started.
     yield "required = true"
     yield f"startup_timeout_sec = {float(server.start_timeout_s)}"
     yield f"tool_timeout_sec = {float(server.call_timeout_s)}"

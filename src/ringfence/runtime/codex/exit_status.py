@@ -1,4 +1,4 @@
-"""What the output of codex says about its end. Seen with 0.169.0."""
+"""Reads from the output of codex how it ended. Seen with 0.169.0."""
 
 import re
 

@@ -1,7 +1,7 @@
-"""Where the sessions of agent CLIs lie between runs: `sessions/<id>/` in the state directory.
+"""The store of the sessions of agent CLIs between runs: `sessions/<id>/` in the state directory.
 
 `session.json` names the CLI and its own id of the session; `files/` holds what the CLI wrote below its own directory,
-under the same names; `lock` is held by the run that writes. The files came from inside: nothing here runs or trusts
+under the same names; `lock` is held by the run that writes. The files are from inside: nothing here runs or trusts
 them.
 """
 
@@ -59,7 +59,7 @@ class SessionStore:
         return self.path / "files"
 
     def record(self) -> SessionRecord | None:
-        """Return the session's record; None for a session that has not begun.
+        """Return the session's record; None for a session that has not started.
 
         Raises:
             RecordError: It cannot be read.
@@ -185,7 +185,7 @@ def lock_session(session_id: str, *, by: str, state: Path) -> Iterator[SessionSt
         InfrastructureFault: The lock cannot be made.
     """
     if not _ID.fullmatch(session_id):
-        raise UsageError(f"{session_id!r} is no session id; `ringfence session ls` lists the sessions")
+        raise UsageError(f"{session_id!r} is not a session id; `ringfence session ls` lists the sessions")
     path = make_private_dir(sessions_dir(state) / session_id)
     try:
         lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -195,8 +195,8 @@ def lock_session(session_id: str, *, by: str, state: Path) -> Iterator[SessionSt
         if not try_lock(lock, fcntl.LOCK_EX, what="a session"):
             holder = os.pread(lock, _HOLDER_BYTES, 0).decode("utf-8", "replace")
             raise UsageError(
-                f"session {session_id!r} is in use by {holder}; wait for its end, or add --fork for a session of"
-                " its own"
+                f"session {session_id!r} is in use by {holder}; wait for its end, or add --fork to start a session"
+                " of its own"
             )
         os.ftruncate(lock, 0)
         os.pwrite(lock, by.encode(), 0)
@@ -226,7 +226,7 @@ def checked_name(name: str) -> PurePosixPath:
     parts = name.split("/")
     plain = all(part not in ("", ".", "..") and len(os.fsencode(part)) <= _NAME_BYTES for part in parts)
     if not plain or "\0" in name or len(parts) > MAX_DEPTH:
-        raise ValueError(f"{name!r} is no plain relative path")
+        raise ValueError(f"{name!r} is not a plain relative path")
     return PurePosixPath(name)
 
 

@@ -1,4 +1,4 @@
-"""Copies a session's files into a sandbox, and out of it as they grow: after a crash they are at most a second old."""
+"""Copies a session's files into a sandbox, and out of it as they grow, so that a crash loses at most a second."""
 
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -96,11 +96,11 @@ class SessionSync:
             finally:
                 tasks.cancel_scope.cancel()
                 with anyio.move_on_after(_LAST_PULL_S, shield=True) as last:
-                    # A pull that goes on would write what the last one does, and clear its problem.
+                    # A concurrent pull would write the same files, and clear the problem of this one.
                     await stopped.wait()
                     await self._try_pull()
                 if last.cancelled_caught:
-                    self.problem = f"the last of it did not come within {_LAST_PULL_S:g} s"
+                    self.problem = f"its last part could not be copied within {_LAST_PULL_S:g} s"
 
     async def _pull_on_changes(self, stopped: anyio.Event) -> None:
         try:
@@ -117,7 +117,7 @@ class SessionSync:
         try:
             await self.pull()
         except SandboxDied as exc:
-            self.problem = f"the sandbox was gone before the last of it was kept: {exc}"
+            self.problem = f"the sandbox ended before its last part was copied: {exc}"
         except (RingfenceError, ValueError) as exc:
             self.problem = str(exc)
 
@@ -200,7 +200,7 @@ class SessionPlan:
     """Which session a run keeps."""
 
     id: str
-    """Ringfence's id. A new UUID for a session that is begun or forked; the CLI uses it, too, if it accepts one."""
+    """Ringfence's id. A new UUID for a session that is started or forked; the CLI uses it, too, if it accepts one."""
     client: str
     workspace: str
     state: Path

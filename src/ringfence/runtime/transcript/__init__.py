@@ -1,1 +1,1 @@
-"""Sessions that the claude and codex CLIs wrote, read as events of ours: listed, shown and followed."""
+"""Reads sessions that the claude and codex CLIs wrote as events of ringfence."""

@@ -1,4 +1,4 @@
-"""Finds the sessions that the claude and codex CLIs keep, and tells which CLI wrote a transcript.
+"""Finds the sessions that the claude and codex CLIs keep, and identifies the CLI that wrote a transcript.
 
 Links below the CLIs' directories are not followed. The first record that a CLI is known to write decides which one
 wrote a file.
@@ -216,7 +216,7 @@ def survey(path: Path) -> Overview:
 
 def _difference(item: Item) -> str:
     if isinstance(item, Damage):
-        return f"{item.reason}, so this is no transcript"
+        return f"{item.reason}, so this is not a transcript"
     if "session_id" in item.value:
         return "this is what the claude CLI prints (stream-json), not the file of its session"
     if {"seq", "prev", "event"} <= item.value.keys():

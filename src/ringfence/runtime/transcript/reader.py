@@ -1,7 +1,7 @@
 """Reads a transcript incrementally: whole records, none twice, none skipped, with damage reported.
 
-Whoever wrote the transcript may have put anything in its place: a link to another file, a FIFO that would block the
-reader for ever, a directory. Only a regular file is opened, and no link is followed below the directory that the user
+The writer of a transcript may have put anything in its place: a link to another file, a FIFO that would block the
+reader forever, a directory. Only a regular file is opened, and no link is followed below the directory that the user
 named.
 """
 
@@ -88,7 +88,9 @@ class TranscriptReader:
         try:
             chunk = os.pread(self._fd, min(limit_bytes, _CHUNK_BYTES), self.position)
         except OSError as exc:
-            raise RecordError(f"{str(self.path)!r} cannot be read on: {exc.strerror}; try again") from exc
+            raise RecordError(
+                f"{str(self.path)!r} cannot be read further: {exc.strerror}; try again"
+            ) from exc
         if not chunk:
             return None
         self.position += len(chunk)
@@ -103,10 +105,10 @@ class TranscriptReader:
     def reopen_if_changed(self) -> Damage | None:
         """Begin anew if the file is no longer the one that was read so far, and report that.
 
-        A file that was removed and has no successor yet stays open: another may come.
+        A file that was removed and has no successor yet stays open, because another may be created.
 
         Raises:
-            UsageError, RecordError: What came in its place cannot be read.
+            UsageError, RecordError: The file in its place cannot be read.
         """
         change = self._change()
         if change is None or (change == "removed" and self._is_removal_reported):
@@ -202,6 +204,6 @@ def _failed(path: Path, error: OSError) -> UsageError | RecordError:
             f"there is no transcript {str(path)!r}: {reason}; `ringfence session ls` lists them"
         )
     return RecordError(
-        f"the transcript {str(path)!r} cannot be read: {error.strerror}; see to its permissions, "
-        "or be the user whose session it is"
+        f"the transcript {str(path)!r} cannot be read: {error.strerror}; check its permissions, "
+        "or run the command as the user who owns it"
     )
