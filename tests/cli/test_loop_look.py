@@ -309,10 +309,12 @@ def test_a_check_looks_at_what_the_options_say(ringfence: Run, tmp_path: Path):
     _commit(work)
     words = ("loop", "check", _prd(tmp_path / "prd.json", _good("a")), "--workspace", work, "--json")
     assert json.loads(ringfence(*words, "--max-cost-usd", "3").out)["limits"]["cost_usd"] == 3
-    said = json.loads(ringfence(*words, "--base", first, "--sandbox", "none").out)
+    said = json.loads(ringfence(*words, "--base", first).out)
     assert (said["base"], said["checks"]) == (first, [])
-    fence, checks, story_alone = (each["message"] for each in said["problems"])
-    assert ("'none'" in fence, "no way to run tests" in checks, "'a'" in story_alone) == (True, True, True)
+    checks, story_alone = (each["message"] for each in said["problems"])
+    assert ("no way to run tests" in checks, "'a'" in story_alone) == (True, True)
+    misspelled = ringfence(*words, "--sandbox", "none")
+    assert (misspelled.code, "--sandbox: 'none' is not one of" in misspelled.err) == (2, True)
     unread = ringfence(*words, "--role", f"judge=:scripted:{tmp_path}/none.yaml")
     assert (unread.code, "none.yaml: cannot read the script" in unread.out) == (78, True), unread
     misused = ringfence(*words, "--role", "judge=nobody")
