@@ -24,7 +24,7 @@ from ringfence.egress.gateway.gateway import Gateway
 from ringfence.events import Event, TranscriptNoted
 from ringfence.job.recorder import Recorder
 from ringfence.journal import Journal, new_run_id
-from ringfence.runtime.agent_cli.base import Launch, Place, Program
+from ringfence.runtime.agent_cli.base import CliPaths, Launch, Program
 from ringfence.runtime.agent_cli.runtime import CliRuntime
 from ringfence.runtime.base import Task
 from ringfence.runtime.claude.cli import ClaudeCli
@@ -227,7 +227,7 @@ async def _pool_is_full(environment: Mapping[str, str]) -> None:
 class _Clock(ClaudeCli):
     """Says what time it is, line by line."""
 
-    def launch(self, task: Task, place: Place) -> Launch:  # noqa: ARG002 -- it is the same for any
+    def launch(self, task: Task, place: CliPaths) -> Launch:  # noqa: ARG002 -- it is the same for any
         """A line each 5 ms, and the last word."""
         script = (
             "import json,time\n"

@@ -6,7 +6,7 @@ import pytest
 
 from ringfence.errors import UsageError
 from ringfence.events import JobCreated
-from ringfence.job.resumption import differences, last_run_of, run_of
+from ringfence.job.resumed_run import differences, last_run_of, run_of
 from ringfence.journal import Journal, run_dir
 
 

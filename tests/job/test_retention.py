@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.job.retention import abandoned_sessions
+from ringfence.job.garbage_collection import abandoned_sessions
 from ringfence.job.store import JobStore
 from ringfence.runtime.session import lock_session
 

@@ -9,7 +9,7 @@ import pytest
 from tests.cases import slow_after
 
 from ringfence.events import JobEnded
-from ringfence.job.recovery import recover
+from ringfence.job.interrupted_runs import recover
 from ringfence.job.state import JobState
 from ringfence.job.store import JobStore
 from ringfence.journal import Journal, new_run_id, run_dir, runs_dir, verify_run

@@ -150,7 +150,7 @@ REFUSED = {
 def test_options_that_a_runtime_does_not_have(shared: Product, case: str) -> None:
     """An option without effect on a runtime is a usage error of one line that names it; nothing is run."""
     runtime, words, value = REFUSED[case]
-    shared.run("scripted:/no/script", "--runtime", runtime, *words).fails_as("usage", value)
+    shared.run(shared.script(says("x")), "--runtime", runtime, *words).fails_as("usage", value)
 
 
 def test_a_client_that_is_not_there(product: Product) -> None:

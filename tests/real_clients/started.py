@@ -12,10 +12,10 @@ from ringfence.egress.gate import opened_gate
 from ringfence.egress.gateway.provider import environment_inside
 from ringfence.events import Event
 from ringfence.job.model_access import ModelAccess
-from ringfence.runtime.agent_cli.base import AgentCli, Output, Place
+from ringfence.runtime.agent_cli.base import AgentCli, CliPaths, Output
 from ringfence.runtime.agent_cli.exit_status import Ended, Exit, classify_exit
 from ringfence.runtime.agent_cli.program import checked_inside, find_program, shown_plugins
-from ringfence.runtime.agent_cli.runtime import place_in
+from ringfence.runtime.agent_cli.runtime import paths_in
 from ringfence.runtime.base import Session, Task
 from ringfence.runtime.claude.cli import ClaudeCli
 from ringfence.runtime.codex.cli import CodexCli
@@ -62,7 +62,7 @@ class Fence:
 
     client: AgentCli
     sandbox: Sandbox
-    place: Place
+    paths: CliPaths
     server: ScriptedModelServer
     options: Options
 
@@ -72,7 +72,7 @@ class Fence:
         """Let it work on a prompt."""
         options = self.options.model_copy(update=more or {})
         task = Task(prompt, model=MODELS[self.client.name], options=options, session=session)
-        launch = self.client.launch(task, self.place)
+        launch = self.client.launch(task, self.paths)
         for path, data in launch.files.items():
             await self.sandbox.write_file(path, data)
         before = len(self.server.requests)
@@ -120,7 +120,7 @@ async def fenced(
             yield Fence(
                 client,
                 sandbox,
-                replace(place_in(sandbox, program), workspace=str(workspace)),
+                replace(paths_in(sandbox, program), workspace=str(workspace)),
                 server,
                 options,
             )

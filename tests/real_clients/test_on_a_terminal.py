@@ -59,7 +59,7 @@ async def test_a_person_is_asked_nothing_and_can_work(programs: dict[str, Path],
     """In a hostile repository; the command that the model asks for runs without a question, too."""
     plant(workspace, name)
     async with fenced(CLIENTS[name], workspace, options=Options(cli_path=programs[name])) as fence:
-        launch = CLIENTS[name].interactive(fence.place, [], Options())
+        launch = CLIENTS[name].interactive(fence.paths, [], Options())
         for path, data in launch.files.items():
             await fence.sandbox.write_file(path, data)
         environment = {**launch.env, "TERM": "xterm-256color"}

@@ -187,7 +187,7 @@ async def test_a_session_is_resumed_and_forked(programs: dict[str, Path], worksp
         known = first.output.report.session_id or ""
         resumed = await fence.run(says(), session=Session(forked, resumed_id=known))
         other = await fence.run(says(), session=Session(forked, resumed_id=known, is_forked=True))
-        state = CLIENTS[name].state_dir(fence.place)
+        state = CLIENTS[name].state_dir(fence.paths)
         patterns = " ".join(CLIENTS[name].session_files)
         kept = await fence.sandbox.run(["sh", "-c", f"cd {state} && ls -d {patterns} 2>/dev/null"])
     assert [run.ended.ending for run in (first, resumed, other)] == [Ending.DONE] * 3
@@ -257,7 +257,7 @@ async def test_npms_launcher_leads_to_the_native_program(
     async with fenced(CLIENTS[name], workspace) as fence:
         run = await fence.run(says())
     assert run.ended.ending is Ending.DONE
-    assert fence.place.program.startswith("/ringfence/")
+    assert fence.paths.program.startswith("/ringfence/")
 
 
 def _link(source: str, target: str) -> None:
@@ -280,6 +280,6 @@ async def test_codex_works_where_it_was_installed_among_its_keys(
     options = Options(cli_path=there / "bin/codex")
     async with fenced(CLIENTS["codex"], workspace, options=options) as fence:
         run = await fence.run(says({"tools": [{"run": "ls ~/.codex /ringfence/codex"}]}))
-    assert fence.place.program == "/ringfence/codex/codex"
+    assert fence.paths.program == "/ringfence/codex/codex"
     assert run.ended.ending is Ending.DONE
     assert "auth.json" not in returned(run)[0][1]

@@ -133,8 +133,7 @@ def _age(older_than: str) -> float:
 
 async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path], int, list[str]]":
     from ringfence.config.paths import state_dir
-    from ringfence.job.recovery import recover_runs
-    from ringfence.job.retention import (
+    from ringfence.job.garbage_collection import (
         abandoned_directories,
         abandoned_sessions,
         clear_removed,
@@ -144,6 +143,7 @@ async def _collect(seconds: float, keep: int, dry_run: bool) -> "tuple[list[Path
         remove_all,
         remove_runs,
     )
+    from ringfence.job.interrupted_runs import recover_runs
     from ringfence.sandbox.workspace.run_as import clear_scratch_directories
     from ringfence.secret import revoke_abandoned
 

@@ -27,7 +27,7 @@ from ringfence.fleet.store.aging import (
 )
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.jobs import Jobs
-from ringfence.job.retention import abandoned_sessions, clear_removed, remove_all, remove_runs
+from ringfence.job.garbage_collection import abandoned_sessions, clear_removed, remove_all, remove_runs
 from ringfence.job.store import JobStore
 from ringfence.journal import creation_of, is_alive, run_dir, runs_dir, summarize
 

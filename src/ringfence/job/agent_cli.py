@@ -29,7 +29,7 @@ from ringfence.job.state import JobState
 from ringfence.job.terminal import run_on_terminal
 from ringfence.runtime.agent_cli.base import AgentCli, Program
 from ringfence.runtime.agent_cli.program import checked_inside, find_program
-from ringfence.runtime.agent_cli.runtime import place_in
+from ringfence.runtime.agent_cli.runtime import paths_in
 from ringfence.runtime.options import Options, check_options
 from ringfence.runtime.registry import agent_cli_of
 from ringfence.runtime.session import SessionStore, SessionSync, lock_session, sessions_dir
@@ -138,9 +138,9 @@ async def _run_on_terminal(agent: _TerminalAgent, sandbox: Sandbox, emit: "Emit"
     """
     client = agent.client
     program = await checked_inside(agent.program, client, sandbox, force=agent.options.force)
-    place = place_in(sandbox, program)
-    launch = client.interactive(place, agent.args, agent.options)
-    folder = client.state_dir(place)
+    paths = paths_in(sandbox, program)
+    launch = client.interactive(paths, agent.args, agent.options)
+    folder = client.state_dir(paths)
     for path, data in launch.files.items():
         await sandbox.write_file(path, data, mode=0o600)
     kept = KeptSessions(agent.home, sandbox, folder, client.session_files)

@@ -20,8 +20,8 @@ from ringfence.errors import UsageError
 from ringfence.events import Event
 from ringfence.job.agent import work_of
 from ringfence.job.credentials import with_credentials
+from ringfence.job.interrupted_runs import recover_runs
 from ringfence.job.outcome import RunResult
-from ringfence.job.recovery import recover_runs
 from ringfence.job.request import RunRequest
 from ringfence.job.resolution import command_request, resolved_agent_request
 from ringfence.job.run import JobRun

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ringfence.config import Effective
     from ringfence.config.model import Settings
     from ringfence.job.model_access import ModelAccess
-    from ringfence.job.resumption import ResumedRun, ResumeRequest
+    from ringfence.job.resumed_run import ResumedRun, ResumeRequest
     from ringfence.model.prices import Price
     from ringfence.runtime.options import Options
     from ringfence.sandbox import SandboxSpec
@@ -70,8 +70,8 @@ async def resolved_agent_request(
     import anyio.to_thread
 
     from ringfence.job.agent import check_agent, with_agent_cli
-    from ringfence.job.recovery import recover_runs
-    from ringfence.job.resumption import find_resumed, locked_session
+    from ringfence.job.interrupted_runs import recover_runs
+    from ringfence.job.resumed_run import find_resumed, locked_session
     from ringfence.tool.base import UnknownTool
 
     _check_verification(effective)

@@ -18,8 +18,8 @@ from ringfence.job.credentials import concurrent_probe, recorded_leases
 from ringfence.job.delivery import Delivery, checkpoint_created
 from ringfence.job.outcome import Outcome, RunResult, keep_crash, outcome_of, root_cause
 from ringfence.job.recorder import Recorder, View
-from ringfence.job.recovery import unapplied_work
 from ringfence.job.request import CustomWork, RunRequest
+from ringfence.job.resumed_run import unapplied_work
 from ringfence.job.run_process import note_process
 from ringfence.job.sandbox_spec import check_host
 from ringfence.job.sandboxes import Sandboxes

@@ -79,7 +79,7 @@ async def create_standing(name: str, request: RunRequest, *, idle_s: float | Non
 
 
 def remove_dead() -> list[DeadSandbox]:
-    """Remove the directories of standing sandboxes whose supervisor died; `recovery` removes what else they left."""
+    """Remove the directories of standing sandboxes whose supervisor died; `recover_runs` removes what else they left."""
     dead = []
     for directory in list_directories(standing_root()):
         if directory.is_alive():

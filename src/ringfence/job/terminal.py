@@ -215,8 +215,8 @@ class Terminal:
         seen = b""
         until = time.monotonic() + _ALL_ANSWERS_S
         while (left := until - time.monotonic()) > 0:
-            patience_s = _QUIET_S if _ANSWER in seen else _ANSWER_S
-            ready, _, _ = select.select([self.keyboard], [], [], min(left, patience_s))
+            timeout_s = _QUIET_S if _ANSWER in seen else _ANSWER_S
+            ready, _, _ = select.select([self.keyboard], [], [], min(left, timeout_s))
             if not ready:
                 break
             try:

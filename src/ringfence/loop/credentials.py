@@ -11,7 +11,7 @@ from ringfence.job.agent import check_agent, with_agent_cli
 from ringfence.job.credentials import lease_credentials
 from ringfence.job.request import AgentRequest
 from ringfence.job.resolution import agent_access, agent_request
-from ringfence.job.resumption import ResumedRun
+from ringfence.job.resumed_run import ResumedRun
 from ringfence.job.sandbox_spec import spec_of
 from ringfence.loop.machine.who import effective_for
 from ringfence.loop.settings import LoopSettings, RoleName, RoleSettings

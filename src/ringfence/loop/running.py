@@ -9,8 +9,8 @@ from ringfence.check.suite import Check
 from ringfence.config import Effective
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.frozen import frozen
+from ringfence.job.interrupted_runs import recover_runs
 from ringfence.job.outcome import root_cause
-from ringfence.job.recovery import recover_runs
 from ringfence.loop.cancelling import drain_pool
 from ringfence.loop.handing_over import hand_over
 from ringfence.loop.loading import kept

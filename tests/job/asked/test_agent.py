@@ -10,7 +10,7 @@ from ringfence.config.paths import user_config_file
 from ringfence.errors import ConfigurationError
 from ringfence.job.agent import requested_features
 from ringfence.job.resolution import agent_request, options_of, read_schema
-from ringfence.job.resumption import ResumedRun
+from ringfence.job.resumed_run import ResumedRun
 
 
 def test_an_output_schema_is_read(tmp_path: Path) -> None:

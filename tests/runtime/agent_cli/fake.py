@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.runtime import Task
-from ringfence.runtime.agent_cli.base import AgentCli, Launch, Output, Place
+from ringfence.runtime.agent_cli.base import AgentCli, CliPaths, Launch, Output
 from ringfence.runtime.claude.cli import ClaudeCli
 from ringfence.runtime.options import Options
 
@@ -38,19 +38,19 @@ class FakeCli(AgentCli):
     def check_interactive(self, args: Sequence[str]) -> None:
         """All is well."""
 
-    def launch(self, task: Task, place: Place) -> Launch:
+    def launch(self, task: Task, paths: CliPaths) -> Launch:
         """The prompt by stdin."""
-        files = {f"{place.home}/{name}": data for name, data in self.files.items()}
+        files = {f"{paths.home}/{name}": data for name, data in self.files.items()}
         return Launch(
-            argv=(place.program, "-I", "-c", SOURCE),
+            argv=(paths.program, "-I", "-c", SOURCE),
             env={"FAKE": "1"},
             files=files,
             stdin=task.prompt.encode(),
         )
 
-    def interactive(self, place: Place, args: Sequence[str], options: Options) -> Launch:
+    def interactive(self, paths: CliPaths, args: Sequence[str], options: Options) -> Launch:
         """As it is."""
-        return Launch(argv=(place.program, *args))
+        return Launch(argv=(paths.program, *args))
 
     def output(self) -> Output:
         """What reads it: it prints what claude does."""

@@ -7,27 +7,29 @@ from typing import Any
 import pytest
 
 from ringfence.errors import UsageError
-from ringfence.runtime.agent_cli.base import Launch, Place
+from ringfence.runtime.agent_cli.base import CliPaths, Launch
 from ringfence.runtime.base import Session, Task
 from ringfence.runtime.claude.cli import ClaudeCli
 from ringfence.runtime.claude_sdk.runtime import ClaudeSdkCli
 from ringfence.runtime.options import Options
 from ringfence.tool.base import McpServer
 
-PLACE = Place(
+PLACE = CliPaths(
     program="/p/claude",
     home="/h",
     workspace="/w",
     base_url="http://127.0.0.1:1",
     socket="/run/model.sock",
 )
-ON_HOST = Place(program="/p/claude", home="/h", workspace="/w", base_url="http://127.0.0.1:1", is_fence=False)
+ON_HOST = CliPaths(
+    program="/p/claude", home="/h", workspace="/w", base_url="http://127.0.0.1:1", is_fence=False
+)
 
 
-def launched(place: Place = PLACE, session: Session | None = None, **options: Any) -> Launch:
+def launched(paths: CliPaths = PLACE, session: Session | None = None, **options: Any) -> Launch:
     """A start on a task with these options."""
     task = Task("do it", model="opus", options=Options(**options), session=session)
-    return ClaudeCli().launch(task, place)
+    return ClaudeCli().launch(task, paths)
 
 
 def test_the_prompt_is_on_no_command_line() -> None:

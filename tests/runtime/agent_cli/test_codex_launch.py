@@ -8,21 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import UsageError
-from ringfence.runtime.agent_cli.base import Launch, Place
+from ringfence.runtime.agent_cli.base import CliPaths, Launch
 from ringfence.runtime.base import Session, Task
 from ringfence.runtime.codex.cli import CodexCli
 from ringfence.runtime.options import Options
 from ringfence.tool.base import McpServer
 
-PLACE = Place(program="/p/codex", home="/h", workspace="/w", base_url="http://127.0.0.1:1")
-ON_HOST = Place(program="/p/codex", home="/h", workspace="/w", base_url="http://127.0.0.1:1", is_fence=False)
+PLACE = CliPaths(program="/p/codex", home="/h", workspace="/w", base_url="http://127.0.0.1:1")
+ON_HOST = CliPaths(
+    program="/p/codex", home="/h", workspace="/w", base_url="http://127.0.0.1:1", is_fence=False
+)
 BYPASS = "--dangerously-bypass-approvals-and-sandbox"
 
 
-def launched(place: Place = PLACE, session: Session | None = None, **options: Any) -> Launch:
+def launched(paths: CliPaths = PLACE, session: Session | None = None, **options: Any) -> Launch:
     """A start on a task with these options."""
     task = Task("do it", model="gpt-5.5", options=Options(**options), session=session)
-    return CodexCli().launch(task, place)
+    return CodexCli().launch(task, paths)
 
 
 def test_the_prompt_is_on_no_command_line() -> None:

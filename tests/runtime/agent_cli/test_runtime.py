@@ -36,7 +36,7 @@ from ringfence.job.outcome import outcome_of
 from ringfence.job.state import JobState
 from ringfence.runtime import Limits, Task
 from ringfence.runtime.agent_cli.base import Launch, ModelMonitor, Program
-from ringfence.runtime.agent_cli.process import LADDER, Bounds, CliProcess
+from ringfence.runtime.agent_cli.process import END_SIGNALS, Bounds, CliProcess
 from ringfence.runtime.agent_cli.runtime import CliRuntime
 from ringfence.runtime.base import RuntimeResult
 from ringfence.runtime.claude.cli import ClaudeCli
@@ -246,7 +246,7 @@ async def test_somebody_in_a_hurry_takes_the_time_to_end_away(bench: Bench) -> N
         await bench.run(["ignore", "SIGINT", "SIGTERM"], ["line", {"type": "ready"}], ["sleep", 3600])
     assert whole.cancelled_caught
     assert scopes == set()
-    assert anyio.current_time() - began < sum(patience_s for _, patience_s in LADDER)
+    assert anyio.current_time() - began < sum(grace_s for _, grace_s in END_SIGNALS)
 
 
 @dataclass

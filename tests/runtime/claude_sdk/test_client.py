@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from ringfence.errors import UsageError
-from ringfence.runtime.agent_cli.base import Launch, Place
+from ringfence.runtime.agent_cli.base import CliPaths, Launch
 from ringfence.runtime.base import Task
 from ringfence.runtime.claude.cli import ClaudeCli
 from ringfence.runtime.claude_sdk.runtime import ClaudeSdkCli
 from ringfence.runtime.options import Options
 
-PLACE = Place("/ringfence/claude/claude", "/home/agent", "/work", "http://127.0.0.1:1")
+PLACE = CliPaths("/ringfence/claude/claude", "/home/agent", "/work", "http://127.0.0.1:1")
 
 
 def launched(client: ClaudeCli, **options: Any) -> Launch:

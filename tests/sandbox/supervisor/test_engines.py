@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-from ringfence.job.recovery import recover
+from ringfence.job.interrupted_runs import recover
 from ringfence.job.store import JobStore
 from ringfence.journal import is_alive, run_dir
 from ringfence.sandbox.supervisor.client import read_living_state

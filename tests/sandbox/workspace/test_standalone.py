@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import SandboxDied, UsageError
-from ringfence.job.retention import abandoned_directories
+from ringfence.job.garbage_collection import abandoned_directories
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.workspace.protect.repositories import why_untrusted
 from ringfence.sandbox.workspace.restore import WorkspaceConflict

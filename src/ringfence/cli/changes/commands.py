@@ -179,7 +179,7 @@ def _load(run: str, command: str, *, everywhere: bool) -> "tuple[WorkRecord, Pat
 
     from ringfence.cli.runs.reference import chosen_change, how_to_stop, nothing_changed
     from ringfence.config.paths import state_dir
-    from ringfence.job.recovery import completed_work
+    from ringfence.job.interrupted_runs import completed_work
     from ringfence.journal import is_alive
     from ringfence.sandbox.workspace.record import has_record, load_record
 

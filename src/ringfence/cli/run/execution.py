@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 async def run_to_end(request: "RunRequest", *, view: "View | None" = None) -> "RunResult":
     """Run a request. The first interrupt cancels the agent and keeps its work; the second stops everything."""
     from ringfence.config.units import format_duration
-    from ringfence.job.recovery import recover_runs
+    from ringfence.job.interrupted_runs import recover_runs
     from ringfence.job.run import JobRun
 
     def report_wait(reason: str) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ringfence.config import Effective
     from ringfence.job.outcome import RunResult
     from ringfence.job.request import RunRequest
-    from ringfence.job.resumption import ResumeRequest
+    from ringfence.job.resumed_run import ResumeRequest
 
 _MAX_TASK_BYTES = 16 * 1024**2
 
@@ -65,7 +65,7 @@ def run(
     Prints progress on stderr. If stdout is not a terminal, the agent's answer is written to it. The exit code states how
     the run ended; `ringfence help exit-codes` lists the codes.
     """
-    from ringfence.job.resumption import resume_request
+    from ringfence.job.resumed_run import resume_request
 
     text = _read_task(prompt, file)
     if (verify := settings["verify"]) is not None and not verify.strip():

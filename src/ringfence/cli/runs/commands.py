@@ -264,8 +264,8 @@ async def _remove(paths: "Sequence[Path]") -> None:
     from ringfence.cli.gc import without_fleet_runs
     from ringfence.cli.output import notify
     from ringfence.cli.runs.reference import how_to_stop
-    from ringfence.job.recovery import recover_runs
-    from ringfence.job.retention import remove_runs
+    from ringfence.job.garbage_collection import remove_runs
+    from ringfence.job.interrupted_runs import recover_runs
     from ringfence.journal import is_alive
 
     store = await recover_runs(notify)

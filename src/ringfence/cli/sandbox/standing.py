@@ -54,7 +54,7 @@ def run_interruptible(work: "Callable[[], Awaitable[_Result]]") -> _Result:
 
 async def clear_dead_sandboxes() -> frozenset[str]:
     """Close the records of dead runs, report dead standing sandboxes and return their names."""
-    from ringfence.job.recovery import recover_runs
+    from ringfence.job.interrupted_runs import recover_runs
     from ringfence.job.standing import remove_dead
 
     await recover_runs(notify)

@@ -15,7 +15,7 @@ from ringfence.fleet.config.model import AgentSettings
 from ringfence.fleet.store.agents import AgentState
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.template import PromptTemplate
-from ringfence.job.resumption import ResumeRequest
+from ringfence.job.resumed_run import ResumeRequest
 from ringfence.tool.text import replace_surrogates
 
 

@@ -25,12 +25,12 @@ from ringfence.fleet.worker.around import Around
 from ringfence.fleet.worker.asking import agent_settings, effective_of, goes_on, reason_within, task_of
 from ringfence.fleet.worker.place import Places, bring_in
 from ringfence.fleet.worker.workflow import AttemptResult, Errand
+from ringfence.job.interrupted_runs import recover_runs
 from ringfence.job.outcome import RunResult, outcome_of, root_cause
 from ringfence.job.recorder import View
-from ringfence.job.recovery import recover_runs
 from ringfence.job.request import RunRequest
 from ringfence.job.resolution import resolved_agent_request
-from ringfence.job.resumption import ResumeRequest
+from ringfence.job.resumed_run import ResumeRequest
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.tool.text import replace_surrogates

@@ -207,7 +207,7 @@ async def fetch(repository: RepositorySettings, place: Path) -> None:
 
 async def bring_in(run: Path, tell: Callable[[str], None]) -> None:
     """Bring what a run made on a private copy into the clone that it was a copy of: what comes next finds it there."""
-    from ringfence.job.recovery import completed_work
+    from ringfence.job.interrupted_runs import completed_work
     from ringfence.sandbox.workspace.record import apply_run, has_record
 
     if not has_record(run):

@@ -18,7 +18,7 @@ from ringfence.fleet.telling import Tell
 from ringfence.fleet.worker.performing import Performing
 from ringfence.fleet.worker.place import Places, clones_dir
 from ringfence.fleet.worker.workflow import JOB_WORKFLOW, JobWorkflow
-from ringfence.job.recovery import recover_runs
+from ringfence.job.interrupted_runs import recover_runs
 
 if TYPE_CHECKING:
     from ringfence.fleet.tracing.traces import Traces

@@ -34,8 +34,8 @@ class Program:
 
 
 @frozen
-class Place:
-    """Where an agent CLI works."""
+class CliPaths:
+    """The paths and addresses that an agent CLI has in a sandbox."""
 
     program: str
     """Its path inside."""
@@ -181,7 +181,7 @@ class AgentCli(ABC):
         """
 
     @abstractmethod
-    def launch(self, task: Task, place: Place) -> Launch:
+    def launch(self, task: Task, paths: CliPaths) -> Launch:
         """Return how to start it on a task, unattended.
 
         Raises:
@@ -197,11 +197,11 @@ class AgentCli(ABC):
         """
 
     @abstractmethod
-    def interactive(self, place: Place, args: Sequence[str], options: Options) -> Launch:
+    def interactive(self, paths: CliPaths, args: Sequence[str], options: Options) -> Launch:
         """Return how to start it on a person's terminal.
 
         Args:
-            place: Where it works.
+            paths: Its paths inside.
             args: The person's own arguments.
             options: Whose settings count.
 
@@ -213,6 +213,6 @@ class AgentCli(ABC):
     def output(self) -> Output:
         """Return a reader of its output."""
 
-    def state_dir(self, place: Place) -> str:
+    def state_dir(self, paths: CliPaths) -> str:
         """Return its own directory inside."""
-        return f"{place.home}/{self.folder}"
+        return f"{paths.home}/{self.folder}"

@@ -138,7 +138,7 @@ class Report(ABC):
     @property
     @abstractmethod
     def message(self) -> str:
-        """The CLI's own words about its failure."""
+        """The CLI's own message about its failure."""
 
     @property
     @abstractmethod
@@ -280,7 +280,7 @@ def _failure(report: Report, ended: Exit) -> Ended:
     if report.final is not None:
         return Ended(Ending.BROKEN_OFF, message or f"{report.cli} gives no reason")
     if ended.code != 0 and not report.has_worked and ended.stderr.strip():
-        return Ended(Ending.NOT_STARTED, _last_words(ended.stderr))
+        return Ended(Ending.NOT_STARTED, _last_error(ended.stderr))
     return _broken_off(report.cli, ended, "and without a last message")
 
 
@@ -329,11 +329,11 @@ def _verdict_line(verdict: Verdict) -> str:
 
 
 def _broken_off(cli: CliName, ended: Exit, when: str) -> Ended:
-    what, words = f"{cli} ended with {ended.code} {when}", _last_words(ended.stderr)
-    return Ended(Ending.BROKEN_OFF, f"{what}: {words}"[:_REASON_CHARS] if words else what)
+    what, error = f"{cli} ended with {ended.code} {when}", _last_error(ended.stderr)
+    return Ended(Ending.BROKEN_OFF, f"{what}: {error}"[:_REASON_CHARS] if error else what)
 
 
-def _last_words(text: str) -> str:
+def _last_error(text: str) -> str:
     """Return stderr in a line; if it is long, from the last line that calls itself an error: warnings come before."""
     if len(text) <= _REASON_CHARS:
         return one_line(text)

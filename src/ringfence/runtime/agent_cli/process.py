@@ -19,7 +19,7 @@ from ringfence.runtime.limits import Limits
 from ringfence.runtime.transcript.record import Item, Line, LineSplitter, parse
 from ringfence.sandbox import ProcessEnd, Sandbox, SandboxProcess, SandboxSpec
 
-LADDER = ((signal.SIGINT, 2.0), (signal.SIGTERM, 5.0))
+END_SIGNALS = ((signal.SIGINT, 2.0), (signal.SIGTERM, 5.0))
 """The signals that end an agent CLI, each with the seconds it has to comply; then its whole process tree is killed."""
 
 _STOPPED_GRACE_S = 3.0
@@ -183,12 +183,12 @@ class CliProcess:
         self._must_end.set()
 
     async def _terminate(self, process: SandboxProcess) -> None:
-        """Send the signals of the ladder once the process must end. Cancelled when it has ended."""
+        """Send the signals of `END_SIGNALS` once the process must end. Cancelled when it has ended."""
         await self._must_end.wait()
-        for number, patience_s in LADDER:
+        for number, grace_s in END_SIGNALS:
             self._signals.append(number)
             await process.signal(number)
-            await anyio.sleep(patience_s)
+            await anyio.sleep(grace_s)
         self._signals.append(signal.SIGKILL)
         await process.kill()
         await anyio.sleep(_KILLED_S)

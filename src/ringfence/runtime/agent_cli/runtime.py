@@ -12,7 +12,7 @@ from ringfence.egress.gateway.verdict import Verdict
 from ringfence.events import ClientEnded, ClientStarted, Emit, Event, MessageSent, Usage
 from ringfence.frozen import frozen
 from ringfence.grace import grace
-from ringfence.runtime.agent_cli.base import AgentCli, Launch, ModelMonitor, Output, Place, Program
+from ringfence.runtime.agent_cli.base import AgentCli, CliPaths, Launch, ModelMonitor, Output, Program
 from ringfence.runtime.agent_cli.exit_status import Ended, Ending, Exit, Report, classify_exit, error_of
 from ringfence.runtime.agent_cli.process import Bounds, CliProcess
 from ringfence.runtime.base import Runtime, RuntimeResult, Task
@@ -57,20 +57,20 @@ class CliRuntime(Runtime):
             LimitReached: A limit on tool calls or of the model gateway; or one of the sandbox ended the CLI.
             InfrastructureFault: Also: it was silent for too long, was killed, or ended without a last message.
         """
-        place, session = place_in(sandbox, self._program), self._session
+        paths, session = paths_in(sandbox, self._program), self._session
         if session is None:
-            return (await self._work(task, place, sandbox, emit)).result(task)
+            return (await self._work(task, paths, sandbox, emit)).result(task)
         patterns = self._cli.session_files
-        async with session.synchronized(sandbox, self._cli.state_dir(place), patterns, emit):
-            done = await self._work(task, place, sandbox, emit)
+        async with session.synchronized(sandbox, self._cli.state_dir(paths), patterns, emit):
+            done = await self._work(task, paths, sandbox, emit)
             if done.ended.ending is Ending.NO_SESSION and session.session.resumed_id is not None:
                 await session.restart(done.ended.reason, emit)
-                done = await self._work(replace(task, session=session.session), place, sandbox, emit)
+                done = await self._work(replace(task, session=session.session), paths, sandbox, emit)
         return done.result(task)
 
-    async def _work(self, task: Task, place: Place, sandbox: Sandbox, emit: Emit) -> "_Done":
+    async def _work(self, task: Task, paths: CliPaths, sandbox: Sandbox, emit: Emit) -> "_Done":
         """Run one process of the CLI from its start to its end."""
-        launch = self._cli.launch(task, place)
+        launch = self._cli.launch(task, paths)
         await _write(sandbox, launch.files)
         output = self._cli.output()
         earlier = self._monitor.last
@@ -155,9 +155,9 @@ class CliRuntime(Runtime):
         )
 
 
-def place_in(sandbox: Sandbox, program: Program) -> Place:
-    """Return where an agent CLI works in a sandbox."""
-    return Place(
+def paths_in(sandbox: Sandbox, program: Program) -> CliPaths:
+    """Return the paths of an agent CLI in a sandbox."""
+    return CliPaths(
         program=program.path,
         home=sandbox.facts.home,
         workspace=sandbox.workspace,

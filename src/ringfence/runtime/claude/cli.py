@@ -14,7 +14,7 @@ from typing import Any
 
 from ringfence.egress.gateway.provider import DUMMIES
 from ringfence.errors import UsageError
-from ringfence.runtime.agent_cli.base import AgentCli, Launch, Output, Place
+from ringfence.runtime.agent_cli.base import AgentCli, CliPaths, Launch, Output
 from ringfence.runtime.base import Task
 from ringfence.runtime.claude.arguments import (
     SKIP_PERMISSIONS,
@@ -90,30 +90,30 @@ class ClaudeCli(AgentCli):
             )
         check_options(options, knows_mcp_servers=self.knows_mcp_servers)
 
-    def launch(self, task: Task, place: Place) -> Launch:
+    def launch(self, task: Task, paths: CliPaths) -> Launch:
         """Return how to start it on a task.
 
         Raises:
             UsageError: As `check`.
         """
         self.check(task.prompt, task.options)
-        mode = task.options.permission_mode or self.default_permission_mode(task.options, place)
-        arguments = TaskArguments(task, f"{self.state_dir(place)}/ringfence", mode)
+        mode = task.options.permission_mode or self.default_permission_mode(task.options, paths)
+        arguments = TaskArguments(task, f"{self.state_dir(paths)}/ringfence", mode)
         return Launch(
             argv=(
-                *(place.program, "-p", "--output-format", "stream-json", "--verbose"),
+                *(paths.program, "-p", "--output-format", "stream-json", "--verbose"),
                 *arguments.argv,
                 *task.options.cli_args,
                 *self.input_arguments(),
             ),
-            env={**self.environment(place), **_UNATTENDED, **arguments.env},
+            env={**self.environment(paths), **_UNATTENDED, **arguments.env},
             files=arguments.files,
             stdin=self.input(task),
         )
 
-    def default_permission_mode(self, options: Options, place: Place) -> str | None:
+    def default_permission_mode(self, options: Options, paths: CliPaths) -> str | None:
         """Return the permission mode where the options choose none; None: claude's own."""
-        if not place.is_fence:
+        if not paths.is_fence:
             return None
         return "deny" if options.tools_allowed else "bypass"
 
@@ -133,11 +133,11 @@ class ClaudeCli(AgentCli):
         """
         check_interactive_arguments(args)
 
-    def interactive(self, place: Place, args: Sequence[str], options: Options) -> Launch:
+    def interactive(self, paths: CliPaths, args: Sequence[str], options: Options) -> Launch:
         """Return how to start it on a person's terminal; the person has answered its first questions by coming here.
 
         Args:
-            place: Where it works.
+            paths: Its paths inside.
             args: The person's own arguments.
             options: Whose settings count; for `user`, copies of the person's own files are in the launch.
 
@@ -145,17 +145,17 @@ class ClaudeCli(AgentCli):
             UsageError: As `check_interactive`.
         """
         self.check_interactive(args)
-        files = {".claude.json": _first_answers(place)}
+        files = {".claude.json": _first_answers(paths)}
         if "user" in options.settings_sources:
             from ringfence.runtime.transcript.discovery import claude_home
 
             files |= own_files(claude_home())
         flags = {word.partition("=")[0] for word in args}
-        ours = [] if is_program_command(args) else _interactive_arguments(flags, place, options)
-        folder = self.state_dir(place)
+        ours = [] if is_program_command(args) else _interactive_arguments(flags, paths, options)
+        folder = self.state_dir(paths)
         return Launch(
-            argv=(place.program, *ours, *args),
-            env={**self.environment(place), **_MEMORY_OF_ADDED},
+            argv=(paths.program, *ours, *args),
+            env={**self.environment(paths), **_MEMORY_OF_ADDED},
             files={f"{folder}/{name}": data for name, data in files.items()},
         )
 
@@ -163,38 +163,38 @@ class ClaudeCli(AgentCli):
         """Return a reader of its output."""
         return Output(ClaudeTranslator("claude:stdout", is_output=True), ClaudeReport())
 
-    def environment(self, place: Place) -> dict[str, str]:
+    def environment(self, paths: CliPaths) -> dict[str, str]:
         """Return the variables that it needs however it is started. The gate provides a dummy key."""
         found = {
             **_QUIET,
-            "CLAUDE_CONFIG_DIR": self.state_dir(place),
-            "ANTHROPIC_BASE_URL": place.base_url,
+            "CLAUDE_CONFIG_DIR": self.state_dir(paths),
+            "ANTHROPIC_BASE_URL": paths.base_url,
         }
-        if place.socket is not None:
+        if paths.socket is not None:
             # The socket counts even where a file of the workspace names another base URL.
-            found["ANTHROPIC_UNIX_SOCKET"] = place.socket
-        if place.is_fence:
+            found["ANTHROPIC_UNIX_SOCKET"] = paths.socket
+        if paths.is_fence:
             found["IS_SANDBOX"] = "1"
         return found
 
 
-def _interactive_arguments(given: Collection[str], place: Place, options: Options) -> list[str]:
+def _interactive_arguments(given: Collection[str], paths: CliPaths, options: Options) -> list[str]:
     """Return the arguments before a person's own, except where these decide themselves."""
     sources = [] if "--setting-sources" in given else settings_arguments(options)
-    is_bypassed = place.is_fence and not _PERMISSION_FLAGS & set(given)
+    is_bypassed = paths.is_fence and not _PERMISSION_FLAGS & set(given)
     # Its own way to decide asks a service of its maker, and refuses where that is not there.
     return [*sources, *([SKIP_PERMISSIONS] if is_bypassed else [])]
 
 
-def _first_answers(place: Place) -> bytes:
+def _first_answers(paths: CliPaths) -> bytes:
     """Return its memory of earlier starts: no welcome, no question about the dummy key or what the fence is for."""
     project: Mapping[str, object] = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
     known: dict[str, object] = {
         "hasCompletedOnboarding": True,
         "customApiKeyResponses": {"approved": [_DUMMY[-_KEY_CHARS:]], "rejected": []},
-        "projects": {place.workspace: project} if place.is_fence else {},
+        "projects": {paths.workspace: project} if paths.is_fence else {},
     }
-    return json.dumps({**known, "bypassPermissionsModeAccepted": place.is_fence}).encode()
+    return json.dumps({**known, "bypassPermissionsModeAccepted": paths.is_fence}).encode()
 
 
 def own_files(home: Path) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ import anyio.to_thread
 
 from ringfence.errors import ConfigurationError, UsageError
 from ringfence.events import Emit
-from ringfence.runtime.agent_cli.base import Launch, ModelMonitor, Output, Place, Program
+from ringfence.runtime.agent_cli.base import CliPaths, Launch, ModelMonitor, Output, Program
 from ringfence.runtime.agent_cli.process import Bounds, CliProcess
 from ringfence.runtime.agent_cli.program import is_tested
 from ringfence.runtime.agent_cli.runtime import CliRuntime
@@ -131,9 +131,9 @@ class ClaudeSdkCli(ClaudeCli):
             )
         super().check(prompt, options)
 
-    def default_permission_mode(self, options: Options, place: Place) -> str | None:
+    def default_permission_mode(self, options: Options, paths: CliPaths) -> str | None:
         """Return a mode in which the CLI asks for permission, if the host decides."""
-        return "default" if self._asks else super().default_permission_mode(options, place)
+        return "default" if self._asks else super().default_permission_mode(options, paths)
 
     def input_arguments(self) -> tuple[str, ...]:
         """Return the arguments of the control protocol, by which the SDK sends the task."""
@@ -149,9 +149,9 @@ class ClaudeSdkCli(ClaudeCli):
         """Return nothing: the SDK sends the task."""
         return b""
 
-    def environment(self, place: Place) -> dict[str, str]:
+    def environment(self, paths: CliPaths) -> dict[str, str]:
         """Return the variables of the program, and those of the control protocol."""
-        return {**super().environment(place), **_ENVIRONMENT}
+        return {**super().environment(paths), **_ENVIRONMENT}
 
 
 class ClaudeSdkRuntime(CliRuntime):

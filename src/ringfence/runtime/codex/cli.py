@@ -9,7 +9,14 @@ import json
 from collections.abc import Iterator, Sequence
 
 from ringfence.errors import UsageError
-from ringfence.runtime.agent_cli.base import AgentCli, Launch, Output, Place, check_arguments, check_command
+from ringfence.runtime.agent_cli.base import (
+    AgentCli,
+    CliPaths,
+    Launch,
+    Output,
+    check_arguments,
+    check_command,
+)
 from ringfence.runtime.base import Task
 from ringfence.runtime.codex.exit_status import CodexReport
 from ringfence.runtime.codex.transcript import OutputTranslator
@@ -92,19 +99,19 @@ class CodexCli(AgentCli):
             )
         check_arguments("codex", options.cli_args, {**_RESERVED, **_OUTSIDE, **_INNER_SANDBOX}, _flags)
 
-    def launch(self, task: Task, place: Place) -> Launch:
+    def launch(self, task: Task, paths: CliPaths) -> Launch:
         """Return how to start it on a task. It chooses the ids of its sessions itself.
 
         Raises:
             UsageError: As `check`.
         """
         self.check(task.prompt, task.options)
-        options, session, folder = task.options, task.session, self.state_dir(place)
-        argv = [place.program, "exec"]
+        options, session, folder = task.options, task.session, self.state_dir(paths)
+        argv = [paths.program, "exec"]
         if session is not None and session.resumed_id is not None:
             argv += ["fork" if session.is_forked else "resume"]
-        argv += ["--json", "--skip-git-repo-check", *_bypass(place), "--model", task.model]
-        files = self._files(place, options)
+        argv += ["--json", "--skip-git-repo-check", *_bypass(paths), "--model", task.model]
+        files = self._files(paths, options)
         if options.system_prompt is not None:
             files[f"{folder}/instructions.md"] = options.system_prompt.encode("utf-8", "replace")
         if options.output_schema is not None:
@@ -116,7 +123,7 @@ class CodexCli(AgentCli):
             argv.append(session.resumed_id)
         return Launch(
             argv=(*argv, "-"),
-            env=self.environment(place),
+            env=self.environment(paths),
             files=files,
             stdin=task.prompt.encode("utf-8", "replace"),
         )
@@ -130,43 +137,43 @@ class CodexCli(AgentCli):
         check_command("codex", args, _COMMANDS_OUTSIDE)
         check_arguments("codex", args, {**_OUTSIDE, **(_INNER_SANDBOX if is_fence else {})}, _flags)
 
-    def interactive(self, place: Place, args: Sequence[str], options: Options) -> Launch:  # noqa: ARG002 -- has none
+    def interactive(self, paths: CliPaths, args: Sequence[str], options: Options) -> Launch:  # noqa: ARG002 -- has none
         """Return how to start it on a person's terminal.
 
         Raises:
             UsageError: As `check_interactive`.
         """
-        self.check_interactive(args, is_fence=place.is_fence)
-        ours = [] if _BYPASS in args else _bypass(place)
+        self.check_interactive(args, is_fence=paths.is_fence)
+        ours = [] if _BYPASS in args else _bypass(paths)
         # Its work in the background would end with the sandbox, and could not be suspended.
         ours += [] if _NO_DAEMON in args else [_NO_DAEMON]
         is_command = bool(args) and args[0] in _COMMANDS_INSIDE
         return Launch(
-            argv=(place.program, *([] if is_command else ours), *args),
-            env=self.environment(place),
-            files=self._files(place, None),
+            argv=(paths.program, *([] if is_command else ours), *args),
+            env=self.environment(paths),
+            files=self._files(paths, None),
         )
 
     def output(self) -> Output:
         """Return a reader of its output."""
         return Output(OutputTranslator("codex:stdout"), CodexReport())
 
-    def environment(self, place: Place) -> dict[str, str]:
+    def environment(self, paths: CliPaths) -> dict[str, str]:
         """Return the variables that it needs however it is started. The gate provides a dummy key."""
-        return {"CODEX_HOME": self.state_dir(place)}
+        return {"CODEX_HOME": self.state_dir(paths)}
 
-    def _files(self, place: Place, options: Options | None) -> dict[str, bytes]:
+    def _files(self, paths: CliPaths, options: Options | None) -> dict[str, bytes]:
         """Return its configuration, and rules by which it runs commands that it rejects by itself.
 
         0.169.0 rejects all commands with `rm -f`. Where there is no fence, it still rejects them.
         """
-        folder = self.state_dir(place)
-        files = {f"{folder}/config.toml": configuration(place, options, folder)}
-        return {**files, f"{folder}/rules/ringfence.rules": _RULES} if place.is_fence else files
+        folder = self.state_dir(paths)
+        files = {f"{folder}/config.toml": configuration(paths, options, folder)}
+        return {**files, f"{folder}/rules/ringfence.rules": _RULES} if paths.is_fence else files
 
 
-def _bypass(place: Place) -> list[str]:
-    return [_BYPASS] if place.is_fence else []
+def _bypass(paths: CliPaths) -> list[str]:
+    return [_BYPASS] if paths.is_fence else []
 
 
 def _flags(word: str) -> tuple[str]:
@@ -176,11 +183,11 @@ def _flags(word: str) -> tuple[str]:
     return (word[:2] if word.startswith("-") else word,)
 
 
-def configuration(place: Place, options: Options | None, state_dir: str) -> bytes:
+def configuration(paths: CliPaths, options: Options | None, state_dir: str) -> bytes:
     """Return the configuration: the gateway as the provider, no reports to anyone else, and what the options choose.
 
     Args:
-        place: Where it works.
+        paths: Its paths inside.
         options: None for a person's terminal.
         state_dir: Its directory inside.
     """
@@ -188,7 +195,7 @@ def configuration(place: Place, options: Options | None, state_dir: str) -> byte
     lines += [
         f"[model_providers.{_PROVIDER}]",
         'name = "the model gateway"',
-        f"base_url = {_text(f'{place.base_url}/v1')}",
+        f"base_url = {_text(f'{paths.base_url}/v1')}",
         'env_key = "OPENAI_API_KEY"',
         'wire_api = "responses"',
         "request_max_retries = 2",
@@ -205,7 +212,7 @@ def configuration(place: Place, options: Options | None, state_dir: str) -> byte
     if options is None:
         # It does not ask the person whether to trust the folder: what its `.codex` starts is in the fence, too. A folder
         # that is marked as not trusted has its AGENTS.md passed over.
-        lines += [f"[projects.{_text(place.workspace)}]", 'trust_level = "trusted"']
+        lines += [f"[projects.{_text(paths.workspace)}]", 'trust_level = "trusted"']
     for server in options.mcp_servers if options is not None else ():
         lines += _server(server)
     return "\n".join([*lines, ""]).encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Resumption: an earlier run's session and conversation, found, checked and locked for the run that resumes it."""
+"""The run that another run resumes: its session, conversation and changes, found, checked and locked."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +10,16 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import UsageError
 from ringfence.events import Event, JobCreated
 from ringfence.frozen import frozen
+from ringfence.job.interrupted_runs import completed_work
 from ringfence.journal import creation_of, is_alive, matching_runs, read, resolve, run_dirs
+from ringfence.sandbox.workspace.record import (
+    WorkRecord,
+    diff_run,
+    has_record,
+    is_applied,
+    load_record,
+    open_store,
+)
 
 if TYPE_CHECKING:
     from ringfence.job.request import AgentRequest
@@ -202,6 +211,27 @@ def conversation_of(path: Path) -> tuple[dict[str, Any], ...]:
     for events in reversed(chain):
         messages = Conversation.from_events(events, messages=messages).messages
     return messages
+
+
+async def unapplied_work(run_id: str) -> WorkRecord | None:
+    """The changes of a run in a clone that were not applied to the workspace; None if there are none.
+
+    Raises:
+        RecordError: A record of the chain is gone or damaged.
+        UsageError: The run has not ended.
+    """
+    path = resolve(run_id)
+    while not has_record(path):  # it ended before it had a workspace: the run that it resumed counts
+        created = creation_of(path)
+        if created is None or created.continues is None:
+            return None
+        path = resolve(created.continues)
+    if load_record(path).mode != "clone":
+        return None
+    record, _ = await completed_work(path)
+    if await is_applied(record, state_dir()):
+        return None
+    return record if (await diff_run(record, open_store(record, state_dir()))).files else None
 
 
 @contextmanager

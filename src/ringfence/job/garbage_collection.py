@@ -1,4 +1,4 @@
-"""How long runs are kept: their records, clones and checkpoints go together."""
+"""Removal of expired runs, whose records, clones and checkpoints go together, and of what dead processes left."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Recovery after processes that died: closes their runs, removes their sandboxes' remains, keeps their work."""
+"""Runs whose process died: their records are closed, their sandboxes removed, and their work is kept."""
 
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -8,16 +8,12 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import RecordError, RingfenceError, UsageError
 from ringfence.job.state import JobState
 from ringfence.job.store import JobRow, JobStore
-from ringfence.journal import creation_of, is_alive, mark_interrupted, resolve, run_dir, summarize
+from ringfence.journal import is_alive, mark_interrupted, run_dir, summarize
 from ringfence.sandbox.registry import backend_names, get_backend
 from ringfence.sandbox.workspace.lock import held
 from ringfence.sandbox.workspace.record import (
     WorkRecord,
-    diff_run,
-    has_record,
-    is_applied,
     load_record,
-    open_store,
 )
 from ringfence.sandbox.workspace.run import close
 
@@ -83,24 +79,3 @@ async def completed_work(path: Path) -> tuple[WorkRecord, bool]:
             stack.enter_context(held(Path(record.workspace), by=f"{record.run} (its end)", state=state_dir()))
         record, _ = await close(record, path, state_dir())
     return record, True
-
-
-async def unapplied_work(run_id: str) -> WorkRecord | None:
-    """The changes of a run in a clone that were not applied to the workspace; None if there are none.
-
-    Raises:
-        RecordError: A record of the chain is gone or damaged.
-        UsageError: The run has not ended.
-    """
-    path = resolve(run_id)
-    while not has_record(path):  # it ended before it had a workspace: the run that it resumed counts
-        created = creation_of(path)
-        if created is None or created.continues is None:
-            return None
-        path = resolve(created.continues)
-    if load_record(path).mode != "clone":
-        return None
-    record, _ = await completed_work(path)
-    if await is_applied(record, state_dir()):
-        return None
-    return record if (await diff_run(record, open_store(record, state_dir()))).files else None
