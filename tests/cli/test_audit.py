@@ -181,3 +181,16 @@ def test_export_writes_a_file(run: Path, tmp_path: Path) -> None:
     assert _run("export", run.name, "-o", str(target)).exit_code == 0
     assert json.loads(target.read_bytes())["message_count"] == 2
     assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_export_keeps_an_existing_file(run: Path, tmp_path: Path) -> None:
+    """It is overwritten with `--force` only, which needs a file."""
+    target = tmp_path / "session.json"
+    target.write_text("mine")
+    error = _run("export", run.name, "-o", str(target)).exception
+    assert isinstance(error, UsageError)
+    assert str(error) == f"{str(target)!r} exists already; overwrite it with --force, or name another file"
+    assert target.read_text() == "mine"
+    assert _run("export", run.name, "-o", str(target), "--force").exit_code == 0
+    assert json.loads(target.read_bytes())["message_count"] == 2
+    assert isinstance(_run("export", run.name, "--force").exception, UsageError)

@@ -130,6 +130,32 @@ def test_a_base_url_that_is_none(
     )
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("fleet up", ["no ringfence.yaml in", "`ringfence init` writes one"]),
+        ("fleet up --file fleet.yml", ["--file 'fleet.yml'", "did you mean 'fleet.yaml'?"]),
+        ("fleet validate --file other", ["--file 'other'", "name an existing file"]),
+    ],
+    ids=["none", "misspelled", "absent"],
+)
+def test_a_fleet_without_a_file(
+    ringfence: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, words: list[str]
+):
+    """The place is named, and what to do."""
+    (tmp_path / "fleet.yaml").write_text("agents: {}\n")
+    monkeypatch.chdir(tmp_path)
+    assert _is_told(ringfence(*command.split()), 2, *words)
+
+
+def test_init_keeps_an_existing_file(ringfence: Cli, tmp_path: Path):
+    """The second call names the file and the option that overwrites it."""
+    assert ringfence("init", tmp_path).code == 0
+    assert _is_told(
+        ringfence("init", tmp_path), 2, str(tmp_path / "ringfence.yaml"), "exists already", "--force"
+    )
+
+
 def test_no_task(ringfence: Cli, workspace: Path):
     """The task is given once."""
     assert _is_told(ringfence("run", "-C", workspace), 2, "PROMPT")

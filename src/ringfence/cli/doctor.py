@@ -1,6 +1,7 @@
 """`ringfence doctor`: checks whether this machine can run sandboxes, and whether they contain attacks."""
 
 import os
+import re
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -49,7 +50,8 @@ def doctor(
 ) -> None:
     """Check this machine: try escapes, and say what is missing.
 
-    Exit 125 if no sandbox can be opened, or none of the image that was named.
+    The last line names the backends that are ready. Exit code 0: at least one is; 1: an attack succeeded in one;
+    125: none is, or none for the image of --image.
     """
     if auth:
         if attack or image is not None:
@@ -60,13 +62,15 @@ def doctor(
     from ringfence.sandbox.registry import get_backend
 
     document = anyio.run(_examine, attack, image)
-    print_answer(document, _lines(document), json=json)
     requested = [
         one for one in document["backends"] if image is None or get_backend(one["name"]).traits.needs_image
     ]
-    if not any(one["usable"] for one in requested):
+    is_ready = any(one["usable"] for one in requested)
+    document["verdict"] = _verdict(document, is_ready=is_ready)
+    print_answer(document, _lines(document), json=json)
+    if not is_ready:
         raise typer.Exit(ExitCode.SANDBOX_START)
-    if any(not result["held"] for one in document["backends"] for result in one["attacks"]):
+    if any(_broken(one) for one in document["backends"]):
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -179,6 +183,38 @@ def _state(one: dict[str, Any]) -> str:
     return "ok" if one["opened"] else "answers; open one with --image"
 
 
+def _broken(backend: dict[str, Any]) -> list[str]:
+    return [result["name"] for result in backend["attacks"] if not result["held"]]
+
+
+def _verdict(document: dict[str, Any], *, is_ready: bool) -> str:
+    """Summarize the machine in one line."""
+    backends = document["backends"]
+    broken = [f"{one['name']} ({', '.join(_broken(one))})" for one in backends if _broken(one)]
+    ready = [one["name"] for one in backends if one["opened"] and not _broken(one)]
+    unopened = [one["name"] for one in backends if one["usable"] and not one["opened"]]
+    lacking = [f"{one['name']} ({_short_reason(one['reason'])})" for one in backends if not one["usable"]]
+    parts = [] if is_ready else ["Not ready"]
+    named = {
+        "ATTACKS SUCCEEDED in": broken,
+        "Ready" if is_ready else "without the image": ready,
+        "usable with --image": unopened,
+        "not available": lacking,
+    }
+    parts += [f"{title}: {', '.join(names)}" for title, names in named.items() if names]
+    if document["limits"]["refused"]:
+        parts.append("the limits of the configuration here are refused")
+    if document["credentials_unknown"]:
+        parts.append("the configuration here is not valid")
+    line = "; ".join(parts)
+    return line[0].upper() + line[1:]
+
+
+def _short_reason(reason: str) -> str:
+    """Return the first clause of a reason, which is printed in full with its backend."""
+    return re.split(r"[:;] ", reason, maxsplit=1)[0]
+
+
 def _lines(document: dict[str, Any]) -> Iterator[str]:
     limits = document["limits"]
     yield f"machine: {document['machine']}"
@@ -201,3 +237,4 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         for result in one["attacks"]:
             word = "held  " if result["held"] else "BROKEN"
             yield f"  {word} {result['group']}: {result['name']}: {result['detail']}"
+    yield document["verdict"]

@@ -93,7 +93,9 @@ def check_file(path: Path, option: str = "") -> Path:
         is_directory = stat.S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError) as exc:
         reason = getattr(exc, "strerror", None) or str(exc)
-        raise UsageError(f"{shown} cannot be read: {reason}; name an existing file") from exc
+        near = _nearest_file(path)
+        advice = f"did you mean {str(near)!r}?" if near is not None else "name an existing file"
+        raise UsageError(f"{shown} cannot be read: {reason}; {advice}") from exc
     if is_directory:
         raise UsageError(f"{shown} is a directory; name a file")
     if not os.access(path, os.R_OK):
@@ -101,6 +103,18 @@ def check_file(path: Path, option: str = "") -> Path:
             f"{shown} cannot be read: permission denied; change its permissions, or name another file"
         )
     return path
+
+
+def _nearest_file(path: Path) -> Path | None:
+    """Return the file beside `path` that has a similar name, if there is one."""
+    from ringfence.config.names import nearest
+
+    try:
+        names = [each.name for each in path.parent.iterdir()]
+    except (OSError, ValueError):
+        return None
+    near = nearest(path.name, names)
+    return path.with_name(near) if near else None
 
 
 def _check_files(given: Mapping[str, Any], effective: "Effective") -> None:

@@ -52,19 +52,31 @@ class Arguments(BaseModel):
             try:
                 super().__init__(**arguments)
             except ValidationError as exc:
-                problems = "; ".join(_describe(detail) for detail in exc.errors(include_url=False))
+                problems = "; ".join(
+                    _describe(detail, type(self)) for detail in exc.errors(include_url=False)
+                )
                 raise UsageError(f"{type(self).__name__}: {problems}") from None
 
 
-def _describe(detail: ErrorDetails) -> str:
+def _describe(detail: ErrorDetails, model: type[BaseModel]) -> str:
     name = ".".join(map(str, detail["loc"]))
     if detail["type"] == "extra_forbidden":
-        return f"there is no argument {name!r}"
+        return f"there is no argument {name!r}; {_hint(detail['loc'], model)}"
     if detail["type"] == "missing":
         return f"the argument {name!r} is missing"
     if detail["type"] == "value_error":
         return f"{name}={shown(detail['input'])}: {detail['msg'].removeprefix('Value error, ')}"
     return f"{name}={shown(detail['input'])} {complaint_about(detail)}"
+
+
+def _hint(place: tuple[str | int, ...], model: type[BaseModel]) -> str:
+    # Imported here because only errors need it, and it imports the models of the configuration.
+    from ringfence.config.fields import known_keys
+    from ringfence.config.names import nearest
+
+    known = known_keys(place[:-1], model)
+    guess = nearest(str(place[-1]), known)
+    return f"did you mean {guess!r}?" if guess else f"the arguments are {', '.join(known)}"
 
 
 def complaint_about(detail: ErrorDetails) -> str:

@@ -343,12 +343,15 @@ def fleet_file(file: Path | None) -> Path:
     """
     from ringfence.config.document import find_project_file
 
-    found = check_file(file, "--file").absolute() if file is not None else find_project_file(Path.cwd())
-    if found is None and Path("herdctl.yaml").exists():
+    if file is not None:
+        return check_file(file, "--file").absolute()
+    found = find_project_file(Path.cwd())
+    if found is not None:
+        return found
+    problem = f"there is no ringfence.yaml in {str(Path.cwd())!r} or above"
+    if Path("herdctl.yaml").exists():
         raise UsageError(
-            "there is no ringfence.yaml here or above, but a herdctl.yaml: `--file herdctl.yaml` reads it as it is, "
+            f"{problem}, but a herdctl.yaml: `--file herdctl.yaml` reads it as it is, "
             "`ringfence fleet import herdctl.yaml` writes it as ringfence.yaml"
         )
-    if found is None:
-        raise UsageError("there is no ringfence.yaml here or above; write one, or name a file with --file")
-    return found
+    raise UsageError(f"{problem}; `ringfence init` writes one, `--file FILE` names another")

@@ -1,5 +1,6 @@
 """`ringfence runs`: list, show, verify, export and remove the records of runs."""
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -227,6 +228,7 @@ def export(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write; default: stdout.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     everywhere: AllOption = False,
 ) -> None:
     """Export a run's session as one JSON document.
@@ -238,14 +240,19 @@ def export(
     from ringfence.cli.runs.reference import chosen_run
     from ringfence.journal import export as export_session
 
+    file = None if output is None or str(output) == "-" else output
+    if force and file is None:
+        raise UsageError("--force overwrites the file of --output; name one, or leave out --force")
+    if file is not None and not force and os.path.lexists(file):
+        raise UsageError(f"{str(file)!r} exists already; overwrite it with --force, or name another file")
     path = chosen_run(run, everywhere=everywhere)
     _warn_if_damaged(path)
     document = export_session(path)
-    if output is None or str(output) == "-":
+    if file is None:
         typer.echo(safe_json(msgspec.to_builtins(document), indent=2))
         return
-    document.write(output)
-    typer.echo(f"wrote {str(output)!r}", err=True)
+    document.write(file)
+    typer.echo(f"wrote {str(file)!r}", err=True)
 
 
 def _follow(directory: Path, printer: RecordPrinter) -> None:
