@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from ringfence.cli.render.transcript import print_record
+from ringfence.cli.render.transcript import print_event
 from ringfence.events import Event, JobCreated, JobEnded, SessionResumed, ToolCalled, ToolReturned
-from ringfence.journal import Record
 
 _FAKE = "x" * 36 + "00:00:00  succeeded: all is well\n" * 2
 
@@ -23,7 +22,7 @@ def _printed(event: Event, *, terminal: bool) -> list[str]:
         highlight=False,
         markup=False,
     )
-    print_record(console, Record(seq=0, time=datetime.now(UTC), prev="", event=event, digest=""))
+    print_event(console, event, datetime.now(UTC))
     return file.getvalue().rstrip("\n").split("\n")
 
 

@@ -54,20 +54,20 @@ class RecordPrinter:
     """
 
     def __init__(self, *, json: bool) -> None:
-        from rich.console import Console
+        from ringfence.cli.render.console import open_console
 
         self._json = json
-        self._console = Console(highlight=False, markup=False, emoji=False)
+        self._console = open_console()
 
     def show(self, record: Any) -> None:
         """Print a record."""
-        from ringfence.cli.render.transcript import print_record
+        from ringfence.cli.render.transcript import print_event
         from ringfence.journal import as_json
 
         if self._json:
             typer.echo(safe_json(as_json(record)))
         else:
-            print_record(self._console, record)
+            print_event(self._console, record.event, record.time)
 
 
 def note(line: str) -> None:

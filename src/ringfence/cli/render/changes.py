@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import typer
@@ -95,55 +94,50 @@ def report_restored(verb: str, done: str, restored: "Restored", *, whose: str = 
     files, repositories = restored.diff.files, restored.repositories
     print_lines(f"{change.kind:<10} {change.path}" for change in files)
     not_done = f"NOT {done}"
-    _notify_each(
-        (
-            f"{not_done}: {path!r}; what it held before could not be kept, so it is left as it is"
+    _notify_first(
+        not_done,
+        [
+            f"{path!r}; what it held before could not be kept, so it is left as it is"
             for path in restored.kept
-        ),
-        f"{not_done}: {{}} more like these",
-        len(restored.kept),
+        ],
     )
-    _notify_each(
-        (
-            f"left: {path!r}, which {whose} made and nothing holds; remove it if you do not want it"
+    _notify_first(
+        "left",
+        [
+            f"{path!r}, which {whose} made and nothing holds; remove it if you do not want it"
             for path in restored.left
-        ),
-        "left: {} more like these",
-        len(restored.left),
+        ],
     )
-    _notify_each(
-        (
-            f"moved: {path!r}, a repository that {whose} made, to {place!r}; remove it there if you do not want it"
+    _notify_first(
+        "moved",
+        [
+            f"{path!r}, a repository that {whose} made, to {place!r}; remove it there if you do not want it"
             for path, place in repositories.moved
-        ),
-        "moved: {} more like these",
-        len(repositories.moved),
+        ],
     )
-    _notify_each(
-        (
-            f"{not_done}: {path!r}, a repository that {whose} made ({why}); git runs programs that it names: remove "
+    _notify_first(
+        not_done,
+        [
+            f"{path!r}, a repository that {whose} made ({why}); git runs programs that it names: remove "
             f"it with `rm -rf {shlex.quote(path)}`"
             for path, why in repositories.stuck
-        ),
-        f"{not_done}: {{}} more like these",
-        len(repositories.stuck),
+        ],
     )
-    _notify_each(
-        (
-            f"{not_done}: {path!r} ({reason(path)}), since no checkpoint holds what git ignores; look at it, and unless "
+    _notify_first(
+        not_done,
+        [
+            f"{path!r} ({reason(path)}), since no checkpoint holds what git ignores; look at it, and unless "
             f"it is yours remove it with `rm -rf {shlex.quote(path)}`"
             for path in restored.active
-        ),
-        f"{not_done}: {{}} more like these",
-        len(restored.active),
+        ],
     )
     if files or not (restored.kept or repositories.moved or repositories.stuck or restored.active):
         typer.echo(f"{done}: {counted(len(files), 'file')}" if files else f"nothing to {verb}", err=True)
 
 
-def _notify_each(lines: "Iterable[str]", more: str, count: int) -> None:
-    """Say the first lines, and how many there are beyond them."""
-    for line in islice(lines, _KEPT_SHOWN):
-        notify(line)
-    if count > _KEPT_SHOWN:
-        notify(more.format(f"{count - _KEPT_SHOWN:,}"))
+def _notify_first(label: str, lines: "Sequence[str]") -> None:
+    """Print the first lines, and how many there are beyond them."""
+    for line in lines[:_KEPT_SHOWN]:
+        notify(f"{label}: {line}")
+    if len(lines) > _KEPT_SHOWN:
+        notify(f"{label}: {len(lines) - _KEPT_SHOWN:,} more like these")

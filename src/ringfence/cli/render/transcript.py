@@ -34,18 +34,13 @@ from ringfence.events import (
     TranscriptNoted,
     VerificationEnded,
 )
-from ringfence.journal import Record, UnknownEvent
+from ringfence.journal import UnknownEvent
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _MAX_FIELDS = 400
 _INDENT = "    "
-
-
-def print_record(console: "Console", record: Record) -> None:
-    """Print a record, as `print_event` does."""
-    print_event(console, record.event, record.time)
 
 
 def print_event(console: "Console", event: Event, time: datetime | None) -> None:

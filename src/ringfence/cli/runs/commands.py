@@ -127,12 +127,13 @@ def rm(
     import anyio
 
     from ringfence.cli.runs.reference import chosen_run
+    from ringfence.journal import summarize
 
     paths = list(dict.fromkeys(chosen_run(each) for each in runs))
     names = [path.name for path in paths]
     if not yes:
         for path in paths:
-            note(f"{path.name}  {_task_of(path)}".rstrip())
+            note(f"{path.name}  {summarize(path).prompt}".rstrip())
         if not confirm(f"Remove {counted(len(paths), 'record')}?"):
             raise typer.Exit(ExitCode.FAILED)
     anyio.run(_remove, paths)
@@ -319,12 +320,6 @@ def _outcome_of(path: Path) -> _Outcome:
             elif isinstance(event, CommandEnded) and event.sandbox_id == sandbox_id:
                 found.command = event
     return found
-
-
-def _task_of(path: Path) -> str:
-    from ringfence.journal import summarize
-
-    return summarize(path).prompt
 
 
 def _summary_lines(run: "Mapping[str, Any]", found: _Outcome, path: Path) -> "Iterator[str]":
