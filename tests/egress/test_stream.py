@@ -9,8 +9,9 @@ import anyio
 import pytest
 from tests.ports import kept_port
 
+from ringfence.descriptor_stream import DescriptorStream
 from ringfence.egress.resolver import own_ports
-from ringfence.egress.stream import TcpStream, connect_tcp
+from ringfence.egress.stream import connect_tcp
 
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
 
@@ -22,7 +23,7 @@ def server() -> Iterator[socket.socket]:
         yield listening
 
 
-async def made(server: socket.socket) -> tuple[TcpStream, socket.socket]:
+async def made(server: socket.socket) -> tuple[DescriptorStream, socket.socket]:
     """A connection, and its other end."""
     with anyio.fail_after(10):
         stream = await connect_tcp(LOOPBACK, server.getsockname()[1])

@@ -12,11 +12,11 @@ from hypothesis.stateful import precondition, rule
 from tests.sandbox.conftest import PipeFence
 from tests.sandbox.hostile import PATIENCE_S, HostileGuest, growth_kib, run_guest
 
+from ringfence.descriptor_stream import DescriptorStream
 from ringfence.errors import SandboxDied, SandboxFileError, SandboxStartFailed, UsageError
 from ringfence.sandbox import Sandbox
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol import session
-from ringfence.sandbox.protocol.stream import DescriptorStream
 
 _NUMBERS = [
     "0",

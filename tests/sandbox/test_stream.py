@@ -10,11 +10,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from ringfence.descriptor_stream import DescriptorStream
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.protocol import link as link_module
 from ringfence.sandbox.protocol import stream as stream_module
 from ringfence.sandbox.protocol.link import GuestLink
-from ringfence.sandbox.protocol.stream import DescriptorStream, pipe_stream
+from ringfence.sandbox.protocol.stream import pipe_stream
 
 PATIENCE_S = 20.0
 HEADER = frames.HEADER.size

@@ -15,8 +15,9 @@ import anyio
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
+from ringfence.descriptor_stream import DescriptorStream
 from ringfence.egress.address import Address, embedded
-from ringfence.egress.stream import TcpStream, connect_tcp
+from ringfence.egress.stream import connect_tcp
 from ringfence.frozen import frozen
 
 CONNECT_S = 10.0
@@ -109,7 +110,7 @@ async def resolve_checked(
     return tuple(found)
 
 
-async def connect_first(targets: Sequence[Resolved]) -> TcpStream:
+async def connect_first(targets: Sequence[Resolved]) -> DescriptorStream:
     """Connect to the first of several checked addresses that accepts a connection.
 
     Raises:
@@ -124,7 +125,7 @@ async def connect_first(targets: Sequence[Resolved]) -> TcpStream:
     raise first or Unreachable("there is no address to connect to")
 
 
-async def _connect(target: Resolved) -> TcpStream:
+async def _connect(target: Resolved) -> DescriptorStream:
     try:
         with anyio.fail_after(CONNECT_S):
             return await connect_tcp(target.address, target.port)

@@ -1,18 +1,14 @@
-"""Byte streams of the gate: TCP connections to the outside, TLS, and streams with bytes that were already read.
-
-The event loop's own streams read ahead by 256 KiB for each connection and cut pieces off by copying the rest; with 200
-connections at once that is most of the memory and much of the time that the gate takes.
-"""
+"""Byte streams of the gate: TCP connections to the outside, TLS, and streams with bytes that were already read."""
 
 import errno
 import os
 import socket
-from contextlib import suppress
 
 import anyio
 from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
+from ringfence.descriptor_stream import DescriptorStream
 from ringfence.egress.address import Address
 from ringfence.egress.transfer import CutOff
 
@@ -20,65 +16,7 @@ _READ_BYTES = 65_536
 _LOST = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
 
 
-class TcpStream(ByteStream):
-    """A connected socket that is read in pieces no larger than requested."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-
-    async def receive(self, max_bytes: int = _READ_BYTES) -> bytes:
-        """Receive bytes, at least one.
-
-        Raises:
-            anyio.EndOfStream: The other side has ended its direction.
-            anyio.BrokenResourceError: The connection was cut off.
-        """
-        await anyio.lowlevel.checkpoint()
-        while True:
-            try:
-                data = self._socket.recv(max_bytes)
-            except BlockingIOError:
-                await anyio.wait_readable(self._socket)
-            except OSError as exc:
-                raise self._lost(exc) from exc
-            else:
-                if data:
-                    return data
-                raise anyio.EndOfStream
-
-    async def send(self, item: bytes) -> None:
-        """Send all bytes of `item`.
-
-        Raises:
-            anyio.BrokenResourceError: The connection was cut off.
-        """
-        await anyio.lowlevel.checkpoint()
-        rest = memoryview(item)
-        while rest:
-            try:
-                rest = rest[self._socket.send(rest) :]
-            except BlockingIOError:
-                await anyio.wait_writable(self._socket)
-            except OSError as exc:
-                raise self._lost(exc) from exc
-
-    async def send_eof(self) -> None:
-        """End our direction; the other one continues."""
-        with suppress(OSError):  # the connection is gone, which the next read reports
-            self._socket.shutdown(socket.SHUT_WR)
-
-    async def aclose(self) -> None:
-        """Close the connection."""
-        if self._socket.fileno() >= 0:
-            anyio.notify_closing(self._socket)
-            self._socket.close()
-
-    def _lost(self, error: OSError) -> Exception:
-        is_closed = error.errno == errno.EBADF
-        return anyio.ClosedResourceError() if is_closed else anyio.BrokenResourceError(str(error))
-
-
-async def connect_tcp(address: Address, port: int) -> TcpStream:
+async def connect_tcp(address: Address, port: int) -> DescriptorStream:
     """Connect to an address.
 
     Raises:
@@ -98,7 +36,8 @@ async def connect_tcp(address: Address, port: int) -> TcpStream:
     except BaseException:
         connection.close()
         raise
-    return TcpStream(connection)
+    descriptor = connection.detach()
+    return DescriptorStream(descriptor, descriptor)
 
 
 class TlsByteStream(ByteStream):

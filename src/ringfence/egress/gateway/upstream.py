@@ -157,7 +157,7 @@ def response_headers(received: Iterable[tuple[str, str]], redactor: Redactor) ->
     A header whose name contains the credential is left out.
     """
     return {
-        name: redactor.redact(value)
+        name: redactor.redact(value.strip())
         for name, value in ((key.lower(), value) for key, value in received)
         if _is_forwarded(_RESPONSE, name) and _is_plain(value) and not redactor.is_in_name(name.encode())
     }

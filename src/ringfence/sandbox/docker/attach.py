@@ -10,10 +10,10 @@ import anyio
 import h11
 from anyio.abc import ByteStream, SocketAttribute
 
+from ringfence.descriptor_stream import descriptor_stream
 from ringfence.sandbox.docker.address import Address
 from ringfence.sandbox.docker.client import EngineError, error_message
 from ringfence.sandbox.protocol.records import ProtocolError
-from ringfence.sandbox.protocol.stream import descriptor_stream
 
 _DOING = "attach to the container"
 _CONNECT_S = 20.0

@@ -19,6 +19,7 @@ import anyio
 from anyio.abc import SocketStream
 
 from ringfence.config.paths import state_dir
+from ringfence.descriptor_stream import DescriptorStream, descriptor_stream
 from ringfence.errors import RingfenceError
 from ringfence.sandbox.base import EndReason, Fence, Launch
 from ringfence.sandbox.guest import frames
@@ -26,7 +27,6 @@ from ringfence.sandbox.policy import Surroundings, check_spec
 from ringfence.sandbox.pool.counts import count
 from ringfence.sandbox.protocol.loader import guest_arguments
 from ringfence.sandbox.protocol.session import GuestSession
-from ringfence.sandbox.protocol.stream import DescriptorStream, descriptor_stream
 from ringfence.sandbox.registry import choose_backend
 from ringfence.sandbox.spec import SandboxSpec
 from ringfence.sandbox.supervisor.connection import (

@@ -12,10 +12,10 @@ from typing import cast
 import anyio
 from anyio.abc import ByteStream
 
+from ringfence.descriptor_stream import DescriptorStream
 from ringfence.errors import DeathReason, ExitCode, PolicyRefused, SandboxDied, SandboxStartFailed, UsageError
 from ringfence.sandbox.base import EndReason, Fence, Placement
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.stream import DescriptorStream
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.supervisor.connection import (
     CHANGE_EGRESS,

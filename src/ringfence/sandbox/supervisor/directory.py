@@ -21,13 +21,13 @@ import anyio
 from anyio.abc import SocketListener
 
 from ringfence.config.paths import make_private_dir, replace_state_file, state_dir
+from ringfence.descriptor_stream import DescriptorStream, descriptor_stream
 from ringfence.errors import DeathReason, InfrastructureFault, RecordError, UsageError, next_step
 from ringfence.filesystem import short_path
 from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Facts
-from ringfence.sandbox.protocol.stream import DescriptorStream, descriptor_stream
 from ringfence.sandbox.spec import SandboxSpec
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")

@@ -12,12 +12,13 @@ import anyio
 from anyio.abc import SocketListener, SocketStream, TaskGroup
 
 from ringfence.config.units import format_duration
+from ringfence.descriptor_stream import DescriptorStream, descriptor_stream
 from ringfence.egress.publication import publish_port
 from ringfence.errors import RingfenceError, SandboxDied, UsageError
 from ringfence.events import Event
 from ringfence.frozen import frozen
 from ringfence.sandbox.guest import frames
-from ringfence.sandbox.protocol.stream import DescriptorStream, SendQueue, descriptor_stream
+from ringfence.sandbox.protocol.stream import SendQueue
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.supervisor.connection import (
     CHANGE_EGRESS,
