@@ -15,6 +15,7 @@ import anyio
 
 from ringfence.egress.gateway.exchange import Response
 from ringfence.egress.gateway.gateway import Gateway
+from ringfence.egress.gateway.response_reader import verdict_of_body
 from ringfence.egress.http.client import UpstreamError
 from ringfence.egress.http.rules import Request
 from ringfence.errors import (
@@ -169,15 +170,10 @@ async def _read_error(response: Response) -> ApiError:
             raw += piece
             if len(raw) > _ERROR_BODY_BYTES:
                 break
-    text = bytes(raw[:_ERROR_BODY_BYTES]).decode("utf-8", "replace")
-    try:
-        error = json.loads(text)["error"]
-        kind, message = error.get("type"), error.get("message")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        kind, message = None, text
-    return ApiError(
-        response.status, str(kind) if kind else None, str(message or "no message"), response.headers
-    )
+    body = bytes(raw[:_ERROR_BODY_BYTES])
+    outcome = verdict_of_body(body)
+    message = outcome.message or body.decode("utf-8", "replace") or "no message"
+    return ApiError(response.status, outcome.error_type or None, message, response.headers)
 
 
 async def _drain(events: AsyncIterator[tuple[str, str]]) -> None:

@@ -2,9 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib import import_module
 from itertools import groupby
 from typing import Literal
 
@@ -16,7 +15,10 @@ from ringfence.errors import ConfigurationError, InfrastructureFault, RingfenceE
 from ringfence.events import Emit, JSONObject, ToolCalled, ToolReturned
 from ringfence.sandbox import Sandbox
 from ringfence.tool.base import McpServer, Tool, ToolCall, ToolContext, ToolResult, ToolSpec, UnknownTool
+from ringfence.tool.files import EditFileTool, ReadFileTool, WriteFileTool
 from ringfence.tool.schema import InputChecker
+from ringfence.tool.search import ListFilesTool, SearchTool
+from ringfence.tool.shell import ShellTool
 from ringfence.tool.text import cut_text, is_unicode, replace_surrogates
 
 RESULT_LIMIT_CHARS = 100_000
@@ -280,16 +282,9 @@ def _call_event(call: ToolCall) -> ToolCalled:
     )
 
 
-_TOOLSETS = {
-    "coder": (
-        "ringfence.tool.shell:ShellTool",
-        "ringfence.tool.files:ReadFileTool",
-        "ringfence.tool.files:WriteFileTool",
-        "ringfence.tool.files:EditFileTool",
-        "ringfence.tool.search:ListFilesTool",
-        "ringfence.tool.search:SearchTool",
-    ),
-    "operator": ("ringfence.tool.shell:ShellTool",),
+_TOOLSETS: Mapping[str, tuple[type[Tool], ...]] = {
+    "coder": (ShellTool, ReadFileTool, WriteFileTool, EditFileTool, ListFilesTool, SearchTool),
+    "operator": (ShellTool,),
 }
 
 
@@ -304,13 +299,7 @@ def toolset_tools(name: str) -> tuple[Tool, ...]:
     Raises:
         UsageError: There is no such toolset.
     """
-    references = _TOOLSETS.get(name)
-    if references is None:
+    kinds = _TOOLSETS.get(name)
+    if kinds is None:
         raise UsageError(f"there is no toolset {name!r}; there are: {', '.join(toolset_names())}")
-    return tuple(_load_class(reference)() for reference in references)
-
-
-def _load_class(reference: str) -> type[Tool]:
-    module, _, attribute = reference.partition(":")
-    loaded: type[Tool] = getattr(import_module(module), attribute)
-    return loaded
+    return tuple(kind() for kind in kinds)
