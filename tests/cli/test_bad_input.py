@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from ringfence.config.paths import user_config_file
+
 Cli = Callable[..., Any]
 
 
@@ -73,6 +75,17 @@ def test_a_tool_in_a_file_that_the_agent_does_not_have(
     (workspace / "ringfence.yaml").write_text("tools:\n  deny: [shel]\n")
     ended = ringfence("run", "x", "-C", workspace, "--model", script(says()))
     assert _is_told(ended, 78, "ringfence.yaml:2:9: tools.deny: the agent has no tool 'shel'", "'shell'")
+
+
+def test_a_schema_that_a_file_names_and_that_is_not_there(ringfence: Cli, workspace: Path):
+    """It is an error of the configuration, at the place that names it; of the command line it would be usage."""
+    user = user_config_file()
+    user.parent.mkdir(parents=True, exist_ok=True)
+    user.write_text("run: {output_schema: /nowhere.json}\n")
+    ended = ringfence("run", "x", "-C", workspace, "--model", "scripted:x")
+    assert _is_told(ended, 2, "--model 'x'")
+    ended = ringfence("run", "x", "-C", workspace)
+    assert _is_told(ended, 78, "ringfence.yaml:1:22: run.output_schema: ", "/nowhere.json")
 
 
 def test_a_time_that_is_none_is_told_once(ringfence: Cli):

@@ -313,6 +313,8 @@ def test_a_check_looks_at_what_the_options_say(ringfence: Run, tmp_path: Path):
     assert (said["base"], said["checks"]) == (first, [])
     checks, story_alone = (each["message"] for each in said["problems"])
     assert ("no way to run tests" in checks, "'a'" in story_alone) == (True, True)
+    unbounded = ringfence(*words, "--max-cost-usd", "0")
+    assert (unbounded.code, "--max-cost-usd: 0 is out of range" in unbounded.err) == (2, True)
     misspelled = ringfence(*words, "--sandbox", "none")
     assert (misspelled.code, "--sandbox: 'none' is not one of" in misspelled.err) == (2, True)
     unread = ringfence(*words, "--role", f"judge=:scripted:{tmp_path}/none.yaml")

@@ -74,7 +74,7 @@ def test_environment_of_commands_merges_by_name(project: Path, user_file: Write)
         ("sandbox:\n  mounts:\n  - source: /x\n", "3:5", "target is missing"),
         ("sandbox:\n  mounts:\n  - source: /x\n    target: /x\n    rw: true\n", "5:5", "no key 'rw'"),
         ("prices:\n  m: {input: 1}\n", "2:6", "output is missing"),
-        ("sandbox:\n  env:\n    1X: a\n", "3:5", "should match pattern"),
+        ("sandbox:\n  env:\n    1X: a\n", "3:5", "not the name of a variable"),
         ("sandbox:\n  protect: [a, '!b']\n", "2:16", "relative to the workspace"),
         ("nothing:\n", "1:1", "no key 'nothing'"),
         ("sandbox:\n  backend: host\n", "2:12", r"without a sandbox .*unsafe: \[host_backend\]"),
@@ -126,7 +126,7 @@ def test_a_wrong_flag_is_wrong_usage(project: Path) -> None:
         ("sandbox.cpus", 0.0, "0 is out of range: it must be greater than 0, such as 2$"),
         ("sandbox.pids", 1, "1 is out of range: it must be at least 8, such as 512$"),
         ("egress.allow", ["pypi"], "there is no preset 'pypi'"),
-        ("sandbox.env", {"1X": "a"}, "1X: '1X' is not valid"),
+        ("sandbox.env", {"1X": "a"}, "1X: '1X' is not the name of a variable"),
     ],
 )
 def test_an_error_names_the_option_alone(project: Path, key: str, value: Any, text: str) -> None:

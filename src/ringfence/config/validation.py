@@ -126,9 +126,10 @@ def _error_of(
 
 def _key_of(path: KeyPath, origin: Origin, of: str) -> str:
     """Return the key of a value for messages, without what the name of its flag or variable already says."""
+    if not origin.path:
+        return (of + _shown_key(path)).rstrip(".")
     keys = path[len(origin.path) :]
-    is_item = bool(origin.path) and len(keys) == 1 and isinstance(keys[0], int)
-    return "" if is_item else (of + _shown_key(keys)).rstrip(".")
+    return "" if len(keys) == 1 and isinstance(keys[0], int) else _shown_key(keys)
 
 
 def _path_in_file(path: KeyPath, values: Any) -> KeyPath:

@@ -12,6 +12,7 @@ from ringfence.config.units import ByteCount, parse_size
 
 MOST_LABELS = 32
 """The largest number of labels of a run."""
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 _LABEL_CHARS = 256
 _SMALLEST_MEMORY = 16 * 1024**2
@@ -46,6 +47,14 @@ def _check_memory(value: Any) -> int:
             "a size such as 512m or 2g"
         )
     return count
+
+
+def _check_variable_name(value: str) -> str:
+    if not _VARIABLE_NAME.fullmatch(value):
+        raise ValueError(
+            f"{value[:80]!r} is not the name of a variable; use letters, digits and '_', beginning with a letter or '_'"
+        )
+    return value
 
 
 def text(value: str) -> str:
@@ -126,6 +135,10 @@ PositiveNumber = Annotated[float, BeforeValidator(no_boolean), Field(gt=0, allow
 Price = Annotated[float, BeforeValidator(no_boolean), Field(ge=0, allow_inf_nan=False)]
 Text = Annotated[str, AfterValidator(text), StringConstraints(min_length=1)]
 Labels = Annotated[dict[str, str], AfterValidator(labels)]
-VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+VariableName = Annotated[
+    str,
+    AfterValidator(_check_variable_name),
+    Field(json_schema_extra={"pattern": f"^{_VARIABLE_NAME.pattern}$"}),
+]
 ImportReference = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 ProtectPattern = Annotated[Text, AfterValidator(pattern_within)]

@@ -169,7 +169,10 @@ def agent_request(prompt: str, effective: "Effective", earlier: "ResumedRun") ->
         runtime = earlier.created.runtime
     if not is_set(effective, "run.model"):
         model = DEFAULT_MODELS.get(runtime, model)
-    options = options_of(settings)
+    try:
+        options = options_of(settings)
+    except ConfigurationError as exc:
+        raise effective.origins["run.output_schema"].error_about("run.output_schema", exc.message) from exc
     return AgentRequest(
         prompt=prompt,
         model=model,
