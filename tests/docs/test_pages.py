@@ -29,6 +29,8 @@ from pathlib import Path
 import pytest
 from tests.shown_commands import commands_in, fault_of
 
+import ringfence
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 BLOCK = re.compile(r"^(?:<!-- file: (\S+) -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -230,6 +232,16 @@ def test_code_compiles_and_imports_what_is_there(block: Block):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ringfence"):
             for alias in node.names:
                 assert hasattr(import_module(str(node.module)), alias.name), f"{node.module}.{alias.name}"
+
+
+@pytest.mark.parametrize("block", CODE, ids=lambda block: f"{_named(block.page)}:{block.line}")
+def test_code_imports_public_modules(block: Block):
+    """Those that `help(ringfence)` names; a page that uses others says that they may change."""
+    public = tuple(re.findall(r"`(ringfence\.[.a-z]+)`", str(ringfence.__doc__)))
+    imports = [node for node in ast.walk(ast.parse(block.text)) if isinstance(node, ast.ImportFrom)]
+    modules = {str(node.module) for node in imports if str(node.module).startswith("ringfence.")}
+    internal = {module for module in modules if not module.startswith(public)}
+    assert not internal or "internal and may change" in block.page.read_text()
 
 
 _OF_OLD_COMMANDS = {"CHANGELOG.md", "docs/how-to/upgrade.md"}
