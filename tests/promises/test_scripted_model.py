@@ -170,4 +170,4 @@ def test_scripts_that_are_wrong(product: Product, text: str, place: str) -> None
 
 def test_a_script_that_is_not_there(product: Product) -> None:
     """A script that is not there is told by its name, before anything is run."""
-    product.run("scripted:/no/script.yaml").fails_as("configuration", "/no/script.yaml")
+    product.run("scripted:/no/script.yaml").fails_as("usage", "/no/script.yaml")

@@ -105,7 +105,7 @@ def regular_files(run_dir: Path) -> Iterator[str]:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading. A pipe in its place would let the reader wait for ever.
+    """Open a regular file for reading. A pipe in its place would block the reader forever.
 
     Raises:
         OSError: The file cannot be read, or it is a link, a pipe or a device.

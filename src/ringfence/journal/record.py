@@ -3,7 +3,7 @@
 A line is `{"seq":n,"time":"…Z","prev":"<sha256>","event":"tool.called","data":{…}}`. The tag is at the top
 level, where `jq` and readers find it. The fields are separate under `data`, so that no field of an event collides with
 one of the chain.
-Decoding a header takes 0.45 µs if `data` remains raw, and 0.8 µs with the typed event.
+Verification decodes headers and leaves `data` raw, which takes half the time of decoding both.
 """
 
 from contextlib import suppress

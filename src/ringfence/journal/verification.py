@@ -40,7 +40,7 @@ Kind = Literal[
 ]
 
 RECORD_LIMITS = (
-    "Whoever has the signing key can write a record anew, with a valid seal.",
+    "A holder of the signing key can write a record anew, with a valid seal.",
     "The directories that a run worked in (its clone, its git directory) are no part of its record.",
 )
 """Statements about a record that its verification cannot prove."""
