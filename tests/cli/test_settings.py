@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.cli.settings import load_settings
+from ringfence.cli.settings import load_settings, warn_about
+from ringfence.config.trust import trust_content
 
 
 @pytest.mark.parametrize("given", ["tools/it", "./tools/it", "../shop/tools/it", "linked/../tools/it"])
@@ -33,3 +34,23 @@ def test_a_path_without_detours_stays_as_it_is(tmp_path: Path) -> None:
     link = tmp_path / "claude"
     link.symlink_to("/bin/true")
     assert load_settings(Path(), cli_path=link).settings.client.path == link
+
+
+def test_a_warning_says_what_a_trusted_file_changed_and_how_to_end_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The value with that which it replaces, and its place; the values of variables are not printed."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "state"))
+    project = tmp_path / "home" / "project"
+    project.mkdir(parents=True)
+    file = project / "ringfence.yaml"
+    file.write_text("sandbox:\n  memory: 4g\n  env: {A: confidential}\n")
+    trust_content(file, file.read_bytes())
+    warn_about(load_settings(project))
+    assert capsys.readouterr().err.splitlines() == [
+        f"ringfence: WARNING: sandbox.memory is 4g instead of 2g (set by {file}:2:11)",
+        f"ringfence: WARNING: sandbox.env.A has a value of its own (set by {file}:3:12)",
+        f"ringfence: {file} may weaken settings because you trust it; "
+        f"`ringfence config trust --revoke {file}` ends that",
+    ]

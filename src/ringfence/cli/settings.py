@@ -141,7 +141,8 @@ def warn_about(effective: "Effective") -> None:
     for what, by in effective.loosenings():
         notify(f"WARNING: {what} (set by {by})")
     for file in dict.fromkeys(origin.file for _, origin in effective.loosened_by_files if origin.file):
-        notify(f"you trust this file; `ringfence config trust --revoke {shlex.quote(str(file))}` ends that")
+        command = f"ringfence config trust --revoke {shlex.quote(str(file))}"
+        notify(f"{file} may weaken settings because you trust it; `{command}` ends that")
 
 
 def parse_pairs(name: str, items: Sequence[str]) -> dict[str, str]:
