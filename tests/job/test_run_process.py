@@ -14,9 +14,9 @@ def test_another_process_of_the_same_pid_is_not_signalled(tmp_path: Path) -> Non
         note_process(tmp_path / "run")
         assert is_terminable(tmp_path / "run")
         (tmp_path / "run" / LOCK_NAME).write_text(f"{os.getpid()} 1")
-        assert not terminate(tmp_path / "run")
+        assert not is_terminable(tmp_path / "run")
     (tmp_path / "run" / LOCK_NAME).write_text(f"{os.getpid()} {start_time(os.getpid())}")
-    assert not terminate(tmp_path / "run")
+    assert not is_terminable(tmp_path / "run")
 
 
 def test_a_process_that_is_not_noted_is_not_signalled(tmp_path: Path) -> None:
