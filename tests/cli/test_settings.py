@@ -51,6 +51,8 @@ def test_a_warning_says_what_a_trusted_file_changed_and_how_to_end_that(
     assert capsys.readouterr().err.splitlines() == [
         f"ringfence: WARNING: sandbox.memory is 4g instead of 2g (set by {file}:2:11)",
         f"ringfence: WARNING: sandbox.env.A has a value of its own (set by {file}:3:12)",
-        f"ringfence: {file} may weaken settings because you trust it; "
-        f"`ringfence config trust --revoke {file}` ends that",
+        (
+            f"ringfence: {file} may weaken settings because you trust it; "
+            f"`ringfence config trust --revoke {file}` ends that"
+        ),
     ]
