@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.events import Event, SessionKept
-from ringfence.job.agent_cli import KeptSessions
+from ringfence.job.agent_cli import TerminalSessions
 from ringfence.runtime.session import SessionStore, lock_session
 from ringfence.sandbox import Sandbox, SandboxSpec
 
@@ -55,8 +55,8 @@ async def test_what_is_not_read_in_time_is_told(home: SessionStore):
         told.append(event)
 
     async with Sandbox.open(SandboxSpec(backend="bubblewrap")) as sandbox:
-        kept = KeptSessions(home, sandbox, CLIENT_DIR, PATTERNS, read_s=0)
-        async with kept.inside(emit):
+        kept = TerminalSessions(home, sandbox, CLIENT_DIR, PATTERNS, read_s=0)
+        async with kept.synchronized(emit):
             await sandbox.write_file(f"{CLIENT_DIR}/projects/w/s.jsonl", LINE)
     last = told[-1]
     assert isinstance(last, SessionKept)

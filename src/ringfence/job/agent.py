@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ringfence.config.egress import EgressRule
 from ringfence.egress.gateway.gateway import Gateway
-from ringfence.errors import PolicyRefused, RingfenceError, UsageError
+from ringfence.errors import PolicyRefused, RingfenceError
 from ringfence.events import AgentAnswered, Emit
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome, outcome_of_agent
@@ -186,8 +186,7 @@ async def _cli_runtime(request: AgentRequest, gateway: Gateway, sandbox: Sandbox
     from ringfence.runtime.agent_cli.program import checked_inside
     from ringfence.runtime.agent_cli.runtime import CliRuntime
 
-    if request.program is None:
-        raise UsageError(f"the runtime {request.runtime!r} needs its program; find it with `find_program`")
+    assert request.program is not None, "`with_agent_cli` finds it"
     client = agent_cli_of(request.runtime)
     program = await checked_inside(request.program, client, sandbox, force=request.options.force)
     if request.runtime != "claude-sdk":

@@ -18,7 +18,7 @@ import anyio.to_thread
 from ringfence.config.names import RuntimeName
 from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError, UsageError
-from ringfence.events import Event, Origin, SessionKept
+from ringfence.events import Event, Origin
 from ringfence.frozen import frozen
 from ringfence.job.agent import with_model_granted
 from ringfence.job.credentials import Notify, with_credentials
@@ -143,8 +143,8 @@ async def _run_on_terminal(agent: _TerminalAgent, sandbox: Sandbox, emit: "Emit"
     folder = client.state_dir(paths)
     for path, data in launch.files.items():
         await sandbox.write_file(path, data, mode=0o600)
-    kept = KeptSessions(agent.home, sandbox, folder, client.session_files)
-    async with kept.inside(emit):
+    sessions = TerminalSessions(agent.home, sandbox, folder, client.session_files)
+    async with sessions.synchronized(emit):
         agent.on_start(client, sandbox, program.version or "")
         outcome = await run_on_terminal(
             launch.argv,
@@ -154,7 +154,7 @@ async def _run_on_terminal(agent: _TerminalAgent, sandbox: Sandbox, emit: "Emit"
             emit,
             env=launch.env,
             suspends=True,
-            on_output=kept.keeper.notify,
+            on_output=sessions.sync.notify,
             name=client.title,
         )
     has_ended = (
@@ -200,7 +200,7 @@ def terminal_session(reference: str, state: Path) -> tuple[CliName, str] | None:
     return None
 
 
-class KeptSessions:
+class TerminalSessions:
     """All sessions of an agent CLI on a workspace, so that it finds them again.
 
     Args:
@@ -220,17 +220,17 @@ class KeptSessions:
         *,
         read_s: float = _READ_SESSIONS_S,
     ) -> None:
-        self.keeper = SessionSync(home, sandbox, folder, patterns)
+        self.sync = SessionSync(home, sandbox, folder, patterns)
         self._home = home
         self._read_s = read_s
 
     @asynccontextmanager
-    async def inside(self, emit: "Emit") -> AsyncIterator[None]:
+    async def synchronized(self, emit: "Emit") -> AsyncIterator[None]:
         """Restore them inside and keep what is added to them; at the end, record what was added."""
         before = await anyio.to_thread.run_sync(self._home.files)
         await self._restore(before)
         try:
-            async with self.keeper.running():
+            async with self.sync.running():
                 yield
         finally:
             with anyio.move_on_after(self._read_s + _END_S, shield=True):
@@ -245,29 +245,21 @@ class KeptSessions:
             if room < 0:
                 break
             chosen.append(name)
-        await self.keeper.restore(chosen[::-1])
+        await self.sync.restore(chosen[::-1])
 
     def _written_at(self, name: str) -> float:
         return (self._home.files_dir / name).stat().st_mtime
 
     async def _record(self, before: Mapping[str, int], emit: "Emit") -> None:
         after = await anyio.to_thread.run_sync(self._home.files)
-        problem = self.keeper.problem
         with anyio.move_on_after(self._read_s) as reading:
             for name in sorted(after, key=self._written_at):
                 if after[name] != before.get(name) and _is_session(name):
                     await self._record_session(self._home.files_dir / name, before, emit)
         if reading.cancelled_caught:
-            problem = problem or f"the record has not all of it: that took longer than {self._read_s:g} s"
-        await emit(
-            SessionKept(
-                session_id=self._home.id,
-                client_session_id="",
-                files=len(after),
-                size_bytes=sum(after.values()),
-                problem=problem,
-            )
-        )
+            late = f"the record has not all of it: that took longer than {self._read_s:g} s"
+            self.sync.problem = self.sync.problem or late
+        await self.sync.report(emit)
 
     async def _record_session(self, session: Path, before: Mapping[str, int], emit: "Emit") -> None:
         events = self._added(session, before)

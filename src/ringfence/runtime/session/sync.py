@@ -102,6 +102,24 @@ class SessionSync:
                 if last.cancelled_caught:
                     self.problem = f"its last part could not be copied within {_LAST_PULL_S:g} s"
 
+    async def report(self, emit: Emit, client_session_id: str = "") -> None:
+        """Record what was kept, and the problem if not everything was.
+
+        Args:
+            emit: Records an event.
+            client_session_id: The CLI's own id, if it is one session.
+        """
+        sizes = await anyio.to_thread.run_sync(self._store.files)
+        await emit(
+            SessionKept(
+                session_id=self._store.id,
+                client_session_id=client_session_id,
+                files=len(sizes),
+                size_bytes=sum(sizes.values()),
+                problem=self.problem,
+            )
+        )
+
     async def _pull_on_changes(self, stopped: anyio.Event) -> None:
         try:
             while True:
@@ -257,16 +275,8 @@ class RunSession:
                 yield
         finally:
             if self._known_as:
-                sizes = self._store.files()
-                kept = SessionKept(
-                    session_id=plan.id,
-                    client_session_id=self._known_as,
-                    files=len(sizes),
-                    size_bytes=sum(sizes.values()),
-                    problem=sync.problem,
-                )
                 with anyio.CancelScope(shield=True):
-                    await emit(kept)
+                    await sync.report(emit, self._known_as)
 
     async def note_activity(self, client_session_id: str | None) -> None:
         """Note that the CLI did something, and its own id of the session once that is known."""
