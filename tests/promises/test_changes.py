@@ -256,10 +256,7 @@ def test_last_is_of_this_workspace(product: Product) -> None:
 
 @pytest.mark.parametrize("command", ["diff", "undo", "apply"])
 def test_last_is_the_newest_run(product: Product, command: str) -> None:
-    """`last` is the newest run here; where that changed nothing, the newest one with pending changes is named only.
-
-    Changes that are in the workspace already are not pending for `apply`.
-    """
+    """`last` is the newest run here; where that changed nothing, the newest one with pending changes is named only."""
     product.shell("echo two > app.py")
     (changed,) = product.runs()
     product.exec("true")
