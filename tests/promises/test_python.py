@@ -458,8 +458,8 @@ def test_an_exception_of_on_event(product: Product, last: str, error: str) -> No
     assert f"on_event raised this: run {run['id']} was stopped" in note
     is_late = last == "job.ended"
     assert run["state"] == ("unverified" if is_late else "cancelled")
-    assert is_late or f"on_event raised {error}" in product.recorded("job.ended")[0]["reason"]
-    product.does("runs verify", "last")
+    assert is_late or f"on_event raised {error}" in product.recorded("job.ended", run["id"])[0]["reason"]
+    product.does("runs verify", run["id"])
 
 
 ARGUMENTS = {
