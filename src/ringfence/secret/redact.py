@@ -127,6 +127,7 @@ class _Finder(Generic[AnyStr]):
     ) -> None:
         # The longest form comes first, so that no part of it remains after a shorter one was replaced.
         self.forms: list[AnyStr] = sorted(set(forms), key=lambda form: (-len(form), form))
+        self._lower_forms: list[AnyStr] = [form.lower() for form in self.forms]
         self._pattern: re.Pattern[AnyStr] = re.compile(bar.join(re.escape(form) for form in self.forms))
         self._replacement: AnyStr = replacement
         self._hint: re.Pattern[AnyStr] = re.compile(hint)
@@ -142,10 +143,11 @@ class _Finder(Generic[AnyStr]):
 
     def occurs_in_any_case(self, text: AnyStr) -> bool:
         lower = text.lower()
-        if any(form.lower() in lower for form in self.forms):
+        if any(form in lower for form in self._lower_forms):
             return True
         pattern = self._escaped_regex.pattern
-        return bool(pattern) and re.search(pattern, text, re.IGNORECASE) is not None
+        is_escaped = pattern and self._hint.search(text)
+        return bool(is_escaped) and re.search(pattern, text, re.IGNORECASE) is not None
 
 
 class Redactor:
