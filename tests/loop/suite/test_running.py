@@ -7,8 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.cases import slow_after, slow_but
+from tests.loop.suite.conftest import ENVIRONMENT, Run, needs_node
 from tests.loop.suite.conftest import PYTEST as COMMAND
-from tests.loop.suite.conftest import Run, needs_node
 
 from ringfence.check.suite import Check, new_failures, red_for_the_right_reason, run_check
 from ringfence.check.suite.expected import Expected
@@ -372,3 +372,54 @@ test('as they were', () => {
   assert.notEqual(readFileSync('spec/b.js', 'utf8'), "import 'node:test';\\n");
 });
 """
+
+
+SCRIPT = {"t.sh": f"set -e\n{COMMAND}\necho and more\n", "calc.py": "def add(a, b): return a + b\n"}
+SCRIPT |= {"test_calc.py": "from calc import add\ndef test_add(): assert add(1, 2) == 3\n"}
+
+
+@pytest.mark.slow
+async def test_pytest_that_a_command_starts_is_read_too(run: Run) -> None:
+    """By test, beside the exit code of the whole command, whose other parts are run as well."""
+    report = await run(SCRIPT, runner=None, command="sh t.sh")
+    assert {name: each.outcome for name, each in report.results.items()} == {
+        "tests": "passed", "test_calc.py::test_add": "passed",
+    }  # fmt: skip
+    assert (report.runner, report.is_green, "and more" in report.output) == ("pytest", True, True)
+    alone = await run(
+        SCRIPT, runner=None, command="sh t.sh", only="test_calc.py::test_add", test_files=("test_calc.py",)
+    )
+    assert (alone.is_green, alone.altered) == (True, ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "import atexit, os; atexit.register(os._exit, 0)",
+        "import _pytest.python as p\np.Function.runtest = lambda self: None",
+        "import os; os._exit(0)",
+    ],
+)
+async def test_a_command_that_starts_pytest_is_not_fooled(attack: str, run: Run) -> None:
+    """By code that ends with 0 though tests fail, that runs none of them, or that leaves at once."""
+    wrong = f"{attack}\ndef add(a, b): return 0\n"
+    report = await run({**SCRIPT, "calc.py": wrong}, runner=None, command="sh t.sh")
+    expected = Expected(frozenset({"test_calc.py::test_add"}))
+    assert not report.is_green or report.altered or expected.missing(report)
+
+
+@pytest.mark.slow
+async def test_a_command_that_starts_no_pytest_has_its_exit_code(run: Run) -> None:
+    """Also where it hands on our options without our path, with which pytest would not start."""
+    report = await run(SCRIPT, runner=None, command="echo fine")
+    assert ({name: each.outcome for name, each in report.results.items()}, report.runner) == (
+        {"tests": "passed"},
+        None,
+    )
+    stripped = f"export PYTHONPATH={ENVIRONMENT['PYTHONPATH']}; exec {COMMAND}"
+    report = await run({**SCRIPT, "u.sh": stripped}, runner=None, command="sh u.sh")
+    assert ({name: each.outcome for name, each in report.results.items()}, report.runner) == (
+        {"tests": "passed"},
+        None,
+    )

@@ -55,7 +55,7 @@ def summary(check: Check, report: Report, *, most_chars: int = 8000) -> str:
     the exit code is known it is the code and the end of the output.
     """
     end = f"exit code {report.exit_code}" if report.ended_by == "exit" else f"ended by {report.ended_by}"
-    if check.runner is None:
+    if report.runner is None:
         text = f"{check.command}: {end}\n{report.output}"
         return (
             text

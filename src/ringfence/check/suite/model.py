@@ -78,6 +78,8 @@ class Report:
     """Functions of the runner, and files with tests, that were others at the end than at the beginning."""
     altered_by_project: tuple[str, ...] = ()
     """Those of the functions that code of the workspace took the place of; known of pytest and unittest."""
+    runner: str | None = None
+    """Whose report was read; None: only the exit code is known."""
     shows_own_tests: bool = False
     """Whether tests of ours ran among the project's, so that the output is for the record and not for agents."""
 

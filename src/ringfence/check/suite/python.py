@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,22 @@ async def run_python(
     """Run pytest or unittest. Arguments and errors as `run_check`."""
     gathered, ended, mark = await _run(check, sandbox, canary=canary, test_files=test_files)
     return weigh(check, gathered, ended, canary=mark)
+
+
+async def run_started_pytest(
+    check: Check, sandbox: "Sandbox", *, test_files: Collection[str]
+) -> tuple[Report | None, "ExecResult"]:
+    """Run a command that may start pytest. Return what pytest reported, or None; and how the command ended.
+
+    The canary has a run of its own: what a command does after pytest would not be done if that failed.
+    """
+    as_pytest = replace(check, runner="pytest")
+    gathered, ended, _ = await _run(as_pytest, sandbox, canary=False, test_files=test_files)
+    if not gathered.begun:
+        return None, ended
+    if not check.only and (problem := await why_failure_not_reported(as_pytest, sandbox)) is not None:
+        gathered.complain(problem)
+    return weigh(as_pytest, gathered, ended, canary=""), ended
 
 
 async def why_failure_not_reported(check: Check, sandbox: "Sandbox") -> str | None:

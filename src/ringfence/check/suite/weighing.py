@@ -49,6 +49,7 @@ def weigh(
         output=output,
         problems=(*gathered.problems, *notes),
         altered=tuple(sorted(gathered.altered)),
+        runner=check.runner,
         altered_by_project=tuple(sorted(gathered.altered_by_project)),
         shows_own_tests=bool(canary)
         and (canary in output or any(canary in name for name in (*gathered.results, *gathered.collected))),

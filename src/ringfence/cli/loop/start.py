@@ -368,7 +368,9 @@ def _proof(check: "Check") -> str:
     """What a check of this kind proves."""
     if check.runner is not None:
         return f"by the tests that {check.runner} reports: each must have run and passed"
-    return "by its exit code alone: which tests ran is not known"
+    if check.kind == "test":
+        return "by its exit code; by each test as well if it starts pytest"
+    return "by its exit code"
 
 
 def _budget(found: "Preflight") -> str:

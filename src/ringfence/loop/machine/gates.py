@@ -118,10 +118,8 @@ class Gates:
         assert row.base is not None
         tests = [check for check in self._loop.checks if check.kind == "test"]
         earlier, later = await self.before(row, row.base), await self.reports(row, name, commit, tests)
-        told, silent = (
-            [check for check in tests if check.runner],
-            [check for check in tests if not check.runner],
-        )
+        told = [check for check in tests if later[check.name].runner]
+        silent = [check for check in tests if not later[check.name].runner]
         written = [file for file in files if self._loop.conventions.is_test(file)]
         unproved = _unproved(silent, earlier, later)
         if not told:
@@ -134,6 +132,7 @@ class Gates:
         if silent and not unproved and not any(each.file in written for each in after.results.values()):
             return []  # a command of which only the exit code is known shows that they fail
         own = {each.id for each in after.results.values() if each.file in files or is_new_test(each, before)}
+        own |= {check.name for check in told}  # the exit code of a command that starts the runner
         broken = [each for each in new_failures(after, before) if each.id not in own]
         return [
             *complaints,
@@ -170,7 +169,7 @@ class Gates:
         alone = [
             replace(check, name=f"{check.name}: {each.id}", only=each.id)
             for check in self._loop.checks
-            if check.runner in RUN_ALONE
+            if reports[check.name].runner in RUN_ALONE
             for each in sorted(reports[check.name].results.values(), key=lambda one: one.id)
             if each.outcome == "passed" and each.file is not None and written.get(each.file) == check.name
         ]
@@ -192,7 +191,7 @@ class Gates:
         return sorted(
             name
             for check in self._loop.checks
-            if check.runner and check.name in red
+            if check.name in red
             for name in removed(check, before[check.name], red[check.name])
         )
 
