@@ -61,6 +61,10 @@ given.
 | `proposal.md` | the same without paths of your machine and commands: the text of a pull request |
 | `loop.patch` | all of the work that passed, for `git apply` |
 
+The page and `ringfence loop show --json` have the diff of each story and of each rejected attempt, and the time and cost
+of each role. On the page, evidence of the judge that names a line of the diff is a link to it. A diff of more than 2,000
+lines is cut, and all diffs of a report after 20,000; the path of the whole patch stands below.
+
 The HTML page is self-contained, has no script, and its content security policy forbids scripts and loading. Text of
 agents is inert there, in `report.md` and on the terminal: no link, no markup, no control character.
 

@@ -128,6 +128,8 @@ async def test_a_reader_that_leaves_does_not_end_the_loop(
          "0:01:01  s: attempt 1: checks red (mypy red)"),
         ("story.retried", {"attempt": 1, "role": "test_writer", "complaints": ["x", "y"]},
          "0:01:01  s: attempt 1: tests rejected: x (and 1 more)"),
+        ("story.retried", {"attempt": 1, "role": "implementor", "complaints": ["1 failed:\n  t.py: no\n"]},
+         "0:01:01  s: attempt 1: rejected: 1 failed: t.py: no"),
         ("story.failed", {"attempt": 3, "role": "implementor", "complaints": ["x"]},
          "0:01:01  s: attempt 3: rejected: x"),
         ("story.passed", {"attempt": 1, "commit": "c" * 40}, "0:01:01  s: passed on attempt 1, cccccccccccc"),

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from ringfence.escape import visible
-from ringfence.loop.report.inert import block, cell, inline, span
+from ringfence.loop.report.markdown import block, cell, inline, span
 
 _READERS = [MarkdownIt("gfm-like"), MarkdownIt("commonmark"), MarkdownIt("js-default")]
 """With links made of addresses, as GitHub does; and plainly."""
@@ -97,9 +97,12 @@ def test_a_cell_stays_one(text: str):
         ("\x1b[31mred", r"`\x1b[31mred`"),
         ("1. first", "`1.` first"),
         ("it's well-known (really)!", "it's well-known (really)!"),
+        ("add(2, 3) is 5, add(add(1, 2), 3) 6.", "`add(2, 3)` is 5, `add(add(1, 2), 3)` 6."),
+        ("Then x == 3, and f() -> [1, 2].", "Then `x == 3`, and `f() -> [1, 2]`."),
+        ("open( is never closed", "`open(` is never closed"),
         ("", ""),
     ],
-    ids=["prose", "name", "code", "escape", "list", "signs", "nothing"],
+    ids=["prose", "name", "code", "escape", "list", "signs", "call", "operator", "open", "nothing"],
 )
 def test_prose_stays_prose(text: str, shown: str):
     """On a terminal one reads it as it is."""

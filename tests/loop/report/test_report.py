@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 from tests.loop.report.filling import COMMIT, Filling, story
+from tests.loop.report.sample import PATCH
 from tests.loop.report.test_page import read, style_digest
 
 from ringfence.errors import RecordError, UsageError
-from ringfence.loop.report import LoopReport, gather, markdown, page
+from ringfence.loop.report import LoopReport, gather
+from ringfence.loop.report.attempts import stages
+from ringfence.loop.report.html import render_html
+from ringfence.loop.report.markdown import render_markdown
+from ringfence.loop.report.model import Used
 from ringfence.loop.report.patches import rejected_patch, story_patch
-from ringfence.loop.report.stages import stages
-from ringfence.loop.report.words import next_steps
+from ringfence.loop.report.text import next_steps
 from ringfence.loop.state import LoopState, StoryState
 
 pytestmark = pytest.mark.anyio
@@ -26,6 +30,8 @@ _EVIL = (
     "| # -"
 )
 _LINES = f"{_EVIL}\n```\n# heading\n- list\n| a | b |\n<details open>\r\n"
+
+_PATCH = f"diff --git a/x b/x\nnew file mode 100644\n--- /dev/null\n+++ b/x\n@@ -0,0 +1,1 @@\n+{_EVIL}\n"
 
 
 @pytest.fixture
@@ -50,7 +56,9 @@ async def _hostile(state: Path) -> Filling:
         await filling.code(name, 1, said=_LINES, files=(_EVIL, "\udc80"))
         evidence = [{"test": _EVIL}, {"file": _EVIL, "line": 1}]
         await filling.judged(name, 1, words=_LINES, reason=_LINES, evidence=evidence, verdict="not_met")
-        await filling.rejected(name, 1, _LINES, _EVIL, patch=f"/{_EVIL}")
+        patch = state / f"{name[:1]}\x1b.patch"
+        patch.write_text(_PATCH)
+        await filling.rejected(name, 1, _LINES, _EVIL, patch=str(patch))
         await filling.store.change(name, state=StoryState.BLOCKED, reason=_LINES, answer=_LINES)
     await filling.store.tell(
         "s", "loop.started", base=_EVIL, stories=2, red=[_EVIL], red_count=1, red_checks=[_EVIL]
@@ -61,17 +69,18 @@ async def _hostile(state: Path) -> Filling:
 async def test_the_page_of_hostile_texts_has_no_script_and_no_link_but_to_its_own_parts(tmp_path: Path):
     """No attribute is theirs, and whatever came through all the same could not run, load or send anything."""
     filling = await _hostile(tmp_path)
-    text = page(await _report(filling))
+    text = render_html(await _report(filling))
     filling.close()
     found = read(text)
     tags = [tag for tag, _ in found.tags]
     assert not {"script", "img", "iframe", "form", "input", "link", "object", "comment", "base"} & {*tags}
     assert tags.count("style") == 1
     names = {name for _, attributes in found.tags for name in attributes}
-    assert names <= {"lang", "charset", "http-equiv", "content", "name", "class", "id", "href"}
+    assert names <= {"lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "open"}
     links = [attributes["href"] for _, attributes in found.tags if "href" in attributes]
-    assert links == ["#story-1", "#story-2"]
-    assert ("section", {"id": "story-1"}) in found.tags
+    assert links == ["#story-1", "#story-2", "#d1-1-L1", "#d2-1-L1"]
+    ids = {attributes.get("id") for _, attributes in found.tags}
+    assert {str(link).removeprefix("#") for link in links} <= ids
     (policy,) = (each["content"] for tag, each in found.tags if each.get("http-equiv"))
     assert policy == (
         f"default-src 'none'; style-src 'sha256-{style_digest(text)}'; base-uri 'none'; form-action 'none'"
@@ -84,7 +93,7 @@ async def test_no_report_of_hostile_texts_reaches_a_terminal(tmp_path: Path):
     filling = await _hostile(tmp_path)
     report = await _report(filling)
     filling.close()
-    for text in (markdown(report), page(report)):
+    for text in (render_markdown(report), render_html(report)):
         assert {letter for letter in text if not letter.isprintable()} <= {"\n"}
         assert "\\x1b]8;;" in text
 
@@ -92,7 +101,7 @@ async def test_no_report_of_hostile_texts_reaches_a_terminal(tmp_path: Path):
 async def test_markdown_of_hostile_texts_has_no_link_picture_or_markup(tmp_path: Path):
     """Not even where addresses are made links of."""
     filling = await _hostile(tmp_path)
-    tokens = MarkdownIt("gfm-like").parse(markdown(await _report(filling)))
+    tokens = MarkdownIt("gfm-like").parse(render_markdown(await _report(filling)))
     filling.close()
     found = {each.type for token in tokens for each in (token, *(token.children or ()))}
     assert not found & {"link_open", "image", "html_inline", "html_block", "hr"}
@@ -122,9 +131,50 @@ async def test_a_report_tells_attempts_with_their_complaints_runs_and_verdicts(f
         "run-judgement.2",
     ]
     assert (second.checks[0].colour, second.checks[0].words) == ("green", "3 passed")
-    assert found.criteria[0].evidence == ("tests.test_it.Test.test_it", "it.py:3")
+    assert tuple(map(str, found.criteria[0].evidence)) == ("tests.test_it.Test.test_it", "it.py:3")
     assert (found.criteria[0].verdict, first.verdict[0].verdict) == ("met", "not_met")
     assert (found.used.calls, found.used.tokens, found.used.cost_usd) == (7, 24_900, 0.5)
+
+
+async def test_rejected_work_is_shown_with_the_line_that_evidence_names(filling: Filling, tmp_path: Path):
+    """From its patch, in every form of the report."""
+    file = tmp_path / "1.patch"
+    file.write_bytes(PATCH)
+    await filling.tests("one")
+    await filling.code("one", 1)
+    await filling.judged(
+        "one", 1, verdict="unclear", evidence=[{"file": "./calc.py", "line": 4}, {"test": "t"}]
+    )
+    await filling.rejected("one", 1, "criterion 1 is unclear", patch=str(file))
+    report = await _report(filling)
+    attempt = report.stories[0].attempts[-1]
+    assert attempt.stat is not None
+    assert [(each.path, each.insertions) for each in attempt.stat.files] == [
+        ("calc.py", 5), ("tests/test_calc.py", 6), ("logo.png", 0),
+    ]  # fmt: skip
+    assert "- evidence: `calc.py:4`: `return a + b`" in render_markdown(report)
+    found = read(render_html(report))
+    assert ("a", {"href": "#d1-1-L4"}) in found.tags
+    assert ("a", {"id": "d1-1-L4", "href": "#d1-1-L4"}) in found.tags
+    file.unlink()
+    assert (await _report(filling)).stories[0].attempts[-1].stat is None
+
+
+async def test_a_report_has_the_time_and_cost_of_each_role(filling: Filling):
+    """And the time of the checks."""
+    await filling.tests("one")
+    await filling.code("one", 1)
+    await filling.judged("one", 1)
+    await filling.at_fixed_times()
+    report = await _report(filling)
+    assert [(each.role, each.models, each.used) for each in report.roles] == [
+        ("test_writer", ("m",), Used(1, 900, 0.0, 30.0)),
+        ("implementor", ("m",), Used(1, 12_000, 0.25, 30.0)),
+        ("", (), Used(0, 0, 0.0, 60.0)),
+        ("reviewer", ("m",), Used(1, 0, 0.0, 30.0)),
+        ("judge", ("m",), Used(1, 0, 0.0, 30.0)),
+    ]
+    assert "implementor: 1 agent call, 12,000 tokens, $0.25, 30 s at work (`m`)" in render_markdown(report)
 
 
 async def test_a_story_that_was_begun_anew_keeps_its_earlier_attempts(filling: Filling):
@@ -163,7 +213,7 @@ async def test_an_unjudged_criterion_is_said_to_be(filling: Filling):
     """Nothing is green by itself."""
     report = await _report(filling)
     assert [said.verdict for said in report.stories[0].criteria] == [None]
-    assert "**not judged**: one is there" in markdown(report)
+    assert "**not judged**: one is there" in render_markdown(report)
 
 
 async def test_stages_of_an_attempt(filling: Filling):

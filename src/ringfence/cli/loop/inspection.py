@@ -58,9 +58,8 @@ def show_status(loop_ref: str | None, *, json: bool) -> None:
     import dataclasses
 
     from ringfence.cli.render.console import open_console, print_line
-    from ringfence.loop.report.figures import used_words
     from ringfence.loop.report.model import STAGES
-    from ringfence.loop.report.words import next_steps
+    from ringfence.loop.report.text import next_steps, one_line, used_words
 
     report = _read_report(loop_ref, with_repository=False)
     if json:
@@ -84,13 +83,13 @@ def show_status(loop_ref: str | None, *, json: bool) -> None:
         print_answer({**head, **used, "next": next_steps(report)}, (), json=True)
         return
     console = open_console()
-    reason = f": {report.reason}" if report.reason not in ("", report.state) else ""
+    reason = f": {one_line(report.reason)}" if report.reason not in ("", report.state) else ""
     print_line(console, f"loop {report.id}  {report.state}{reason}", "bold")
     for line in _table(report):
         print_line(console, line)
     for story in report.stories:
         if story.reason:
-            print_line(console, f"{story.id}: {story.reason}")
+            print_line(console, f"{story.id}: {one_line(story.reason)}")
     print_line(console, f"used: {used_words(report.used)}")
     for command in next_steps(report):
         print_line(console, f"next: {command}")
@@ -98,8 +97,8 @@ def show_status(loop_ref: str | None, *, json: bool) -> None:
 
 def _table(report: "LoopReport") -> "Iterator[str]":
     """Yield a line per story: its state, its last stage, and the time, tokens and money it used."""
-    from ringfence.loop.report.figures import cost, duration, tokens
     from ringfence.loop.report.model import STAGES
+    from ringfence.loop.report.text import cost, duration, tokens
 
     rows = [("story", "state", "attempt", "stage", "time", "tokens", "cost", "title")]
     for story in report.stories:
@@ -134,15 +133,16 @@ def show_report(loop_ref: str | None, *, html: Path | None, json: bool) -> None:
 
     import typer
 
-    from ringfence.loop.report import markdown, page
+    from ringfence.loop.report.html import render_html
+    from ringfence.loop.report.markdown import render_markdown
 
     report = _read_report(loop_ref)
     if html is not None:
-        replace_file(html, page(report))
+        replace_file(html, render_html(report))
     if json:
         print_answer(dataclasses.asdict(report), (), json=True)
     elif html is None:
-        typer.echo(markdown(report), nl=False)
+        typer.echo(render_markdown(report), nl=False)
 
 
 def print_diff(loop_ref: str | None, story: str | None, *, rejected: int | None) -> None:
@@ -202,7 +202,7 @@ def _read_report(loop_ref: str | None, *, with_repository: bool = True) -> "Loop
         from ringfence.loop.report import gather
 
         repository = open_repository(place) if with_repository else None
-        return await gather(place, store, repository, await plan_of(store))
+        return await gather(place, store, repository, await plan_of(store), with_diffs=with_repository)
 
     return _read_store(_find_loop(loop_ref), read)
 

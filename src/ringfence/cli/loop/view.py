@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,28 +79,17 @@ class LoopView:
         Args:
             problem: Why the steps after the last story (merge, pull request) were not completed.
         """
-        from ringfence.cli.loop.inspection import plan_of
+        from ringfence.cli.loop.inspection import open_repository, plan_of
         from ringfence.loop.report import gather
 
         await self._print_new()
-        report = await gather(self._place, self._store, None, await plan_of(self._store))
-        if any(story.merged for story in report.stories):
-            report = replace(report, **await self._flagged(report))
+        repository = open_repository(self._place)
+        plan = await plan_of(self._store)
+        report = await gather(self._place, self._store, repository, plan, with_diffs=False)
         self._database.close()
         self._print_unless_closed(lambda: self._print_end(report, problem))
         if self._output_closed:
             notify(f"loop {report.id}  {report.state}: {report.reason}")
-
-    async def _flagged(self, report: "LoopReport") -> dict[str, Any]:
-        """Collect the files to review before the branch is used; none if the repository is locked or was removed."""
-        from ringfence.loop.report.statistics import flagged_of
-        from ringfence.loop.repository import LoopRepository
-
-        with suppress(RingfenceError):
-            repository = LoopRepository.open(self._place.clones)
-            files = await flagged_of(repository, report.base, await repository.tip())
-            return {"flagged": tuple(files), "flagged_count": len(files)}
-        return {}
 
     async def print_all(self) -> None:
         """Print the events so far."""
@@ -145,14 +133,16 @@ class LoopView:
         )
 
     def _print_end(self, report: "LoopReport", problem: "RingfenceError | None") -> None:
+        from ringfence.loop.report.text import one_line
+
         end = _summary(self._place, report, problem)
         if self._is_json:
             print_json_line({"event": "loop.summary", **end})
             return
         for story in report.stories:
             if story.state == "blocked":
-                self._print_line(f"{story.id}: {story.reason}", "bold yellow")
-        reason = f": {report.reason}" if report.reason not in ("", report.state) else ""
+                self._print_line(f"{story.id}: {one_line(story.reason)}", "bold yellow")
+        reason = f": {one_line(report.reason)}" if report.reason not in ("", report.state) else ""
         self._print_line(f"loop {report.id}  {report.state}{reason}", "bold")
         for name in ("branch", "patch", "report"):
             if end[name] is not None:
@@ -187,8 +177,7 @@ def _outside_warning(story: "StoryReport") -> str:
 
 def _summary(place: "LoopPlace", report: "LoopReport", problem: "RingfenceError | None") -> dict[str, Any]:
     """Collect how a loop ended, and the files and commands that follow from it."""
-    from ringfence.loop.report.statistics import MOST_FLAGGED
-    from ringfence.loop.report.words import next_steps
+    from ringfence.loop.report.text import next_steps
     from ringfence.loop.report.writing import PAGE
     from ringfence.loop.state import EXIT_CODES, LoopState
 
@@ -202,7 +191,7 @@ def _summary(place: "LoopPlace", report: "LoopReport", problem: "RingfenceError 
         "branch": report.branch if any(story.merged for story in report.stories) else None,
         "patch": report.patch,
         "report": str(page) if page.is_file() else None,
-        "runs_on_your_machine": [file.path for file in report.flagged[:MOST_FLAGGED]],
+        "runs_on_your_machine": [file.path for file in report.flagged],
         "outside": {name: [*files] for name, files in report.outside.items()},
         "outstanding": [*report.outstanding],
         "next": next_steps(report),
@@ -268,10 +257,12 @@ def event_line(event: "EventRow", started_ms: int) -> "Line":
         event: The event to format.
         started_ms: When the loop was started, or last resumed.
     """
+    from ringfence.loop.report.text import one_line
+
     seconds = max(0, event.at_ms - started_ms) // 1000
     stamp = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     formatter = EVENT_FORMATTERS.get(event.type)
-    text = formatter(event.data) if formatter is not None else event.type
+    text = one_line(formatter(event.data)) if formatter is not None else event.type
     story = f"{event.story}: " if event.story else ""
     return f"{stamp}  {story}{text}", _STYLES.get(event.type, "")
 

@@ -1,8 +1,9 @@
-"""What a loop came to, for people: gathered from its rows, as Markdown and as a page."""
+"""A loop's report: one model, gathered from its rows, with renderings as Markdown and as HTML.
+
+The renderings are imported from their modules, on use: they need Jinja, which no loop has to wait for at its start.
+"""
 
 from ringfence.loop.report.gathering import gather
-from ringfence.loop.report.markdown import markdown
 from ringfence.loop.report.model import LoopReport
-from ringfence.loop.report.page import page
 
-__all__ = ["LoopReport", "gather", "markdown", "page"]
+__all__ = ["LoopReport", "gather"]

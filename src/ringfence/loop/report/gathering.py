@@ -1,27 +1,39 @@
 """Gathers a loop's report from its rows and its repository."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
-from ringfence.errors import ConfigurationError, RecordError
+from ringfence.errors import ConfigurationError, RecordError, RingfenceError
 from ringfence.loop.loading import brought_back
 from ringfence.loop.place import LoopPlace
-from ringfence.loop.report.attempts import attempts_of, unjudged
-from ringfence.loop.report.model import INTERRUPTED, LoopReport, Stat, StoryReport, Used
+from ringfence.loop.report.attempts import attempts_of, stages, tests_attempt, unjudged
+from ringfence.loop.report.diff import PatchReader
+from ringfence.loop.report.model import INTERRUPTED, FlaggedFile, LoopReport, RoleUsed, StoryReport, Used
 from ringfence.loop.report.outstanding import outstanding
-from ringfence.loop.report.stages import stages, tests_attempt
-from ringfence.loop.report.statistics import MOST_FLAGGED, flagged_of, span_of, stat_of
+from ringfence.loop.report.patches import PATCH, compare_commits, read_rejected, read_story, stat_of
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.settings import LoopSettings
 from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.store.loops import LoopStore
 from ringfence.loop.store.rows import EventRow, LoopRow, StepRow, StoryRow
 from ringfence.loop.story import Plan, Story
+from ringfence.sandbox.workspace.protect.flags import flag, reason
 
-PATCH = "loop.patch"
+MAX_FLAGGED = 50
+_ROLES = ("planner", "test_writer", "implementor", "", "reviewer", "judge")
+"""In the order of their work; checks have no role."""
 
 
 async def gather(
-    place: LoopPlace, store: LoopStore, repository: LoopRepository | None, plan: Plan | None
+    place: LoopPlace,
+    store: LoopStore,
+    repository: LoopRepository | None,
+    plan: Plan | None,
+    *,
+    with_diffs: bool = True,
 ) -> LoopReport:
     """The report of a loop as it stands.
 
@@ -30,6 +42,7 @@ async def gather(
         store: Its rows.
         repository: Its repository; None: it was removed, and what only it knows is left out.
         plan: Its stories; None: they cannot be read any more.
+        with_diffs: Whether the lines that stories changed are read, too.
 
     Raises:
         UsageError: There is no such loop.
@@ -42,13 +55,19 @@ async def gather(
         await store.events(),
     )
     settings = settings_of(row)
-    passed = [each for each in rows if each.state is StoryState.PASSED and each.merged]
-    tip = await repository.tip() if repository is not None and passed else None
+    tip = await _tip(repository, rows)
+    diff = await compare_commits(repository, row.base, tip) if repository is not None and tip else None
+    flagged = flagged_of(change.path for change in diff.files) if diff is not None else []
     patch = place.directory / PATCH
     started = next((event for event in events if event.type == "loop.started"), None)
     known = {story.id: story for story in plan.stories} if plan is not None else {}
-    stories = [await _story(repository, settings, each, known.get(each.id), steps, events) for each in rows]
-    flagged = await flagged_of(repository, row.base, tip)
+    stories = [_story(settings, each, known.get(each.id), steps, events) for each in rows]
+    if with_diffs:
+        reader = PatchReader()
+        stories = [
+            await _with_diffs(repository, each, story, reader)
+            for each, story in zip(rows, stories, strict=True)
+        ]
     return LoopReport(
         id=row.id,
         title=plan.title if plan is not None else "",
@@ -69,11 +88,13 @@ async def gather(
         most_cost_usd=settings.limits.cost_usd,
         red_before=tuple(map(str, started.data.get("red", ()))) if started is not None else (),
         red_before_count=int(started.data.get("red_count", 0)) if started is not None else 0,
-        stat=await stat_of(repository, row.base, tip),
-        flagged=tuple(flagged[:MOST_FLAGGED]),
+        stat=stat_of(diff) if diff is not None else None,
+        flagged=tuple(flagged[:MAX_FLAGGED]),
         flagged_count=len(flagged),
         stories=tuple(stories),
         used=used_by(steps),
+        roles=roles_of(steps),
+        directory="" if repository is None or repository.inside == Path() else str(repository.inside),
         has_clones=place.clones.is_dir(),
         is_started=started is not None,
         is_merged=any(event.type == "loop.merged" for event in events),
@@ -103,6 +124,17 @@ def used_by(steps: Sequence[StepRow]) -> Used:
     )
 
 
+def roles_of(steps: Sequence[StepRow]) -> tuple[RoleUsed, ...]:
+    """What each role that had a run took, and the checks."""
+    found = list[RoleUsed]()
+    for role in _ROLES:
+        runs = [step for step in steps if step.role == role and step.run_id is not None]
+        if runs:
+            models = tuple(sorted({step.model for step in runs if step.model}))
+            found.append(RoleUsed(role, models, used_by(runs)))
+    return tuple(found)
+
+
 def settings_of(row: LoopRow) -> LoopSettings:
     """What holds for a loop; the defaults where another version wrote it down."""
     try:
@@ -111,8 +143,25 @@ def settings_of(row: LoopRow) -> LoopSettings:
         return LoopSettings()
 
 
-async def _story(
-    repository: LoopRepository | None,
+def flagged_of(paths: Iterable[str]) -> list[FlaggedFile]:
+    """Which changed files run, or are trusted, on the user's machine: none is hidden behind many of another reason."""
+    seen, ranked = Counter[str](), list[tuple[int, str, str]]()
+    for path in flag(paths):
+        why = reason(path)
+        ranked.append((seen[why], path, why))
+        seen[why] += 1
+    return [FlaggedFile(path, why) for _, path, why in sorted(ranked)]
+
+
+async def _tip(repository: LoopRepository | None, rows: Sequence[StoryRow]) -> str | None:
+    """The commit of the loop's branch, if something passed."""
+    if repository is not None and any(row.state is StoryState.PASSED and row.merged for row in rows):
+        with suppress(RingfenceError):
+            return await repository.tip()
+    return None
+
+
+def _story(
     settings: LoopSettings,
     row: StoryRow,
     story: Story | None,
@@ -121,9 +170,7 @@ async def _story(
 ) -> StoryReport:
     own = [step for step in steps if step.story == row.id]
     criteria = story.criteria if story is not None else ()
-    attempts = await attempts_of(
-        repository, row, criteria, own, [each for each in events if each.story == row.id]
-    )
+    attempts = attempts_of(row, criteria, own, [each for each in events if each.story == row.id])
     passed = [each.data for each in events if each.story == row.id and each.type == "story.passed"]
     outside = passed[-1] if passed and row.state is StoryState.PASSED else {}
     judged = [attempt for attempt in attempts if attempt.verdict]
@@ -142,7 +189,7 @@ async def _story(
         generation=row.generation,
         criteria=judged[-1].verdict if judged else unjudged(criteria),
         merged=row.merged,
-        stat=await _merged_stat(repository, row),
+        stat=None,
         attempts=attempts,
         used=used_by(own),
         outside=tuple(map(str, outside.get("outside", ()))),
@@ -150,8 +197,13 @@ async def _story(
     )
 
 
-async def _merged_stat(repository: LoopRepository | None, row: StoryRow) -> Stat | None:
-    if repository is None or row.base is None or row.tip is None or row.merged is None:
-        return None
-    span = await span_of(repository, row.base, row.tip, row.merged)
-    return None if span is None else await stat_of(repository, *span)
+async def _with_diffs(
+    repository: LoopRepository | None, row: StoryRow, story: StoryReport, reader: PatchReader
+) -> StoryReport:
+    """A story with the diff of what is on the branch, and those of its rejected attempts."""
+    stat = await read_story(repository, row, reader) if repository is not None else None
+    attempts = [
+        replace(each, stat=await read_rejected(each.patch, reader)) if each.patch else each
+        for each in story.attempts
+    ]
+    return replace(story, stat=stat, attempts=tuple(attempts))

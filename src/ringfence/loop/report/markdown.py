@@ -1,74 +1,156 @@
-"""The report as Markdown. Texts of agents do nothing in it: see `inert`."""
+"""Renders a report as Markdown in which texts of agents do nothing: no link, no picture, no heading, no markup of HTML.
 
-from collections.abc import Iterator
+The template prints every value by `inline`, unless a filter has made it inert already. A word that a renderer could take
+for more than a word stands in a code span, in which nothing is active; so do names, paths and expressions. There are no
+backslashes: on a terminal the text reads as it was written.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from ringfence.loop.report.figures import cost, duration, moment, stat_words, tokens, used_words
-from ringfence.loop.report.inert import block, cell, inline, span
-from ringfence.loop.report.model import Attempt, CriterionVerdict, LoopReport, Stat, StoryReport, Turn
-from ringfence.loop.report.words import (
-    QUESTIONS,
-    attempt_title,
-    attempts_made,
-    next_steps,
-    outcome,
-    verdict_words,
-    who,
-)
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-_FILES = 20
+from ringfence.escape import visible
+from ringfence.loop.report import text as words
+from ringfence.loop.report.model import LoopReport
+
+_TOKEN = re.compile(r"(?<!\S)(\(?)`([^`]*[^`\s][^`]*)`([.,;:!?)]*)(?!\S)|\S+")
+_PLAIN = re.compile(r"""[("'\u201c]*[^\W_]+(?:['\u2019-][^\W_]+)*["'\u201d.,;:!?)]*""")
+"""Words as in prose: nothing in them means anything to Markdown, nor to what makes links of addresses."""
+_END = re.compile(r"(.*[^.,;:!?])([.,;:!?]+)")
+_SIGN = re.compile(r"[.,;:!?()'\"%/\u2013\u2014\u2026-]{1,3}")
+_OPERATOR = re.compile(r"[^\w\s`]+")
+_BLOCK = re.compile(r"\d+[.)]+|[-\u2013\u2014\u2026'\"]*")
+"""What begins a list or draws a line if a block begins with it."""
+_MAX_JOINED = 30
+"""Words that are looked through for a closing bracket."""
 
 
-def markdown(report: LoopReport, *, is_for_others: bool = False) -> str:
-    """The report, in one string that ends with a line break.
+class Inert(str):
+    """Markdown that does nothing: made here, of any text, or words of our own."""
+
+    __slots__ = ()
+
+
+def render_markdown(report: LoopReport, *, is_for_others: bool = False) -> str:
+    """Render a report.
 
     Args:
-        report: What is told.
+        report: The report.
         is_for_others: Leave out what only your machine knows: where things lie there, and what to type next.
     """
-    report = _for_others(report) if is_for_others else report
-    lines = [*_head(report), *(() if is_for_others else _next(report))]
-    lines += ["", *_overview(report)]
-    for story in report.stories:
-        lines += _story(story)
-    return "\n".join(lines) + "\n"
+    shown = _for_others(report) if is_for_others else report
+    steps = [] if is_for_others else words.next_steps(report)
+    return _environment().get_template("report.md.j2").render(report=shown, next_steps=steps)
 
 
-def _head(report: LoopReport) -> Iterator[str]:
-    yield f"# Loop {span(report.id)}"
-    yield ""
-    if report.title:
-        yield f"Stories: {inline(report.title)}"
-        yield ""
-    reason = f": {inline(report.reason)}" if report.reason else ""
-    yield f"**{report.state}**{reason}"
-    yield ""
-    yield f"- repository: {span(report.source)}, from commit {span(report.base[:12])}"
-    if report.prd is not None:
-        yield f"- stories' file: {span(report.prd)}"
-    if report.tip is not None:
-        changed = f", {stat_words(report.stat)}" if report.stat is not None else ""
-        yield f"- branch: {span(report.branch)} at {span(report.tip[:12])}{changed}"
-    if report.patch is not None:
-        yield f"- patch: {span(report.patch)}"
-    ended = f", ended {moment(report.ended_ms)}" if report.ended_ms is not None else ""
-    rounds = f", round {report.round}" if report.round > 1 else ""
-    yield f"- begun {moment(report.created_ms)}{ended}{rounds}"
-    yield f"- record: run {span(report.record)}"
-    yield f"- used: {used_words(report.used)}"
-    if report.red_before_count:
-        names = ", ".join(span(name) for name in report.red_before)
-        yield f"- red before anything was done: {report.red_before_count} ({names})"
-    for file in report.flagged:
-        yield f"- **look at this before you use the branch**: {span(file.path)}: {inline(file.why)}"
-    if report.flagged_count > len(report.flagged):
-        yield f"- and {report.flagged_count - len(report.flagged)} more files that run or are trusted on your machine"
+def inline(text: str, *, max_chars: int = 4_000) -> Inert:
+    """A text as one line within a line.
+
+    Args:
+        text: Anything.
+        max_chars: Of it that are shown.
+    """
+    shown = visible(" ".join(text[: max_chars + 1].split()))
+    return Inert(" ".join([*_pieces(shown), *(["..."] if len(text) > max_chars else [])]))
 
 
-def _next(report: LoopReport) -> Iterator[str]:
-    for command in next_steps(report):
-        yield f"- next: {span(command)}"
+def span(text: str) -> Inert:
+    """A text as a code span, in one line; empty: nothing."""
+    shown = visible(" ".join(text.split()))
+    if not shown:
+        return Inert()
+    runs = {len(run) for run in re.findall("`+", shown)}
+    fence = "`" * next(length for length in range(1, len(runs) + 2) if length not in runs)
+    pad = " " if shown.startswith("`") or shown.endswith("`") else ""
+    return Inert(f"{fence}{pad}{shown}{pad}{fence}")
+
+
+def block(text: str, *, max_chars: int = 4_000) -> Inert:
+    """A text as a code block of its own, lines and all."""
+    shown = visible(text[:max_chars]) + ("\n..." if len(text) > max_chars else "")
+    longest = max((len(run) for run in re.findall("`+", shown)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return Inert(f"{fence}text\n{shown.strip(chr(10))}\n{fence}")
+
+
+def cell(text: str, *, max_chars: int = 300) -> Inert:
+    """A text within a cell of a table, where `|` would end it, even in a code span."""
+    return Inert(inline(text, max_chars=max_chars).replace("|", "\\|"))
+
+
+def _pieces(shown: str) -> list[str]:
+    """Words of prose, and code spans: an operator and what it stands between are one span."""
+    found, joins_next = list[tuple[str, str]](), False
+    for kind, text in _words(shown):
+        is_operator = kind == "code" and _OPERATOR.fullmatch(text) is not None
+        if found and (is_operator or joins_next) and "given" not in (kind, found[-1][0]):
+            found[-1] = "code", f"{found[-1][1]} {text}"
+        else:
+            found.append((kind, text))
+        joins_next = is_operator
+    return [_span_of_code(text) if kind == "code" else text for kind, text in found]
+
+
+def _words(shown: str) -> Iterator[tuple[str, str]]:
+    """Each word with its kind: `prose`, `code`, or `given` as a span by its author; what brackets hold is one word."""
+    matches, position = list(_TOKEN.finditer(shown)), 0
+    while position < len(matches):
+        match, last = matches[position], position
+        if match[2] is not None:
+            yield "given", f"{match[1]}{span(match[2])}{match[3]}"
+        elif not match.start() and _BLOCK.fullmatch(match[0]):
+            yield "given", span(match[0])
+        elif _PLAIN.fullmatch(match[0]) or _SIGN.fullmatch(match[0]):
+            yield "prose", match[0]
+        else:
+            last = _closing_word(matches, position)
+            yield "code", shown[match.start() : matches[last].end()]
+        position = last + 1
+
+
+def _closing_word(matches: Sequence[re.Match[str]], first: int) -> int:
+    """The position of the word with which the brackets are closed that a word opens; its own if none are."""
+    depth = 0
+    for position in range(first, min(first + _MAX_JOINED, len(matches))):
+        word = matches[position][0]
+        depth += sum(map(word.count, "([{")) - sum(map(word.count, ")]}"))
+        if depth <= 0:
+            return position
+    return first
+
+
+def _span_of_code(text: str) -> str:
+    ended = _END.fullmatch(text)
+    return f"{span(ended[1])}{ended[2]}" if ended is not None else span(text)
+
+
+def _print(value: object) -> str:
+    return value if isinstance(value, Inert) else inline(str(value))
+
+
+def _ours(function: Callable[..., Any] = str) -> Callable[..., Inert]:
+    """A filter whose result is made of our own words and of figures."""
+    return lambda *given: Inert(function(*given))
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(  # noqa: S701 - autoescape is for HTML; here `_print` does the same for Markdown
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        finalize=_print,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(span=span, block=block, cell=cell, inline=inline, ours=_ours())
+    environment.filters.update({name: _ours(function) for name, function in words.FILTERS.items()})
+    return environment
 
 
 def _for_others(report: LoopReport) -> LoopReport:
@@ -78,100 +160,3 @@ def _for_others(report: LoopReport) -> LoopReport:
         for story in report.stories
     )
     return replace(report, source=Path(report.source).name, prd=prd, patch=None, stories=stories)
-
-
-def _overview(report: LoopReport) -> Iterator[str]:
-    yield "| story | | state | attempts | changes | time | tokens | cost |"
-    yield "|---|---|---|--:|---|--:|--:|--:|"
-    for story in report.stories:
-        used, stat = story.used, "" if story.stat is None else stat_words(story.stat)
-        figures = (duration(used.seconds), tokens(used.tokens), cost(used.cost_usd))
-        title = cell(story.title, most_chars=80)
-        told = f"{story.state} | {attempts_made(story)} | {stat} | {' | '.join(figures)}"
-        yield f"| {cell(story.id)} | {title} | {told} |"
-    yield ""
-
-
-def _story(story: StoryReport) -> Iterator[str]:
-    yield f"## Story {span(story.id)}: {story.state}"
-    yield ""
-    yield f"Title: {inline(story.title)}"
-    yield ""
-    if story.reason:
-        yield f"Reason: {inline(story.reason)}"
-        yield ""
-    if story.answer:
-        yield f"A person has answered: {inline(story.answer)}"
-        yield ""
-    if story.depends_on:
-        yield f"Depends on: {', '.join(span(name) for name in story.depends_on)}"
-        yield ""
-    yield from _criteria(story.criteria)
-    if story.stat is not None:
-        yield f"On the branch: {stat_words(story.stat)}"
-        yield ""
-        yield from _files(story.stat)
-    if story.outside:
-        yield f"**Outside of the files that it names**: {', '.join(map(span, story.outside))}{_more_outside(story)}"
-        yield ""
-    for attempt in story.attempts:
-        yield from _attempt(attempt, story)
-
-
-def _more_outside(story: StoryReport) -> str:
-    more = story.outside_count - len(story.outside)
-    return f" and {more} more" if more > 0 else ""
-
-
-def _criteria(criteria: tuple[CriterionVerdict, ...]) -> Iterator[str]:
-    for said in criteria:
-        yield f"{said.number}. **{verdict_words(said)}**: {inline(said.text)}"
-        if said.reason:
-            yield f"    - why: {inline(said.reason)}"
-        if said.evidence:
-            yield f"    - evidence: {', '.join(span(each) for each in said.evidence)}"
-    if criteria:
-        yield ""
-
-
-def _files(stat: Stat) -> Iterator[str]:
-    for file in stat.files[:_FILES]:
-        lines = "binary" if file.is_binary else f"+{file.insertions} -{file.deletions}"
-        yield f"- {span(file.path)} {lines}"
-    if stat.count > _FILES:
-        yield f"- and {stat.count - _FILES} more"
-    yield ""
-
-
-def _attempt(attempt: Attempt, story: StoryReport) -> Iterator[str]:
-    yield f"### {attempt_title(attempt, story)}"
-    yield ""
-    yield from (f"- {_turn(turn)}" for turn in attempt.turns)
-    for check in attempt.checks:
-        colour = f"{check.colour}, " if check.colour else ""
-        yield f"- check {span(check.name)}: {colour}{check.words}"
-    if attempt.stat is not None:
-        yield f"- changed: {stat_words(attempt.stat)}: {', '.join(span(name) for name in attempt.files[:_FILES])}"
-    for answer in attempt.review:
-        asked, said = QUESTIONS.get(answer.id, ""), "yes" if answer.is_yes else "**no**"
-        yield f"- review: {asked or inline(answer.id)} {said}: {inline(answer.evidence)}"
-    if attempt.patch is not None:
-        yield f"- its work: {span(attempt.patch)}"
-    yield ""
-    if attempt.state == "rejected":
-        yield from _criteria(attempt.verdict)
-    for complaint in attempt.complaints:
-        yield block(complaint)
-        yield ""
-
-
-def _turn(turn: Turn) -> str:
-    model = f" ({span(turn.model)})" if turn.model else ""
-    run = f", run {span(turn.run_id)}" if turn.run_id else ""
-    used = f", {duration(turn.used.seconds)}"
-    if turn.role:
-        used += f", {turn.used.tokens:,} tokens" + (
-            f", {cost(turn.used.cost_usd)}" if turn.used.cost_usd > 0 else ""
-        )
-    words = f": {inline(turn.words, most_chars=500)}" if turn.words else ""
-    return f"{who(turn)}{model}: {outcome(turn)}{used}{run}{words}"

@@ -1,6 +1,6 @@
 """A loop's report: what is shown of it, taken from its rows. Texts of agents are in it as they are, not escaped."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from ringfence.frozen import frozen
@@ -13,25 +13,63 @@ INTERRUPTED = "interrupted"
 
 
 @frozen
+class Hunk:
+    """Lines of a file that stand together in a diff."""
+
+    before: int
+    """The number of the first line before the change."""
+    after: int
+    """And after it."""
+    lines: tuple[str, ...]
+    """Each begins with ` `, `+` or `-`, as in a patch, or with a backslash where the last line has no line end."""
+
+
+@frozen
 class FileStat:
-    """What became of one file."""
+    """The change of one file."""
 
     path: str
+    """Relative to the top of the repository."""
     insertions: int
     deletions: int
     is_binary: bool
+    note: str = ""
+    """`added`, `deleted`, or the new mode."""
+    hunks: tuple[Hunk, ...] = ()
+    is_cut: bool = False
+    """Whether lines are left out."""
 
 
 @frozen
 class Stat:
-    """What differs between two commits."""
+    """The difference between two commits."""
 
     files: tuple[FileStat, ...]
-    """At most `MOST_FILES` of them."""
+    """At most `MAX_FILES` of them."""
     count: int
     """Of all files."""
     insertions: int
     deletions: int
+    is_partial: bool = False
+    """Whether the numbers are of the beginning of a patch that is too long to read."""
+
+    def find_line(self, path: str, number: int) -> tuple[int, str] | None:
+        """The position of a file, and one of its lines as it is after the change; None if the diff does not have it."""
+        for position, file in enumerate(self.files, start=1):
+            if file.path == path:
+                found = (line for hunk in file.hunks for _, after, line in numbered(hunk) if after == number)
+                line = next(found, None)
+                return None if line is None else (position, line[1:])
+        return None
+
+
+def numbered(hunk: Hunk) -> Iterator[tuple[int | None, int | None, str]]:
+    """Yield each line with its number before and after the change; None on the side that does not have it."""
+    before, after = hunk.before, hunk.after
+    for line in hunk.lines:
+        is_before, is_after = line[0] in " -", line[0] in " +"
+        yield before if is_before else None, after if is_after else None, line
+        before, after = before + is_before, after + is_after
 
 
 @frozen
@@ -52,6 +90,16 @@ class Used:
     cost_usd: float = 0.0
     seconds: float = 0.0
     """In which its runs were at work."""
+
+
+@frozen
+class RoleUsed:
+    """What all runs of a role took."""
+
+    role: str
+    """Empty: checks."""
+    models: tuple[str, ...]
+    used: Used
 
 
 @frozen
@@ -93,6 +141,20 @@ class Answer:
 
 
 @frozen
+class Evidence:
+    """What a verdict rests on: a line of a file, or a test that passed."""
+
+    file: str = ""
+    """Relative to the directory that the loop works in."""
+    line: int = 0
+    test: str = ""
+
+    def __str__(self) -> str:
+        """`file:line`, or the test's id."""
+        return self.test or f"{self.file}:{self.line}"
+
+
+@frozen
 class CriterionVerdict:
     """What was said of one criterion."""
 
@@ -102,8 +164,7 @@ class CriterionVerdict:
     verdict: Literal["met", "not_met", "unclear"] | None
     """None: nobody has judged it."""
     reason: str
-    evidence: tuple[str, ...]
-    """`file:line`, or the id of a test that passed."""
+    evidence: tuple[Evidence, ...]
 
 
 @frozen
@@ -130,6 +191,7 @@ class Attempt:
     files: tuple[str, ...]
     """That it changed."""
     stat: Stat | None
+    """Of rejected work, which is in `patch`."""
 
 
 @frozen
@@ -164,6 +226,12 @@ class StoryReport:
     """Files that it changed outside of those that it names, its tests aside; the first 20."""
     outside_count: int = 0
 
+    @property
+    def judged_stat(self) -> Stat | None:
+        """The diff that `criteria` were last judged on, if it is known."""
+        judged = [attempt for attempt in self.attempts if attempt.verdict]
+        return self.stat or (judged[-1].stat if judged else None)
+
 
 @frozen
 class LoopReport:
@@ -195,10 +263,13 @@ class LoopReport:
     red_before_count: int
     stat: Stat | None
     flagged: tuple[FlaggedFile, ...]
-    """What to look at before the branch is used; at most `MOST_FLAGGED`, of each reason the first come first."""
+    """What to look at before the branch is used; at most `MAX_FLAGGED`, of each reason the first come first."""
     flagged_count: int
     stories: tuple[StoryReport, ...]
     used: Used
+    roles: tuple[RoleUsed, ...] = ()
+    directory: str = ""
+    """That the loop works in, relative to the top of the repository."""
     has_clones: bool = True
     """Whether what it is gone on with is there: `loop rm` removes it."""
     is_started: bool = True
@@ -207,6 +278,13 @@ class LoopReport:
     """Whether the user's branch was moved forward to it, as was asked for."""
     outstanding: tuple[str, ...] = ()
     """What was asked for once every story has passed, is not done, and nobody is at: options, as `--merge`."""
+
+    def find_evidence(self, evidence: Evidence, stat: Stat | None) -> tuple[int, str] | None:
+        """The position of the file and the line that evidence names, in the diff of the work that was judged."""
+        if stat is None or not evidence.file:
+            return None
+        path = f"{self.directory}/{evidence.file}" if self.directory else evidence.file
+        return stat.find_line(path, evidence.line)
 
     @property
     def outside(self) -> Mapping[str, tuple[str, ...]]:

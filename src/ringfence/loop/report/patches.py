@@ -1,19 +1,28 @@
-"""What a loop, a story or a rejected attempt changed, as patches."""
+"""Differences between a loop's commits: the patches of a loop, a story or a rejected attempt, and their numbers."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import anyio.to_thread
 
-from ringfence.errors import RecordError, UsageError
+from ringfence.errors import RecordError, RingfenceError, UsageError
 from ringfence.loop.place import LoopPlace
-from ringfence.loop.report.gathering import PATCH
-from ringfence.loop.report.statistics import span_of
+from ringfence.loop.report.diff import MAX_FILES, PatchReader
+from ringfence.loop.report.model import FileStat, Stat
 from ringfence.loop.repository import LoopRepository
+from ringfence.loop.repository.place import git_on
 from ringfence.loop.state import StoryState
 from ringfence.loop.store.loops import LoopStore
-from ringfence.loop.store.rows import StepRow
+from ringfence.loop.store.rows import StepRow, StoryRow
+from ringfence.sandbox.workspace.git.command import GitBoundReached
+from ringfence.sandbox.workspace.snapshot.diff import Diff, compare_trees, parse_diff
 
+PATCH = "loop.patch"
 _TOO_LARGE = "is larger than 256 MiB; look at it with git in the loop's branch"
+_LISTING_BYTES = 64 * 1024**2
+_READ_BYTES = 8 * 1024**2
+"""Of a patch that a report reads."""
+_OPTIONS = ("-r", "-p", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv")
 
 
 async def loop_patch(place: LoopPlace, store: LoopStore) -> bytes:
@@ -44,12 +53,12 @@ async def story_patch(place: LoopPlace, store: LoopStore, story: str) -> bytes:
         RecordError: The loop's repository was removed.
     """
     row = await store.story(story)
-    if row.state is not StoryState.PASSED or row.base is None or row.tip is None or row.merged is None:
+    if row.state is not StoryState.PASSED or row.merged is None:
         tried = [step.attempt for step in await _rejected(store, story)]
         hint = f"; --rejected {tried[-1]} prints its attempt {tried[-1]}" if tried else ""
         raise UsageError(f"story {story[:80]!r} is {row.state.value}: nothing of it is on the branch{hint}")
     repository = LoopRepository.open(place.clones)
-    span = await span_of(repository, row.base, row.tip, row.merged)
+    span = await _span_of(repository, row)
     patch = None if span is None else await repository.patch(*span)
     if patch is None:
         raise UsageError(f"the patch of story {story[:80]!r} {_TOO_LARGE}")
@@ -85,3 +94,67 @@ async def _rejected(store: LoopStore, story: str) -> list[StepRow]:
     steps = [step for step in await store.steps(story) if step.name.startswith("rejected.implementor.")]
     with_work = [step for step in steps if step.result.get("patch")]
     return sorted(with_work, key=lambda step: (step.generation, step.attempt))
+
+
+async def compare_commits(repository: LoopRepository, base: str, commit: str) -> Diff | None:
+    """The files that differ between two commits; None where the loop's repository does not have them any more."""
+    with suppress(RingfenceError):
+        async with repository.place.locked("loop") as lock:
+            git = git_on(repository.place.git_dir, lock)
+            return parse_diff(await compare_trees(git, base, commit, output_limit_bytes=_LISTING_BYTES))
+    return None
+
+
+def stat_of(diff: Diff) -> Stat:
+    """The numbers of a difference, without its lines."""
+    files = tuple(
+        FileStat(each.path, each.insertions, each.deletions, each.binary, is_cut=not each.binary)
+        for each in diff.files[:MAX_FILES]
+    )
+    return Stat(files, len(diff.files), diff.insertions, diff.deletions)
+
+
+async def read_story(repository: LoopRepository, row: StoryRow, reader: PatchReader) -> Stat | None:
+    """The diff of a story that is on the loop's branch; its numbers alone where it is too large."""
+    with suppress(RingfenceError):
+        span = await _span_of(repository, row)
+        if span is None:
+            return None
+        try:
+            async with repository.place.locked("loop") as lock:
+                git = git_on(repository.place.git_dir, lock)
+                answer = await git.run("diff-tree", *_OPTIONS, *span, output_limit_bytes=_READ_BYTES)
+            return reader.read(answer.stdout)
+        except GitBoundReached:
+            diff = await compare_commits(repository, *span)
+            return None if diff is None else stat_of(diff)
+    return None
+
+
+async def read_rejected(file: str, reader: PatchReader) -> Stat | None:
+    """The diff of a rejected attempt's patch; None if the file is gone."""
+
+    def read() -> bytes:
+        with Path(file).open("rb") as stream:
+            return stream.read(_READ_BYTES + 1)
+
+    try:
+        patch = await anyio.to_thread.run_sync(read)
+    except (OSError, ValueError):
+        return None
+    return reader.read(patch[:_READ_BYTES], is_partial=len(patch) > _READ_BYTES)
+
+
+async def _span_of(repository: LoopRepository, row: StoryRow) -> tuple[str, str] | None:
+    """A story's own part of the loop's branch: the commit before it and its last, perhaps replayed."""
+    if row.base is None or row.tip is None or row.merged is None:
+        return None
+    if row.merged == row.tip:
+        return row.base, row.tip
+    with suppress(RingfenceError):
+        async with repository.place.locked("loop") as lock:
+            git = git_on(repository.place.git_dir, lock)
+            count = await git.run("rev-list", "--count", f"{row.base}..{row.tip}")
+            before = await git.run("rev-parse", "--verify", "--quiet", f"{row.merged}~{int(count.stdout)}")
+        return before.stdout.decode().strip(), row.merged
+    return None

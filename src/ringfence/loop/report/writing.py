@@ -4,9 +4,8 @@ import anyio.to_thread
 
 from ringfence.errors import RingfenceError
 from ringfence.loop.place import LoopPlace
-from ringfence.loop.report.gathering import PATCH, gather
-from ringfence.loop.report.markdown import markdown
-from ringfence.loop.report.page import page
+from ringfence.loop.report.gathering import gather
+from ringfence.loop.report.patches import PATCH
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.repository.place import write_whole
 from ringfence.loop.state import StoryState
@@ -42,11 +41,15 @@ async def write_report(
 
 
 async def _write(place: LoopPlace, store: LoopStore, repository: LoopRepository, plan: Plan) -> None:
+    from ringfence.loop.report.html import render_html  # with Jinja: no loop waits for it at its start
+    from ringfence.loop.report.markdown import render_markdown
+
     if any(story.state is StoryState.PASSED and story.merged for story in await store.stories()):
         patch = await repository.patch(repository.base, await repository.tip())
         if patch is not None:
             await anyio.to_thread.run_sync(write_whole, place.directory / PATCH, patch)
     report = await gather(place, store, repository, plan)
-    others = markdown(report, is_for_others=True)
-    for name, text in ((MARKDOWN, markdown(report)), (PROPOSAL, others), (PAGE, page(report))):
+    others = render_markdown(report, is_for_others=True)
+    texts = ((MARKDOWN, render_markdown(report)), (PROPOSAL, others), (PAGE, render_html(report)))
+    for name, text in texts:
         await anyio.to_thread.run_sync(write_whole, place.directory / name, text.encode())

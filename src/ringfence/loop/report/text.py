@@ -1,9 +1,26 @@
-"""Words of the report that both its forms use."""
+"""Figures and words of the report as people read them, and the commands that it suggests."""
 
 import shlex
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
 
-from ringfence.loop.report.model import INTERRUPTED, Attempt, CriterionVerdict, LoopReport, StoryReport, Turn
+from ringfence.loop.report.model import (
+    INTERRUPTED,
+    Answer,
+    Attempt,
+    CriterionVerdict,
+    LoopReport,
+    Stat,
+    StoryReport,
+    Turn,
+    Used,
+)
 
+_MINUTE_S, _HOUR_S = 60, 3600
+_THOUSAND, _MILLION = 1_000, 1_000_000
+_EXACT = 10_000
+_CENT = 0.01
 VERDICTS = {"met": "met", "not_met": "not met", "unclear": "unclear", None: "not judged"}
 QUESTIONS = {
     "criteria_tested": "Is every criterion tested?",
@@ -13,6 +30,56 @@ QUESTIONS = {
 }
 _MOST_RETRIES = 5
 _BOUNDS = ("--max-agent-calls N", "--max-tokens N", "--max-cost-usd USD")
+
+
+def one_line(text: str) -> str:
+    """A text of any number of lines in one line."""
+    return " ".join(text.split())
+
+
+def duration(seconds: float) -> str:
+    """`-`, `3.2 s`, `42 s`, `3:05`, `2:03:05`."""
+    if seconds <= 0:
+        return "-"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < _MINUTE_S:
+        return f"{whole} s"
+    hours, rest = divmod(whole, _HOUR_S)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
+
+
+def tokens(count: int) -> str:
+    """`812`, `9,870`, `41.2k`, `3.1M`."""
+    if count < _EXACT:
+        return f"{count:,}"
+    return f"{count / _THOUSAND:.1f}k" if count < _MILLION else f"{count / _MILLION:.1f}M"
+
+
+def cost(usd: float) -> str:
+    """US dollars; `-` for none, or none that is known."""
+    if usd <= 0:
+        return "-"
+    return f"${usd:.4f}" if usd < _CENT else f"${usd:,.2f}"
+
+
+def moment(at_ms: int) -> str:
+    """When, in UTC: `2026-11-22 10:23 UTC`."""
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def stat_words(stat: Stat) -> str:
+    """`3 files, +12 -4`."""
+    files = f"{stat.count:,} {'file' if stat.count == 1 else 'files'}"
+    return f"{'more than ' if stat.is_partial else ''}{files}, +{stat.insertions:,} -{stat.deletions:,}"
+
+
+def used_words(used: Used) -> str:
+    """`7 agent calls, 41.2k tokens, $0.31, 3:05 at work`."""
+    calls = f"{used.calls:,} agent {'call' if used.calls == 1 else 'calls'}"
+    money = f", {cost(used.cost_usd)}" if used.cost_usd > 0 else ""
+    return f"{calls}, {used.tokens:,} tokens{money}, {duration(used.seconds)} at work"
 
 
 def verdict_words(said: CriterionVerdict) -> str:
@@ -33,9 +100,9 @@ def attempts_made(story: StoryReport) -> str:
     )
 
 
-def who(turn: Turn) -> str:
-    """Whose run it was."""
-    return turn.role.replace("_", " ") if turn.role else "checks"
+def who(role: str) -> str:
+    """A role's name; without one it is checks that ran."""
+    return role.replace("_", " ") or "checks"
 
 
 def outcome(turn: Turn) -> str:
@@ -103,3 +170,18 @@ def _retry(story: str, options: str) -> str:
     named = shlex.quote(story)
     words = f"{options} -- {named}" if story.startswith("-") else f" {named}{options}"
     return f"ringfence loop retry{words}"
+
+
+def question(answer: Answer) -> str:
+    """The question of the reviewer's that was answered."""
+    return QUESTIONS.get(answer.id, answer.id)
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    each.__name__: each
+    for each in (
+        attempt_title, attempts_made, cost, duration, moment, outcome, question, stat_words, tokens, used_words,
+        verdict_words, who,
+    )
+}  # fmt: skip
+"""Of both templates: none of them prints a text of an agent."""

@@ -1,0 +1,83 @@
+"""Renders a report as a page that needs nothing else: no script, nothing from the network, no link but to its own parts.
+
+Jinja escapes every value, and before it `visible` spells out what does not show.
+"""
+
+import base64
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from ringfence.escape import visible
+from ringfence.loop.report.model import LoopReport, numbered
+from ringfence.loop.report.text import FILTERS, next_steps, one_line
+
+_TONES = {
+    "passed": "good", "succeeded": "good", "met": "good", "accepted": "good", "green": "good", "yes": "good",
+    "skipped": "bad", "rejected": "bad", "not met": "bad", "red": "bad", "no": "bad", "incomplete": "bad",
+    "blocked": "warn", "unclear": "warn", "interrupted": "warn", "limit": "warn", "timed_out": "warn",
+}  # fmt: skip
+_SIGNS = {"+": "plus", "-": "minus"}
+_TAB = 4
+
+
+def render_html(report: LoopReport) -> str:
+    """Render a report."""
+    style = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    names: dict[int, str] = {}  # of the diffs, in the order in which the page needs them
+
+    def name_diff(stat: object) -> str:
+        return names.setdefault(id(stat), f"d{len(names) + 1}")
+
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            report=report,
+            next_steps=next_steps(report),
+            style=Markup(style),  # noqa: S704 - our own file
+            digest=digest,
+            name_diff=name_diff,
+            numbered=numbered,
+        )
+    )
+
+
+def _print(value: object) -> object:
+    return value if hasattr(value, "__html__") else visible(str(value), one_line=True)
+
+
+def _lines(text: str) -> Markup:
+    """A text with its line breaks."""
+    return Markup.escape(visible(text.expandtabs(_TAB)))
+
+
+def _code_line(line: str) -> str:
+    """A line of a diff without its sign, with tabs as wide as they are."""
+    return line[1:].expandtabs(_TAB) or " "
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_print,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        FILTERS,
+        said=one_line,
+        lines=_lines,
+        code_line=_code_line,
+        tone=lambda word: _TONES.get(word, "plain"),
+        sign=lambda line: _SIGNS.get(line[0], "same"),
+    )
+    return environment
