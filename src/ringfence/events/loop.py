@@ -100,6 +100,8 @@ class StoryPassed(Event, frozen=True, kw_only=True, tag="story.passed"):
     """The first 20 files that the story changed although neither its `files` nor its tests include them."""
     outside_count: int = 0
     """The number of all such files."""
+    is_by_person: bool = False
+    """Whether a person accepted an attempt that had been rejected."""
 
 
 class StorySkipped(Event, frozen=True, kw_only=True, tag="story.skipped"):

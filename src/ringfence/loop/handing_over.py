@@ -1,4 +1,4 @@
-"""What was asked for once every story has passed: the user's branch moved forward, a pull request opened.
+"""What was asked for once the loop is over: the user's branch moved forward to what passed, a pull request opened.
 
 Each is told when it is done. What is not, since it was refused or the process died, `loop resume` does: both come to the
 same again as once.
@@ -55,7 +55,8 @@ async def _hand_over(loop: Loop, asked: tuple[str, ...]) -> RingfenceError | Non
 
 async def _merge(loop: Loop) -> None:
     done = await loop.repository.merge_to_user()
-    await loop.store.tell("merged", MERGED, branch=done.branch, commit=done.tip)
+    row = await loop.store.get()
+    await loop.store.tell(f"merged.{row.round}", MERGED, branch=done.branch, commit=done.tip)
 
 
 async def _propose(loop: Loop) -> None:
@@ -67,4 +68,4 @@ async def _propose(loop: Loop) -> None:
         report=loop.place.directory / PROPOSAL,
         base=base.removeprefix("refs/heads/") if base is not None else None,
     )
-    await loop.store.tell("proposed", PROPOSED, address=address)
+    await loop.store.tell(f"proposed.{row.round}", PROPOSED, address=address)

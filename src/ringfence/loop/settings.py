@@ -120,9 +120,9 @@ class LoopSettings(_Section):
     roles: dict[RoleName, RoleSettings] = Field(default_factory=dict)
     """Who is who."""
     merge: bool = False
-    """Once every story has passed: move the branch it began at forward."""
+    """When the loop ends: move the branch it began at forward to what passed."""
     pr: bool = False
-    """Once every story has passed: push the branch, and open a pull request with `gh`."""
+    """When the loop ends: push the branch with what passed, and open a pull request with `gh`."""
     limits: LoopLimits = LoopLimits()
     """When it ends."""
 

@@ -90,7 +90,7 @@ def start(
         str | None, typer.Option("--timeout", metavar="TIME", help="Time limit for the whole loop, like 8h.")
     ] = None,
     merge: Annotated[
-        bool, typer.Option("--merge", help="Fast-forward the base branch if every story passed.")
+        bool, typer.Option("--merge", help="When the loop ends: fast-forward the base branch.")
     ] = False,
     pr: Annotated[
         bool, typer.Option("--pr", help="Push the branch and open a pull request with your `gh`.")
@@ -192,6 +192,27 @@ def retry(
     from ringfence.cli.loop.start import retry_story
 
     raise typer.Exit(retry_story(loop, story, answer, json=json))
+
+
+def accept(
+    story: StoryArgument,
+    *,
+    loop: LoopOption = None,
+    attempt: Annotated[
+        int | None,
+        typer.Option(
+            "--attempt", metavar="N", help="Accept this attempt, as `loop diff --rejected N` shows it."
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
+) -> None:
+    """Accept a rejected attempt at a story and resume the loop.
+
+    Without --attempt the last one is accepted. Look at it first: `ringfence loop diff STORY --rejected N`.
+    """
+    from ringfence.cli.loop.start import accept_story
+
+    raise typer.Exit(accept_story(loop, story, attempt, json=json))
 
 
 @takes_settings("sandbox", "model", "runtime")

@@ -123,8 +123,9 @@ async def _run_to_end(
     from ringfence.cli.loop.view import LoopView
     from ringfence.cli.run.execution import on_interrupt
     from ringfence.loop.machine.turn import Runs
+    from ringfence.loop.report.outstanding import OVER
     from ringfence.loop.running import work
-    from ringfence.loop.state import EXIT_CODES, LoopState
+    from ringfence.loop.state import EXIT_CODES
 
     view = LoopView(begun.place, json=json)
     if is_resumed:
@@ -155,8 +156,8 @@ async def _run_to_end(
     await view.finish(problem=done.problem)
     if done.problem is not None:
         raise done.problem
-    if done.row.state is not LoopState.SUCCEEDED and (settings.merge or settings.pr):
-        notify("not every story passed: nothing was merged, and no pull request was opened")
+    if done.row.state not in OVER and (settings.merge or settings.pr):
+        notify("the loop is not over: nothing was merged, and no pull request was opened")
     return int(EXIT_CODES[done.row.state])
 
 
@@ -176,13 +177,18 @@ async def _resume(
     from ringfence.loop.loading import brought_back, with_others
     from ringfence.loop.settings import LoopLimits
     from ringfence.loop.starting import Begun, checks_of
-    from ringfence.loop.state import LoopState
+    from ringfence.loop.state import EXIT_CODES, LoopState
 
     place = await _my_loop(loop_ref)
     row = await _row(place)
-    if row.state in (LoopState.SUCCEEDED, LoopState.INCOMPLETE) and not await _outstanding_steps(place, row):
+    is_over = row.state in (LoopState.SUCCEEDED, LoopState.INCOMPLETE)
+    if is_over and not await _outstanding_steps(place, row):
+        if row.state is LoopState.SUCCEEDED and place.clones.is_dir():
+            notify(f"loop {place.id} has ended: {row.reason}; nothing is left to do")
+            return int(EXIT_CODES[row.state])
         raise UsageError(
-            f"loop {place.id} has ended: {row.reason}; `ringfence loop retry STORY` restarts a story"
+            f"loop {place.id} has ended: {row.reason}; `ringfence loop retry STORY` restarts a story, `ringfence loop "
+            "accept STORY` accepts its last attempt"
         )
     effective, settings = brought_back(row.configuration, loop=place.id)
     if limits:
@@ -229,9 +235,22 @@ def retry_story(loop_ref: str | None, story: str, answer: str | None, *, json: b
     import anyio
 
     async def prepare() -> None:
-        from ringfence.loop.retrying import begin_anew
+        from ringfence.loop.decision import begin_anew
 
         await begin_anew(await _my_loop(loop_ref), story, answer)
+
+    anyio.run(prepare)
+    return anyio.run(_resume, loop_ref, {}, (), json)
+
+
+def accept_story(loop_ref: str | None, story: str, attempt: int | None, *, json: bool) -> int:
+    """Accept an attempt at a story, resume its loop and return the loop's exit code."""
+    import anyio
+
+    async def prepare() -> None:
+        from ringfence.loop.decision import accept
+
+        await accept(await _my_loop(loop_ref), story, attempt)
 
     anyio.run(prepare)
     return anyio.run(_resume, loop_ref, {}, (), json)

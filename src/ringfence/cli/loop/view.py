@@ -303,7 +303,8 @@ def _format_rejected(data: Data) -> str:
 
 
 def _format_passed(data: Data) -> str:
-    return f"passed on attempt {data.get('attempt')}, {_short_commit(data.get('commit'))}"
+    how = "accepted by a person, attempt" if data.get("is_by_person") else "passed on attempt"
+    return f"{how} {data.get('attempt')}, {_short_commit(data.get('commit'))}"
 
 
 def _short_commit(commit: Any) -> str:

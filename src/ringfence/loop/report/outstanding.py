@@ -1,4 +1,4 @@
-"""What was asked for at the start and comes after the last story: known by what was told of it."""
+"""What was asked for at the start and comes after the last story: known by the events of the loop."""
 
 from collections.abc import Iterable
 
@@ -7,15 +7,20 @@ from ringfence.loop.settings import LoopSettings
 from ringfence.loop.state import LoopState
 from ringfence.loop.store.rows import EventRow, LoopRow
 
+OVER = (LoopState.SUCCEEDED, LoopState.INCOMPLETE, LoopState.BLOCKED)
+"""Ends at which what passed is delivered as it was asked for."""
 MERGED, PROPOSED = "loop.merged", "loop.proposed"
 
 
 def outstanding(
     place: LoopPlace, row: LoopRow, settings: LoopSettings, events: Iterable[EventRow]
 ) -> tuple[str, ...]:
-    """The options that asked for what is not done yet: where every story has passed, and the clones are there."""
-    if row.state is not LoopState.SUCCEEDED or not place.clones.is_dir():
+    """The options whose work is not done yet, once the loop is over: a story passed since, and the clones are there."""
+    if row.state not in OVER or not place.clones.is_dir():
         return ()
-    told = {event.type for event in events}
+    last = {event.type: event.number for event in events}
+    passed = last.get("story.passed")
+    if passed is None:
+        return ()
     asked = (("--merge", settings.merge, MERGED), ("--pr", settings.pr, PROPOSED))
-    return tuple(option for option, is_asked, kind in asked if is_asked and kind not in told)
+    return tuple(option for option, is_asked, kind in asked if is_asked and last.get(kind, 0) < passed)

@@ -66,6 +66,8 @@ TESTS = ("tests", "red")
 """Parts of an attempt at a story's tests."""
 CODE = ("code", "checks", "review", "judgement")
 """Parts of an attempt at its code."""
+ACCEPTED = "accepted"
+"""The step by which a person accepted an attempt."""
 COUNTED = "counted"
 """Names, in the result of a step that has no outcome, the last run whose use was counted."""
 

@@ -1,14 +1,15 @@
-"""Beginning a story anew."""
+"""A person's decision about a story: to begin it anew, or to accept an attempt that was rejected."""
 
 import anyio.to_thread
 
 from ringfence.errors import UsageError
+from ringfence.loop.loading import brought_back
 from ringfence.loop.place import LoopPlace
 from ringfence.loop.plans import plan_from_json, plan_to_json, with_mended
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.state import StoryState
 from ringfence.loop.store.loops import LoopStore, open_database
-from ringfence.loop.store.rows import StoryRow
+from ringfence.loop.store.rows import ACCEPTED, StoryRow
 from ringfence.loop.story import Plan
 
 
@@ -58,6 +59,67 @@ async def begin_anew(place: LoopPlace, story: str, answer: str | None) -> None:
                 await store.begin_again()
         finally:
             database.close()
+
+
+async def accept(place: LoopPlace, story: str, number: int | None) -> None:
+    """Have a rejected attempt at a story merged as if the judge had accepted it.
+
+    What was skipped because of the story waits again. The loop merges the attempt when it is resumed.
+
+    Args:
+        place: The loop's.
+        story: The story's id.
+        number: The attempt's number, as `loop diff STORY --rejected N` takes it. None: the last one.
+
+    Raises:
+        UsageError: There is no such story or attempt, the story has passed, or its loop is at work.
+        RecordError: The loop's clones were removed.
+    """
+    with place.held():
+        await anyio.to_thread.run_sync(LoopRepository.open, place.clones)
+        database = open_database(place.database_url)
+        try:
+            store = LoopStore(database, place.id)
+            row, loop = await store.story(story), await store.get()
+            if row.state is StoryState.PASSED:
+                raise UsageError(f"story {story!r} has passed: nothing of it is left to accept")
+            attempts = brought_back(loop.configuration, loop=place.id)[1].attempts
+            attempt, commit = await _attempt(store, row, number, attempts)
+            await store.begin_step(row, ACCEPTED, run_id=None, attempt=attempt)
+            await store.end_step(row, ACCEPTED, outcome="accepted", result={"commit": commit})
+            await store.change(
+                story, state=StoryState.RUNNING, stage="merge", tip=commit, attempt=attempt, reason="",
+                slot=row.slot or 0,
+            )  # fmt: skip
+            waits = _leaning_on(story, plan_from_json(loop.plan)) - {story}
+            for each in await store.stories():
+                if each.id in waits and _was_kept_waiting(each):
+                    await store.change(
+                        each.id, state=StoryState.WAITING, generation=each.generation + 1, reason=""
+                    )
+            if loop.state.is_end:
+                await store.begin_again()
+        finally:
+            database.close()
+
+
+async def _attempt(store: LoopStore, row: StoryRow, number: int | None, attempts: int) -> tuple[int, str]:
+    """The number within its generation, and the commit, of an attempt at a story's code.
+
+    Raises:
+        UsageError: There is none with this number, or none since the story was begun anew.
+    """
+    commits = {
+        (step.generation - 1) * attempts + step.attempt: (step.attempt, str(step.result["commit"]))
+        for step in await store.steps(row.id)
+        if step.name == f"code.{step.attempt}.commit" and step.generation == row.generation
+    }
+    if row.base is None or not commits:
+        raise UsageError(f"no attempt at the code of story {row.id!r} was made since it was last begun")
+    if number is not None and number not in commits:
+        named = ", ".join(map(str, sorted(commits)))
+        raise UsageError(f"story {row.id!r} has no attempt {number} that can be accepted; it has {named}")
+    return commits[max(commits) if number is None else number]
 
 
 def _leaning_on(story: str, plan: Plan) -> set[str]:

@@ -1,0 +1,82 @@
+"""What a person decides where the machine cannot: an attempt is accepted, and what passed is delivered."""
+
+from pathlib import Path
+
+import pytest
+from tests.loop.machine.project import Project, case, events_of, judged, parts_of, story_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+_USAGE, _INCOMPLETE = 2, 3
+
+
+def _rejected(name: str) -> list[dict[str, object]]:
+    """A story whose code is right and whose judge rejects it each time."""
+    *others, judge = parts_of(name)
+    test = f"tests.test_{name}.Test.test_it"
+    return [*others, case(*judge["when"], say=judged(test, verdict="not_met"))]
+
+
+def test_a_rejected_attempt_is_accepted_by_a_person(tmp_path: Path):
+    """It is merged as it is, what was skipped because of it gets its turn, and events say whose decision it was."""
+    stories = [story_of("one"), story_of("two", depends_on=["one"])]
+    project = Project.make(tmp_path, stories, [*_rejected("one"), *parts_of("two")])
+    ended = project.start("--attempts", "2")
+    assert ended.returncode == _INCOMPLETE, ended
+    assert "one" not in project.git("ls-files")
+    accepted = project.run("loop", "accept", "one", "--json")
+    assert accepted.returncode == 0, accepted
+    passed = [each for each in events_of(accepted) if each["event"] == "story.passed"]
+    assert [(each["story"], each["is_by_person"]) for each in passed] == [("one", True), ("two", False)]
+    files = project.git("ls-tree", "-r", "--name-only", project.branch).splitlines()
+    assert {"pieces/one.py", "tests/test_one.py", "pieces/two.py"} <= {*files}
+    assert {row["state"] for row in project.rows().values()} == {"passed"}
+    assert "accepted by a person, attempt 2" in project.run("loop", "logs").stdout
+
+
+def test_an_earlier_attempt_can_be_accepted(tmp_path: Path):
+    """By its number, as `loop diff --rejected` shows it."""
+    *others, _, judge = parts_of("one")
+    first = case(
+        "role: implementor",
+        "attempt: 1 of",
+        run="printf 'def one():\\n    return \"one\"  # first\\n' > pieces/one.py",
+    )
+    rejects = case(*judge["when"], say=judged("tests.test_one.Test.test_it", verdict="not_met"))
+    project = Project.make(tmp_path, [story_of("one")], [first, *others, parts_of("one")[2], rejects])
+    assert project.start("--attempts", "2").returncode == _INCOMPLETE
+    assert "# first" in project.run("loop", "diff", "one", "--rejected", "1").stdout
+    accepted = project.run("loop", "accept", "one", "--attempt", "1")
+    assert accepted.returncode == 0, accepted
+    assert "# first" in project.git("show", f"{project.branch}:pieces/one.py")
+
+
+def test_what_cannot_be_accepted_is_named(tmp_path: Path):
+    """A story that has passed, one without an attempt, and a number that there is not."""
+    project = Project.make(
+        tmp_path, [story_of("one"), story_of("two")], [*parts_of("one"), *_rejected("two")]
+    )
+    assert project.start("--attempts", "1").returncode == _INCOMPLETE
+    for words, said in (
+        (("one",), "story 'one' has passed"),
+        (("two", "--attempt", "7"), "has no attempt 7 that can be accepted; it has 1"),
+        (("three",), "has no story 'three'"),
+    ):
+        done = project.run("loop", "accept", *words)
+        assert (done.returncode, said in done.stderr) == (_USAGE, True), done
+
+
+def test_what_passed_is_merged_though_a_story_was_skipped(tmp_path: Path):
+    """With --merge, at the loop's end; what a person accepts afterwards follows. The exit code stays the loop's."""
+    project = Project.make(
+        tmp_path, [story_of("one"), story_of("two")], [*parts_of("one"), *_rejected("two")]
+    )
+    ended = project.start("--attempts", "1", "--merge")
+    assert ended.returncode == _INCOMPLETE, ended
+    assert "pieces/one.py" in project.git("ls-files").splitlines()
+    assert "pieces/two.py" not in project.git("ls-files").splitlines()
+    accepted = project.run("loop", "accept", "two")
+    assert accepted.returncode == 0, accepted
+    assert "pieces/two.py" in project.git("ls-files").splitlines()
+    assert project.git("status", "--porcelain") == ""
+    again = project.run("loop", "resume")
+    assert (again.returncode, "nothing is left to do" in again.stderr) == (0, True), again
