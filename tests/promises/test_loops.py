@@ -199,7 +199,13 @@ def test_report(done: tuple[Product, Ended], report: Any) -> None:
     first = report["stories"][0]
     assert first["criteria"][0]["verdict"] == "met"
     assert first["criteria"][0]["evidence"]
-    assert {file["path"] for file in first["stat"]["files"]} == {"calc.py", "tests/test_add.py"}
+    files = {file["path"]: file for file in first["stat"]["files"]}
+    assert files.keys() == {"calc.py", "tests/test_add.py"}
+    assert any(line.startswith("+def add") for hunk in files["calc.py"]["hunks"] for line in hunk["lines"])
+    rejected = report["stories"][1]["attempts"][-1]["stat"]
+    assert any(
+        "def sub" in line for file in rejected["files"] for hunk in file["hunks"] for line in hunk["lines"]
+    )
     assert report["stories"][1]["reason"]
     product, ended = done
     branch = ended.events[-1]["branch"]
@@ -216,6 +222,8 @@ def test_report_as_a_page(done: tuple[Product, Ended]) -> None:
     product.does("loop show", "--html", page)
     text = page.read_text()
     assert "Story of add" in text
+    assert "def add" in text
+    assert re.search(r'class="evidence"><a href="#d\d+-\d+-L\d+"', text)
     assert "evil.example" in text
     assert not [word for word in ("<script", "<img", "\x1b", "\u202e") if word in text]
     assert "Content-Security-Policy" in text

@@ -60,7 +60,7 @@ def report_of(text: str) -> LoopReport:
         turns=(Turn("code.1", "implementor", text, text, "unverified", 1, USED, text),),
         checks=(CheckResult(text, "red", "1 failed"),), review=(Answer(text, is_yes=False, evidence=text),),
         verdict=(criterion,), feedback=text, complaints=(text,), commit="c0ffee", patch=text,
-        files=(text,), stat=_stat_of(text),
+        files=(text,), left_out=(text,), configuration=(text,), stat=_stat_of(text),
     )  # fmt: skip
     story = StoryReport(
         id=text, title=text, state="passed", stage="", stages=("", "", "", "", ""), reason=text, answer=text,
@@ -105,7 +105,8 @@ def lifelike(*, hostile: str) -> LoopReport:
         review=(Answer("real_implementation", is_yes=True, evidence="calc.py adds the numbers."),),
         verdict=(CriterionVerdict(1, "add(2, 3) is 5", "unclear", "No test shows it.", (Evidence("calc.py", 4),)),),
         feedback="", complaints=("criterion 1 is unclear: no test shows it",), commit="c0ffee",
-        patch="/home/ana/.cache/ringfence/loops/1/rejected/add/1.patch", files=("calc.py",), stat=rejected,
+        patch="/home/ana/.cache/ringfence/loops/1/rejected/add/1.patch", files=("calc.py",),
+        left_out=("go.mod says how checks run",), configuration=(), stat=rejected,
     )  # fmt: skip
     evidence = (Evidence("calc.py", 4), Evidence(test="tests.test_calc.TestAdd.test_add"))
     met = CriterionVerdict(1, "add(2, 3) == 5", "met", "The function adds, and a test shows it.", evidence)

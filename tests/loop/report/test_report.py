@@ -152,7 +152,7 @@ async def test_rejected_work_is_shown_with_the_line_that_evidence_names(filling:
     assert [(each.path, each.insertions) for each in attempt.stat.files] == [
         ("calc.py", 5), ("tests/test_calc.py", 6), ("logo.png", 0),
     ]  # fmt: skip
-    assert "- evidence: `calc.py:4`: `return a + b`" in render_markdown(report)
+    assert "- evidence: `./calc.py:4`: `return a + b`" in render_markdown(report)
     found = read(render_html(report))
     assert ("a", {"href": "#d1-1-L4"}) in found.tags
     assert ("a", {"id": "d1-1-L4", "href": "#d1-1-L4"}) in found.tags

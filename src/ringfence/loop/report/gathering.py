@@ -9,9 +9,17 @@ from pathlib import Path
 from ringfence.errors import ConfigurationError, RecordError, RingfenceError
 from ringfence.loop.loading import brought_back
 from ringfence.loop.place import LoopPlace
-from ringfence.loop.report.attempts import attempts_of, stages, tests_attempt, unjudged
+from ringfence.loop.report.attempts import attempts_of, criteria_of, stages, tests_attempt
 from ringfence.loop.report.diff import PatchReader
-from ringfence.loop.report.model import INTERRUPTED, FlaggedFile, LoopReport, RoleUsed, StoryReport, Used
+from ringfence.loop.report.model import (
+    INTERRUPTED,
+    Attempt,
+    FlaggedFile,
+    LoopReport,
+    RoleUsed,
+    StoryReport,
+    Used,
+)
 from ringfence.loop.report.outstanding import outstanding
 from ringfence.loop.report.patches import PATCH, compare_commits, read_rejected, read_story, stat_of
 from ringfence.loop.repository import LoopRepository
@@ -60,14 +68,12 @@ async def gather(
     flagged = flagged_of(change.path for change in diff.files) if diff is not None else []
     patch = place.directory / PATCH
     started = next((event for event in events if event.type == "loop.started"), None)
+    told = started.data if started is not None else {}
     known = {story.id: story for story in plan.stories} if plan is not None else {}
-    stories = [_story(settings, each, known.get(each.id), steps, events) for each in rows]
-    if with_diffs:
-        reader = PatchReader()
-        stories = [
-            await _with_diffs(repository, each, story, reader)
-            for each, story in zip(rows, stories, strict=True)
-        ]
+    reader = PatchReader() if with_diffs else None
+    stories = [
+        await _story(repository, settings, each, known.get(each.id), steps, events, reader) for each in rows
+    ]
     return LoopReport(
         id=row.id,
         title=plan.title if plan is not None else "",
@@ -86,8 +92,8 @@ async def gather(
         most_calls=settings.limits.agent_calls,
         most_tokens=settings.limits.tokens,
         most_cost_usd=settings.limits.cost_usd,
-        red_before=tuple(map(str, started.data.get("red", ()))) if started is not None else (),
-        red_before_count=int(started.data.get("red_count", 0)) if started is not None else 0,
+        red_before=tuple(told.get("red", ())),
+        red_before_count=told.get("red_count", 0),
         stat=stat_of(diff) if diff is not None else None,
         flagged=tuple(flagged[:MAX_FLAGGED]),
         flagged_count=len(flagged),
@@ -161,17 +167,25 @@ async def _tip(repository: LoopRepository | None, rows: Sequence[StoryRow]) -> s
     return None
 
 
-def _story(
+async def _story(
+    repository: LoopRepository | None,
     settings: LoopSettings,
     row: StoryRow,
     story: Story | None,
     steps: list[StepRow],
     events: list[EventRow],
+    reader: PatchReader | None,
 ) -> StoryReport:
-    own = [step for step in steps if step.story == row.id]
+    own, told = (
+        [each for each in steps if each.story == row.id],
+        [each for each in events if each.story == row.id],
+    )
     criteria = story.criteria if story is not None else ()
-    attempts = attempts_of(row, criteria, own, [each for each in events if each.story == row.id])
-    passed = [each.data for each in events if each.story == row.id and each.type == "story.passed"]
+    attempts, stat = attempts_of(row, criteria, own, told), None
+    if reader is not None:
+        stat = await read_story(repository, row, reader) if repository is not None else None
+        attempts = tuple([await _with_diff(attempt, reader) for attempt in attempts])
+    passed = [each.data for each in told if each.type == "story.passed"]
     outside = passed[-1] if passed and row.state is StoryState.PASSED else {}
     judged = [attempt for attempt in attempts if attempt.verdict]
     return StoryReport(
@@ -187,23 +201,17 @@ def _story(
         tests_attempt=tests_attempt(row, own),
         most_attempts=settings.attempts,
         generation=row.generation,
-        criteria=judged[-1].verdict if judged else unjudged(criteria),
+        criteria=judged[-1].verdict if judged else criteria_of(criteria, None),
         merged=row.merged,
-        stat=None,
+        stat=stat,
         attempts=attempts,
         used=used_by(own),
-        outside=tuple(map(str, outside.get("outside", ()))),
-        outside_count=int(outside.get("outside_count", 0)),
+        outside=tuple(outside.get("outside", ())),
+        outside_count=outside.get("outside_count", 0),
     )
 
 
-async def _with_diffs(
-    repository: LoopRepository | None, row: StoryRow, story: StoryReport, reader: PatchReader
-) -> StoryReport:
-    """A story with the diff of what is on the branch, and those of its rejected attempts."""
-    stat = await read_story(repository, row, reader) if repository is not None else None
-    attempts = [
-        replace(each, stat=await read_rejected(each.patch, reader)) if each.patch else each
-        for each in story.attempts
-    ]
-    return replace(story, stat=stat, attempts=tuple(attempts))
+async def _with_diff(attempt: Attempt, reader: PatchReader) -> Attempt:
+    if attempt.patch is None:
+        return attempt
+    return replace(attempt, stat=await read_rejected(attempt.patch, reader))

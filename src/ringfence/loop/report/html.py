@@ -22,6 +22,8 @@ _TONES = {
 }  # fmt: skip
 _SIGNS = {"+": "plus", "-": "minus"}
 _TAB = 4
+_MAX_CHARS = 4_000
+"""Of one text that are shown."""
 
 
 def render_html(report: LoopReport) -> str:
@@ -51,6 +53,11 @@ def _print(value: object) -> object:
     return value if hasattr(value, "__html__") else visible(str(value), one_line=True)
 
 
+def _said(text: str) -> str:
+    shown = one_line(text[: _MAX_CHARS + 1])
+    return shown if len(text) <= _MAX_CHARS else f"{shown}..."
+
+
 def _lines(text: str) -> Markup:
     """A text with its line breaks."""
     return Markup.escape(visible(text.expandtabs(_TAB)))
@@ -74,7 +81,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         FILTERS,
-        said=one_line,
+        said=_said,
         lines=_lines,
         code_line=_code_line,
         tone=lambda word: _TONES.get(word, "plain"),

@@ -190,6 +190,10 @@ class Attempt:
     """File with the rejected work."""
     files: tuple[str, ...]
     """That it changed."""
+    left_out: tuple[str, ...]
+    """Changes of protected files that were not taken, each with the reason."""
+    configuration: tuple[str, ...]
+    """Protected files that it changed because the story names them: checks ran with and without them."""
     stat: Stat | None
     """Of rejected work, which is in `patch`."""
 
@@ -283,8 +287,8 @@ class LoopReport:
         """The position of the file and the line that evidence names, in the diff of the work that was judged."""
         if stat is None or not evidence.file:
             return None
-        path = f"{self.directory}/{evidence.file}" if self.directory else evidence.file
-        return stat.find_line(path, evidence.line)
+        path = evidence.file.removeprefix("./")
+        return stat.find_line(f"{self.directory}/{path}" if self.directory else path, evidence.line)
 
     @property
     def outside(self) -> Mapping[str, tuple[str, ...]]:
