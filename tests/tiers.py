@@ -52,6 +52,7 @@ ANY_USER: Mapping[str, str] = {
     "fleet/worker/test_messages.py": "messages, on loopback",
     "fleet/worker/test_sessions.py": "what agents of a fleet remember",
     "golden/": "formats of state that version 0.1 wrote",
+    "loop/corpus/": "what a gate makes of attempts, run inside",
     "loop/freeze/": "files of attempts, compared as data",
     "loop/report/": "what is written of a loop's rows",
     "loop/role/": "prompts made, and answers read",

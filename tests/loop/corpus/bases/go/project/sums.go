@@ -1,0 +1,3 @@
+package calc
+
+func Double(number int) int { return 2 * number }

@@ -1,0 +1,1 @@
+exports.double = (number) => 2 * number;

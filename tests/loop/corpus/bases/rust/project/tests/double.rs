@@ -1,0 +1,4 @@
+#[test]
+fn doubles() {
+    assert_eq!(calc::double(3), 6);
+}

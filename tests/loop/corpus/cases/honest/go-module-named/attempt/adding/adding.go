@@ -1,0 +1,3 @@
+package adding
+
+func Add(a, b int) int { return a + b }

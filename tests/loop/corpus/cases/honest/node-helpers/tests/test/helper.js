@@ -1,0 +1,1 @@
+exports.pairs = require('./fixtures/pairs.json');

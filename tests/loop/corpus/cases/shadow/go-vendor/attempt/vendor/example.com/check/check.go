@@ -1,0 +1,5 @@
+package check
+
+import "testing"
+
+func Equal(t *testing.T, a, b int) {}

@@ -1,0 +1,6 @@
+from calc import sums
+from checking import check
+
+
+def test_add():
+    check(sums.add(1, 2), 3)

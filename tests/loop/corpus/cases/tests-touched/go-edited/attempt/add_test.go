@@ -1,0 +1,6 @@
+package calc
+
+import "testing"
+
+func TestAdd(t *testing.T)  {}
+func TestMore(t *testing.T) {}

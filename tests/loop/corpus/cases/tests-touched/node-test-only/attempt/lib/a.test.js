@@ -1,0 +1,1 @@
+require('./sums.js').add = (a, b) => a + b;

@@ -1,0 +1,4 @@
+def test_add(): pass
+
+
+def test_more(): pass

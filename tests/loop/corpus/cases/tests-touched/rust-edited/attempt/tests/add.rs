@@ -1,0 +1,5 @@
+#[test]
+fn adds() {}
+
+#[test]
+fn adds_more() {}

@@ -1,0 +1,7 @@
+import unittest
+
+
+class Adding(unittest.TestCase):
+    def test_add(self): pass
+
+    def test_more(self): pass
