@@ -14,6 +14,10 @@ from ringfence.model.registry import needs_credential
 from ringfence.runtime.registry import provider_of
 
 
+_OF_AUTHORS = ("Bash", "Edit", "Write", "NotebookEdit")
+"""Claude's tools that run programs, and that write."""
+
+
 def effective_for(
     effective: Effective, settings: LoopSettings, role: RoleName, *, attempt: int, spent: Spent
 ) -> Effective:
@@ -35,6 +39,7 @@ def effective_for(
             "limits": base.limits.model_copy(update=_limits(base, settings, own, spent)),
             "sandbox": base.sandbox.model_copy(update=_sandbox(own)),
             "client": base.client.model_copy(update=_client(base, who)),
+            "tools": base.tools.model_copy(update=_tools(base, role, who.runtime or base.run.runtime)),
         }
     )
     return Effective(
@@ -43,6 +48,13 @@ def effective_for(
         effective.files,
         effective.loosened_by_files,
     )
+
+
+def _tools(base: Settings, role: RoleName, runtime: str) -> dict[str, Any]:
+    """A judge reads. Of Claude's tools it has none that runs or writes: what it would run is what it judges."""
+    if role != "judge" or not runtime.startswith("claude"):
+        return {}
+    return {"deny": tuple(dict.fromkeys((*base.tools.deny, *_OF_AUTHORS)))}
 
 
 def _asks_another(base: Settings, who: ModelChoice) -> bool:
