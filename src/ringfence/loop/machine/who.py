@@ -13,7 +13,6 @@ from ringfence.loop.store.rows import Spent
 from ringfence.model.registry import needs_credential
 from ringfence.runtime.registry import provider_of
 
-
 _OF_AUTHORS = ("Bash", "Edit", "Write", "NotebookEdit")
 """Claude's tools that run programs, and that write."""
 
