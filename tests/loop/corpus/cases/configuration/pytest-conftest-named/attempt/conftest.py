@@ -1,0 +1,3 @@
+from calc import sums
+
+sums.add = lambda a, b: a + b

@@ -1,0 +1,5 @@
+from calc.sums import add
+
+
+def test_zero():
+    assert add(0, 0) == 0
