@@ -12,15 +12,18 @@ from markdown_it import MarkdownIt
 from tests.loop.report.filling import COMMIT, Filling, story
 from tests.loop.report.sample import PATCH
 from tests.loop.report.test_page import read, style_digest
+from tests.loop.repository.conftest import commit_everything, run_git
 
 from ringfence.errors import RecordError, UsageError
 from ringfence.loop.report import LoopReport, gather
 from ringfence.loop.report.attempts import stages
+from ringfence.loop.report.diff import MAX_LINES
 from ringfence.loop.report.html import render_html
 from ringfence.loop.report.markdown import render_markdown
 from ringfence.loop.report.model import Used
 from ringfence.loop.report.patches import rejected_patch, story_patch
 from ringfence.loop.report.text import next_steps
+from ringfence.loop.repository import LoopRepository
 from ringfence.loop.state import LoopState, StoryState
 
 pytestmark = pytest.mark.anyio
@@ -158,6 +161,60 @@ async def test_rejected_work_is_shown_with_the_line_that_evidence_names(filling:
     assert ("a", {"id": "d1-1-L4", "href": "#d1-1-L4"}) in found.tags
     file.unlink()
     assert (await _report(filling)).stories[0].attempts[-1].stat is None
+
+
+@pytest.mark.parametrize(
+    ("names", "lines", "shown"),
+    [("a", 3, 3), ("a", 5_000, MAX_LINES - 1), ("ab", 700_000, 0)],
+    ids=["all", "some", "none"],
+)
+async def test_a_story_on_the_branch_is_shown_as_git_has_it(
+    filling: Filling, tmp_path: Path, names: str, lines: int, shown: int
+):
+    """Its numbers are git's however long it is; what is not shown is said to be in the whole patch."""
+    user = tmp_path / "user"
+    user.mkdir()
+    run_git(user, "init", "-q")
+    commits = []
+    for text in ("first\n", "first\n" + "a line\n" * lines):
+        for name in names:
+            (user / name).write_text(text)
+        commits.append(commit_everything(user))
+    base, tip = commits
+    repository = await LoopRepository.make(user, filling.place.clones, loop=filling.place.id)
+    await filling.store.change("one", state=StoryState.PASSED, base=base, tip=tip, merged=tip)
+    (filling.place.directory / "loop.patch").write_text("all of it")
+    report = await gather(filling.place, filling.store, repository, filling.plan)
+    stat = report.stories[0].stat
+    assert stat is not None
+    assert [(file.path, file.insertions) for file in stat.files] == [(name, lines) for name in names]
+    added = [line for hunk in stat.files[0].hunks for line in hunk.lines if line.startswith("+")]
+    assert len(added) == shown
+    is_named = f"the whole patch: <code><bdi>{report.patch}</bdi>" in render_html(report)
+    assert is_named == (shown < lines)
+
+
+async def test_a_story_that_a_person_accepted_is_shown_as_such(filling: Filling):
+    """Nobody takes it for one that the judge let pass."""
+    await filling.passed("one")
+    await filling.store.tell("p", "story.passed", story="one", attempt=1, is_by_person=True)
+    report = await _report(filling)
+    assert [each.is_by_person for each in report.stories] == [True, False, False]
+    assert "**A person accepted an attempt that was rejected.**" in render_markdown(report)
+    assert "accepted by a person" in read(render_html(report)).texts
+
+
+async def test_what_was_left_out_of_an_attempt_is_named(filling: Filling):
+    """And the configuration that it changed."""
+    left_out = ["'go.mod' says how checks run"]
+    await filling.step("one", "code.1", role="implementor", attempt=1)
+    made = {"commit": COMMIT, "files": ["a"], "left_out": left_out, "configuration": ["Makefile"]}
+    await filling.step("one", "code.1.commit", outcome="committed", run_id=None, result=made)
+    report = await _report(filling)
+    text = render_markdown(report)
+    assert "- left out: `'go.mod' says how checks run`" in text
+    assert "- changed the configuration of checks: `Makefile`" in text
+    assert {*left_out, "Makefile"} <= {*read(render_html(report)).texts}
 
 
 async def test_a_report_has_the_time_and_cost_of_each_role(filling: Filling):

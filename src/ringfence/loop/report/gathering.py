@@ -186,7 +186,7 @@ async def _story(
         stat = await read_story(repository, row, reader) if repository is not None else None
         attempts = tuple([await _with_diff(attempt, reader) for attempt in attempts])
     passed = [each.data for each in told if each.type == "story.passed"]
-    outside = passed[-1] if passed and row.state is StoryState.PASSED else {}
+    last = passed[-1] if passed and row.state is StoryState.PASSED else {}
     judged = [attempt for attempt in attempts if attempt.verdict]
     return StoryReport(
         id=row.id,
@@ -206,8 +206,9 @@ async def _story(
         stat=stat,
         attempts=attempts,
         used=used_by(own),
-        outside=tuple(outside.get("outside", ())),
-        outside_count=outside.get("outside_count", 0),
+        outside=tuple(last.get("outside", ())),
+        outside_count=last.get("outside_count", 0),
+        is_by_person=last.get("is_by_person", False),
     )
 
 

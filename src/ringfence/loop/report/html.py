@@ -19,6 +19,7 @@ _TONES = {
     "passed": "good", "succeeded": "good", "met": "good", "accepted": "good", "green": "good", "yes": "good",
     "skipped": "bad", "rejected": "bad", "not met": "bad", "red": "bad", "no": "bad", "incomplete": "bad",
     "blocked": "warn", "unclear": "warn", "interrupted": "warn", "limit": "warn", "timed_out": "warn",
+    "accepted by a person": "warn",
 }  # fmt: skip
 _SIGNS = {"+": "plus", "-": "minus"}
 _TAB = 4

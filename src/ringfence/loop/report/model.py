@@ -229,6 +229,8 @@ class StoryReport:
     outside: tuple[str, ...] = ()
     """Files that it changed outside of those that it names, its tests aside; the first 20."""
     outside_count: int = 0
+    is_by_person: bool = False
+    """Whether a person accepted it, though its attempts were rejected."""
 
     @property
     def judged_stat(self) -> Stat | None:

@@ -124,7 +124,7 @@ async def read_story(repository: LoopRepository, row: StoryRow, reader: PatchRea
             async with repository.place.locked("loop") as lock:
                 git = git_on(repository.place.git_dir, lock)
                 answer = await git.run("diff-tree", *_OPTIONS, *span, output_limit_bytes=_READ_BYTES)
-            return reader.read(answer.stdout)
+            return await anyio.to_thread.run_sync(reader.read, answer.stdout)
         except GitBoundReached:
             diff = await compare_commits(repository, *span)
             return None if diff is None else stat_of(diff)
@@ -134,15 +134,15 @@ async def read_story(repository: LoopRepository, row: StoryRow, reader: PatchRea
 async def read_rejected(file: str, reader: PatchReader) -> Stat | None:
     """The diff of a rejected attempt's patch; None if the file is gone."""
 
-    def read() -> bytes:
+    def read() -> Stat:
         with Path(file).open("rb") as stream:
-            return stream.read(_READ_BYTES + 1)
+            patch = stream.read(_READ_BYTES + 1)
+        return reader.read(patch[:_READ_BYTES], is_partial=len(patch) > _READ_BYTES)
 
     try:
-        patch = await anyio.to_thread.run_sync(read)
-    except (OSError, ValueError):
+        return await anyio.to_thread.run_sync(read)
+    except OSError:
         return None
-    return reader.read(patch[:_READ_BYTES], is_partial=len(patch) > _READ_BYTES)
 
 
 async def _span_of(repository: LoopRepository, row: StoryRow) -> tuple[str, str] | None:
