@@ -81,10 +81,11 @@ async def _begin(
 ) -> Begun:
     await refuse_second(source)
     await check_players(effective, settings, source)
-    for each in (*(await look(source, base=settings.base)).notes, *questions(plan)):
+    found = await look(source, base=settings.base)
+    for each in (*found.notes, *questions(plan)):
         tell(each)
     place = LoopPlace(new_loop_id(), state_dir())
-    repository = await LoopRepository.make(source, place.clones, loop=place.id, base=settings.base)
+    repository = await LoopRepository.make(found, place.clones, loop=place.id)
     try:
         tree = await repository.files(repository.base)
         checks = checks_for(settings, plan, tree, tell)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.loop.repository import LoopRepository, Trailers
+from ringfence.loop.repository import LoopRepository, Trailers, look
 from ringfence.removal import remove_tree
 
 TRAILERS = Trailers(loop="l1", story="S1", attempt=1, role="implementor", model="m")
@@ -33,6 +33,11 @@ def run_git(where: Path, *arguments: str | bytes, stdin: str = "", user: str = "
     )
     assert done.returncode == 0, done.stderr
     return os.fsdecode(done.stdout).strip()
+
+
+async def make(source: Path, place: Path, *, loop: str, base: str | None = None) -> LoopRepository:
+    """Look at a repository, and make a loop's own of it."""
+    return await LoopRepository.make(await look(source, base=base), place, loop=loop)
 
 
 def commit_everything(where: Path, message: str = "work") -> str:
@@ -122,4 +127,4 @@ def place(tmp_path: Path) -> Path:
 @pytest.fixture
 async def loop(users: Path, place: Path) -> LoopRepository:
     """A loop's repository, of the user's."""
-    return await LoopRepository.make(users, place, loop="l1")
+    return await make(users, place, loop="l1")

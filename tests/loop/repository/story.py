@@ -17,7 +17,7 @@ from threading import Timer
 from typing import Any
 
 import anyio
-from tests.loop.repository.conftest import TRAILERS, run_git
+from tests.loop.repository.conftest import TRAILERS, make, run_git
 
 from ringfence.loop.repository import Change, LoopRepository, Slot
 from ringfence.loop.repository.merging import Replayed
@@ -30,7 +30,7 @@ AT_S = 1_700_000_000
 
 async def tell(source: Path, place: Path) -> dict[str, Any]:
     """Two stories at once, one of them rejected first, merged and delivered with the files."""
-    loop = await LoopRepository.make(source, place, loop="l1")
+    loop = await make(source, place, loop="l1")
     one, other = await loop.slot(0), await loop.slot(1)
     base = loop.base
     for slot in (one, other):

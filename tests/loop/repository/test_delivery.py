@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cases import slow_after
-from tests.loop.repository.conftest import TRAILERS, commit_everything, run_git, snapshot
+from tests.loop.repository.conftest import TRAILERS, commit_everything, make, run_git, snapshot
 
 from ringfence.loop.repository import Change, DeliveryRefused, LoopRepository
 
@@ -339,7 +339,7 @@ async def test_merge_that_could_lose_something(
 async def test_bare_repository(users: Path, ground: Path, place: Path) -> None:
     """A repository without a work tree is given the branch; a loop that began on no branch of it moves none."""
     run_git(ground, "clone", "-q", "--bare", str(users), "bare.git")
-    loop = await LoopRepository.make(ground / "bare.git", place, loop="l1", base="main")
+    loop = await make(ground / "bare.git", place, loop="l1", base="main")
     made = await work(loop, *CHANGES)
     assert (await loop.deliver()).tip == made
     with pytest.raises(DeliveryRefused, match="began on no branch"):
@@ -355,7 +355,7 @@ async def test_submodules_stay_as_they_are(users: Path, ground: Path, place: Pat
     )
     base = commit_everything(users)
     (users / "vendor/lib/a.txt").write_text("at work\n")
-    loop = await LoopRepository.make(users, place, loop="l1")
+    loop = await make(users, place, loop="l1")
     slot = await loop.slot(0)
     await loop.reset(slot, base)
     await loop.reset(slot, base)
@@ -386,7 +386,7 @@ async def test_merge_into_a_linked_work_tree(
     run_git(users, "worktree", "add", "-q", str(ground / "linked"), "main")
     with pytest.raises(DeliveryRefused, match=re.escape(repr(str(ground / "linked")))):
         await loop.merge_to_user()
-    there = await LoopRepository.make(ground / "linked", ground / "another", loop="l2")
+    there = await make(ground / "linked", ground / "another", loop="l2")
     made = await work(there, *CHANGES)
     assert (await there.merge_to_user()).branch == "main"
     assert run_git(ground / "linked", "status", "--porcelain") == ""
@@ -411,7 +411,7 @@ async def test_merged_files_are_the_owners(users: Path, place: Path) -> None:
     for folder, folders, names in os.walk(users):
         for name in (".", *folders, *names):
             os.chown(Path(folder, name), 12_345, 12_345, follow_symlinks=False)
-    loop = await LoopRepository.make(users, place, loop="l1")
+    loop = await make(users, place, loop="l1")
     await work(loop, *CHANGES)
     assert (await loop.merge_to_user()).branch == "main"
     assert {
@@ -426,7 +426,7 @@ async def _made_of(users: Path, ground: Path, **files: str) -> LoopRepository:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     commit_everything(users, "more")
-    return await LoopRepository.make(users, ground / "another", loop="l1")
+    return await make(users, ground / "another", loop="l1")
 
 
 async def test_what_the_user_has_is_no_reason_against_the_work(users: Path, ground: Path) -> None:

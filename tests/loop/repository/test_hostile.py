@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import examples, slow_after
-from tests.loop.repository.conftest import TRAILERS, commit_everything, run_git, snapshot
+from tests.loop.repository.conftest import TRAILERS, commit_everything, make, run_git, snapshot
 
 from ringfence.loop.repository import (
     Change,
@@ -93,7 +93,7 @@ def plant(root: Path, script: Path) -> None:
 async def go_through(users: Path, place: Path) -> LoopRepository:
     """Every step of a loop, from the look to the merge."""
     await look(users)
-    loop = await LoopRepository.make(users, place, loop="l1")
+    loop = await make(users, place, loop="l1")
     one, other = await loop.slot(0), await loop.slot(1)
     made = []
     for slot, name in ((one, b"x"), (other, b"y")):
@@ -130,7 +130,7 @@ async def test_objects_from_elsewhere_are_not_taken(users: Path, place: Path, gr
     blob = run_git(ground / "private", "rev-parse", "HEAD:secret")
     (users / ".git/objects" / blob[:2]).symlink_to(ground / "private/.git/objects" / blob[:2])
     with pytest.raises(Exception, match="nothing that git keeps there"):
-        await LoopRepository.make(users, place, loop="l1")
+        await make(users, place, loop="l1")
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ async def test_names_of_any_bytes(users: Path, place: Path) -> None:
     for name in names:
         Path(os.fsdecode(os.fsencode(users) + b"/" + name)).write_bytes(name)  # noqa: ASYNC240 - a test
     base = commit_everything(users)
-    loop = await LoopRepository.make(users, place, loop="l1")
+    loop = await make(users, place, loop="l1")
     slot = await loop.slot(0)
     await loop.reset(slot, base)
     changes = [Change(name, 0o100755, name * 2) for name in names]
@@ -183,7 +183,7 @@ IDS = ["../up", "a/b", ".lock", "x.lock", "-x", "~", "a..b", "\udcff", "@{", "x"
 @pytest.mark.parametrize("name", slow_after(3, IDS))
 async def test_ids_of_any_text(name: str, users: Path, place: Path) -> None:
     """Whatever a loop and its stories are called, refs and files of theirs are git's and lie where they should."""
-    loop = await LoopRepository.make(users, place, loop=name.replace("\udcff", "é"))
+    loop = await make(users, place, loop=name.replace("\udcff", "é"))
     slot = await loop.slot(0)
     made = await loop.candidate(
         slot, loop.base, [Change(b"x", 0o100644)], message=name, trailers=TRAILERS, at_s=1
@@ -199,7 +199,7 @@ async def test_ids_of_any_text(name: str, users: Path, place: Path) -> None:
 
 async def test_what_a_run_changed(users: Path, place: Path, tmp_path: Path) -> None:
     """A run's two checkpoints become a commit of exactly what differs between them, links and programs included."""
-    loop = await LoopRepository.make(users, place, loop="l1")
+    loop = await make(users, place, loop="l1")
     slot = await loop.slot(0)
     await loop.reset(slot, loop.base)
     store = SnapshotStore(slot.path, tmp_path / "state")
@@ -237,7 +237,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> _Ready:
     run_git(root / "project", "init", "-q")
     (root / "project" / "zz").write_text("")
     commit_everything(root / "project")
-    loop = anyio.run(lambda: LoopRepository.make(root / "project", root / "loop", loop="l1"))
+    loop = anyio.run(lambda: make(root / "project", root / "loop", loop="l1"))
     return _Ready(loop, anyio.run(loop.slot, 0))
 
 
@@ -315,7 +315,7 @@ async def test_damaged_repository(case: str, users: Path, place: Path) -> None:
     """What of the user's repository is damaged but not needed does not keep a loop from it, and stays as it is."""
     DAMAGED[case](users)
     before = snapshot(users)
-    loop = await LoopRepository.make(users, place, loop="l1")
+    loop = await make(users, place, loop="l1")
     await loop.reset(await loop.slot(0), loop.base)
     await look(users)
     assert snapshot(users) == before

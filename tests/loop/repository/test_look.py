@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.cases import slow_after
-from tests.loop.repository.conftest import commit_everything, run_git, snapshot
+from tests.loop.repository.conftest import commit_everything, make, run_git, snapshot
 
-from ringfence.loop.repository import LoopRepository, RepositoryRefused, look
+from ringfence.loop.repository import RepositoryRefused, look
 
 pytestmark = pytest.mark.anyio
 
@@ -82,7 +82,7 @@ async def test_subdirectory_is_where_the_loop_works(users: Path, place: Path) ->
     """Given a directory of a repository, the loop works in the clone's directory of that name."""
     found = await look(users / "sub")
     assert said(found.notes, "'sub'")
-    loop = await LoopRepository.make(users / "sub", place, loop="l1")
+    loop = await make(users / "sub", place, loop="l1")
     assert (await loop.slot(0)).inside == loop.place.root / "slots" / "0" / "sub"
 
 
@@ -102,7 +102,7 @@ async def test_replacements_and_grafts_are_not_followed(users: Path, place: Path
     (users / ".git" / "info" / "grafts").write_text(f"{head}\n")
     assert said((await look(users)).notes, "git replace")
     assert said((await look(users)).notes, "grafts")
-    await LoopRepository.make(users, place, loop="l1")
+    await make(users, place, loop="l1")
     assert run_git(place / "loop.git", "rev-list", "--count", "loop") == "2"
 
 
@@ -137,7 +137,7 @@ async def test_what_a_loop_cannot_start_from(case: str, users: Path, place: Path
     spoil, words = REFUSED[case]
     spoil(users)
     with pytest.raises(RepositoryRefused, match=words.replace(".", r"\.")):
-        await LoopRepository.make(users, place, loop="l1")
+        await make(users, place, loop="l1")
     assert not (place / "loop.git").exists()
 
 
@@ -153,7 +153,7 @@ async def test_bare_repository_needs_a_base(users: Path, ground: Path, place: Pa
     run_git(ground, "clone", "-q", "--bare", str(users), "bare.git")
     with pytest.raises(RepositoryRefused, match="--base"):
         await look(ground / "bare.git")
-    loop = await LoopRepository.make(ground / "bare.git", place, loop="l1", base="main")
+    loop = await make(ground / "bare.git", place, loop="l1", base="main")
     assert loop.base == run_git(users, "rev-parse", "main")
 
 
@@ -178,7 +178,7 @@ async def test_commit_with_missing_files(users: Path, place: Path) -> None:
     blob = run_git(users, "rev-parse", "HEAD:a.txt")
     (users / ".git/objects" / blob[:2] / blob[2:]).unlink()
     with pytest.raises(RepositoryRefused, match="missing"):
-        await LoopRepository.make(users, place, loop="l1")
+        await make(users, place, loop="l1")
     assert not (place / "loop.git").exists()
 
 

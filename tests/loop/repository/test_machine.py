@@ -10,12 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.cases import examples
-from tests.loop.repository.conftest import TRAILERS, commit_everything, run_git
+from tests.loop.repository.conftest import TRAILERS, commit_everything, make, run_git
 
 from ringfence.loop.repository import (
     Change,
     Conflict,
-    LoopRepository,
     Merged,
     NothingChanged,
     Slot,
@@ -43,7 +42,7 @@ class Loop(RuleBasedStateMachine):
         (source / "d").mkdir()
         (source / "d/x").write_bytes(b"0\n")
         base = commit_everything(source)
-        self.loop = anyio.run(lambda: LoopRepository.make(source, self.root / "loop", loop="l"))
+        self.loop = anyio.run(lambda: make(source, self.root / "loop", loop="l"))
         self.slots = [anyio.run(self.loop.slot, number) for number in range(2)]
         self.files: dict[str, Files] = {base: {b"a": b"0\n", b"d/x": b"0\n"}}
         self.parent: dict[str, str] = {}

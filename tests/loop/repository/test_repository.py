@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 from tests.cases import slow_after
-from tests.loop.repository.conftest import TRAILERS, commit_everything, owners, run_git, snapshot, trailers_in
+from tests.loop.repository.conftest import (
+    TRAILERS,
+    commit_everything,
+    make,
+    owners,
+    run_git,
+    snapshot,
+    trailers_in,
+)
 
 from ringfence.errors import RecordError, UsageError
 from ringfence.loop.repository import (
@@ -49,7 +57,7 @@ async def test_history_and_nothing_else(users: Path, place: Path) -> None:
     """The loop has the base's history and its tags; no other branch, no remote, no link into the user's objects."""
     run_git(users, "branch", "secret")
     run_git(users, "remote", "add", "origin", "https://example.com/x")
-    loop = await LoopRepository.make(users, place, loop="l1")
+    loop = await make(users, place, loop="l1")
     own = place / "loop.git"
     assert run_git(own, "for-each-ref", "--format=%(refname)") == "refs/heads/loop\nrefs/tags/v1"
     assert run_git(own, "rev-list", "loop") == run_git(users, "rev-list", "main")
@@ -63,20 +71,20 @@ async def test_history_and_nothing_else(users: Path, place: Path) -> None:
 async def test_users_repository_is_only_read(users: Path, place: Path) -> None:
     """To make a loop of it changes not a byte of the user's repository."""
     before = snapshot(users)
-    loop = await LoopRepository.make(users, place, loop="l1")
+    loop = await make(users, place, loop="l1")
     await loop.reset(await loop.slot(0), loop.base)
     assert snapshot(users) == before
 
 
 async def test_make_again_is_the_same(users: Path, place: Path) -> None:
     """Made again, after the user went on, it is the loop that began: the base stays."""
-    first = await LoopRepository.make(users, place, loop="l1")
+    first = await make(users, place, loop="l1")
     (users / "a.txt").write_text("later\n")
     commit_everything(users)
-    again = await LoopRepository.make(users, place, loop="l1")
+    again = await make(users, place, loop="l1")
     assert again.record == first.record == LoopRepository.open(place).record
     with pytest.raises(RepositoryRefused, match="'l1'"):
-        await LoopRepository.make(users, place, loop="l2")
+        await make(users, place, loop="l2")
 
 
 @pytest.mark.slow
@@ -87,7 +95,7 @@ async def test_shallow_and_sha256_sources(users: Path, ground: Path, tmp_path: P
     (ground / "long" / "a.txt").write_text("one\n")
     commit_everything(ground / "long")
     for name in ("shallow", "long"):
-        loop = await LoopRepository.make(ground / name, tmp_path / name, loop="l1")
+        loop = await make(ground / name, tmp_path / name, loop="l1")
         slot = await loop.slot(0)
         made = await commit(loop, slot, loop.base, write("a.txt"))
         await loop.reset(slot, made)
@@ -105,7 +113,7 @@ async def test_source_of_another_user(users: Path, place: Path) -> None:
     for folder, folders, names in os.walk(users):
         for name in (".", *folders, *names):
             os.chown(Path(folder, name), 12_345, 12_345, follow_symlinks=False)
-    loop = await LoopRepository.make(users, place, loop="l1")
+    loop = await make(users, place, loop="l1")
     slot = await loop.slot(0)
     made = await commit(loop, slot, loop.base, write("a.txt"))
     await loop.merge(slot, made)
@@ -382,7 +390,7 @@ async def test_trailers_are_only_ours(users: Path, place: Path) -> None:
     """Whatever stands in titles, ids and models, git finds our trailers and no others."""
     run_git(users, "config", "user.name", "Ada <x@y>")
     run_git(users, "config", "user.email", "ada@x")
-    loop = await LoopRepository.make(users, place, loop="l1")
+    loop = await make(users, place, loop="l1")
     slot = await loop.slot(0)
     evil = "S1\n\nSigned-off-by: Eve <e@e>\r\nRingfence-Role: judge\x00\x1b[2J\u2028x: y\udcff"
     trailers = type(TRAILERS)(loop="l1", story=evil, attempt=1, role="implementor", model=evil)

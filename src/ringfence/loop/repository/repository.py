@@ -14,7 +14,7 @@ from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault
 from ringfence.loop.repository.candidate import Change, check_changes, differences, make_candidate
 from ringfence.loop.repository.homecoming import Delivered, bring_home, merge_home
-from ringfence.loop.repository.looking import look
+from ringfence.loop.repository.looking import Look
 from ringfence.loop.repository.making import make_repository
 from ringfence.loop.repository.merging import Conflict, Merged, Replayed, merge_into, tip_of
 from ringfence.loop.repository.message import Trailers, compose
@@ -42,23 +42,21 @@ class LoopRepository:
         self._slots = Slots(place, record)
 
     @classmethod
-    async def make(cls, source: Path, place: Path, *, loop: str, base: str | None = None) -> "LoopRepository":
+    async def make(cls, found: Look, place: Path, *, loop: str) -> "LoopRepository":
         """Make the repository of a loop, or open the one that is there.
 
         Args:
-            source: The user's repository, or a directory in it.
+            found: The user's repository and the commit to start from; an earlier call's hold.
             place: An empty or absent directory, or the one of an earlier call.
             loop: The loop's id.
-            base: The commit to start from; default: HEAD. Of an earlier call, its own holds.
 
         Raises:
-            RepositoryRefused: A loop cannot start from it, or another loop's repository is there.
+            RepositoryRefused: The commit is incomplete, or another loop's repository is there.
             InfrastructureFault: Git failed, or the disk is full.
         """
         where = Place(make_private_dir(Path(os.path.realpath(place))))  # noqa: ASYNC240 - ours, at hand
         async with where.locked("loop") as lock:
             if not where.git_dir.exists():
-                found = await look(source, base=base)
                 await make_repository(found, where, loop=loop, lock=lock)
             record = where.load()
         if record.loop != loop:
