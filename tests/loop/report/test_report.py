@@ -23,7 +23,7 @@ from ringfence.loop.report.markdown import render_markdown
 from ringfence.loop.report.model import Used
 from ringfence.loop.report.patches import rejected_patch, story_patch
 from ringfence.loop.report.text import next_steps
-from ringfence.loop.repository import LoopRepository
+from ringfence.loop.repository import LoopRepository, look
 from ringfence.loop.state import LoopState, StoryState
 
 pytestmark = pytest.mark.anyio
@@ -181,7 +181,7 @@ async def test_a_story_on_the_branch_is_shown_as_git_has_it(
             (user / name).write_text(text)
         commits.append(commit_everything(user))
     base, tip = commits
-    repository = await LoopRepository.make(user, filling.place.clones, loop=filling.place.id)
+    repository = await LoopRepository.make(await look(user), filling.place.clones, loop=filling.place.id)
     await filling.store.change("one", state=StoryState.PASSED, base=base, tip=tip, merged=tip)
     (filling.place.directory / "loop.patch").write_text("all of it")
     report = await gather(filling.place, filling.store, repository, filling.plan)

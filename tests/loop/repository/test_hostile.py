@@ -125,10 +125,12 @@ async def test_no_program_of_the_repository_runs(users: Path, place: Path, canar
 async def test_objects_from_elsewhere_are_not_taken(users: Path, place: Path, ground: Path) -> None:
     """A loose object that is a link is no object of the repository: what it leads to stays where it is."""
     run_git(ground, "init", "-q", "private")
-    (ground / "private" / "secret").write_text("secret")
+    secret, objects = ground / "private" / "secret", users / ".git/objects"
+    secret.write_text("secret")
+    while (objects / (blob := run_git(ground / "private", "hash-object", "secret"))[:2]).exists():
+        secret.write_text(secret.read_text() + "!")  # its objects must lie in a directory that is not there
     commit_everything(ground / "private")
-    blob = run_git(ground / "private", "rev-parse", "HEAD:secret")
-    (users / ".git/objects" / blob[:2]).symlink_to(ground / "private/.git/objects" / blob[:2])
+    (objects / blob[:2]).symlink_to(ground / "private/.git/objects" / blob[:2])
     with pytest.raises(Exception, match="nothing that git keeps there"):
         await make(users, place, loop="l1")
 
