@@ -135,6 +135,22 @@ def test_a_loop_whose_process_died_says_how_it_is_gone_on_with(ringfence: Run):
     assert "interrupted" in ringfence("loop", "ls").out
 
 
+def test_a_loop_of_another_version_is_refused_in_one_line(ringfence: Run):
+    """No line end and no address of a library's documentation are in it."""
+
+    async def begin() -> None:
+        configuration = json.dumps({"run": {"no_such_section": 1}, "said": [], "loop": {}})
+        (await Filling(state_dir(), story("one")).begin(configuration=configuration)).close()
+
+    anyio.run(begin)
+    ended = ringfence("loop", "resume", "abcdef")
+    assert ended.code == 1
+    assert "no_such_section" in ended.err
+    assert "start the loop anew" in ended.err
+    assert "\\n" not in ended.err
+    assert "http" not in ended.err
+
+
 def test_watching_a_loop_that_nobody_works_on_ends(ringfence: Run):
     """With the code for what can be tried again, and how."""
 

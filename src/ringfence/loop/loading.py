@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from ringfence.config import Effective, Flag
 from ringfence.config.document import DEFAULT, KeyPath, Origin
 from ringfence.config.fields import all_fields
@@ -94,7 +96,7 @@ def with_others(
     try:
         return effective, LoopSettings.model_validate({**dict(settings), "roles": roles})
     except ValueError as exc:
-        raise UsageError(f"--role does not fit: {exc}") from exc
+        raise UsageError(f"--role does not fit: {_first_problem(exc)}") from exc
 
 
 def brought_back(configuration: str, *, loop: str) -> tuple[Effective, LoopSettings]:
@@ -111,5 +113,14 @@ def brought_back(configuration: str, *, loop: str) -> tuple[Effective, LoopSetti
         return Effective(settings, origins, ()), LoopSettings.model_validate(found["loop"])
     except (ValueError, KeyError, TypeError) as exc:
         raise RecordError(
-            f"the configuration of loop {loop} cannot be read: {exc}; another version wrote it: start the loop anew"
+            f"the configuration of loop {loop} cannot be read: {_first_problem(exc)}; another version wrote it: "
+            "start the loop anew"
         ) from exc
+
+
+def _first_problem(error: Exception) -> str:
+    """An error in one line: pydantic's own text has many, with addresses of its documentation."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
