@@ -7,9 +7,9 @@ position of each literal part leaves the most input for the rest.
 import re
 from collections.abc import Iterable, Iterator
 
-MOST_CHARS = 200
-MOST_DOUBLE_STARS = 8
-_MOST_STARS = 2
+MAX_CHARS = 200
+MAX_DOUBLE_STARS = 8
+_MAX_STARS = 2
 _ANY = "[^/]"
 _END = r"(?=/|\Z)"
 """The end of a name. A match without backtracking must consume the complete name."""
@@ -37,24 +37,24 @@ def check_pattern(pattern: str) -> None:
     """Check that a pattern is well formed, is within the limits, and can match a path.
 
     Raises:
-        ValueError: It is not; the message gives the reason.
+        ValueError: The check fails; the message gives the reason.
     """
     segments = pattern.split("/")
-    if len(pattern) > MOST_CHARS:
-        raise ValueError(f"{pattern[:80]!r} has more than {MOST_CHARS} characters; shorten it")
-    if any(segment != "**" and segment.count("*") > _MOST_STARS for segment in segments):
+    if len(pattern) > MAX_CHARS:
+        raise ValueError(f"{pattern[:80]!r} has more than {MAX_CHARS} characters; shorten it")
+    if any(segment != "**" and segment.count("*") > _MAX_STARS for segment in segments):
         raise ValueError(
-            f"{pattern[:80]!r} has more than {_MOST_STARS} '*' between two slashes; write several patterns"
+            f"{pattern[:80]!r} has more than {_MAX_STARS} '*' between two slashes; write several patterns"
         )
-    if segments.count("**") > MOST_DOUBLE_STARS:
-        raise ValueError(f"{pattern[:80]!r} has more than {MOST_DOUBLE_STARS} '**'")
+    if segments.count("**") > MAX_DOUBLE_STARS:
+        raise ValueError(f"{pattern[:80]!r} has more than {MAX_DOUBLE_STARS} '**'; write several patterns")
     if any(segment in (".", "..") for segment in segments) or "//" in pattern:
         raise ValueError(
-            f"{pattern!r} matches no path, because no path contains '.', '..' or an empty name; remove them"
+            f"{pattern!r} matches no path, because it contains '.', '..' or an empty name; remove them"
         )
     if "[[:" in pattern:
         raise ValueError(
-            f"{pattern!r} has a class of characters such as '[[:alpha:]]', which is not supported; list them"
+            f"{pattern!r} has a class of characters such as '[[:alpha:]]', which is not supported; list the characters"
         )
     PathPatterns([pattern])
 

@@ -32,7 +32,7 @@ from tests.egress.gateway.conftest import (
 from ringfence.egress.gateway.budget import Budget
 from ringfence.egress.gateway.gateway import Gateway
 from ringfence.egress.gateway.policy import ModelPolicy
-from ringfence.egress.gateway.provider import DUMMIES
+from ringfence.egress.gateway.provider import DUMMY_CREDENTIALS
 from ringfence.egress.http.rules import Request
 from ringfence.errors import AuthenticationFailed, InfrastructureFault, LimitReached, PolicyRefused
 from ringfence.events import Usage
@@ -152,8 +152,8 @@ async def test_a_credential_that_is_not_to_be_had_ends_the_run(gateway_at: OpenG
 
 def test_dummies_look_like_what_they_stand_for():
     """A client goes by the beginning."""
-    assert DUMMIES["anthropic", "api_key"][1].startswith("sk-ant-api")
-    assert DUMMIES["anthropic", "oauth"][1].startswith("sk-ant-oat")
+    assert DUMMY_CREDENTIALS["anthropic", "api_key"][1].startswith("sk-ant-api")
+    assert DUMMY_CREDENTIALS["anthropic", "oauth"][1].startswith("sk-ant-oat")
 
 
 # --- what passes

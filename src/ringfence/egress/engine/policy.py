@@ -1,4 +1,6 @@
-"""Decides which calls are forwarded, for which container and with which body, by the grant and the engine's facts.
+"""Decides which calls of the engine are forwarded, to which container and with which body.
+
+A decision depends on the granted access and on what the engine reports about the container.
 
 No command is forwarded to a container that has power over the engine's machine. Capabilities, security options and
 mounts that are not known to be harmless count as such power.
@@ -18,29 +20,29 @@ from ringfence.egress.engine.routes import Call, Rejected
 from ringfence.egress.http.rules import Request
 from ringfence.frozen import frozen
 
-_COMMANDS = 1000
+_MAX_COMMANDS = 1000
 _OK = 200
 
-_HARMLESS = frozenset({
+_HARMLESS_CAPABILITIES = frozenset({
     "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "IPC_LOCK", "KILL", "LEASE", "MKNOD", "NET_ADMIN",
     "NET_BIND_SERVICE", "NET_BROADCAST", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT", "SYS_NICE",
     "SYS_RESOURCE",
 })  # fmt: skip
-"""Capabilities (capabilities(7)) that reach no further than the container: the engines' defaults, and a few more."""
-_MODES = ("PidMode", "IpcMode", "UsernsMode", "NetworkMode", "UTSMode")
+"""Capabilities (capabilities(7)) with no effect outside of the container: the engines' defaults and a few more."""
+_NAMESPACE_MODES = ("PidMode", "IpcMode", "UsernsMode", "NetworkMode", "UTSMode")
 _SHARED_MODES = ("container:", "ns:")
-"""How modes begin that join the namespace of another container, which may be the host's, or of a path."""
-_NEVER = ("/proc", "/dev", "/run", "/var/run")
-"""Nothing below them may be mounted: devices, sockets of services, the processes of others."""
-_NOT_WHOLE = (
+"""The prefixes of modes that join the namespace of another container or of a path, which may be the host's."""
+_FORBIDDEN = ("/proc", "/dev", "/run", "/var/run")
+"""Neither they nor anything below them may be mounted: devices, sockets of services, processes of others."""
+_SYSTEM_DIRECTORIES = (
     "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/sys", "/root", "/var/spool", "/var/lib/docker",
     "/var/lib/containerd", "/var/lib/containers", "/var/lib/kubelet", "/var/lib/systemd",
 )  # fmt: skip
-"""Single files and directories below them may be mounted, but only read-only."""
+"""They may not be mounted themselves; files and directories below them may be, but only read-only."""
 _HOMES = "/home"
-_CREDENTIALS = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker"})
-"""Directories of credentials, below any home: nothing in them may be mounted."""
-_PASSWORDS = frozenset(
+_CREDENTIAL_DIRECTORIES = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker"})
+"""The names of directories that hold credentials: nothing in them may be mounted."""
+_CREDENTIAL_FILES = frozenset(
     PurePosixPath(path)
     for path in ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh", "/etc/ssl/private")
 )
@@ -56,7 +58,7 @@ class Forwarded:
     body: bytes = b""
     container: str | None = None
     is_detached: bool = False
-    """Whether the command is started without a connection to it."""
+    """Whether the command is started without a connection to its streams."""
 
 
 class CallPolicy:
@@ -73,12 +75,12 @@ class CallPolicy:
         self._socket = socket
         self._writable = frozenset(spelling for path in writable for spelling in _spellings(str(path)))
         self._commands: OrderedDict[str, str] = OrderedDict()
-        """Commands that were created from inside, and their containers: no others can be started or inspected."""
+        """The commands that were created from inside, with their containers. No other can be started or inspected."""
 
     def remember_command(self, command: str, container: str) -> None:
-        """Remember that a command was created in a container; the oldest of too many is forgotten."""
+        """Remember that a command was created in a container; beyond a limit, forget the oldest."""
         self._commands[command] = container
-        while len(self._commands) > _COMMANDS:
+        while len(self._commands) > _MAX_COMMANDS:
             self._commands.popitem(last=False)
 
     async def decide(self, call: Call, request: Request) -> Forwarded:
@@ -90,7 +92,7 @@ class CallPolicy:
         action, needs = call.route.action, call.route.needs
         allowed = self._access.allow
         if needs is not None and needs not in allowed and not (needs == "exec" and "exec_user" in allowed):
-            raise Rejected(403, f"{action} is not granted; grant it by engine.allow: [{needs}]")
+            raise Rejected(403, f"{action} is not granted; grant it with engine.allow: [{needs}]")
         if action in ("list", "images"):
             filters = narrow_filters(call.query.get("filters", ""), self._access)
             return Forwarded(call, call.target("", {"filters": filters}))
@@ -137,10 +139,10 @@ class CallPolicy:
         return found
 
     async def _container(self, call: Call) -> dict[str, Any]:
-        """Inspect the container of a call, whose full id the forwarded call uses.
+        """Inspect the container of a call; the forwarded call names it by its full id.
 
         Raises:
-            Rejected: It does not exist or may not be seen; the response is the same for both.
+            Rejected: The container does not exist or is not visible; the response is the same.
         """
         status, container = await get_json(self._socket, f"/containers/{call.reference}/json")
         exists = status == _OK and isinstance(container, dict) and isinstance(container.get("Id"), str)
@@ -153,7 +155,7 @@ class CallPolicy:
 
 
 def volume_names(container: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of an inspected container's volumes."""
+    """Return the names of an inspected container's volumes."""
     mounts = container.get("Mounts") or []
     return tuple(str(mount.get("Name") or "") for mount in mounts if mount.get("Type") == "volume")
 
@@ -177,8 +179,8 @@ def replaceable_mount(
 ) -> str | None:
     """Return why a process inside could redirect a mount of this container; None if it could not.
 
-    Where a mounted directory lies below one that processes inside can write, they can put a link in its place, and
-    the engine follows that link, as root, the next time the container starts.
+    If a mounted directory lies in one that processes inside can write to, they can replace it with a link, which the
+    engine follows as root the next time the container starts.
 
     Args:
         container: The inspected container.
@@ -189,7 +191,7 @@ def replaceable_mount(
         paths = _spellings(source)
         if any(path != root and path.is_relative_to(root) for root in writable for path in paths):
             return (
-                f"it has {source!r} mounted, which processes inside could replace by a link to any other directory; "
+                f"it has {source!r} mounted, which processes inside could replace with a link to any other directory; "
                 "mount the workspace itself"
             )
     return None
@@ -199,13 +201,13 @@ def _powers(container: Mapping[str, Any], volumes: Mapping[str, Mapping[str, Any
     host = container.get("HostConfig") or {}
     if host.get("Privileged"):
         yield "it is privileged"
-    for mode in _MODES:
+    for mode in _NAMESPACE_MODES:
         value = str(host.get(mode) or "")
         if value == "host" or value.startswith(_SHARED_MODES):
             yield f"its {mode} is {value!r}, shared with the host or another container"
     added = {str(name).upper().removeprefix("CAP_") for name in host.get("CapAdd") or []}
-    if added - _HARMLESS:
-        yield f"it has the capability {min(added - _HARMLESS)}"
+    if added - _HARMLESS_CAPABILITIES:
+        yield f"it has the capability {min(added - _HARMLESS_CAPABILITIES)}"
     for devices in ("Devices", "DeviceRequests", "DeviceCgroupRules"):
         if host.get(devices):
             yield "it has devices of the host"
@@ -228,12 +230,12 @@ def _mount_powers(mounts: list[Any], volumes: Mapping[str, Mapping[str, Any]]) -
         if str(volume.get("Driver") or "local") != "local" or "dir=" in str(options.get("o") or ""):
             yield f"its volume {name!r} may show any directory of the host"
     for source, is_writable in _mount_sources(mounts, volumes):
-        if _is_power(_normalized(source), is_writable=is_writable):
+        if _gives_host_power(_normalized(source), is_writable=is_writable):
             yield f"it has {source!r} of the host mounted"
 
 
 def _mount_sources(mounts: list[Any], volumes: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
-    """The paths of the host that are mounted, and whether each can be written."""
+    """Yield the paths of the host that are mounted, and whether each is writable."""
     for mount in mounts:
         source, is_writable = str(mount.get("Source") or ""), bool(mount.get("RW", True))
         if mount.get("Type") == "volume":
@@ -241,29 +243,29 @@ def _mount_sources(mounts: list[Any], volumes: Mapping[str, Mapping[str, Any]]) 
             volume = volumes.get(str(mount.get("Name") or ""), {})
             source = str((volume.get("Options") or {}).get("device") or "")
             if not source.startswith("/"):
-                continue  # a file server's, or the engine's own
+                continue  # on a file server, or managed by the engine
         if source:
             yield source, is_writable
 
 
 def _spellings(path: str) -> frozenset[PurePosixPath]:
-    """The path as it is written, and where it leads now; either may go through a link."""
+    """Return the path as it is written and the path that it resolves to."""
     return frozenset((_normalized(path), PurePosixPath(os.path.realpath(path))))
 
 
 def _normalized(source: str) -> PurePosixPath:
-    """The path without `..` and repeated slashes: POSIX lets two leading ones mean something else."""
+    """Return the path without `..` and repeated slashes; pathlib keeps two leading ones, as POSIX allows."""
     return PurePosixPath("/" + os.path.normpath(source).lstrip("/"))
 
 
-def _is_power(source: PurePosixPath, *, is_writable: bool) -> bool:
+def _gives_host_power(source: PurePosixPath, *, is_writable: bool) -> bool:
     if source.suffix == ".sock" or source == PurePosixPath(_HOMES) or str(source.parent) == _HOMES:
         return True
-    if _CREDENTIALS & set(source.parts) or source in _PASSWORDS:
+    if _CREDENTIAL_DIRECTORIES & set(source.parts) or source in _CREDENTIAL_FILES:
         return True
-    for place in map(PurePosixPath, (*_NEVER, *_NOT_WHOLE)):
-        is_whole = source == place or place.is_relative_to(source)
-        is_within = source.is_relative_to(place) and (is_writable or str(place) in _NEVER)
-        if is_whole or is_within:
+    for directory in map(PurePosixPath, (*_FORBIDDEN, *_SYSTEM_DIRECTORIES)):
+        is_root = source == directory or directory.is_relative_to(source)
+        is_within = source.is_relative_to(directory) and (is_writable or str(directory) in _FORBIDDEN)
+        if is_root or is_within:
             return True
     return False

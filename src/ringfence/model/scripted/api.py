@@ -21,9 +21,9 @@ from ringfence.model.scripted.dialect import (
     ParsedRequest,
     Refusal,
     Reply,
+    choose_shell,
     encode,
-    estimate,
-    shell_of,
+    estimate_tokens,
     unmet_expectation,
 )
 from ringfence.model.scripted.messages import MESSAGES
@@ -167,7 +167,7 @@ class ScriptedApi:
         elif path == "/v1/models":
             yield self._json(_MESSAGES_MODELS if dialect is MESSAGES else _OPENAI_MODELS, dialect)
         elif path == _COUNT_TOKENS:
-            yield self._json({"input_tokens": estimate(body)}, dialect)
+            yield self._json({"input_tokens": estimate_tokens(body)}, dialect)
         else:
             conversation = next(filter(None, map(headers.get, _CONVERSATION_HEADERS)), "")
             async with self._due_reply(dialect, body, conversation) as response:
@@ -298,7 +298,7 @@ def _exhausted(script: Script) -> str:
 
 def _problem(due: Due, request: ParsedRequest) -> str | None:
     problem = unmet_expectation(due.turn.expect, request) if due.turn.expect else None
-    if problem is None and any(call.run for call in due.turn.tools) and shell_of(request.tools) is None:
+    if problem is None and any(call.run for call in due.turn.tools) and choose_shell(request.tools) is None:
         return (
             f"run needs one of the tools {', '.join(SHELLS)}, and the request offers {list(request.tools)!r}"
         )

@@ -11,10 +11,10 @@ from ringfence.events import JSONObject
 from ringfence.frozen import frozen
 from ringfence.model.scripted.script import Expectation, Malformed, StreamError, ToolCall, Turn
 
-_PIECES = 20
-_LEAST_PIECE = 24
+_MAX_PIECES = 20
+_MIN_PIECE_CHARS = 24
 _CHARS_PER_TOKEN = 4
-_OF_A_REQUEST = ("system", "instructions", "tools", "messages", "input")
+_COUNTED_FIELDS = ("system", "instructions", "tools", "messages", "input")
 _SHOWN_CHARS = 200
 
 Speaker = Literal["guidance", "user", "model", "tool"]
@@ -26,7 +26,7 @@ SPEAKERS: Final[Mapping[str, Speaker]] = {
     "assistant": "model",
     "tool": "tool",
 }
-"""The authors of messages, by the roles in the APIs."""
+"""The speaker for each role of a message in the APIs."""
 
 
 @frozen
@@ -61,7 +61,7 @@ class ParsedRequest:
         return next((each for each in reversed(self.utterances) if each.by == by), None)
 
     def with_replies(self) -> Iterator[tuple[Utterance, int]]:
-        """Yield the utterances, each with the number of replies of the model up to it, its own included."""
+        """Yield the utterances except guidance, each with the number of the model's replies so far, itself included."""
         replies, was_model = 0, False
         for each in self.utterances:
             if each.by != "guidance":
@@ -72,7 +72,7 @@ class ParsedRequest:
 
 @frozen
 class Refusal:
-    """An error, before it takes the form of an API."""
+    """An error response, independent of the API that reports it."""
 
     status: int
     message: str
@@ -84,42 +84,46 @@ class Refusal:
 
 @frozen
 class Reply:
-    """A turn's reply to a request, before it takes the form of an API."""
+    """A turn's reply to a request, independent of the API that sends it."""
 
     turn: Turn
     blocks: list[JSONObject]
     """The content in the shape of the Messages API."""
     stem: str
-    """A part of all ids, different for each reply of a conversation."""
+    """The part that all ids of this reply have in common; no other reply of the conversation has it."""
     request: ParsedRequest
 
     @property
     def stop_reason(self) -> str:
-        """The turn's own stop reason, else `tool_use` or `end_turn` by the blocks."""
+        """The turn's own stop reason; otherwise `tool_use` if the reply calls a tool, else `end_turn`."""
         calls = any(block["type"] == "tool_use" for block in self.blocks)
         return self.turn.stop_reason or ("tool_use" if calls else "end_turn")
 
     @property
     def usage(self) -> dict[str, int]:
-        """The turn's own counts, with estimates for those that it leaves out."""
+        """The turn's own counts, with estimates for those that it does not give."""
         given = self.turn.usage
         return {
-            "input_tokens": estimate(self.request.body) if given.input_tokens is None else given.input_tokens,
+            "input_tokens": estimate_tokens(self.request.body)
+            if given.input_tokens is None
+            else given.input_tokens,
             "cache_creation_input_tokens": given.cache_creation_input_tokens,
             "cache_read_input_tokens": given.cache_read_input_tokens,
-            "output_tokens": estimate(self.blocks) if given.output_tokens is None else given.output_tokens,
+            "output_tokens": estimate_tokens(self.blocks)
+            if given.output_tokens is None
+            else given.output_tokens,
         }
 
     def pieces(self, text: str) -> list[str]:
         """Return `text` in the pieces in which it is streamed."""
-        size = self.turn.piece_chars or max(_LEAST_PIECE, -(-len(text) // _PIECES))
+        size = self.turn.piece_chars or max(_MIN_PIECE_CHARS, -(-len(text) // _MAX_PIECES))
         return [text[at : at + size] for at in range(0, len(text), size)]
 
 
 class Dialect(ABC):
-    """One API.
+    """The contract of one API.
 
-    `check` accepts any body, and the other methods only bodies that passed it. No method raises.
+    `check` accepts any body; the other methods accept only bodies that have passed it. No method raises.
     """
 
     path: ClassVar[str]
@@ -130,7 +134,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def check(self, body: Any) -> Refusal | None:
-        """Return why the API would not take this body; None if it would."""
+        """Return the error with which the API rejects a body; None if it accepts the body."""
 
     @abstractmethod
     def parse(self, body: JSONObject) -> ParsedRequest:
@@ -142,11 +146,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def frames(self, body: JSONObject, reply: Reply) -> Iterator[bytes]:
-        """Yield the server-sent events by which the API streams what `reply_body` returned."""
+        """Yield the server-sent events with which the API streams the result of `reply_body`."""
 
     @abstractmethod
     def broken_frame(self, fault: StreamError | Malformed, body: JSONObject, sent: int) -> bytes:
-        """Return the event with which a stream breaks, after `sent` others."""
+        """Return the event that breaks a stream, after `sent` others."""
 
     @abstractmethod
     def error_body(self, refusal: Refusal, request_id: str) -> JSONObject:
@@ -173,7 +177,7 @@ class OpenAIDialect(Dialect):
     call_prefix: ClassVar[str] = "call"
 
     def error_body(self, refusal: Refusal, request_id: str) -> JSONObject:  # noqa: ARG002  # in a header only
-        """Return an error, which has the same shape whatever its cause."""
+        """Return the body of an error, which has the same shape for every cause."""
         return {
             "error": {
                 "message": refusal.message,
@@ -201,8 +205,8 @@ def openai_usage(reply: Reply, taken: str, written: str) -> JSONObject:
 
     Args:
         reply: The reply.
-        taken: The API's word for input.
-        written: The API's word for output.
+        taken: The API's name for input.
+        written: The API's name for output.
     """
     counts = reply.usage
     read, created = counts["cache_read_input_tokens"], counts["cache_creation_input_tokens"]
@@ -258,10 +262,10 @@ SHELLS: Final = {
     "bash": "command",
     "exec": "input",
 }
-"""The tools that run a command, each with the argument that takes it, in the order of preference."""
+"""The tools that run a command, in order of preference, each with the name of its argument for the command."""
 
 _SCRIPTED_RUN: Final = "const done = await tools.exec_command({cmd: %s}); text(done.output);"
-"""The JavaScript that the tool `exec` is given for a command."""
+"""The JavaScript that the tool `exec` receives for a command."""
 
 
 def _content_blocks(turn: Turn, offered: Iterable[str], id_stem: str) -> list[JSONObject]:
@@ -282,7 +286,7 @@ def _content_blocks(turn: Turn, offered: Iterable[str], id_stem: str) -> list[JS
 def _call(call: ToolCall, offered: Iterable[str]) -> JSONObject:
     name, arguments = call.name, call.input
     if call.run is not None:
-        name = shell_of(offered)
+        name = choose_shell(offered)
         command = _SCRIPTED_RUN % json.dumps(call.run) if name == "exec" else call.run
         arguments = {SHELLS.get(name or "", "command"): command}
         if name == "shell":
@@ -290,8 +294,8 @@ def _call(call: ToolCall, offered: Iterable[str]) -> JSONObject:
     return {"type": "tool_use", "id": call.id, "name": name, "input": arguments}
 
 
-def shell_of(offered: Iterable[str]) -> str | None:
-    """Return the tool for commands among those offered; None if there is none."""
+def choose_shell(offered: Iterable[str]) -> str | None:
+    """Return the preferred tool for commands among those offered; None if there is none."""
     return next((name for name in SHELLS if name in offered), None)
 
 
@@ -307,10 +311,10 @@ def _completed(block: JSONObject, call_id: str) -> JSONObject:
 # --- JSON and events
 
 
-def estimate(value: Any) -> int:
-    """Return the number of tokens in `value`, by its length as JSON."""
+def estimate_tokens(value: Any) -> int:
+    """Estimate the number of tokens in `value` from its length as JSON."""
     if isinstance(value, dict):
-        value = {key: value[key] for key in _OF_A_REQUEST if key in value}
+        value = {key: value[key] for key in _COUNTED_FIELDS if key in value}
     return max(1, len(encode(value)) // _CHARS_PER_TOKEN)
 
 
@@ -328,5 +332,5 @@ def encode(value: Any) -> bytes:
 
 
 def encode_event(name: str, data: bytes) -> bytes:
-    """Return one server-sent event; without a name, one that has only data."""
+    """Return one server-sent event; if `name` is empty, it has only data."""
     return (b"event: " + name.encode() + b"\n" if name else b"") + b"data: " + data + b"\n\n"

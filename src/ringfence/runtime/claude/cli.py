@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ringfence.egress.gateway.provider import DUMMIES
+from ringfence.egress.gateway.provider import DUMMY_CREDENTIALS
 from ringfence.errors import UsageError
 from ringfence.runtime.agent_cli.base import AgentCli, CliPaths, Launch, Output
 from ringfence.runtime.base import Task
@@ -45,7 +45,7 @@ _UNATTENDED = {
 _PERMISSION_FLAGS = frozenset({
     "--permission-mode", SKIP_PERMISSIONS, "--allow-dangerously-skip-permissions", "--restricted",
 })  # fmt: skip
-_DUMMY = DUMMIES["anthropic", "api_key"][1]
+_DUMMY = DUMMY_CREDENTIALS["anthropic", "api_key"][1]
 _KEY_CHARS = 20
 """It recognises a key by so much of its end."""
 _MEMORY_OF_ADDED = {"CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD": "1"}

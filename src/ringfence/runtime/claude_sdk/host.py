@@ -34,7 +34,7 @@ SERVER = "host"
 _SUPPORTED = frozenset(
     {"hooks", "can_use_tool", "mcp_servers", "agents", "forward_subagent_text", "verbatim_prompts"}
 )
-_INSTEAD = {
+_REPLACEMENTS = {
     "system_prompt": "system_prompt or system_append of the task's options",
     "allowed_tools": "tools_allowed of the task's options",
     "disallowed_tools": "tools_denied of the task's options",
@@ -62,24 +62,24 @@ def check_options(given: Any) -> None:
     """Check that all of the SDK's options that are set have an effect.
 
     Raises:
-        UsageError: One has none, or `given` is not a `ClaudeAgentOptions`.
+        UsageError: An option has no effect, or `given` is not a `ClaudeAgentOptions`.
     """
     if not isinstance(given, ClaudeAgentOptions):
         raise UsageError(f"the SDK's options are a ClaudeAgentOptions, not {given!r}")
     default = ClaudeAgentOptions()
     for each in fields(given):
         if each.name not in _SUPPORTED and getattr(given, each.name) != getattr(default, each.name):
-            instead = _INSTEAD.get(each.name)
+            replacement = _REPLACEMENTS.get(each.name)
             raise UsageError(
                 f"the option {each.name!r} of the SDK has no effect in a sandbox; "
-                + (f"use {instead}" if instead else "leave it out")
+                + (f"use {replacement}" if replacement else "leave it out")
             )
     servers = given.mcp_servers if isinstance(given.mcp_servers, dict) else {"": given.mcp_servers}
     for name, server in servers.items():
         if not isinstance(server, dict) or server.get("type") != "sdk":
             raise UsageError(
-                f"the MCP server {name!r} does not run in this process; give it as mcp_servers of the task's options, "
-                "which are started inside"
+                f"the MCP server {name!r} does not run in this process; name it in mcp_servers of the task's options, "
+                "and it is started in the sandbox"
             )
 
 
@@ -87,30 +87,32 @@ def options_for(given: Any | None, tools: Sequence[Tool], sandbox: Sandbox) -> A
     """Return the user's options for the SDK, with an MCP server for the user's functions.
 
     Raises:
-        UsageError: One of the user's servers has the name of that one.
-        ConfigurationError: A function cannot be a tool.
+        UsageError: One of the user's own servers has the name `SERVER`.
+        ConfigurationError: A function cannot be used as a tool.
     """
     given = ClaudeAgentOptions() if given is None else given
     if not tools:
         return given
     if SERVER in given.mcp_servers:
-        raise UsageError(f"the MCP server {SERVER!r} is that of tools.python; choose another name for yours")
-    ours = {"type": "sdk", "name": SERVER, "instance": server_of(tools, sandbox)}
-    return replace(given, mcp_servers={**given.mcp_servers, SERVER: ours})
+        raise UsageError(
+            f"the name {SERVER!r} is taken by the MCP server of tools.python; choose another name for yours"
+        )
+    own_server = {"type": "sdk", "name": SERVER, "instance": build_server(tools, sandbox)}
+    return replace(given, mcp_servers={**given.mcp_servers, SERVER: own_server})
 
 
-def server_of(tools: Sequence[Tool], sandbox: Sandbox) -> "Server[Any]":
+def build_server(tools: Sequence[Tool], sandbox: Sandbox) -> "Server[Any]":
     """Return an MCP server in this process for the user's functions; a call that fails is a result, not an error.
 
     Args:
-        tools: The functions, which run here, outside of the fence.
-        sandbox: The tools' context.
+        tools: The functions. They run in this process, outside of the sandbox.
+        sandbox: The sandbox that the functions receive.
 
     Raises:
         ConfigurationError: Two tools have one name, or a schema is not a JSON Schema.
     """
     toolset = Toolset(tools)
-    listed = ListToolsResult(
+    tool_list = ListToolsResult(
         tools=[
             McpTool(name=spec.name, description=spec.description, input_schema=spec.input_schema)
             for spec in toolset.specs
@@ -118,7 +120,7 @@ def server_of(tools: Sequence[Tool], sandbox: Sandbox) -> "Server[Any]":
     )
 
     async def list_tools(_context: object, _params: object) -> ListToolsResult:
-        return listed
+        return tool_list
 
     async def call_tool(_context: object, params: CallToolRequestParams) -> CallToolResult:
         call_id = short(dict_of(params.meta).get(CALL_ID))
@@ -146,7 +148,7 @@ class ExchangeTransport(Transport):
         self._exchange = exchange
 
     async def connect(self) -> None:
-        """Do nothing: the process runs already."""
+        """Do nothing: the process is already running."""
 
     async def write(self, data: str) -> None:
         """Forward a message, which is a line of JSON."""
@@ -170,12 +172,12 @@ class ExchangeTransport(Transport):
 
 
 class SdkProcess(CliProcess):
-    """One process whose prompt and control messages go through the SDK. Use once.
+    """A process of the CLI whose prompt and control messages pass through the SDK. Use once.
 
     Args:
-        output: Reads what is not a control message.
-        launch: How it is started.
-        bounds: What it may use.
+        output: Reads the messages that are not control messages.
+        launch: How the process is started.
+        bounds: The limits of the process.
         emit: Records an event.
         prompt: The task.
         options: The SDK's options. Its MCP servers run in this process, so calls of their tools are recorded here and
@@ -202,10 +204,10 @@ class SdkProcess(CliProcess):
         self._is_done = anyio.Event()
 
     async def run(self, sandbox: Sandbox) -> None:
-        """Start it and follow it to its end; see `CliProcess.run`.
+        """Start the process and follow it to its end; see `CliProcess.run`.
 
         Raises:
-            InfrastructureFault: Also: it does not answer the SDK.
+            InfrastructureFault: In addition: the CLI does not answer the SDK.
         """
         try:
             await super().run(sandbox)
@@ -230,8 +232,8 @@ class SdkProcess(CliProcess):
             await self._sdk.query(self._prompt)
         except Exception as exc:
             if self._exchange.is_over:
-                return  # the process has ended; its output says how
-            raise InfrastructureFault(f"claude did not answer the SDK's greeting: {exc}") from exc
+                return  # the process has ended, and its exit status is classified elsewhere
+            raise InfrastructureFault(f"claude did not answer the SDK's first message: {exc}") from exc
         await self._is_done.wait()
         await self._exchange.end_input()
 
