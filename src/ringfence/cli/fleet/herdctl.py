@@ -1,4 +1,4 @@
-"""Converts herdctl fleets to Ringfence files, and trusts herdctl fleets as they are."""
+"""Converts herdctl fleets to Ringfence files, and trusts herdctl fleets without conversion."""
 
 import os
 from pathlib import Path
@@ -71,15 +71,15 @@ def report_notes(notes: "Iterable[Note]") -> None:
 
 def report_note_count(notes: "Iterable[Note]") -> None:
     """Print how many keys cannot be converted, and the command that lists them."""
-    losses = sum(note.kind != "no_effect" for note in notes)
-    if losses:
+    count = sum(note.kind != "no_effect" for note in notes)
+    if count:
         notify(
-            f"{counted(losses, 'herdctl key')} cannot be converted unchanged; `ringfence fleet validate` lists them"
+            f"{counted(count, 'herdctl key')} cannot be converted unchanged; `ringfence fleet validate` lists them"
         )
 
 
 def trust_herdctl(file: Path, *, yes: bool) -> bool:
-    """Trust a herdctl fleet, with every file that it reads; do nothing for any other file.
+    """Trust a herdctl fleet and every file that it reads; do nothing if the file is not a herdctl fleet.
 
     Returns:
         Whether the file is a herdctl fleet.

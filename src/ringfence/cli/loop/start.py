@@ -121,7 +121,7 @@ async def _run_to_end(
     import anyio
 
     from ringfence.cli.loop.view import LoopView
-    from ringfence.cli.run.execution import on_interrupt
+    from ringfence.cli.run.execution import handle_interrupts
     from ringfence.loop.machine.turn import Runs
     from ringfence.loop.report.outstanding import OVER
     from ringfence.loop.running import work
@@ -141,7 +141,7 @@ async def _run_to_end(
         runs.stop()
 
     async with anyio.create_task_group() as tasks:
-        await tasks.start(on_interrupt, interrupt)
+        await tasks.start(handle_interrupts, interrupt)
         tasks.start_soon(view.follow)
         done = await work(
             begun.place,

@@ -1,4 +1,4 @@
-"""Runs a request from the command line: recovers interrupted runs first, and stops on signals."""
+"""Runs a request from the command line: recovers interrupted runs first, and stops the run on signals."""
 
 import signal
 from collections.abc import Callable
@@ -37,7 +37,7 @@ async def run_to_end(request: "RunRequest", *, view: "View | None" = None) -> "R
             notify(line)
 
     async with anyio.create_task_group() as tasks:
-        await tasks.start(on_interrupt, interrupt)
+        await tasks.start(handle_interrupts, interrupt)
         result = await job.run()
         tasks.cancel_scope.cancel()
     for line in result.problems:
@@ -45,10 +45,10 @@ async def run_to_end(request: "RunRequest", *, view: "View | None" = None) -> "R
     return result
 
 
-async def on_interrupt(handler: Callable[[], None], *, task_status: anyio.abc.TaskStatus[None]) -> None:
+async def handle_interrupts(handler: Callable[[], None], *, task_status: anyio.abc.TaskStatus[None]) -> None:
     """Call `handler` at each SIGINT, SIGTERM or SIGHUP, until cancelled."""
     numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it, so that the run continues
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup, where the run must continue
         numbers.append(signal.SIGHUP)
     with anyio.open_signal_receiver(*numbers) as signals:
         task_status.started()

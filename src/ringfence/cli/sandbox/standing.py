@@ -25,7 +25,7 @@ def run_interruptible(work: "Callable[[], Awaitable[_Result]]") -> _Result:
     """
     import anyio
 
-    from ringfence.cli.run.execution import on_interrupt
+    from ringfence.cli.run.execution import handle_interrupts
 
     results: list[_Result] = []
 
@@ -39,7 +39,7 @@ def run_interruptible(work: "Callable[[], Awaitable[_Result]]") -> _Result:
 
         try:
             async with anyio.create_task_group() as tasks:
-                await tasks.start(on_interrupt, stop)
+                await tasks.start(handle_interrupts, stop)
                 results.append(await work())
                 tasks.cancel_scope.cancel()
         except Exception:
@@ -133,7 +133,7 @@ def _report_refused(name: str, refusals: "Iterable[Refusal]") -> None:
     if "allow" in grants:
         notify(f"`ringfence sandbox allow {name} HOST` allows a host until the sandbox is removed")
     if "undeny" in grants:
-        notify(f"`ringfence sandbox allow {name} RULE` removes the same rule from what is denied")
+        notify(f"`ringfence sandbox allow {name} RULE` takes a rule out of those that deny")
 
 
 async def change_egress_rule(name: str, action: str, rule: str) -> int:
@@ -147,7 +147,7 @@ async def change_egress_rule(name: str, action: str, rule: str) -> int:
 
     await change_egress(await find_standing(name), action=action, rule=rule)
     if action == "allow" and rule == "open":
-        notify(f"WARNING: egress to every public host for {name!r}, from now on")
+        notify(f"WARNING: {name!r} can now reach every public host")
     return 0
 
 
@@ -162,7 +162,7 @@ async def serve_port(name: str, port: int, host_port: int) -> int:
 
     async with forward_port(await find_standing(name), port, host_port=host_port) as (chosen, wait_for_death):
         print(f"http://127.0.0.1:{chosen}/", flush=True)  # noqa: T201 -- typer.echo would import typer
-        notify(f"port {port} of {name!r} is shown there until you press Ctrl-C")
+        notify(f"port {port} of {name!r} is served at this address until you press Ctrl-C")
         await wait_for_death()
     return 0
 
@@ -190,7 +190,7 @@ async def remove_standing(name: str) -> None:
     if not await end_sandbox(directory):
         process = "" if state is None else f" (process {state.pid})"
         raise InfrastructureFault(
-            f"the supervisor of {name!r}{process} does not end; kill it, nothing inside survives that"
+            f"the supervisor of {name!r}{process} does not end; kill it, which also ends everything inside"
         )
     typer.echo(name)
     if state is not None and state.run_id is not None:
