@@ -109,19 +109,19 @@ _RAISE = {
     "memory": "raise it with --memory",
     "pids": "raise it with --pids",
     "disk": "raise it with --disk",
-    "files": "have less than that in the workspace",
+    "files": "reduce the number of files in the workspace",
     "output_bytes": "the agent's program printed too much; split the task",
     "output_lines": "the agent's program printed too much; split the task",
 }
-"""What to do about limits that are not raised by an option of their name alone."""
+"""The advice for limits whose option does not follow from their name."""
 
 
 class LimitReached(RingfenceError):
-    """A bound was reached.
+    """A limit was reached.
 
     Args:
         limit: Name of the limit: `turns`, `tool_calls`, `tokens`, `cost_usd`, `wall_clock_s`, `disk`, `files`, ...
-        allowed: The bound.
+        allowed: The limit.
         used: What was used when it was noticed.
         is_next: Whether the next request alone would bring it to `used`, by an estimate.
     """
@@ -227,7 +227,7 @@ class Unparseable(InfrastructureFault):
     def __init__(self, role: str, why: str) -> None:
         self.role = role
         self.why = why
-        super().__init__(f"the {role}'s answer cannot be used: {why}; it is to be asked again")
+        super().__init__(f"the {role}'s answer cannot be used: {why}; request another one")
 
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

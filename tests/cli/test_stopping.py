@@ -85,7 +85,7 @@ def test_an_interrupt_stops_a_check(start: Cli, workspace: Path, script: Cli, sa
     _read_until(process, "verification.started")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    assert (process.returncode, "before the check was over" in job_end(events())["reason"]) == (130, True)
+    assert (process.returncode, "before the check ended" in job_end(events())["reason"]) == (130, True)
 
 
 def test_a_reader_who_leaves_stops_the_run(run: Cli, events: Cli):
@@ -106,7 +106,7 @@ def test_a_run_that_goes_on_is_not_acted_on(
     continued = ringfence("run", "x", "-C", workspace, "--model", script(says()), "--continue")
     assert (refused.code, continued.code) == (2, 2)
     assert f"`ringfence runs stop {run_dirs()[0].name[-8:]}`" in refused.err
-    assert "still going on" in continued.err
+    assert "still running" in continued.err
 
 
 def test_a_run_is_stopped_from_another_terminal(run: Cli, ringfence: Cli, events: Cli):

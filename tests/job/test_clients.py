@@ -58,7 +58,9 @@ def place() -> Iterator[Path]:
 
 def test_a_client_on_the_bare_host_is_refused_with_what_to_do() -> None:
     """It was not asked for a way out, so none is spoken of."""
-    with pytest.raises(PolicyRefused, match=r"a client on the bare host is refused: .*--sandbox bubblewrap"):
+    with pytest.raises(
+        PolicyRefused, match=r"an agent CLI does not run on the bare host, .*--sandbox bubblewrap"
+    ):
         with_model_granted(SandboxSpec(backend="host"))
 
 

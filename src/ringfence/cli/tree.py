@@ -125,7 +125,7 @@ COMMANDS: Mapping[str, Entry] = {
     "sandbox cp": Entry("sandbox.commands:copy", "Copy files into a standing sandbox, or out of it."),
     "sandbox forward": Entry("sandbox.commands:forward", "Serve a port of a standing sandbox on 127.0.0.1."),
     "sandbox allow": Entry("sandbox.commands:allow_egress", "Allow a running sandbox to reach an address."),
-    "sandbox deny": Entry("sandbox.commands:deny_egress", "Deny a running sandbox an address from now on."),
+    "sandbox deny": Entry("sandbox.commands:deny_egress", "Deny a running sandbox access to an address."),
     "sandbox rm": Entry("sandbox.commands:remove", "Stop standing sandboxes and seal their records."),
     "sandbox pool status": Entry(
         "sandbox.pool:status", "Show the warm sandboxes and how often they were used."

@@ -172,7 +172,7 @@ class LimitSettings(_Section):
     cost_usd: PositiveNumber | None = None
     """Cost in US dollars; needs a known price for the model. null: no bound."""
     wall_clock: Seconds = 1800.0
-    """Time from start to end, including the check."""
+    """Time for the agent's work and the check, from the start of the sandbox."""
 
 
 class PriceSettings(_Section):

@@ -1,4 +1,4 @@
-"""The agent's part of a run: its program, its model, its tools; its runtime at work, and what its end means."""
+"""The agent's part of a run: checks its program, model and tools, runs its runtime, and interprets the result."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -66,7 +66,7 @@ def _check_tool_names(request: AgentRequest) -> None:
 
 
 def requested_features(request: AgentRequest) -> list[str]:
-    """What the request needs of a runtime, as keys of `SUPPORT`."""
+    """Return the features that the request needs of a runtime, as keys of `SUPPORT`."""
     others = {
         "toolset": request.toolset is not None,
         "python_tools": bool(request.functions),
@@ -76,15 +76,15 @@ def requested_features(request: AgentRequest) -> list[str]:
 
 
 def with_model_granted(spec: SandboxSpec) -> SandboxSpec:
-    """The spec with the model's API granted: an agent CLI inside has no other way to its model.
+    """Return the spec with the model's API granted, the only way in which an agent CLI inside reaches its model.
 
     Raises:
-        PolicyRefused: On the bare host.
+        PolicyRefused: The spec is of the bare host.
     """
     if not traits_of(spec).is_fence:
         raise PolicyRefused(
-            "a client on the bare host is refused: it asks its model by the gateway of a fence; take one, such as "
-            "--sandbox bubblewrap (without a fence only the runtime `api` works)",
+            "an agent CLI does not run on the bare host, because it reaches its model through the sandbox's gateway; "
+            "use a sandbox, such as --sandbox bubblewrap (on the bare host only the runtime `api` works)",
             rule="client-unfenced",
         )
     if spec.egress.wants_model:
@@ -94,10 +94,10 @@ def with_model_granted(spec: SandboxSpec) -> SandboxSpec:
 
 
 async def with_agent_cli(request: AgentRequest, spec: SandboxSpec) -> tuple[AgentRequest, SandboxSpec]:
-    """The agent with its CLI's program, and a sandbox that shows the program and its plugins.
+    """Return the agent with the program of its CLI, and the spec with the program and its plugins mounted.
 
     Raises:
-        ConfigurationError: There is no such program, or its version is not among those tried.
+        ConfigurationError: There is no such program, or its version was not tested.
         PolicyRefused: As `with_model_granted`.
         UsageError: The runtime has no CLI, or the CLI cannot be started with these arguments.
     """
@@ -115,7 +115,7 @@ async def with_agent_cli(request: AgentRequest, spec: SandboxSpec) -> tuple[Agen
 
 
 async def run_runtime(agent: AgentRequest, access: ModelAccess, sandbox: Sandbox, emit: Emit) -> Outcome:
-    """Run an agent until it ends by itself, and return what its end means.
+    """Run an agent until it ends by itself, and return the outcome.
 
     Raises:
         LimitReached, AuthenticationFailed, InfrastructureFault, SandboxDied: As the runtime's contract.
@@ -126,12 +126,12 @@ async def run_runtime(agent: AgentRequest, access: ModelAccess, sandbox: Sandbox
         except RingfenceError as exc:
             if access.gateway.stopped is None:
                 raise
-            # The gateway's errors come back as the API's responses; the gateway knows more about them.
+            # The agent sees the gateway's error only as a response of the API; the gateway has the original error.
             raise access.gateway.stopped from exc
 
 
 def work_of(runtime: Runtime | AgentFunction, task: Task) -> CustomWork:
-    """The work of a program's own runtime on a task. A plain async function is one.
+    """Return the work of a runtime of the caller's own, which may be a plain async function.
 
     Args:
         runtime: A `Runtime`, or a function of task, sandbox and emit that returns the final text or a `RuntimeResult`.
@@ -161,7 +161,7 @@ async def _run(runtime: Runtime, task: Task, sandbox: Sandbox, emit: Emit) -> Ou
 
 @asynccontextmanager
 async def _runtime(request: AgentRequest, access: ModelAccess, sandbox: Sandbox) -> AsyncIterator[Runtime]:
-    """The requested runtime, with all that it needs."""
+    """Open the requested runtime, with its model and tools."""
     if runs_agent_cli(request.runtime):
         yield await _cli_runtime(request, access.gateway, sandbox)
         return

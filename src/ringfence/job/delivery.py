@@ -1,4 +1,4 @@
-"""Delivery of a run's work after it has ended: it is brought out, checked and recorded.
+"""Delivery of a run's work after the agent has ended: it is exported, checked and recorded.
 
 The check is imported where there is one: `exec` has none, and it is a tenth of what `exec` would import.
 """
@@ -28,15 +28,15 @@ from ringfence.sandbox.workspace.run import Finished, RunWorkspace
 from ringfence.sandbox.workspace.snapshot.store import Snapshot
 
 COMMITS_S = 180.0
-"""How long bringing commits out may take; files are kept afterwards all the same."""
+"""The time for the export of commits; if it is exceeded, changes to files are still kept."""
 _END_S = 30.0
 _SLACK_S = 10.0
-"""After its deadline: for a check to be ended in order, and its output to be recorded."""
+"""The time after its deadline in which a check is ended and its output recorded."""
 
 
 @frozen
 class Delivery:
-    """Brings one run's work out of the sandbox, and has it checked."""
+    """Exports the work of one run from the sandbox, and runs its check."""
 
     workspace: RunWorkspace
     run_dir: Path
@@ -44,13 +44,13 @@ class Delivery:
     recorder: Recorder
     stops: Stops
     protect: Collection[str] = ()
-    """Patterns of what the agent may not write, as the user gave them."""
+    """The user's patterns of files that the agent may not write."""
 
-    async def bring_out(self) -> Finished:
-        """Keep what was made: commits, if there are any, packed in a new sandbox, files by a snapshot.
+    async def export_work(self) -> Finished:
+        """Export the work: commits, if there are any, are packed in a new sandbox; files are kept by a snapshot.
 
         Raises:
-            RingfenceError: It could not be kept.
+            RingfenceError: The work could not be exported.
         """
         work = await self.workspace.deliver(self._open_export_sandbox)
         await self._record(work, "after")
@@ -58,32 +58,30 @@ class Delivery:
 
     @asynccontextmanager
     async def _open_export_sandbox(self, placement: Placement) -> AsyncIterator[Sandbox]:
-        """A sandbox for commits to be packed in; it ends where that takes too long, or the user stops it."""
+        """Open a sandbox in which commits are packed; close it if that takes too long or the user stops it."""
         is_over = False
         with self.stops.stopped_by_next_interrupt(), anyio.move_on_after(COMMITS_S) as clock:
             async with self.sandboxes.opened("export", placement) as sandbox:
                 yield sandbox
             is_over = True
         if clock.cancelled_caught:
-            raise SandboxError(
-                f"it took more than {COMMITS_S:g} s; the changes to files are kept all the same"
-            )
+            raise SandboxError(f"it took more than {COMMITS_S:g} s; the changes to files are kept")
         if not is_over:
             raise SandboxError(f"{self.stops.reason} meanwhile")
 
     async def check(self, command: str, work: Finished, *, deadline: float = math.inf) -> Outcome | None:
-        """Let `command` decide; what it wrote to the workspace itself is part of the run, however it ended.
+        """Run the check. Its own changes to the workspace are part of the run, however it ends.
 
         Args:
-            command: The check.
-            work: What was brought out.
-            deadline: When it must be over, by the monotonic clock.
+            command: The command of the check.
+            work: The exported work.
+            deadline: The time limit of the run, by the monotonic clock.
 
         Returns:
-            What it decides; None if it was not over in time.
+            The outcome that it decides; None if it had not ended at the deadline.
 
         Raises:
-            RingfenceError: It could not be run to its end.
+            RingfenceError: The check could not be run.
         """
         left_s = deadline - time.monotonic()
         if left_s <= 0:
@@ -99,7 +97,7 @@ class Delivery:
                     await self._record(again, "checked")
 
     async def _run_check_in_sandbox(self, command: str, work: Finished, deadline: float) -> Outcome | None:
-        """Check what will be delivered: the workspace itself, or exactly the files that leave a clone."""
+        """Check exactly what is delivered: the workspace itself, or the files that are exported from a clone."""
         from ringfence.job.verification import checked_changes, refuse_check, verify
 
         placement = self.workspace.placement
@@ -114,7 +112,7 @@ class Delivery:
                     placement = await stack.enter_async_context(copy)
                 sandbox = await stack.enter_async_context(self.sandboxes.opened("verify", placement))
                 return await verify(command, sandbox, self.recorder, changes.caveats, deadline=deadline)
-        return Outcome(JobState.CANCELLED, f"{self.stops.reason}, before the check was over")
+        return Outcome(JobState.CANCELLED, f"{self.stops.reason}, before the check ended")
 
     async def _record(self, work: Finished, when: str) -> None:
         await self.recorder.emit(checkpoint_created(work.after, when))

@@ -72,7 +72,7 @@ async def completed_work(path: Path) -> tuple[WorkRecord, bool]:
     if record.after is not None:
         return record, False
     if is_alive(path):
-        raise UsageError(f"run {path.name!r} is still going on; wait for its end")
+        raise UsageError(f"run {path.name!r} is still running; wait until it has ended")
     with ExitStack() as stack:
         if record.mode != "clone":
             # Anything written by another run meanwhile would count as this run's work.

@@ -139,15 +139,17 @@ _AGENT_ENDS = {
     ),
     "refused": Outcome(JobState.FAILED, "the model declined the task"),
     "no_structured_output": Outcome(
-        JobState.FAILED, "the agent says it is done, without the answer that the output schema asks for"
+        JobState.FAILED, "the agent says it is done, without the answer that the output schema requires"
     ),
     "unasked": Outcome(
-        JobState.FAILED, "the agent says it is done, and no model was asked; word the task otherwise"
+        JobState.FAILED, "the agent says it is done, but it sent no request to a model; rephrase the task"
     ),
     "context": Outcome(
-        JobState.LIMIT, "the conversation does not fit the model's window any more", cause="context_full"
+        JobState.LIMIT, "the conversation no longer fits the model's context window", cause="context_full"
     ),
-    "max_tokens": Outcome(JobState.LIMIT, "the model's reply was cut at the tokens that one reply may have"),
+    "max_tokens": Outcome(
+        JobState.LIMIT, "the model's reply was cut off at the limit on tokens of one reply"
+    ),
     "limit": Outcome(JobState.LIMIT, "a limit of the agent's own was reached"),
 }
 

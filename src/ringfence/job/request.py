@@ -1,6 +1,6 @@
 """Requests: one value that holds everything a run needs, with nothing left to look up.
 
-What only annotations name is not imported: a command in a sandbox has no agent.
+Types of agents and models are imported for annotations only, because a command in a sandbox needs neither.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -95,7 +95,7 @@ class RunRequest:
     """`workspace` and `mode` in it are the user's; the run prepares the placement."""
     purpose: Purpose = "agent"
     wall_clock_s: float | None = None
-    """Limit of the work inside and of the check; the result is delivered in any case."""
+    """Time for the work and the check, from the start of the sandbox; the work is delivered in any case."""
     wait_s: float = 0.0
     """How long the run waits for another run to release the workspace."""
     on_wait: Callable[[str], None] | None = None
@@ -104,15 +104,15 @@ class RunRequest:
     """Shell command that decides the outcome, in a new sandbox; `NO_CHECK`: none is wanted."""
     require_verified: bool = False
     loosenings: Sequence[tuple[str, str]] = ()
-    """(what, by whom): weaker than the default, requested by name."""
+    """Settings that are weaker than the default, as pairs of a sentence and its origin."""
     secrets: Sequence[str] = field(default=(), repr=False)
     """Values that are redacted everywhere, besides those of `leases`."""
     leases: "Sequence[Lease]" = ()
     """Secrets leased to the run. It releases them at its end, before the record is sealed."""
     injected: "Sequence[Lease]" = ()
-    """Those of them that are injected into the sandbox, a loosening: the agent can read and copy them."""
+    """The leases whose secrets are injected into the sandbox, a loosening: the agent can read and copy them."""
     wanted: "Sequence[KnownSecret]" = ()
-    """Secrets that the supervisor of a standing sandbox leases itself, as it outlives this process."""
+    """Secrets that the supervisor of a standing sandbox leases itself, because it outlives this process."""
     credential_probe: Callable[[], Coroutine[Any, Any, None]] | None = None
     """Runs while the sandbox is prepared; an exception ends the run before the work begins."""
     configuration: Mapping[str, Any] = field(default_factory=dict)
@@ -120,9 +120,9 @@ class RunRequest:
     protect: Sequence[str] = ()
     """Further path patterns that may not be written."""
     pool: "PoolSize | None" = None
-    """Take the first sandbox from the pool, if it has one, and keep so many there."""
+    """The size of the pool from which the first sandbox is taken, if it has one ready."""
     model_access: "ModelAccess | None" = None
-    """For the agent, and where `spec.egress` grants the model for all processes inside. None: no model is requested."""
+    """Access to models, for the agent and, if `spec.egress` grants it, for all processes inside. None: no access."""
     continues: str | None = None
     """The run that this one resumes."""
     session_id: str | None = None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ringfence.sandbox.pool.pool import PoolSize
 
 DEFAULT_MODELS = {"codex-cli": "gpt-6.1-sol"}
-"""Of runtimes that cannot use the usual one. Of `codex-cli`: the first in the catalogue of codex 0.169.0."""
+"""The default models of runtimes that cannot use the general one; for `codex-cli`, the first of codex 0.169.0."""
 
 _SCHEMA_BYTES = 1024**2
 
@@ -50,7 +50,7 @@ async def resolved_agent_request(
     is_checked: bool = False,
     overrides: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[RunRequest]:
-    """The request of an agent's run, checked, with its credentials leased until the context is left.
+    """Resolve and check the request of an agent's run; its credentials are leased until the context is left.
 
     Args:
         prompt: The task.
@@ -58,12 +58,12 @@ async def resolved_agent_request(
         effective: The configuration.
         notify: Is called with what a person should know.
         resume: The session to resume, if any.
-        answer_schema: The JSON Schema of its last message, for runtimes that can be held to one.
-        is_checked: Whether its credential was checked before, so that it is not checked again.
+        answer_schema: The JSON Schema of its last message; ignored by runtimes that do not support one.
+        is_checked: Whether the credential was already checked, so that it is not checked again.
         overrides: Fields of the `AgentRequest` that differ from the configuration.
 
     Raises:
-        UsageError: The session to resume is not there, is in use, or is another workspace's or runtime's.
+        UsageError: The session to resume does not exist, is in use, or belongs to another workspace or runtime.
         AuthenticationFailed, InfrastructureFault: As `lease_credentials`.
         ConfigurationError, PolicyRefused: As `agent_request` and `check_agent`; a check is required, and there is none.
     """
@@ -75,13 +75,13 @@ async def resolved_agent_request(
     from ringfence.tool.base import UnknownTool
 
     _check_verification(effective)
-    place = await anyio.to_thread.run_sync(workspace.resolve)
-    spec = spec_of(effective, place)
+    resolved = await anyio.to_thread.run_sync(workspace.resolve)
+    spec = spec_of(effective, resolved)
     check_image(spec)
     if resume is not None:
         await recover_runs(notify)
-    earlier = await find_resumed(resume, place)
-    agent = _answering_by(
+    earlier = await find_resumed(resume, resolved)
+    agent = _with_answer_schema(
         answer_schema, replace(agent_request(prompt, effective, earlier), **(overrides or {}))
     )
     access = agent_access(agent, effective.settings)
@@ -92,31 +92,31 @@ async def resolved_agent_request(
     except UnknownTool as exc:
         raise effective.origins[exc.key].error_about(exc.key, exc.reason) from exc
     configuration = effective.settings.model_dump(mode="json")
-    with locked_session(earlier, agent, configuration, place) as session:
+    with locked_session(earlier, agent, configuration, resolved) as session:
         request = _agent_run_request(replace(agent, session=session), effective, spec, earlier, access)
         async with with_credentials(request, effective, notify, is_probed=not is_checked) as complete:
             yield complete
 
 
 def _check_verification(effective: "Effective") -> None:
-    """See that a check that is required is there.
+    """Check that a run that must be verified has a check.
 
     Raises:
-        UsageError, ConfigurationError: It is not; by where that was asked for.
+        UsageError, ConfigurationError: It has none; the class depends on the origin of the setting.
     """
     run = effective.settings.run
     if not run.require_verified or run.verify not in (None, NO_CHECK):
         return
-    places = [effective.origins[key] for key in ("run.require_verified", "run.verify")]
-    place = next((each for each in places if each.kind == "flag"), places[0])
-    raise place.error(
-        "a check must pass (require_verified), and there is none; name its command with --verify, or run.verify in "
+    origins = [effective.origins[key] for key in ("run.require_verified", "run.verify")]
+    origin = next((each for each in origins if each.kind == "flag"), origins[0])
+    raise origin.error(
+        "a check must pass (require_verified), but there is none; name its command with --verify, or run.verify in "
         "ringfence.yaml"
     )
 
 
-def _answering_by(schema: dict[str, Any] | None, agent: AgentRequest) -> AgentRequest:
-    """The same agent, held to a schema if its runtime can do that."""
+def _with_answer_schema(schema: dict[str, Any] | None, agent: AgentRequest) -> AgentRequest:
+    """Return the agent with a schema for its answer, if its runtime supports one."""
     from ringfence.runtime.options import SUPPORT
 
     if schema is None or agent.runtime not in SUPPORT["output_schema"].runtimes:
@@ -153,7 +153,7 @@ def _agent_run_request(
 
 
 def agent_request(prompt: str, effective: "Effective", earlier: "ResumedRun") -> AgentRequest:
-    """The agent that the settings describe. The runtime of a resumed run is kept unless the settings name one.
+    """Return the agent that the settings describe. A resumed run keeps its runtime unless the settings name one.
 
     Raises:
         ConfigurationError: A tool cannot be loaded, or the output schema cannot be read.
@@ -193,15 +193,15 @@ def agent_request(prompt: str, effective: "Effective", earlier: "ResumedRun") ->
 
 
 def _without_cli_settings(options: "Options", effective: "Effective") -> "Options":
-    """The options without those that files give to agent CLIs, as this run has none; command-line options stay."""
+    """Return the options without the settings of agent CLIs that come from files, because this run has no agent CLI."""
     from ringfence.runtime.options import SUPPORT, Options
 
-    idle = [
+    unused = [
         name
         for name, option in SUPPORT.items()
         if option.setting.startswith("client.") and effective.origins[option.setting].kind != "flag"
     ]
-    return options.model_copy(update={name: Options.model_fields[name].default for name in idle})
+    return options.model_copy(update={name: Options.model_fields[name].default for name in unused})
 
 
 def is_set(effective: "Effective", key: str) -> bool:
@@ -266,15 +266,15 @@ def command_request(
     wait_s: float = 0.0,
     continues: str | None = None,
 ) -> RunRequest:
-    """The request of a command's run, before its credentials are leased; the caller adds what runs it.
+    """Return the request of a command's run. The caller adds the function that runs it and leases the credentials.
 
     Args:
         command: Program and arguments.
         workspace: Where it runs.
         effective: The settings.
-        purpose: Of its sandbox.
-        wait_s: How long it waits for a workspace that another run has, seconds.
-        continues: A run on a private copy whose changes the command finds in its own copy.
+        purpose: The purpose of its sandbox.
+        wait_s: How long it waits for a workspace that another run holds.
+        continues: A run on a private copy, whose changes the command's own copy begins with.
 
     Raises:
         PolicyRefused: Credentials would be injected into a standing sandbox, or into its requests.
@@ -282,12 +282,12 @@ def command_request(
     """
     if purpose == "standing" and effective.settings.auth == "inject":
         raise PolicyRefused(
-            "auth: inject is for single runs: a standing sandbox would hold your credentials for as long as it stands",
+            "auth: inject is for single runs: a standing sandbox would hold your credentials until it is removed",
             rule="auth-inject-standing",
         )
     if purpose == "standing" and effective.settings.egress.swap:
         raise PolicyRefused(
-            "egress.swap is for single runs: a standing sandbox has no lease of such secrets; take it out",
+            "egress.swap is for single runs: a standing sandbox holds no lease of its secrets; remove the setting",
             rule="egress-swap-standing",
         )
     place = workspace.resolve()
@@ -332,7 +332,7 @@ async def standing_request(name: str, workspace: Path, effective: "Effective", n
 
 
 def access_of(settings: "Settings") -> "ModelAccess":
-    """What the settings let a run request of models."""
+    """Return the access to models that the settings grant a run."""
     from ringfence.egress.gateway.policy import ModelPolicy
     from ringfence.job.model_access import ModelAccess
 
@@ -346,10 +346,10 @@ def access_of(settings: "Settings") -> "ModelAccess":
 
 
 def agent_access(agent: AgentRequest, settings: "Settings") -> "ModelAccess":
-    """What an agent may request of models.
+    """Return the access to models that an agent has.
 
     Raises:
-        UsageError: There is no such runtime.
+        UsageError: The runtime is unknown.
     """
     from ringfence.runtime.registry import provider_of, runs_agent_cli
 
@@ -370,7 +370,7 @@ def prices_of(settings: "Settings") -> "dict[str, Price]":
 
 
 def pool_size(settings: "Settings") -> "PoolSize | None":
-    """How many sandboxes are kept warm; None for none."""
+    """Return the size of the pool of warm sandboxes; None if there is no pool."""
     pool = settings.pool
     if not pool.size:
         return None
@@ -380,7 +380,7 @@ def pool_size(settings: "Settings") -> "PoolSize | None":
 
 
 def secret_values(settings: "Settings") -> tuple[str, ...]:
-    """Values that no record may hold: the user's own, and those in the sandbox's environment against all advice."""
+    """Return the values that no record may hold: the user's secrets, and any that the sandbox's environment holds."""
     import os
 
     from ringfence.secret import environment_secrets, registered_secrets

@@ -185,7 +185,7 @@ def _is_kept(created: JobCreated) -> bool:
 
 def _from(path: Path, created: JobCreated) -> ResumedRun:
     if is_alive(path):
-        raise UsageError(f"run {path.name!r} is still going on; wait for its end before going on with it")
+        raise UsageError(f"run {path.name!r} is still running; wait until it has ended, then resume it")
     # An agent CLI remembers by itself; earlier runs of its session may be gone.
     conversation = conversation_of(path) if created.runtime == "api" else ()
     return ResumedRun(path.name, created.session_id, conversation, created)

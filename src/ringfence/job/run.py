@@ -48,8 +48,8 @@ class JobRun:
     Args:
         request: What the run does.
         view: Shows each event after it was written. An exception from it stops the run.
-        store: Where jobs are kept; None is the state directory's.
-        run_id: An id that no run has had; None: a new one.
+        store: The store of jobs; None: the one in the state directory.
+        run_id: An unused id; None: a new one.
         ends_on_sigterm: Whether this process calls `cancel` on SIGTERM and does nothing but this run.
     """
 
@@ -77,18 +77,18 @@ class JobRun:
         self._work_started = False
         self._workspace: RunWorkspace | None = None
         self._deadline = math.inf
-        """Of the work and the check, by the monotonic clock."""
+        """The deadline of the work and of the check, by the monotonic clock."""
         self._problems: list[str] = []
         self._recorder: Recorder | None = None
 
     @property
     def view_error(self) -> Exception | None:
-        """What the view raised, if it did."""
+        """The exception that the view raised, if it raised one."""
         return self._recorder.view_error if self._recorder is not None else None
 
     @property
     def spent(self) -> tuple[int, float]:
-        """Tokens and US dollars so far, as far as the price is known."""
+        """The tokens and US dollars spent so far, as far as prices are known."""
         return self._recorder.used.known if self._recorder is not None else (0, 0.0)
 
     def cancel(self) -> None:
@@ -96,11 +96,12 @@ class JobRun:
         self._stops.stop()
 
     async def run(self) -> RunResult:
-        """Run to the end. Whatever goes wrong in the run is its outcome, not an exception.
+        """Run to the end. A failure of the run is an outcome, not an exception.
 
         Raises:
             InfrastructureFault: The record could not be created or sealed.
-            Exception: The view raised it, and the record is sealed. An `OSError`, whose reader has left, is not raised.
+            Exception: The view raised it; the record is sealed. An `OSError` of the view, whose reader has left, is not
+                raised.
         """
         with self._store.held():
             self._stops.watch_graces()
@@ -133,7 +134,7 @@ class JobRun:
         )
 
     async def _run_phases(self, recorder: Recorder) -> Outcome:
-        """Everything but the seal. The work is delivered whatever became of it, if it has begun."""
+        """Run all phases except the seal. Work that has begun is delivered, however it ended."""
         try:
             with self._stops.run:
                 async with AsyncExitStack() as stack:
@@ -143,7 +144,7 @@ class JobRun:
                     outcome = await self._work(delivery, recorder)
                     if not self._work_started:
                         return outcome
-                    work = await delivery.bring_out()
+                    work = await delivery.export_work()
                     return await self._decide_outcome(outcome, delivery, work)
             # Reached only when the second interrupt cancelled the scope.
             return Outcome(JobState.CANCELLED, f"{self._stops.reason}, at once")
@@ -151,7 +152,7 @@ class JobRun:
             return self._outcome_of(exc)
 
     def _outcome_of(self, error: Exception) -> Outcome:
-        """The outcome of an error; the traceback of a bug is kept beside the record."""
+        """Return the outcome of an error; keep the traceback of a bug beside the record."""
         cause = root_cause(error)
         if isinstance(cause, RingfenceError):
             return outcome_of(cause)
@@ -178,7 +179,7 @@ class JobRun:
         return self._request.session_id or self.id
 
     async def _prepare(self, stack: AsyncExitStack, recorder: Recorder) -> Delivery | None:
-        """Record the request, take its leases and its workspace, make the first checkpoint.
+        """Record the request, lease its secrets, lock its workspace, and create the first checkpoint.
 
         Returns:
             Delivery of the work, usable until `stack` is closed; None if the user stopped the run while it waited.
@@ -232,7 +233,7 @@ class JobRun:
         """Open the workspace until `stack` is closed; None if the user stopped the run while it waited.
 
         Raises:
-            PolicyRefused: It may not be a workspace; or another run still has it after `wait_s`.
+            PolicyRefused: The directory may not be a workspace, or another run still holds it after `wait_s`.
         """
         request = self._request
         deadline = time.monotonic() + request.wait_s
@@ -254,7 +255,7 @@ class JobRun:
         return None
 
     async def _snapshot_unstarted_run(self) -> None:
-        """Capture the state after a run whose work did not begin: what is written later is no work of it."""
+        """Snapshot the workspace of a run whose work did not begin, so that later changes are not taken for its own."""
         if self._workspace is None or self._work_started:
             return
         try:
@@ -265,7 +266,7 @@ class JobRun:
     # --- work ---
 
     async def _work(self, delivery: Delivery, recorder: Recorder) -> Outcome:
-        """Do the work in a sandbox of its own, which is dead when this returns."""
+        """Do the work in a sandbox of its own, which is closed when this returns."""
         request = self._request
         limit_s = request.wall_clock_s
         self._deadline = time.monotonic() + (math.inf if limit_s is None else limit_s)
@@ -277,7 +278,7 @@ class JobRun:
                     self._work_started = True
                     await recorder.emit(JobStarted())
                     return await _do_work(request, sandbox, recorder.emit)
-        except Exception as exc:  # noqa: BLE001 -- whatever it was, the work is delivered
+        except Exception as exc:  # noqa: BLE001 -- whatever the error is, the work is delivered
             return self._outcome_of(exc)
         if clock.cancelled_caught:
             return self._timed_out("")
@@ -291,15 +292,15 @@ class JobRun:
     # --- verify ---
 
     async def _decide_outcome(self, outcome: Outcome, delivery: Delivery, work: Finished) -> Outcome:
-        """Let the check decide, if there is one and the agent came to its end."""
+        """Return the outcome of the check if there is one and the agent has finished; otherwise that of the agent."""
         request = self._request
         if outcome.state is not JobState.UNVERIFIED:
             return outcome
         if request.check is not None:
             checked = await delivery.check(request.check, work, deadline=self._deadline)
-            return self._timed_out(" before the check was over") if checked is None else checked
+            return self._timed_out(" before the check ended") if checked is None else checked
         if self._stops.is_stopping:
-            return Outcome(JobState.CANCELLED, f"{self._stops.reason}, while its work was brought out")
+            return Outcome(JobState.CANCELLED, f"{self._stops.reason}, while its work was exported")
         note = "nothing checked it" if request.verify is None else "no check was wanted"
         return replace(outcome, reason=f"{outcome.reason}; {note}")
 
@@ -327,7 +328,7 @@ class JobRun:
             session = await self._export_session()
         finally:
             await journal.finish(session=session)
-        # The record is complete; what follows are copies of what it says.
+        # The record is complete; the rest only copies parts of it.
         try:
             self._move(outcome.state)
             if session is not None:
@@ -337,7 +338,7 @@ class JobRun:
         return ended
 
     async def _export_session(self) -> bytes | None:
-        """The contents of the session file; None if the journal cannot be read."""
+        """Return the contents of the session file; None if the journal cannot be read."""
         try:
             return await anyio.to_thread.run_sync(lambda: export(self.dir).encode())
         except RingfenceError as exc:

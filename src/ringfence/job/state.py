@@ -1,4 +1,4 @@
-"""The states of a job, which may follow which, and the exit code of each end."""
+"""The states of a job, the transitions between them, and the exit code of each terminal state."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -6,7 +6,7 @@ from enum import StrEnum
 from ringfence.errors import ExitCode
 
 NO_CHECK = "none"
-"""In place of the command of a check: none is wanted."""
+"""The value of `verify`, in place of a command, that states that no check is wanted."""
 
 
 class JobState(StrEnum):
@@ -15,46 +15,46 @@ class JobState(StrEnum):
     QUEUED = "queued"
     """Requested; nothing has happened yet."""
     STARTING = "starting"
-    """The workspace is prepared, the sandbox opened."""
+    """The workspace is being prepared, and the sandbox opened."""
     RUNNING = "running"
-    """The agent works, or its work is delivered and checked."""
+    """The agent is working, or its work is being delivered and checked."""
     SUCCEEDED = "succeeded"
     """The agent ended and a check passed."""
     UNVERIFIED = "unverified"
     """The agent says it is done; nothing checked it."""
     ENDED = "ended"
-    """A session on a person's terminal is over; its exit code is the program's own."""
+    """A session on a terminal is over; its exit code is the program's own."""
     FAILED = "failed"
-    """The agent or the model's API declined, or the task made no sense."""
+    """The agent or the model's API declined the task, or an argument of the agent was invalid."""
     CHECK_RED = "check_red"
     """The agent ended and the check failed."""
     REFUSED = "refused"
     """Policy refused the request."""
     LIMIT = "limit"
-    """A bound on turns, tool calls, tokens, money or context was reached, or memory ran out for the whole sandbox.
+    """A limit on turns, tool calls, tokens, cost or context was reached, or the sandbox as a whole ran out of memory.
 
-    A command that reaches memory or disk only ends itself.
+    A command that alone reaches the limit on memory or disk is killed, and the run continues.
     """
     BLOCKED = "blocked"
-    """It needs a person."""
+    """The job cannot continue without a person."""
     INFRASTRUCTURE = "infrastructure"
-    """A service, the machine or ringfence itself failed."""
+    """A service, the machine or Ringfence itself failed."""
     AUTHENTICATION = "authentication"
     """A credential is missing, expired or wrong."""
     CONFIGURATION = "configuration"
     """A configuration file is wrong."""
     TIMED_OUT = "timed_out"
-    """The wall clock limit was reached."""
+    """The time limit was reached."""
     SANDBOX_START = "sandbox_start"
     """The sandbox could not be opened."""
     CANCELLED = "cancelled"
     """The user stopped it."""
     INTERRUPTED = "interrupted"
-    """The process of the run died."""
+    """The process that executed the run died."""
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it is an end."""
+        """Whether the job has ended."""
         return self in EXIT_CODES
 
 
@@ -75,8 +75,8 @@ EXIT_CODES: Mapping[JobState, ExitCode] = {
     JobState.CANCELLED: ExitCode.CANCELLED,
     JobState.INTERRUPTED: ExitCode.INFRASTRUCTURE,
 }
-"""The exit code of each end. `unverified` gives 3 with `--require-verified`, and 0 where no
-check is wanted; `ended` that of the program."""
+"""The exit code of each terminal state, except that `unverified` gives 3 with `--require-verified` and 0 where no check
+is wanted, and `ended` gives the exit code of the program."""
 
 _LIVE = (JobState.QUEUED, JobState.STARTING, JobState.RUNNING)
 
@@ -99,9 +99,9 @@ def exit_code(
 
     Args:
         state: The state.
-        require_verified: Whether an end without a check counts as a failed check.
-        is_check_wanted: Whether a missing check is reported.
-        command_exit_code: Of the program on a person's terminal.
+        require_verified: Whether a missing check counts as a failed check.
+        is_check_wanted: Whether a missing check has an exit code of its own.
+        command_exit_code: The exit code of the program, for a session on a terminal.
     """
     if state is JobState.UNVERIFIED and require_verified:
         return ExitCode.CHECK_RED

@@ -1,4 +1,4 @@
-"""The check of a run: what it is run on, what its runner reports, and what it decides."""
+"""The check of a run: finds changes that could affect it, runs it, and decides the outcome from its report."""
 
 import math
 import os
@@ -32,7 +32,7 @@ from ringfence.tool.shell import output_feed
 
 TIMEOUT_S = 1800.0
 _NOT_RUN = {126: "command not executable", 127: "command not found"}
-"""What a shell says by its exit code when there was nothing to run."""
+"""The exit codes with which a shell reports that it could not run the command."""
 _SHOWN = 5
 _INSTALLED = ("node_modules", ".venv", "venv")
 _PYTHON_RUNNERS = ("pytest", "unittest")
@@ -55,10 +55,10 @@ async def checked_changes(
     """Find changed files that could alter the result of the check.
 
     Args:
-        command: Of the check.
-        record: Of the run's work, with both checkpoints.
-        store: Where the checkpoints are.
-        protect: The user's patterns of what may not be written.
+        command: The command of the check.
+        record: The record of the run's work, with both checkpoints.
+        store: The store of the checkpoints.
+        protect: The user's patterns of files that may not be written.
 
     Raises:
         InfrastructureFault: Git failed.
@@ -105,7 +105,7 @@ def _is_link(blob: Blob) -> bool:
 
 
 async def _items(store: SnapshotStore, blobs: Iterable[Blob]) -> dict[str, Item]:
-    """Entries with their contents; of a file that is larger than what is looked into, its size and id."""
+    """Return entries with their contents; for a file that is too large to inspect, with its size and id."""
     found: dict[str, Item] = {}
     small = []
     for blob in blobs:
@@ -119,7 +119,7 @@ async def _items(store: SnapshotStore, blobs: Iterable[Blob]) -> dict[str, Item]
 
 
 def _installed_in(workspace: Path) -> tuple[str, ...]:
-    """Packages in the workspace: a runner or a module may be taken from there, and git ignores them as a rule."""
+    """Return the directories of packages in the workspace, which a runner may load and git usually ignores."""
     return tuple(name for name in _INSTALLED if (workspace / name).is_dir())
 
 
@@ -129,7 +129,7 @@ def _named(names: Collection[str]) -> str:
 
 
 async def refuse_check(command: str, decisive: Collection[str], recorder: Recorder) -> Outcome:
-    """Record a check that is not run, since the run changed what decides it; return its outcome."""
+    """Record that the check is not run, because the run changed files that decide it; return the outcome."""
     what = "; ".join(list(decisive)[:_SHOWN])
     more = f"; and {len(decisive) - _SHOWN} more" if len(decisive) > _SHOWN else ""
     await recorder.emit(VerificationStarted(command=command))
@@ -159,10 +159,17 @@ async def verify(
     *,
     deadline: float = math.inf,
 ) -> Outcome | None:
-    """Run the check and return the outcome; the report of a known test runner is read.
+    """Run the check and return the outcome; for a known test runner, its report decides, too.
+
+    Args:
+        command: The command of the check.
+        sandbox: Where it runs.
+        recorder: Records its output and its end.
+        caveats: Weaknesses of the check, for the record.
+        deadline: The time limit of the run, by the monotonic clock.
 
     Returns:
-        What it decides; None if it was not over at the deadline, a time of the monotonic clock.
+        The outcome; None if the check had not ended at the deadline.
     """
     # The runners bring a parser for each report, which a run without a check does not need.
     from ringfence.check.suite.running import run_check
@@ -206,7 +213,7 @@ async def verify(
 
 
 def _left_s(deadline: float) -> float:
-    """How long a check may still take: until the run's time limit; where it has none, half an hour."""
+    """Return the seconds until the run's time limit; half an hour if it has none."""
     return TIMEOUT_S if deadline == math.inf else max(0.001, deadline - time.monotonic())
 
 
@@ -229,7 +236,7 @@ def _problem(check: Check, report: Report) -> str | None:
         )
     if report.ended_by == "timeout":
         return (
-            f"the check did not finish in {check.timeout_s:g} s: {command}; make it faster, or give --timeout"
+            f"the check did not finish in {check.timeout_s:g} s: {command}; make it faster, or set --timeout"
         )
     if report.ended_by != "exit" or report.exit_code != 0:
         how = f"exit code {report.exit_code}" if report.ended_by == "exit" else f"ended by {report.ended_by}"

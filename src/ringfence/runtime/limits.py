@@ -30,7 +30,7 @@ class Limits(Arguments):
     cost_usd: PositiveFloat | None = None
     """The cost by the price table; refused for a model whose price is unknown."""
     wall_clock_s: Seconds | None = 3600.0
-    """The time since the first request."""
+    """The time since the start of the runtime."""
 
     def check_price(
         self, model: str, prices: Mapping[str, Price] | None = None, *, runtime: str = "api"

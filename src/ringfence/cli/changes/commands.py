@@ -121,8 +121,8 @@ def undo(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOpt
     record, state = _load(run, "undo", everywhere=everywhere)
     if record.mode == "clone" and not anyio.run(is_applied, record, state):
         raise RingfenceError(
-            f"run {record.run!r} worked on a private copy, and that was not brought in: there is nothing to undo; "
-            f"`ringfence diff {record.run[-8:]}` shows it, `ringfence apply {record.run[-8:]}` brings it in"
+            f"run {record.run!r} worked on a private copy that was never applied, so there is nothing to undo; "
+            f"`ringfence diff {record.run[-8:]}` shows its changes, `ringfence apply {record.run[-8:]}` applies them"
         )
     with _named_next_step(record, "undo"):
         restored = anyio.run(partial(undo_run, record, state, force=force))
@@ -189,15 +189,15 @@ def _load(run: str, command: str, *, everywhere: bool) -> "tuple[WorkRecord, Pat
         raise typer.Exit
     record = load_record(path)
     if record.after is None and is_alive(path):
-        raise UsageError(f"run {path.name!r} is still going on; {how_to_stop(path)}")
+        raise UsageError(f"run {path.name!r} is still running; {how_to_stop(path)}")
     if record.after is None and record.mode != "clone" and command != "diff":
         raise RingfenceError(
-            f"run {path.name!r} was interrupted, and its changes cannot be told from yours since; look at them "
-            f"with `ringfence diff {path.name[-8:]}`, then try again"
+            f"run {path.name!r} was interrupted, and its changes cannot be distinguished from later ones of yours; "
+            f"look at them with `ringfence diff {path.name[-8:]}`, then try again"
         )
     record, is_late = anyio.run(completed_work, path)
     if is_late and record.mode != "clone":
-        notify("the run was interrupted; this is all that has changed since it began")
+        notify("the run was interrupted; these are all changes since it began, yours included")
     _report_unchanged(nothing_changed(path, command), command)
     return record, state_dir()
 

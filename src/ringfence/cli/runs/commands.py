@@ -192,7 +192,7 @@ def verify(
 ) -> None:
     """Verify that a record is complete and unchanged.
 
-    Checks the journal and all files beside it. Exit code 0: sealed; 3: no seal, as the run is still going on or was
+    Checks the journal and all files beside it. Exit code 0: sealed; 3: no seal, as the run is still running or was
     killed; 1: broken, truncated or missing.
     """
     from ringfence.journal import RECORD_LIMITS, STATE_LIMITS, verify_all, verify_run
@@ -279,7 +279,7 @@ async def _remove(paths: "Sequence[Path]") -> None:
     store = await recover_runs(notify)
     for path in paths:
         if is_alive(path):
-            raise UsageError(f"run {path.name!r} is still going on; {how_to_stop(path)}")
+            raise UsageError(f"run {path.name!r} is still running; {how_to_stop(path)}")
     others = await without_fleet_runs(list(paths))
     if len(others) < len(paths):
         theirs = next(path for path in paths if path not in others)

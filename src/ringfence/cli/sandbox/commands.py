@@ -107,7 +107,7 @@ def execute(
     words = tuple(command[1:] if command[:1] == ["--"] else command)
     if command[0].startswith("-") and "--" in command[1:]:
         raise UsageError(
-            f"{command[0]!r} stands behind the name, where the command begins; put options before {name}"
+            f"{command[0]!r} follows the name, so it is part of the command; put options before {name!r}"
         )
     if tty and not (interactive and os.isatty(0) and os.isatty(1)):
         raise UsageError("--tty needs --interactive and a terminal; leave it out in scripts")
@@ -136,7 +136,9 @@ def copy(
 
     outer, inner = _split(source), _split(target)
     if (outer is None) == (inner is None):
-        raise UsageError("one of SRC and DST is NAME:PATH, the other a path on this machine")
+        raise UsageError(
+            f"exactly one of {source!r} and {target!r} must be NAME:PATH; the other is a path on this machine"
+        )
     try:
         limit_bytes = parse_size(limit)
     except ValueError as exc:
@@ -152,8 +154,8 @@ def copy(
                 copied = await copy_out(sandbox, path, Path(target), limit_bytes=limit_bytes)
             else:
                 copied = await copy_in(sandbox, Path(source), path)
-        for path in copied.left_out:
-            notify(f"left out: {path}")
+        for skipped in copied.left_out:
+            notify(f"skipped: {skipped}")
         return int(bool(copied.left_out))
 
     raise typer.Exit(run_interruptible(act))
@@ -227,7 +229,7 @@ def allow_egress(name: _Name, what: _Rule) -> None:
 
 
 def deny_egress(name: _Name, what: _Rule) -> None:
-    """Deny a running sandbox an address from now on.
+    """Deny a running sandbox access to an address.
 
     Open connections to the address are closed. The change is recorded.
     """

@@ -37,7 +37,7 @@ def status(*, json: JsonOption = False) -> None:
             one["workspace"] or "-",
         )
         typer.echo(visible("{:<12}  {:<10}  {:<8}  {:>6}  {}".format(*shown), one_line=True))
-    rate = "nothing was asked for yet" if document["hit_rate"] is None else f"{document['hit_rate']:.0%} hits"
+    rate = "no requests yet" if document["hit_rate"] is None else f"{document['hit_rate']:.0%} hits"
     typer.echo(
         f"{len(document['waiting'])} waiting; {rate} ({document['hits']} warm, {document['misses']} cold, "
         f"{document['stale']} found unfit, {document['failed']} not started)"

@@ -1,4 +1,4 @@
-"""Decides whether a request may leave, and by which rule. Pure; the gate and `config policy explain` use it."""
+"""Decides whether a request may leave, and by which rule: pure functions for the gate and `config policy explain`."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from ringfence.frozen import frozen
 
 TLS_PORT = 443
 HTTP_PORT = 80
-_TWO_PATHS = frozenset({"COPY", "MOVE", "BIND", "REBIND"})
+_TWO_PATH_METHODS = frozenset({"COPY", "MOVE", "BIND", "REBIND"})
 """Methods of WebDAV (RFC 4918, RFC 5842) with a second path in the header `Destination`, which no rule sees."""
 _URL = re.compile(
     r"((?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://)?(?P<host>\[[^\]]*\]|[^/:?#\[\]@]+)(:(?P<port>[0-9]{1,5}))?(?P<path>[/?].*)?"
@@ -32,7 +32,7 @@ class Target:
 
     @property
     def is_tunnel(self) -> bool:
-        """Whether it is a connection rather than one request."""
+        """Whether it is a tunnel rather than one request."""
         return self.method == "CONNECT"
 
     @property
@@ -42,7 +42,7 @@ class Target:
 
 
 Grant = Literal["", "allow", "undeny"]
-"""What would allow a refused request: a new rule in `allow`, or taking its rule out of `deny`; empty: neither."""
+"""The change that would allow a refused request: a new rule in `allow`, a rule removed from `deny`; empty: none."""
 
 
 @frozen
@@ -55,9 +55,9 @@ class Decision:
     reason: str = ""
     """Why it is refused; empty if it is allowed."""
     remedy: str = ""
-    """What would allow it; empty if nothing does."""
+    """Advice on how to allow it; empty if nothing can."""
     grant: Grant = ""
-    """The same for programs: which list of rules to change."""
+    """The remedy in a form for programs: the list of rules to change."""
     max_bytes: int | None = None
     """The rule's limit on bytes, which all connections that it allows share."""
 
@@ -87,30 +87,32 @@ class Rules:
             if _is_denied(named.rule, target):
                 return _denied(named, f"{target.authority} is denied by name")
         if target.port == TLS_PORT and not target.is_tunnel:
-            return Decision(False, "tls-only", "plain HTTP to port 443 is no TLS", "use https://")
+            return Decision(
+                False, "tls-only", "port 443 requires TLS, and this request is plain HTTP", "use https://"
+            )
         decision = self._allowed(target)
         if decision.is_allowed and not isinstance(target.host, str):
             return self.check_address(target.host, target.port, is_own=False) or decision
         return decision
 
     def _allowed(self, target: Target) -> Decision:
-        near: list[tuple[_Named, str]] = []
+        mismatches: list[tuple[_Named, str]] = []
         for named in self._allow:
             if not _names_host(named.rule, target.host):
                 continue
             mismatch = _mismatch(named.rule, target)
             if mismatch is None:
                 return Decision(True, named.name, max_bytes=named.rule.max_bytes)
-            near.append((named, mismatch))
+            mismatches.append((named, mismatch))
         if self._is_open:
             return Decision(True, "open")
-        if near:
-            named, mismatch = near[0]
+        if mismatches:
+            named, mismatch = mismatches[0]
             return not_allowed(target, named.name, mismatch)
         return not_allowed(target, "default", f"{target.authority} is not allowed")
 
     def check_address(self, address: Address, port: int, *, is_own: bool) -> Decision | None:
-        """Refuse an address that a name resolves to; None if it is allowed.
+        """Return the refusal of an address that a name resolves to; None if it is allowed.
 
         Args:
             address: The address.
@@ -128,11 +130,11 @@ class Rules:
             return None
         if any(_names_host(named.rule, plain) and _has_port(named.rule, port) for named in self._allow):
             return None
-        what = "this machine's own" if is_own else "of a private or special network"
+        what = "an address of this machine" if is_own else "in a private or special network"
         return Decision(
             False,
             "private-address",
-            f"{plain} is {what}, and only a rule that names the address opens it",
+            f"{plain} is {what}, and only a rule that names the address allows it",
             f"name it: --allow {format_host(plain)}:{port}",
         )
 
@@ -151,9 +153,9 @@ def _is_denied(rule: EgressRule, target: Target) -> bool:
     if not (rule.methods or rule.paths):
         return True
     if target.is_tunnel:
-        # What cannot be seen in TLS could be what is denied. Port 80 is judged again by its request.
+        # A denied request could hide in TLS. Port 80 is read as HTTP, and each of its requests is judged.
         return target.port != HTTP_PORT
-    is_unclear = bool(rule.paths) and target.method in _TWO_PATHS
+    is_unclear = bool(rule.paths) and target.method in _TWO_PATH_METHODS
     return is_unclear or not _is_plain(_path_of(target)) or _fits_request(rule, target)
 
 
@@ -181,11 +183,11 @@ def _mismatch(rule: EgressRule, target: Target) -> str | None:
     if not (rule.methods or rule.paths):
         return None
     if target.is_tunnel:
-        # Port 80 is read as HTTP, tunnel or not, and judged again by its request.
+        # Port 80 is read as HTTP even in a tunnel, and each of its requests is judged.
         return None if target.port == HTTP_PORT else "its method and path cannot be seen in a tunnel"
     if _fits_request(rule, target):
         return None
-    return f"{target.method} {target.path} is not among what is allowed there"
+    return f"no rule for this host allows {target.method} {target.path}"
 
 
 def _fits_request(rule: EgressRule, target: Target) -> bool:
@@ -195,7 +197,7 @@ def _fits_request(rule: EgressRule, target: Target) -> bool:
         return True
     path = _path_of(target)
     return (
-        target.method not in _TWO_PATHS
+        target.method not in _TWO_PATH_METHODS
         and _is_plain(path)
         and any(_is_path(pattern, path) for pattern in rule.paths)
     )
@@ -227,7 +229,7 @@ def not_allowed(target: Target, rule: str, reason: str) -> Decision:
 
 
 def _denied(named: _Named, reason: str) -> Decision:
-    return Decision(False, named.name, reason, "take it out of egress.deny", "undeny")
+    return Decision(False, named.name, reason, "remove the rule from egress.deny", "undeny")
 
 
 @cache
@@ -238,7 +240,7 @@ def preset_rules(name: str) -> tuple[EgressRule, ...]:
 
 @cache
 def _data() -> dict[str, Any]:
-    from ruamel.yaml import YAML  # takes 80 ms, and few runs want it
+    from ruamel.yaml import YAML  # takes 80 ms, and few runs need it
 
     text = files("ringfence.egress.proxy").joinpath("presets.yaml").read_text(encoding="utf-8")
     return dict(YAML(typ="safe", pure=True).load(text))
@@ -248,11 +250,11 @@ def parse_target(url: str, method: str = "GET") -> Target:
     """Return the target that a client inside would request from the proxy to reach `url`.
 
     Args:
-        url: `https://host/path`, `http://...`, or `host` or `host:port`, which stand for TLS.
-        method: Of the request; it matters for http:// only, as it cannot be seen in TLS.
+        url: `https://host/path`, `http://...`, `host` or `host:port`; the last two mean TLS.
+        method: The method of the request. It matters for http:// only, because it cannot be seen in TLS.
 
     Raises:
-        ValueError: It is not such an address.
+        ValueError: `url` has another form.
     """
     match = _URL.fullmatch(url)
     scheme = (match["scheme"] or "https").lower() if match else ""
