@@ -72,7 +72,7 @@ COMMANDS: Mapping[str, Entry] = {
     "runs logs": Entry("runs.commands:logs", "Print the events of a run, in order."),
     "runs verify": Entry("runs.commands:verify", "Verify that a record is complete and unchanged."),
     "runs export": Entry("runs.commands:export", "Export a run's session as one JSON document."),
-    "runs stop": Entry("runs.commands:stop", "Stop a run that is going on in another terminal."),
+    "runs stop": Entry("runs.commands:stop", "Stop a run that is running in another terminal."),
     "runs rm": Entry("runs.commands:rm", "Remove records of runs that have ended."),
     "session ls": Entry("session:ls", "List sessions of the agent CLIs and of ringfence."),
     "session show": Entry("session:show", "Print the events of a session, in order."),

@@ -215,11 +215,13 @@ class PolicyLoosened(Event, frozen=True, kw_only=True, tag="policy.loosened"):
     """The configuration loosens a default of the fence, as requested by name."""
 
     what: str
+    """A sentence that describes the loosened default."""
     by: str
+    """The origin of the setting: an option, a variable, or a file with its line."""
 
 
 class CheckpointCreated(Event, frozen=True, kw_only=True, tag="checkpoint.created"):
-    """The state of the workspace was saved. `when` is `before`, `after` or `checked` (the check changed it)."""
+    """The state of the workspace was saved. `when` is `before`, `after` or `checked` (after a check that changed it)."""
 
     checkpoint: str
     when: str

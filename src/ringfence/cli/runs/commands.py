@@ -141,7 +141,7 @@ def rm(
 
 
 def stop(run: RunArgument = "last", *, everywhere: AllOption = False) -> None:
-    """Stop a run that is going on in another terminal.
+    """Stop a run that is running in another terminal.
 
     It ends as cancelled, and its work so far is kept. A second call while it ends stops it immediately.
     """
