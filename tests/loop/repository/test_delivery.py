@@ -220,15 +220,15 @@ def dirty(users: Path) -> None:
     (users / "a.txt").write_text("mine\n")
 
 
-def dirty_elsewhere(users: Path) -> None:
-    """A file is made a program."""
+def made_a_program(users: Path) -> None:
+    """A file that the work removes is made a program."""
     (users / "sub" / "b.txt").chmod(0o755)
 
 
 def staged(users: Path) -> None:
-    """A new file is in the index."""
-    (users / "z").write_text("mine\n")
-    run_git(users, "add", "z")
+    """A new file in the index has the name of one that the work makes."""
+    (users / "link").write_text("mine\n")
+    run_git(users, "add", "link")
 
 
 def staged_and_put_back(users: Path) -> None:
@@ -245,10 +245,23 @@ def untracked_in_the_way(users: Path) -> None:
 
 
 def ignored_in_the_way(users: Path) -> None:
-    """An ignored directory is where a link is to be."""
+    """A file that the repository itself ignores is where a link is to be."""
     (users / ".git/info").mkdir(exist_ok=True)
     (users / ".git/info/exclude").write_text("link\n")
+    (users / "link").write_text("mine")
+
+
+def ignored_by_a_file(users: Path) -> None:
+    """A file that a `.gitignore` names is where a link is to be."""
+    (users / ".gitignore").write_text("link\n")
+    (users / "link").write_text("mine")
+
+
+def ignored_directory(users: Path) -> None:
+    """An ignored directory with a file is where a link is to be."""
+    (users / ".gitignore").write_text("link/\n")
     (users / "link").mkdir()
+    (users / "link" / "x").write_text("mine")
 
 
 def file_for_a_directory(users: Path) -> None:
@@ -301,15 +314,17 @@ def gone(users: Path) -> None:
 
 
 UNMERGED: list[tuple[Callable[[Path], None], str]] = [
-    (dirty, "not committed"),
-    (staged_and_put_back, "not committed"),
-    (untracked_in_the_way, "in the way"),
+    (dirty, "a.txt Please commit your changes or stash them"),
+    (staged_and_put_back, "a.txt Please commit your changes or stash them"),
+    (untracked_in_the_way, "sub2/new.sh Please move or remove them"),
     (own_commit, "git merge ringfence/loop-l1"),
-    (dirty_elsewhere, "not committed"),
-    (staged, "not committed"),
-    (ignored_in_the_way, "in the way"),
-    (file_for_a_directory, "in the way"),
-    (link_for_a_directory, "in the way"),
+    (made_a_program, "sub/b.txt Please commit your changes or stash them"),
+    (staged, "would be overwritten by merge: link"),
+    (ignored_in_the_way, "link Please move or remove them"),
+    (ignored_by_a_file, "link Please move or remove them"),
+    (ignored_directory, "would lose untracked files"),
+    (file_for_a_directory, "sub2 Please move or remove them"),
+    (link_for_a_directory, "sub2 Please move or remove them"),
     (locked, "index.lock"),
     (merging, "MERGE_HEAD"),
     (sparse, "sparse"),
@@ -393,14 +408,82 @@ async def test_merge_into_a_linked_work_tree(
     assert run_git(ground / "linked", "rev-parse", "HEAD") == made
 
 
-@pytest.mark.slow
-async def test_what_the_user_did_alike_is_no_obstacle(loop: LoopRepository, tip: str, users: Path) -> None:
-    """Files that are already as the work has them, written but not committed, are taken for what they are."""
-    (users / "a.txt").write_text("changed\n")
-    (users / "sub2").mkdir()
-    (users / "sub2" / "new.sh").write_text("#!/bin/sh\n")
-    (users / "sub2" / "new.sh").chmod(0o755)
-    assert (await loop.merge_to_user()).branch == "main"
+async def test_merge_leaves_other_changes(loop: LoopRepository, users: Path) -> None:
+    """What the user changed, staged, stashed and left untracked beside the work is there afterwards as it was."""
+    made = await work(loop, Change(b"new/x", 0o100644, b"x"))
+    (users / "run.sh").write_text("stashed\n")
+    run_git(users, "stash")
+    (users / "a.txt").write_text("mine\n")
+    (users / "sub" / "b.txt").write_text("staged\n")
+    run_git(users, "add", "sub/b.txt")
+    (users / "untracked").write_text("mine")
+    files = {name: what for name, what in snapshot(users).items() if not name.startswith(".git/")}
+    stash = run_git(users, "stash", "list", "--format=%H")
+    status = run_git(users, "status", "--porcelain")
+    await loop.merge_to_user()
+    after = snapshot(users)
+    assert files == {name: after[name] for name in files}
+    assert run_git(users, "status", "--porcelain") == status
+    assert run_git(users, "stash", "list", "--format=%H") == stash
+    assert run_git(users, "rev-parse", "HEAD") == made
+
+
+SETTINGS = """[include]
+\tpath = ../settings
+[core]
+\thooksPath = {hooks}
+\tfsmonitor = {program}
+\tuntrackedCache = true
+[merge]
+\tautoStash = true
+\tverifySignatures = true
+[branch "main"]
+\tmergeoptions = -s ours --no-ff
+[commit]
+\tgpgSign = true
+[gpg]
+\tprogram = {program}
+[maintenance]
+\tauto = true
+"""
+
+
+async def test_merge_runs_no_program_of_the_repository(
+    loop: LoopRepository, tip: str, users: Path, ground: Path
+) -> None:
+    """Hooks, filters and monitors, in the configuration or in a file of the work tree that it includes, do not run."""
+    ran, program = ground / "ran", ground / "program"
+    program.write_text(f"#!/bin/sh\necho $0 $* >>{ran}\ncat\n")
+    program.chmod(0o755)
+    for folder in (ground / "hooks", users / ".git/hooks"):
+        folder.mkdir(exist_ok=True)
+        for name in ("post-merge", "reference-transaction", "post-index-change", "post-checkout"):
+            (folder / name).write_text(program.read_text())
+            (folder / name).chmod(0o755)
+    config = users / ".git/config"
+    config.write_text(config.read_text() + SETTINGS.format(hooks=ground / "hooks", program=program))
+    (users / "settings").write_text(f'[filter "x"]\n\tsmudge = {program}\n\tclean = {program}\n')
+    (users / ".gitattributes").write_text("* filter=x\n")
+    os.utime(users / "a.txt")  # git reads the file again to see that it is as it was
+    hooks = snapshot(users / ".git/hooks")
+    await loop.merge_to_user()
+    assert not ran.exists()
+    assert snapshot(users / ".git/hooks") == hooks
+    assert (users / "a.txt").read_bytes() == b"changed\n"
+    (users / ".gitattributes").unlink()
+    config.write_text(config.read_text().partition("[include]")[0])
+    assert run_git(users, "rev-parse", "HEAD") == tip
+    assert run_git(users, "status", "--porcelain") == "?? settings"
+
+
+async def test_merge_that_was_interrupted_before_the_branch_moved(
+    loop: LoopRepository, tip: str, users: Path
+) -> None:
+    """Files and index that are at the work already do not keep the branch from following."""
+    await loop.merge_to_user()
+    run_git(users, "update-ref", "refs/heads/main", loop.base)
+    await loop.merge_to_user()
+    assert run_git(users, "rev-parse", "main") == tip
     assert is_clean(users)
 
 

@@ -1,17 +1,27 @@
-"""The loop's branch, brought into the user's repository: objects and refs, never a file, HEAD, index or stash.
+"""The loop's work, delivered to the user's repository as a branch, and merged where the user requests it.
 
-The objects pass git's checks in a directory of ours first; only then are they put among the user's, and refs are made
-by compare-and-set.
+The objects pass git's checks in a directory of ours first; only then are they put among the user's, and the branch is
+created by compare-and-set. No file, HEAD, index or stash is touched by that.
+
+A merge is `git merge --ff-only`, on the user's files and index but in a git directory of ours: no hook, filter, file
+system monitor or setting of the repository, or of a file that its configuration includes, has an effect.
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
+import anyio
+
 from ringfence.frozen import frozen
+from ringfence.loop.repository.dirty import file_options
+from ringfence.loop.repository.merging import tip_of
 from ringfence.loop.repository.paths import is_attributes, is_modules
+from ringfence.loop.repository.place import Place, Record, git_on
 from ringfence.loop.repository.refusal import DeliveryRefused
+from ringfence.loop.repository.rejected import ref_part
 from ringfence.loop.repository.source import Opened, Source, opened
-from ringfence.sandbox.workspace.git.command import Git, GitBoundReached
+from ringfence.sandbox.workspace.git.command import LARGE, Git, GitBoundReached
 from ringfence.sandbox.workspace.git.commits import adopt_packs, unsafe_places
 from ringfence.sandbox.workspace.git.layout import read_small
 from ringfence.sandbox.workspace.git.packs import PackRefused, take_pack
@@ -19,7 +29,9 @@ from ringfence.sandbox.workspace.tree import Tree
 
 _PACK_BYTES = 2 * 1024**3
 _PACK_S = 900.0
+_MERGE_S = 600.0
 _LISTING_BYTES = 512 * 1024**2
+_SAID_BYTES = 600
 _FORGIVEN = "forgiven"
 _MAX_TREES = 1000
 ZERO = "0"
@@ -29,6 +41,40 @@ _IDENTITY = {
     "GIT_AUTHOR_NAME": "ringfence",
     "GIT_AUTHOR_EMAIL": "ringfence@localhost",
 }
+_BUSY = (
+    "MERGE_HEAD",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "BISECT_LOG",
+    "rebase-merge",
+    "rebase-apply",
+    "sequencer",
+)
+_CONVERTING = (b"filter", b"eol", b"ident", b"working-tree-encoding", b"crlf")
+"""Attributes by which git changes a file as it checks it out."""
+
+
+@frozen
+class Delivered:
+    """A branch of the user's repository that holds the loop's work."""
+
+    branch: str
+    """Without `refs/heads/`."""
+    tip: str
+
+
+async def deliver(place: Place, record: Record, source: Source, *, lock: int) -> Delivered:
+    """Deliver a loop's work as a branch of the user's repository. The caller holds the loop's lock.
+
+    Raises:
+        DeliveryRefused: A branch of that name with other commits is there, or nothing can be written.
+        InfrastructureFault: Git failed.
+    """
+    branch = f"refs/heads/ringfence/loop-{ref_part(record.loop)}"
+    git = git_on(place.git_dir, lock)
+    tip = await tip_of(git)
+    await deliver_branch(Goods(git, record.loop, record.base, branch, tip), source)
+    return Delivered(short(branch), tip)
 
 
 @frozen
@@ -170,13 +216,7 @@ async def _check_and_store(goods: Goods, source: Source, seen: Opened) -> None:
 
 async def _forgive(goods: Goods, source: Source, file: Path) -> None:
     """List what the base has of files that git reads: nobody in the loop wrote those, whatever git says of them."""
-    told = await goods.git.run("ls-tree", "-r", "-z", goods.base, output_limit_bytes=_LISTING_BYTES)
-    names = list[str]()
-    for line in told.stdout.split(b"\0"):
-        head, _, path = line.partition(b"\t")
-        name = path.rpartition(b"/")[2].decode("utf-8", "replace")
-        if is_modules(name) or is_attributes(name):
-            names.append(head.split(b" ")[2].decode("ascii"))
+    names = (await _read_by_git(goods.git, goods.base)).values()
     text = "".join(f"{name}\n" for name in names)
     await source.actor.call(lambda: file.write_text(text))  # as who could put a link in its place
 
@@ -217,3 +257,128 @@ async def set_ref(source: Source, name: str, commit: str, before: str | None, *,
     if not told.ok:
         said = told.stderr.decode("utf-8", "replace").strip()[:300]
         raise DeliveryRefused(f"{name!r} could not be set in {str(source.root)!r}: {said!r}; deliver again")
+
+
+async def merge_delivered(record: Record, source: Source, done: Delivered, *, lock: int) -> Delivered:
+    """Fast-forward the branch that the loop began on to delivered work. The caller holds the loop's lock.
+
+    Raises:
+        DeliveryRefused: Git refuses, or something could be lost; the text says where the work is and what to type.
+        InfrastructureFault: Git failed.
+    """
+    where = f"the work is in branch {done.branch!r}"
+    if record.branch is None:
+        raise DeliveryRefused(
+            f"{where}; the loop began on no branch; check one out and type `git merge {done.branch}`"
+        )
+    try:
+        await _fast_forward(source, record, done, lock)
+    except DeliveryRefused as exc:
+        raise DeliveryRefused(f"{where}; {exc}") from exc
+    return Delivered(short(record.branch), done.tip)
+
+
+async def _fast_forward(source: Source, record: Record, done: Delivered, lock: int) -> None:
+    branch, tip = record.branch or "", done.tip
+    async with opened(source) as seen:
+        there = seen.refs.direct.get(branch)
+        if there is None:
+            raise DeliveryRefused(
+                f"there is no branch {short(branch)!r} to merge into; merge {done.branch!r} by hand"
+            )
+        if await _is_in(seen.git, tip, there):
+            return  # merged already
+        if not await _is_in(seen.git, there, tip):
+            raise DeliveryRefused(
+                f"{short(branch)!r} has commits that the loop's work has not, and it is only ever moved forward: "
+                f"`git merge {done.branch}` joins them"
+            )
+        holder = await source.actor.call(lambda: checked_out_in(source, branch))
+        with anyio.CancelScope(shield=True):  # files, index and branch go together
+            if holder is not None:
+                await _merge_files(source, seen, branch, done, holder, lock)
+            await set_ref(source, branch, tip, there, loop=record.loop)
+
+
+async def _is_in(git: Git, commit: str, branch: str) -> bool:
+    told = await git.run("merge-base", "--is-ancestor", commit, branch, accept=(0, 1))
+    return told.exit_code == 0
+
+
+async def _merge_files(
+    source: Source, seen: Opened, branch: str, done: Delivered, holder: Path, lock: int
+) -> None:
+    """Fast-forward the user's files and index; the branch itself is not moved yet.
+
+    Raises:
+        DeliveryRefused: The branch is checked out elsewhere, git would not write the files as the user's own does, or
+            git refuses, as it does where a file is changed or in the way.
+    """
+    advice = f"`git merge --ff-only {done.branch}`"
+    if source.is_bare or seen.branch != branch:
+        raise DeliveryRefused(f"{short(branch)!r} is checked out in {str(holder)!r}: there, type {advice}")
+    why = await source.actor.call(lambda: _why_not_here(source)) or await _why_converted(seen.git, done.tip)
+    if why is not None:
+        raise DeliveryRefused(f"the files of {short(branch)!r} are not updated, for {why}; type {advice}")
+    git = replace(
+        seen.git,
+        work_tree=source.root,
+        options=("core.bare=false", *file_options(source)),
+        environment={**_IDENTITY, "GIT_INDEX_FILE": str(source.layout.directory / "index")},
+        inherited=(lock,),
+        bounds=LARGE,
+    )
+    merged = await git.run(
+        *("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", done.tip),
+        timeout_s=_MERGE_S,
+        accept=(0, 1, 128),
+    )
+    if not merged.ok:
+        said = " ".join(merged.stderr.decode("utf-8", "replace").split())[:_SAID_BYTES]
+        raise DeliveryRefused(
+            f"git did not merge it into {str(source.root)!r}: {said!r}; put that right, then type {advice}"
+        )
+
+
+def _why_not_here(source: Source) -> str | None:
+    for name in _BUSY:
+        if os.path.lexists(source.layout.directory / name):
+            return f"a merge, rebase or the like goes on there ({name})"
+    if source.config.get("core.sparsecheckout", "").lower() in {"true", "yes", "on", "1"}:
+        return "the checkout is sparse"
+    if source.config.get("core.autocrlf", "false").lower() in {"true", "yes", "on", "1"}:
+        return "core.autocrlf has your git change files as it checks them out"
+    attributes = read_small(source.layout.common, b"info/attributes") or b""
+    return _converting(attributes, "info/attributes")
+
+
+async def _why_converted(git: Git, tip: str) -> str | None:
+    """Why git changes files of a commit as it checks them out, which only the user's own git does rightly."""
+    for path, name in (await _read_by_git(git, tip)).items():
+        if is_attributes(path.rpartition("/")[2]):
+            why = _converting((await git.run("cat-file", "blob", name)).stdout, path)
+            if why is not None:
+                return why
+    return None
+
+
+async def _read_by_git(git: Git, commit: str) -> dict[str, str]:
+    """The files of a commit that git itself reads, whatever their spelling, each with the id of its contents."""
+    told = await git.run("ls-tree", "-r", "-z", commit, output_limit_bytes=_LISTING_BYTES)
+    found = dict[str, str]()
+    for line in told.stdout.split(b"\0"):
+        head, _, path = line.partition(b"\t")
+        name = path.rpartition(b"/")[2].decode("utf-8", "replace")
+        if is_modules(name) or is_attributes(name):
+            found[os.fsdecode(path)] = head.split(b" ")[2].decode("ascii")
+    return found
+
+
+def _converting(attributes: bytes, where: str) -> str | None:
+    lines = (line.strip() for line in attributes.splitlines())
+    words = [word for line in lines if line and not line.startswith(b"#") for word in line.split()[1:]]
+    for word in words:
+        name, _, value = word.lstrip(b"!").partition(b"=")
+        if name in _CONVERTING and value != b"lf":
+            return f"{where!r} has your git change files as it checks them out ({os.fsdecode(word)!r})"
+    return None

@@ -45,11 +45,7 @@ async def look_at_tree(source: Source, opened: Opened, *, excludes: bytes = b"")
             scratch / "git",
             work_tree=source.root,
             actor=source.actor,
-            options=tuple(
-                f"core.{name}={value}"
-                for name in _COPIED
-                if (value := source.config.get(f"core.{name}", "").lower()) in _HARMLESS
-            ),
+            options=file_options(source),
         )
         await source.actor.call(
             lambda: prepare_index(git.directory, opened.git.directory, source.root, excludes)
@@ -66,6 +62,12 @@ async def look_at_tree(source: Source, opened: Opened, *, excludes: bytes = b"")
             output_limit_bytes=_LISTING_BYTES,
         )
     return await source.actor.call(lambda: _sorted(told.stdout, source.root))
+
+
+def file_options(source: Source) -> tuple[str, ...]:
+    """The user's settings for git that say what their file system can do."""
+    values = {name: source.config.get(f"core.{name}", "").lower() for name in _COPIED}
+    return tuple(f"core.{name}={value}" for name, value in values.items() if value in _HARMLESS)
 
 
 def prepare_index(directory: Path, opened: Path, root: Path, excludes: bytes) -> None:

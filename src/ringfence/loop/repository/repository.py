@@ -13,7 +13,7 @@ import anyio.to_thread
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault
 from ringfence.loop.repository.candidate import Change, check_changes, differences, make_candidate
-from ringfence.loop.repository.homecoming import Delivered, bring_home, merge_home
+from ringfence.loop.repository.delivery import Delivered, deliver, merge_delivered
 from ringfence.loop.repository.looking import Look
 from ringfence.loop.repository.making import make_repository
 from ringfence.loop.repository.merging import Conflict, Merged, Replayed, merge_into, tip_of
@@ -234,23 +234,23 @@ class LoopRepository:
         """
         found = await anyio.to_thread.run_sync(find_source, self.record.source_path)
         async with self.place.locked("loop") as lock:
-            return await bring_home(self.place, self.record, found, lock=lock)
+            return await deliver(self.place, self.record, found, lock=lock)
 
     async def merge_to_user(self) -> Delivered:
-        """Deliver, and move the branch that was checked out when the loop began forward to the work.
+        """Deliver, and fast-forward the branch that was checked out when the loop began, with its files and index.
 
-        Nothing can be lost by it: the branch has no commits of its own, and if it is checked out, everything there is
-        committed. Its files go with it. Returns that branch.
+        Git decides as in `git merge --ff-only`: changes that are not committed stay, and where the work would overwrite
+        some, or a file that is not tracked, ignored or not, nothing is merged. Returns that branch.
 
         Raises:
             RepositoryRefused: The user's repository is gone.
             DeliveryRefused: Something could be lost by it; the work is delivered, and the text says what to type.
-            InfrastructureFault: Git failed, or a file cannot be written; again goes on with it.
+            InfrastructureFault: Git failed.
         """
         found = await anyio.to_thread.run_sync(find_source, self.record.source_path)
         async with self.place.locked("loop") as lock:
-            done = await bring_home(self.place, self.record, found, lock=lock)
-            return await merge_home(self.record, found, done)
+            done = await deliver(self.place, self.record, found, lock=lock)
+            return await merge_delivered(self.record, found, done, lock=lock)
 
     async def clean(self) -> None:
         """Remove everything of the loop's, but nothing from the user's repository. Again is the same as once.
