@@ -116,6 +116,11 @@ def test_a_wrong_flag_is_wrong_usage(project: Path) -> None:
     [
         ("sandbox.memory", "1", "'1' is out of range: a sandbox needs at least 16m, .* such as 512m or 2g"),
         ("sandbox.memory", "1x", r"'1x' is not a size; write a number and a unit \(k, m, g or t\)"),
+        (
+            "sandbox.disk",
+            "1",
+            "'1' is out of range: workspace and home need room to grow by at least 1m, .* such as 512m",
+        ),
         ("sandbox.disk", "-1m", "'-1m' is out of range: a size is from 1 byte to 8 EiB, such as 512m or 2g"),
         (
             "limits.wall_clock",

@@ -44,6 +44,13 @@ def test_disk(product: Product) -> None:
     assert "whole" not in ended.out
 
 
+def test_one_large_file(product: Product) -> None:
+    """A command that writes one file beyond `--disk` ends as one with many files does: by the limit, which is named."""
+    ended = product("exec", "--disk", "5m", SOFT, "--", "dd", "if=/dev/zero", "of=big", "bs=1M", "count=20")
+    assert ended.code != 0
+    assert "the command was ended by the limit on disk; raise it with --disk" in ended.err
+
+
 def test_temporary_files(product: Product, fence: Fence) -> None:
     """The private /tmp has the size that `sandbox.tmp` says."""
     product.configure(product.settings, sandbox={"tmp": "8m"})

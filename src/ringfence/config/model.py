@@ -28,6 +28,7 @@ from ringfence.config.secret_reference import SecretName, SecretReference
 from ringfence.config.units import ByteCount, Seconds
 from ringfence.config.values import (
     Count,
+    DiskSize,
     ImportReference,
     Labels,
     Loosening,
@@ -106,8 +107,8 @@ class SandboxSettings(_Section):
     """Processor time per second of wall clock."""
     pids: Annotated[Count, Field(ge=8)] = 512
     """Number of processes and threads in the sandbox."""
-    disk: ByteCount = 10 * 1024**3
-    """Growth of workspace and home. Ringfence monitors it; the kernel does not enforce it."""
+    disk: DiskSize = 10 * 1024**3
+    """Growth of workspace and home, at least 1m. Ringfence monitors it; the kernel does not enforce it."""
     tmp: ByteCount = 1024**3
     """Size of the private /tmp. It counts as memory."""
     ttl: Seconds | None = None

@@ -17,6 +17,7 @@ _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 _LABEL_CHARS = 256
 _SMALLEST_MEMORY = 16 * 1024**2
 """With 4 MiB the kernel kills the guest process, with 8 MiB a small command works (Linux 6.18, Python 3.11)."""
+_SMALLEST_DISK = 1024**2
 
 _AnyPath = TypeVar("_AnyPath", str, Path)
 
@@ -45,6 +46,17 @@ def _check_memory(value: Any) -> int:
         raise ValueError(
             f"{value!r} is out of range: a sandbox needs at least 16m, and a number without a unit counts bytes; write "
             "a size such as 512m or 2g"
+        )
+    return count
+
+
+def _check_disk(value: Any) -> int:
+    """Refuse less room on disk than the files need that nearly every command writes."""
+    count = parse_size(value)
+    if count < _SMALLEST_DISK:
+        raise ValueError(
+            f"{value!r} is out of range: workspace and home need room to grow by at least 1m, and a number without a "
+            "unit counts bytes; write a size such as 512m or 2g"
         )
     return count
 
@@ -131,6 +143,7 @@ def distinct(names: Iterable[str]) -> None:
 
 Count = Annotated[int, BeforeValidator(no_boolean), Field(gt=0, le=10**12)]
 MemorySize = Annotated[ByteCount, BeforeValidator(_check_memory)]
+DiskSize = Annotated[ByteCount, BeforeValidator(_check_disk)]
 PositiveNumber = Annotated[float, BeforeValidator(no_boolean), Field(gt=0, allow_inf_nan=False)]
 Price = Annotated[float, BeforeValidator(no_boolean), Field(ge=0, allow_inf_nan=False)]
 Text = Annotated[str, AfterValidator(text), StringConstraints(min_length=1)]

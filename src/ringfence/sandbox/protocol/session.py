@@ -32,6 +32,8 @@ _MAX_COMMANDS = 200
 """Each takes four descriptors of the guest's, which usually has 1024."""
 _KILLED_CODE = 128 + 9
 _ABORTED_CODE = 128 + 6
+_FILE_SIZE_CODE = 128 + 25
+"""SIGXFSZ: a file would have grown beyond RLIMIT_FSIZE, which each command has as the limit on disk (`guest.shim`)."""
 
 Peer = Literal["new guest", "running guest", "supervisor"]
 """The other end of the stream: a guest that waits for its modules; a guest that has them (the supervisor has sent them,
@@ -358,7 +360,7 @@ class GuestSession:
         """Find out what ended a command: its exit may be due to a limit that the kernel enforces.
 
         The memory limit kills a process, which a shell reports as code 137. At the limit on processes, a program that
-        needs another thread aborts.
+        needs another thread aborts. One file that alone grows beyond the limit on disk ends the program that writes it.
 
         A supervisor has already found the cause: only it knows which kills were reported before.
         """
@@ -366,6 +368,8 @@ class GuestSession:
             return end.ended_by
         if end.ended_by == "signal" and end.exit_code == _ABORTED_CODE:
             return "pids" if (await self.fence.usage()).forks_refused else end.ended_by
+        if end.exit_code == _FILE_SIZE_CODE:
+            return "disk"
         if end.exit_code == _KILLED_CODE:
             kills = await self._count_oom_kills()
             if kills > self._oom_kills:
