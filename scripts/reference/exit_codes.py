@@ -13,8 +13,9 @@ code of the error that stopped it; `exec` and `shell` exit with the code of the 
 that of the program.
 """
 _OTHERWISE = """\
-With `--require-verified`, `unverified` gives 3; with `--no-verify` (`run.verify: none`) it gives 0. `ended` gives the
-code of the program on the terminal.
+`--require-verified` refuses a run without a check before the agent starts (2, or 78 where a file asks for it), and a run
+that ends `unverified` all the same gives 3. With `--no-verify` (`run.verify: none`) `unverified` gives 0. `ended` gives
+the code of the program on the terminal.
 """
 
 _RULES = (
@@ -28,10 +29,13 @@ _RULES = (
     ("the content of a file is invalid, also of one that the command line names", 78),
     ("a file of Ringfence's own cannot be read or written, or an output file cannot be written", 75),
     ("a command that lists or shows something finds nothing (`runs ls`, `diff`)", 0),
+    ("the workspace is already in the state that `apply` or `undo` would bring about", 0),
     (
-        "a command that changes something has nothing to change (`apply`, `undo`), or its question is declined",
+        "`apply` or `undo` of a run that changed no files, or `undo` of a private copy that was never applied",
         1,
     ),
+    ("a command's question is declined", 1),
+    ("`runs verify` of a record without a seal: the run is still going on, or was killed", 3),
 )
 
 

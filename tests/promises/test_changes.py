@@ -277,6 +277,14 @@ def test_undo_of_last_goes_no_further(product: Product) -> None:
     assert (product.project / "app.py").read_text() == "two\n"
 
 
+@pytest.mark.parametrize("command", ["apply", "undo"])
+def test_a_state_that_is_reached_already_is_no_failure(product: Product, command: str) -> None:
+    """A second `apply` or `undo` of a run has nothing to do, says so and exits with 0."""
+    product.shell("echo two > app.py", *(["--mode", "clone"] if command == "apply" else []))
+    product.does(command, "last")
+    assert f"nothing to {command}" in product.does(command, "last").err
+
+
 def test_records_of_last_are_of_this_workspace(product: Product) -> None:
     """`last` is a run on the workspace one is in for the commands on records, too, and a usage error elsewhere."""
     product.shell("echo two > app.py")

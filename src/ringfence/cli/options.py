@@ -195,7 +195,9 @@ SETTINGS: Mapping[str, SettingOption] = {
     "no_verify": SettingOption(
         "run.verify", bool, "", "Run no check, and exit with 0 instead of 9.", value="none"
     ),
-    "require_verified": SettingOption("run.require_verified", bool, "", "Exit 3 unless a check has passed."),
+    "require_verified": SettingOption(
+        "run.require_verified", bool, "", "Refuse a run without a check; `unverified` exits with 3."
+    ),
     "max_turns": SettingOption("limits.turns", int, "N", "Limit on replies of the model."),
     "max_tool_calls": SettingOption("limits.tool_calls", int, "N", "Limit on tool calls."),
     "max_tokens": SettingOption("limits.tokens", int, "N", "Limit on tokens."),

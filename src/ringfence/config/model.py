@@ -158,7 +158,7 @@ class RunSettings(_Section):
     """Shell command that decides the outcome, run in a new sandbox after the agent's has ended; `none`: no check is
     wanted, and an end without one has exit code 0."""
     require_verified: bool = False
-    """Exit with 3 unless a check has passed; refused where there is no check."""
+    """Refuse a run without a check; one that ends `unverified` all the same exits with 3."""
 
 
 class LimitSettings(_Section):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _HOW_TO_VERIFY = (
     f"exit code {ExitCode.UNVERIFIED}: --verify CMD checks the work in a new sandbox, --no-verify accepts it unchecked "
-    "(exit code 0), --require-verified refuses to start without a check"
+    "(exit code 0), --require-verified refuses a run without a check"
 )
 _GOOD = {"succeeded": "bold green", "unverified": "bold yellow", "ended": "bold"}
 
