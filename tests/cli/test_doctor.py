@@ -38,11 +38,10 @@ def test_the_last_line_is_the_verdict(ringfence: Callable[..., Any], monkeypatch
 def test_the_verdict_names_a_configuration_that_is_not_valid(
     ringfence: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The machine is ready all the same."""
+    """It is not ready before that is corrected; the exit code is that of a wrong configuration."""
     (place / "ringfence.yaml").write_text("sandbx: {}\n")
     monkeypatch.chdir(place)
     ended = ringfence("doctor")
-    assert (ended.code, ended.out.splitlines()[-1].endswith("; the configuration here is not valid")) == (
-        0,
-        True,
-    )
+    assert ended.code == 78
+    start = "Not ready: the configuration here is not valid; ready once it is: bubblewrap"
+    assert ended.out.splitlines()[-1].startswith(start)

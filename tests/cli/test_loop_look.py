@@ -264,6 +264,16 @@ def test_an_export_has_the_progress(ringfence: Run, tmp_path: Path):
     assert "criterion 1 is not met" in stories[1]["notes"]
 
 
+def test_an_export_replaces_only_an_earlier_one(ringfence: Run, tmp_path: Path):
+    """A file with other contents is refused, and stays as it is, without --force."""
+    _fill(story("one"), story("two"))
+    file = tmp_path / "out.json"
+    file.write_text("mine\n")
+    refused = ringfence("loop", "export", file)
+    assert (refused.code, "--force" in refused.err, file.read_text()) == (2, True, "mine\n")
+    assert [ringfence("loop", "export", file, *words).code for words in (["--force"], [])] == [0, 0]
+
+
 def _repository(place: Path, files: dict[str, str]) -> Path:
     place.mkdir()
     for name, text in files.items():

@@ -51,7 +51,7 @@ def doctor(
     """Check this machine: try escapes, and say what is missing.
 
     The last line names the backends that are ready. Exit code 0: at least one is; 1: an attack succeeded in one;
-    125: none is, or none for the image of --image.
+    78: the configuration here is not valid; 125: no backend is ready, or none for the image of --image.
     """
     if auth:
         if attack or image is not None:
@@ -72,6 +72,8 @@ def doctor(
         raise typer.Exit(ExitCode.SANDBOX_START)
     if any(_broken(one) for one in document["backends"]):
         raise typer.Exit(ExitCode.FAILED)
+    if document["credentials_unknown"]:
+        raise typer.Exit(ExitCode.CONFIGURATION)
 
 
 async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
@@ -195,17 +197,20 @@ def _verdict(document: dict[str, Any], *, is_ready: bool) -> str:
     unopened = [one["name"] for one in backends if one["usable"] and not one["opened"]]
     lacking = [f"{one['name']} ({_short_reason(one['reason'])})" for one in backends if not one["usable"]]
     parts = [] if is_ready else ["Not ready"]
+    if document["credentials_unknown"]:
+        parts = ["Not ready: the configuration here is not valid"]
+        title = "ready once it is"
+    else:
+        title = "Ready" if is_ready else "without the image"
     named = {
         "ATTACKS SUCCEEDED in": broken,
-        "Ready" if is_ready else "without the image": ready,
+        title: ready,
         "usable with --image": unopened,
         "not available": lacking,
     }
     parts += [f"{title}: {', '.join(names)}" for title, names in named.items() if names]
     if document["limits"]["refused"]:
         parts.append("the limits of the configuration here are refused")
-    if document["credentials_unknown"]:
-        parts.append("the configuration here is not valid")
     line = "; ".join(parts)
     return line[0].upper() + line[1:]
 

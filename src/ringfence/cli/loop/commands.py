@@ -299,11 +299,15 @@ def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; never the loop's own source.")],
     *,
     loop: LoopOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is no such export.")] = False,
 ) -> None:
-    """Export the stories with their progress to a file."""
+    """Export the stories with their progress to a file.
+
+    An earlier export of the same stories is replaced.
+    """
     from ringfence.cli.loop.inspection import export_plan
 
-    export_plan(loop, file)
+    export_plan(loop, file, force=force)
 
 
 def cancel(loop: LoopArgument = None) -> None:

@@ -169,11 +169,12 @@ def print_diff(loop_ref: str | None, story: str | None, *, rejected: int | None)
     sys.stdout.buffer.flush()
 
 
-def export_plan(loop_ref: str | None, file: Path) -> None:
+def export_plan(loop_ref: str | None, file: Path, *, force: bool) -> None:
     """Write a copy of the stories with their progress.
 
     Raises:
-        UsageError: The file is the loop's own source, or it cannot be written.
+        UsageError: The file is the loop's own source, or, without `force`, exists and is no export of these stories.
+        InfrastructureFault: It cannot be written.
     """
     from ringfence.loop.story import export
 
@@ -183,7 +184,24 @@ def export_plan(loop_ref: str | None, file: Path) -> None:
         return plan_from_json((await store.get()).plan), ends_of(await store.stories())
 
     plan, ends = _read_store(_find_loop(loop_ref), read)
+    if not force and file.is_file() and not _has_stories_of(plan, file):
+        raise UsageError(
+            f"{str(file)!r} exists already and is no export of these stories; overwrite it with --force, or name "
+            "another file"
+        )
     export(plan, file, ends)
+
+
+def _has_stories_of(plan: "Plan", file: Path) -> bool:
+    from ringfence.loop.story import read_plan
+
+    try:
+        there = read_plan(file)
+    except RingfenceError:
+        return False
+    return [(story.id, story.title) for story in there.stories] == [
+        (each.id, each.title) for each in plan.stories
+    ]
 
 
 def _find_loop(loop_ref: str | None) -> "LoopPlace":
