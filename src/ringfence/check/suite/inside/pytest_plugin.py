@@ -1,6 +1,7 @@
 """The plugin that reports what pytest does. Loaded by `-p` in PYTEST_ADDOPTS, before any of the project's code."""
 
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -136,10 +137,17 @@ def pytest_runtest_call(item):
 
 
 def _compare(item):
-    if _SETTINGS["only"] and isinstance(item, pytest.Function):
-        name, file = _named(item.nodeid)
-        if not telling.is_as_written(item.obj, file, _SETTINGS["test_files"], _SETTINGS["workspace"]):
-            _state["altered"].add("the code of %s" % name)
+    if not _SETTINGS["only"]:
+        return
+    _state["altered"].update(telling.unlike_their_files(_SETTINGS["test_files"], _SETTINGS["workspace"]))
+    if isinstance(item, pytest.Function):
+        owner = item.cls or item.module
+        defined = getattr(owner, item.originalname or item.name, None)
+        run = getattr(item.obj, "__func__", item.obj)
+        if run is not getattr(defined, "__func__", defined) or vars(item).get("runtest"):
+            _state["altered"].add("the function of %s" % _named(item.nodeid)[0])
+    if sys.gettrace() is not None:
+        _state["altered"].add("a trace function")
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)

@@ -3,6 +3,7 @@
 Runs inside, beside code that is not to be trusted, on whatever Python is there (3.8 and later).
 """
 
+import ast
 import json
 import os
 import socket
@@ -144,34 +145,72 @@ def _is_same(codes, others):
     return codes is not None and [id(code) for code in codes] == [id(code) for code in others]
 
 
-def is_as_written(function, file, test_files, workspace):
-    """Whether the code of a test is that of the file it stands in, or of another file with tests."""
-    while getattr(function, "__wrapped__", None) is not None:
-        function = function.__wrapped__
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    if code is None:
-        return True  # not a function: some runners make tests of data
-    own = shown(code.co_filename, workspace)
-    if own in test_files and any(each == code for each in _compiled(code.co_filename)):
-        return True
-    # What a decorator or a loop made is no code of the file; what the file defines by this name is.
-    path = os.path.join(workspace, file or "")
-    return not any(each.co_name == function.__name__ for each in _compiled(path))
+def unlike_their_files(test_files, workspace):
+    """Functions of loaded test files that are not what their files define, read and compiled anew.
+
+    Compared are functions and methods without decorators, by their code; and methods of a class without decorators
+    that the file does not define. Assertions must not be rewritten (`--assert=plain`).
+    """
+    loaded = {}
+    for module in list(sys.modules.values()):
+        if isinstance(getattr(module, "__file__", None), str):
+            loaded[os.path.realpath(module.__file__)] = module
+    names = []
+    for file in test_files:
+        path = os.path.realpath(os.path.join(workspace, file))
+        if path in loaded:
+            body, codes = _defined_in(path)
+            names += ["%s in %s" % (name, file) for name in _unlike(body, vars(loaded[path]), codes, path)]
+    return [clean(name, 200) for name in names[:_MOST_ALTERED]]
 
 
-def _compiled(path):
-    """The code of all functions of a file, compiled anew."""
+def _defined_in(path):
+    """The statements of a file, and the code of all its functions, compiled anew."""
     try:
         with open(path, "rb") as source:
-            waiting = [compile(source.read(), path, "exec", dont_inherit=True)]
+            tree = ast.parse(source.read())
+        waiting = [compile(tree, path, "exec", dont_inherit=True)]
     except (OSError, SyntaxError, ValueError):
-        return []
-    found = []
+        return [], []
+    codes = []
     while waiting:
         code = waiting.pop()
-        found.append(code)
+        codes.append(code)
         waiting += [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return found
+    return tree.body, codes
+
+
+def _unlike(body, namespace, codes, path):
+    named = [each.name for each in body if isinstance(each, _DEFINITIONS)]
+    named += [each.id for line in body for each in ast.walk(line) if _is_assigned(line, each)]
+    for each in body:
+        if not isinstance(each, _DEFINITIONS) or each.decorator_list or named.count(each.name) > 1:
+            continue  # what a decorator or an assignment makes of it is not known
+        value = namespace.get(each.name)
+        if not isinstance(each, ast.ClassDef):
+            code = getattr(getattr(value, "__func__", value), "__code__", None)
+            if not any(code == other for other in codes if other.co_name == each.name):
+                yield each.name
+        elif isinstance(value, type):
+            for name in _unlike(each.body, vars(value), codes, path):
+                yield "%s.%s" % (each.name, name)
+            for name, method in vars(value).items():
+                if isinstance(method, types.FunctionType) and not any(
+                    method.__code__ == code for code in codes
+                ):
+                    yield "%s.%s" % (each.name, name)
+        else:
+            yield each.name
+
+
+def _is_assigned(line, node):
+    is_statement = isinstance(
+        line, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.With, ast.If, ast.Try)
+    )
+    return is_statement and isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def altered_by(workspace, before):

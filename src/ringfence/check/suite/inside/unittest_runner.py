@@ -99,14 +99,14 @@ class _Runner(unittest.TextTestRunner):
         if _SETTINGS["only"]:
             alone = [each for each in _each(test) if _named(each)[0] == _SETTINGS["only"]]
             test = unittest.TestSuite(alone)
-            _compare(alone)
+            _compare()
         for each in _each(test) if not _SETTINGS["only_canary"] else ():
             name, file = _named(each)
             _CHANNEL.tell("collected", id=name, file=file)
         self.failfast = False
         if not _SETTINGS["canary"]:
             result = super().run(test)
-            _compare(alone)
+            _compare()
             return result
         _CHANNEL.tell("collected", id=_SETTINGS["canary"], file=None)
         return super().run(Canary() if _SETTINGS["only_canary"] else unittest.TestSuite([test, Canary()]))
@@ -115,15 +115,11 @@ class _Runner(unittest.TextTestRunner):
 _ALTERED = set()  # type: ignore[var-annotated]
 
 
-def _compare(tests):
-    """Compare the code of tests that are run alone with their files."""
-    for each in tests:
-        name, file = _named(each)
-        function = getattr(type(each), getattr(each, "_testMethodName", ""), None)
-        if function is not None and not telling.is_as_written(
-            function, file, _SETTINGS["test_files"], _SETTINGS["workspace"]
-        ):
-            _ALTERED.add("the code of %s" % name)
+def _compare():
+    """Compare the test files with what was loaded of them."""
+    _ALTERED.update(telling.unlike_their_files(_SETTINGS["test_files"], _SETTINGS["workspace"]))
+    if sys.gettrace() is not None:
+        _ALTERED.add("a trace function")
 
 
 def _each(test):
