@@ -61,7 +61,7 @@ def test_a_killed_loop_is_resumed(golden: Unpack):
     assert commit_subjects(loop) == [
         "Start", "The piece one: tests", "The piece one", "The piece two: tests", "The piece two",
     ]  # fmt: skip
-    steps = ("implementor", "check", "reviewer", "judge")
+    steps = ("implementor", "check", "tests alone", "reviewer", "judge")
     assert len(loop.run("runs verify", "--all", "--json").json["runs"]) == runs_before + len(steps)
 
 

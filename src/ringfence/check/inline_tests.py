@@ -16,7 +16,12 @@ _TOKEN = re.compile(
 
 _OTHER_CODE = "has other code for tests:"
 _REACHES_TESTS = (
-    ("defines the macro", re.compile(r"\bmacro_rules!\s*((?:debug_)?assert(?:_eq|_ne)?|panic)\b")),
+    (
+        "defines the macro",
+        re.compile(
+            r"\bmacro_rules!\s*(?:/\*.{0,200}?\*/\s*|//[^\n]*\s*)*((?:r#)?(?:debug_)?assert(?:_eq|_ne)?|panic)\b"
+        ),
+    ),
     (_OTHER_CODE, re.compile(r"(cfg_attr\s*\(\s*(?:not\s*\(\s*)?test\b[^\]]{0,80}\b(?:path|cfg)\b)")),
     (_OTHER_CODE, re.compile(r"(cfg!\s*\(\s*(?:not\s*\(\s*)?test\b|cfg\s*\(\s*not\s*\(\s*test\b)")),
 )

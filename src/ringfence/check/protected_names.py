@@ -55,7 +55,10 @@ CONFIGURATION_FILES: Mapping[str, Patterns] = {
         *("setup[Vv]itest.*", "setup-vitest.*", "test[Ss]etup.*", "test[-_]setup.*"),
     ),
     "go": ("go.mod", "go.sum", "go.work", "go.work.sum", "go.env"),
-    "cargo": ("Cargo.toml", "Cargo.lock", "nextest.toml", "rust-toolchain", "rust-toolchain.toml", ".cargo/**"),
+    "cargo": (
+        *("build.rs", "Cargo.toml", "Cargo.lock", "nextest.toml", "rust-toolchain", "rust-toolchain.toml"),
+        ".cargo/**",
+    ),
     "maven": (
         *("pom.xml", "junit-platform.properties", ".mavenrc", "testng*.xml", ".mvn/**"),
         *(f"org.{library}.*" for library in ("junit", "testng", "opentest4j", "assertj")),

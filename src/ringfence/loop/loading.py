@@ -110,7 +110,7 @@ def brought_back(configuration: str, *, loop: str) -> tuple[Effective, LoopSetti
         settings = Settings.model_validate(found["run"])
         origin, said = Origin("project", name=f"loop {loop}"), set(found["said"])
         origins = {key: origin if key in said else DEFAULT for key in {*all_fields(), *said}}
-        return Effective(settings, origins, ()), LoopSettings.model_validate(found["loop"])
+        return Effective(settings, origins, ()), _settings(found["loop"])
     except (ValueError, KeyError, TypeError) as exc:
         raise RecordError(
             f"the configuration of loop {loop} cannot be read: {_first_problem(exc)}; another version wrote it: "
@@ -124,3 +124,10 @@ def _first_problem(error: Exception) -> str:
         return str(error)
     first = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
+def _settings(kept: dict[str, Any]) -> LoopSettings:
+    """A loop's settings; version 0.1 kept an option that has no effect any more."""
+    return LoopSettings.model_validate(
+        {key: value for key, value in kept.items() if key != "allow_runner_imports"}
+    )

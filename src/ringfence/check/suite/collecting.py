@@ -95,6 +95,8 @@ class Session:
         self._gathered = gathered
         self._rest = b""
         self._is_begun = False
+        self._open: dict[str, str | None] = {}
+        self._reported = set[str | None]()
         self._is_ended = False
         self.is_refused = False
         """Whether it broke the rules: nothing more is read of it."""
@@ -147,13 +149,17 @@ class Session:
         gathered = self._gathered
         if isinstance(message, _Collected):
             gathered.collect(message.id, message.file)
+            self._open[message.id] = message.file
         elif isinstance(message, _Result):
             gathered.add(_result(message))
+            self._reported |= {message.id, message.file}
         elif isinstance(message, _Altered):
             gathered.altered.update(name[:_SHOWN] for name in message.names[:_MOST_PROBLEMS])
             gathered.altered_by_project.update(name[:_SHOWN] for name in message.own[:_MOST_PROBLEMS])
         elif isinstance(message, _End):
             self._is_ended = True
+            if any(not self._reported & {name, file} for name, file in self._open.items() if file or name):
+                gathered.complain("a runner said that it ended before it had run all that it collected")
             gathered.exits.append(message.exit)
 
 

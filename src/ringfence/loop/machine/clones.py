@@ -1,6 +1,7 @@
 """The clones that stories are worked on in, and what runs left there."""
 
 import os
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -279,7 +280,8 @@ def _inline_complaints(path: str, before: Tree, after: Tree) -> list[str]:
         return []
     was, now = (_source(tree.read(path)) for tree in (before, after))
     tests = inline_tests(was)
-    changed = [f"{path!r}: tests in it were changed"] if tests and tests != inline_tests(now) else []
+    gone = Counter(tests) - Counter(inline_tests(now))
+    changed = [f"{path!r}: tests in it were changed"] if gone else []
     return [*changed, *(f"{path!r} {what}" for what in sorted(reaches_tests(now) - reaches_tests(was)))]
 
 

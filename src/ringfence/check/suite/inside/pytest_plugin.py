@@ -1,7 +1,6 @@
 """The plugin that reports what pytest does. Loaded by `-p` in PYTEST_ADDOPTS, before any of the project's code."""
 
 import os
-import sys
 from typing import Any
 
 import pytest
@@ -146,7 +145,7 @@ def _compare(item):
         run = getattr(item.obj, "__func__", item.obj)
         if run is not getattr(defined, "__func__", defined) or vars(item).get("runtest"):
             _state["altered"].add("the function of %s" % _named(item.nodeid)[0])
-    if sys.gettrace() is not None:
+    if telling.is_traced_by(_SETTINGS["workspace"]):
         _state["altered"].add("a trace function")
 
 

@@ -15,7 +15,7 @@ _MOST_DETAIL = 4000
 _MOST_NAME = 900
 _MOST_ALTERED = 20
 _REPLACED = ("_pytest.config.Config._getini_unknown_type",)  # by pytest itself (legacypath)
-_WATCHED = ("_pytest", "pytest", "pluggy", "unittest", __package__)
+_WATCHED = ("_pytest", "pytest", "pluggy", "unittest", "contextlib", __package__)
 
 
 def settings():
@@ -162,6 +162,13 @@ def unlike_their_files(test_files, workspace):
             body, codes = _defined_in(path)
             names += ["%s in %s" % (name, file) for name in _unlike(body, vars(loaded[path]), codes, path)]
     return [clean(name, 200) for name in names[:_MOST_ALTERED]]
+
+
+def is_traced_by(workspace):
+    """Whether code of the workspace follows each line that runs, which can jump over others; coverage is none of it."""
+    code = getattr(sys.gettrace(), "__code__", None)
+    own = os.path.realpath(workspace) + os.sep
+    return code is not None and os.path.realpath(code.co_filename).startswith(own)
 
 
 def _defined_in(path):

@@ -118,7 +118,7 @@ _ALTERED = set()  # type: ignore[var-annotated]
 def _compare():
     """Compare the test files with what was loaded of them."""
     _ALTERED.update(telling.unlike_their_files(_SETTINGS["test_files"], _SETTINGS["workspace"]))
-    if sys.gettrace() is not None:
+    if telling.is_traced_by(_SETTINGS["workspace"]):
         _ALTERED.add("a trace function")
 
 
