@@ -342,10 +342,11 @@ class TestKind:
 async def test_tests_that_are_decorated_are_as_written_too(run: Run) -> None:
     """Fixtures, parameters, patches, and decorators of the test file itself change nothing that counts."""
     files = {"calc.py": "more = 0\ndef add(a, b): return a + b\n", "test_calc.py": DECORATED}
-    for name in ("test_add[1]", "test_add[2]", "test_quiet", "TestKind::test_method"):
+    for name, cases in (("test_add", ["[1]", "[2]"]), ("test_quiet", [""]), ("TestKind::test_method", [""])):
         only = f"test_calc.py::{name}"
         report = await run(files, canary=False, only=only, test_files=("test_calc.py",))
-        assert (report.is_green, report.altered, [*report.results]) == (True, (), [only]), report
+        ids = [f"{only}{case}" for case in cases]
+        assert (report.is_green, report.altered, [*report.results]) == (True, (), ids), report
 
 
 async def test_a_runner_of_its_own(run: Run) -> None:

@@ -29,7 +29,7 @@ class Check:
     on_output: "OnOutput | None" = None
     """Takes the command's output as it comes."""
     only: str | None = None
-    """Id of the one test that is run. None: all are."""
+    """Id of the one test function that is run, in all its cases. None: all tests are."""
 
 
 @frozen

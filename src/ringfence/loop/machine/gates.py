@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ringfence.check.suite import Check, Report, feedback, new_failures, red_for_the_right_reason
 from ringfence.check.suite.collection import may_hold_tests
-from ringfence.check.suite.expected import Expected, expected_tests, removed
+from ringfence.check.suite.expected import Expected, expected_tests, function_of, removed
 from ringfence.check.suite.judging import is_new_test
 from ringfence.check.suite.reason import Project
 from ringfence.check.suite.running import RUN_ALONE
@@ -167,11 +167,18 @@ class Gates:
         assert step is not None
         reports = {check: loaded(report) for check, report in step.result["reports"].items()}
         alone = [
-            replace(check, name=f"{check.name}: {each.id}", only=each.id)
+            replace(check, name=f"{check.name}: {name}", only=name)
             for check in self._loop.checks
             if reports[check.name].runner in RUN_ALONE
-            for each in sorted(reports[check.name].results.values(), key=lambda one: one.id)
-            if each.outcome == "passed" and each.file is not None and written.get(each.file) == check.name
+            for name in sorted(
+                {
+                    function_of(each.id)
+                    for each in reports[check.name].results.values()
+                    if each.outcome == "passed"
+                    and each.file is not None
+                    and written.get(each.file) == check.name
+                }
+            )
         ]
         if not alone:
             return []
@@ -297,8 +304,8 @@ def _about(check: Check, report: Report, before: Report | None, expected: Expect
 
 
 def _is_passed(report: Report, check: Check) -> bool:
-    result = report.results.get(check.only or "")
-    return report.is_complete and not report.altered and result is not None and result.outcome == "passed"
+    outcomes = {each.outcome for name, each in report.results.items() if function_of(name) == check.only}
+    return report.is_complete and not report.altered and outcomes == {"passed"}
 
 
 def _alone_problem(report: Report) -> str:

@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(items):
     """Put a canary at the end of each module, under all that holds for the tests there."""
     yield
     if _SETTINGS["only"]:
-        items[:] = [item for item in items if _named(item.nodeid)[0] == _SETTINGS["only"]]
+        items[:] = [item for item in items if _named(item.nodeid)[0].split("[")[0] == _SETTINGS["only"]]
     if not _SETTINGS["canary"]:
         return
     last = {}
