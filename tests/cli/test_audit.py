@@ -1,7 +1,9 @@
 """`ringfence runs` from the command line."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -194,3 +196,26 @@ def test_export_keeps_an_existing_file(run: Path, tmp_path: Path) -> None:
     assert _run("export", run.name, "-o", str(target), "--force").exit_code == 0
     assert json.loads(target.read_bytes())["message_count"] == 2
     assert isinstance(_run("export", run.name, "--force").exception, UsageError)
+
+
+def test_the_record_of_a_loop_is_named_as_one(ringfence: Callable[..., Any], tmp_path: Path) -> None:
+    """`diff` of a loop's record names the command that shows what the loop changed, by id and as the newest one."""
+    run_id, loop = new_run_id(), "20260101-000000-abcdef"
+    with Journal.create(run_dir(run_id), run_id) as journal:
+        journal.append(
+            JobCreated(
+                job_id=run_id,
+                session_id=loop,
+                prompt="loop",
+                model="",
+                runtime="loop",
+                toolset="",
+                workspace=str(tmp_path),
+                version="0",
+            )
+        )
+        journal.seal()
+    for words in ((run_id,), ("--all",)):
+        ended = ringfence("diff", *words)
+        assert f"`ringfence loop diff --loop {loop}`" in ended.err
+        assert "shows why" not in ended.err

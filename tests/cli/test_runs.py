@@ -78,6 +78,14 @@ def test_the_list_has_a_header_and_the_workspaces(ringfence: Cli, runs: list[str
 
 
 @pytest.mark.slow
+def test_a_list_that_is_cut_says_so(ringfence: Cli, runs: list[str]) -> None:
+    """On stderr, with the option that shows all."""
+    cut, full = ringfence("runs", "ls", "-n", "1"), ringfence("runs", "ls", "-n", "2")
+    assert (cut.err, full.err) == ("1 of 2 runs; `-n 2` shows all\n", "")
+    assert ringfence("runs", "ls", "--label", "team=core", "-n", "1").err == ""
+
+
+@pytest.mark.slow
 def test_logs_are_the_events_of_the_newest_run_here(
     ringfence: Cli, runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

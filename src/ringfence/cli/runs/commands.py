@@ -45,8 +45,10 @@ def ls(
     from ringfence.journal import run_dirs, summarize
 
     wanted = parse_pairs("label", label or ())
-    summaries = (summarize(path) for path in run_dirs())
-    runs = list(islice((run for run in summaries if wanted.items() <= run.labels.items()), limit))
+    paths = run_dirs()
+    summaries = (summarize(path) for path in paths)
+    selected = (run for run in summaries if wanted.items() <= run.labels.items())
+    runs = list(islice(selected, limit))
     if json:
         typer.echo(safe_json(msgspec.to_builtins(runs), indent=2))
         return
@@ -58,6 +60,10 @@ def ls(
     header = ("run", "state", "time", "workspace", "task")
     rows = [_run_row(run, is_short=console.is_terminal) for run in runs]
     print_table(console, header, rows, is_clipped=True)
+    if not wanted and len(paths) > limit:
+        note(f"{limit} of {len(paths)} runs; `-n {len(paths)}` shows all")
+    elif wanted and next(selected, None) is not None:
+        note(f"the newest {counted(limit, 'run')} with these labels; `-n {2 * limit}` shows more")
 
 
 def show(run: RunArgument = "last", *, everywhere: AllOption = False, json: JsonOption = False) -> None:

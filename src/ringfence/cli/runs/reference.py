@@ -39,6 +39,11 @@ def chosen_run(reference: str, *, everywhere: bool = False) -> Path:
             return path
     if newest is None:
         raise UsageError("there are no runs yet; `ringfence run` creates one")
+    if (loop := _loop_of(newest)) is not None:
+        raise UsageError(
+            f"the newest record is that of loop {loop}, and no other run has worked in a sandbox yet; `ringfence loop "
+            f"diff --loop {loop}` shows what the loop changed"
+        )
     raise UsageError(
         f"no run has worked in a sandbox yet; `ringfence runs show {newest.name[-8:]}` shows why the newest did not"
     )
@@ -73,6 +78,8 @@ def nothing_changed(path: Path, command: str) -> str | None:
 
     if has_record(path) and _has_changes(load_record(path), command):
         return None
+    if (loop := _loop_of(path)) is not None:
+        return f"run {path.name!r} is the record of a loop; `ringfence loop diff --loop {loop}` shows what that changed"
     place = _workspace(path)
     others = (run for run in run_dirs() if run != path and _workspace(run) == place)
     newest = next((run for run in others if _is_pending(run, command)), None)
@@ -162,6 +169,14 @@ def _workspace(path: Path) -> str | None:
 
     created = creation_of(path)
     return created.workspace if created is not None else None
+
+
+def _loop_of(path: Path) -> str | None:
+    """The id of the loop that a record is of; None if it is that of a run."""
+    from ringfence.journal import creation_of
+
+    created = creation_of(path)
+    return created.session_id if created is not None and created.runtime == "loop" else None
 
 
 def _task(path: Path) -> str:
