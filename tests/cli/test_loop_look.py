@@ -274,6 +274,18 @@ def test_an_export_replaces_only_an_earlier_one(ringfence: Run, tmp_path: Path):
     assert [ringfence("loop", "export", file, *words).code for words in (["--force"], [])] == [0, 0]
 
 
+@pytest.mark.parametrize("command", ["start", "check"])
+def test_the_stories_are_named_once(ringfence: Run, tmp_path: Path, command: str):
+    """As the argument or by --prd, and not by both; either is read."""
+    file = tmp_path / "prd.json"
+    file.write_text("[")
+    by_argument, by_option = ringfence("loop", command, file), ringfence("loop", command, "--prd", file)
+    assert (by_argument.code, by_option.code, by_argument.err) == (78, 78, by_option.err)
+    both, none = ringfence("loop", command, file, "--prd", file), ringfence("loop", command)
+    assert (both.code, "give one of them" in both.err) == (2, True)
+    assert (none.code, "PRD" in none.err) == (2, True)
+
+
 def _repository(place: Path, files: dict[str, str]) -> Path:
     place.mkdir()
     for name, text in files.items():

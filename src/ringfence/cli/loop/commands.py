@@ -45,7 +45,12 @@ BaseOption = Annotated[
 MaxCostOption = Annotated[
     float | None, typer.Option("--max-cost-usd", metavar="USD", help="Limit for the whole loop.")
 ]
-PrdArgument = Annotated[Path, typer.Argument(metavar="PRD", help="The file with the stories.")]
+PrdArgument = Annotated[
+    Path | None, typer.Argument(metavar="PRD", show_default=False, help="File with the stories.")
+]
+PrdOption = Annotated[
+    Path | None, typer.Option("--prd", metavar="FILE", help="File with the stories; the same as PRD.")
+]
 
 
 @takes_settings(
@@ -53,8 +58,9 @@ PrdArgument = Annotated[Path, typer.Argument(metavar="PRD", help="The file with 
     "setup", "allow", "env", "auth",
 )  # fmt: skip
 def start(
+    file: PrdArgument = None,
     *,
-    prd: Annotated[Path | None, typer.Option("--prd", metavar="FILE", help="File with the stories.")] = None,
+    prd: PrdOption = None,
     goal: Annotated[
         str | None,
         typer.Option(
@@ -101,8 +107,7 @@ def start(
     """Start a loop that works through stories test-first."""
     from ringfence.cli.loop.start import start_loop
 
-    if prd is not None:
-        check_file(prd, "--prd")
+    prd = _chosen_prd(file, prd)
     effective = load_settings(workspace, **settings)
     warn_about(effective)
     flags = _flags(
@@ -122,6 +127,21 @@ def start(
         role or (),
     )
     raise typer.Exit(start_loop(prd, goal, workspace, effective, flags, is_approved=yes, json=json))
+
+
+def _chosen_prd(argument: Path | None, option: Path | None) -> Path | None:
+    """The file with the stories, by the argument or the option.
+
+    Raises:
+        UsageError: Both are given, or it cannot be read.
+    """
+    if argument is not None and option is not None:
+        raise UsageError(
+            f"PRD {str(argument)!r} and --prd {str(option)!r} both name the stories; give one of them"
+        )
+    if option is not None:
+        return check_file(option, "--prd")
+    return None if argument is None else check_file(argument)
 
 
 def _flags(values: dict[str, tuple[str, object]], roles: "list[str] | tuple[str, ...]") -> "list[Flag]":
@@ -217,8 +237,9 @@ def accept(
 
 @takes_settings("sandbox", "model", "runtime")
 def check(
-    prd: PrdArgument,
+    file: PrdArgument = None,
     *,
+    prd: PrdOption = None,
     workspace: options.WorkspaceOption = Path(),
     base: BaseOption = None,
     role: RoleOption = None,
@@ -229,7 +250,9 @@ def check(
     """Check stories, repository and roles before starting."""
     from ringfence.cli.loop.start import check_loop
 
-    check_file(prd)
+    prd = _chosen_prd(file, prd)
+    if prd is None:
+        raise UsageError("no stories are given; name their file: `ringfence loop check PRD`")
     effective = load_settings(workspace, **settings)
     values: dict[str, tuple[str, object]] = {
         "base": ("--base", base),

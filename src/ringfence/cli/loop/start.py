@@ -46,7 +46,9 @@ def start_loop(
     from ringfence.loop.story import read_plan
 
     if (prd is None) == (goal is None):
-        raise UsageError("give the stories once: by --prd FILE, or as a --goal from which they are drafted")
+        raise UsageError(
+            "give the stories once: by PRD or --prd FILE, or as a --goal from which they are drafted"
+        )
     if goal is not None and not goal.strip():
         raise UsageError("--goal is empty; describe the goal, or give stories by --prd FILE")
     settings = load_loop(effective, flags)
