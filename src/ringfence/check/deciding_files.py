@@ -5,51 +5,51 @@ with the file's name. Paths and contents are compared as data; nothing of the wo
 """
 
 import posixpath
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
-from ringfence.check.freeze.model import Guard, Item, Read
-from ringfence.check.freeze.names import RUNNER_MODULES
-from ringfence.check.freeze.parts import Part, may_hold_part, part_of
-from ringfence.check.freeze.places import is_test_path
-from ringfence.check.freeze.shadowing import python_shadows
+from ringfence.check.protected_files import Conventions, ProtectedFiles
+from ringfence.check.protected_names import RUNNER_MODULES, matches_any
+from ringfence.check.sections import SECTIONS
 from ringfence.check.suite.runners import runner_of
+from ringfence.check.tree_entry import ReadEntry, TreeEntry
 
+LARGEST_READ = 4 << 20
+"""Bytes: a larger file is compared as a whole."""
 _NOT_OF_CHECKS = frozenset({".gitattributes", ".envrc"})
 """They change what git checks out and what a shell begins with, and neither happens in a check."""
-_SAYS = {"runner_config": "says how the check runs", "check_config": "says how strict the check is"}
 
 
-def guard_of(command: str) -> Guard:
-    """What runs a check, by its command; of an unknown runner every runner's files count."""
+def conventions_of(command: str) -> Conventions:
+    """What counts as a test and as configuration for a check; of an unknown runner every runner's files count."""
     runner = runner_of(command)
-    return Guard(runners=frozenset({runner} if runner else ()), commands=(command,))
+    return Conventions(runners=frozenset({runner} if runner else ()), commands=(command,))
 
 
-def is_looked_into(path: str, guard: Guard) -> bool:
-    """Whether the contents of a changed file matter to `deciding_changes`."""
-    return may_hold_part(path, guard)
+def is_read(path: str, conventions: Conventions) -> bool:
+    """Whether the contents of a file matter to `deciding_changes`."""
+    return matches_any(path, conventions.configuration) or path.endswith((".sh", ".bash"))
 
 
-def runner_shadows(added: Collection[str], after: Read) -> list[str]:
+def runner_shadows(added: Collection[str], before: Mapping[str, TreeEntry], after: ReadEntry) -> list[str]:
     """New files that Python would take for the test runner itself, and why: such a file has no honest use."""
+    protected = ProtectedFiles(before, Conventions(frozenset({"pytest", "unittest"})))
     return [
-        f"{path!r} {shadow.why}"
+        f"{path!r} {why}"
         for path in added
-        if _first_runner_module(path) and (item := after(path)) is not None
-        for shadow in python_shadows(path, item, after)
+        if _names_runner(path) and (why := protected.shadowing(path, after))
     ]
 
 
-def _first_runner_module(path: str) -> bool:
+def _names_runner(path: str) -> bool:
     return any(part.split(".")[0] in RUNNER_MODULES for part in path.split("/"))
 
 
 def deciding_changes(
     changed: Collection[str],
     *,
-    before: Read,
-    after: Read,
-    guard: Guard,
+    before: Mapping[str, TreeEntry],
+    after: ReadEntry,
+    conventions: Conventions,
     protected: Collection[str],
     matching: Collection[str],
 ) -> list[str]:
@@ -57,43 +57,54 @@ def deciding_changes(
 
     Args:
         changed: Paths that differ between the states before and after the run.
-        before: Entries of the state before it.
-        after: Entries of the state after it.
-        guard: From `guard_of`.
+        before: All files of the state before it, with the contents of those that `is_read` names.
+        after: Returns entries of the state after it.
+        conventions: From `conventions_of`.
         protected: Files of the state before that the user protects.
         matching: Those of the changed paths that the user's patterns match.
     """
+    files = ProtectedFiles(before, conventions)
     above = {folder for path in protected for folder in _folders(path)}
     found: dict[str, str] = {}
     for path in changed:
-        if why := next(_reasons(path, before, after, guard, above), None):
+        if why := next(_reasons(path, files, before, after, conventions, above), None):
             found[path] = why
     found |= dict.fromkeys(matching, "lies where nothing may be written (sandbox.protect)")
     return [f"{path!r} {why}" for path, why in sorted(found.items())]
 
 
-def _reasons(path: str, before: Read, after: Read, guard: Guard, above: Collection[str]) -> Iterator[str]:
-    name = posixpath.basename(path)
+def _reasons(
+    path: str,
+    files: ProtectedFiles,
+    before: Mapping[str, TreeEntry],
+    after: ReadEntry,
+    conventions: Conventions,
+    above: Collection[str],
+) -> Iterator[str]:
+    directory, _, name = path.rpartition("/")
     if name in _NOT_OF_CHECKS:
         return
-    old, new = _part(path, before(path), guard), _part(path, after(path), guard)
-    if (old and old.data) != (new and new.data):
-        yield _SAYS[(new or old or Part("runner_config", b"")).kind]
-    if name == "__init__.py" and posixpath.dirname(path) in above:
+    if name == "__init__.py" and directory in above:
         yield "is imported before the protected tests below it"
-    item = after(path)
-    if item is not None and before(path) is None and guard.uses("pytest", "unittest"):
-        yield from (shadow.why for shadow in python_shadows(path, item, after))
+    why = files.why(path, after)
+    if why is None or (conventions.is_test(path) and name != "conftest.py"):
+        return  # the user decides which tests are protected (sandbox.protect)
+    if name not in SECTIONS or _section(name, before.get(path), conventions) != _section(
+        name, after(path), conventions
+    ):
+        yield why
 
 
-def _part(path: str, item: Item | None, guard: Guard) -> Part | None:
-    if item is None:
+def _section(name: str, entry: TreeEntry | None, conventions: Conventions) -> bytes | None:
+    """What of a shared file is about checks. Links, and files that are too large to be read, count whole."""
+    if entry is None:
         return None
-    part = part_of(path, item.data, guard)
-    if part is None or part.kind == "test":  # the user decides which tests are protected (sandbox.protect)
-        return None
-    # The mode is compared too: a symbolic link or an executable behaves differently.
-    return Part(part.kind, b"%o\0%s" % (item.mode, part.data)) if part.is_whole else part
+    if not entry.is_file or len(entry.data) > LARGEST_READ:
+        return b"%o\0%s" % (entry.mode, entry.data)
+    try:
+        return SECTIONS[name](entry.data, conventions)
+    except RecursionError:
+        return entry.data
 
 
 def _folders(path: str) -> Iterator[str]:
@@ -103,6 +114,6 @@ def _folders(path: str) -> Iterator[str]:
         folder = posixpath.dirname(folder)
 
 
-def changed_tests(changed: Collection[str], guard: Guard) -> list[str]:
+def changed_tests(changed: Collection[str], conventions: Conventions) -> list[str]:
     """Those of the changed paths that hold tests, by the conventions of the check's runner."""
-    return [path for path in changed if is_test_path(path, guard.runners)]
+    return [path for path in changed if conventions.is_test(path)]

@@ -136,7 +136,7 @@ class ProtectedFiles:
         """
         if not is_plain_path(path):
             return "is not a path that a project can have"
-        return self._by_name(path) or self._in_the_way(path) or self._shadowing(path, read)
+        return self._by_name(path) or self._in_the_way(path) or self.shadowing(path, read)
 
     def may_be_lifted(self, path: str) -> bool:
         """Whether a story that names a path may change it: configuration, and scripts that no command itself calls."""
@@ -187,8 +187,8 @@ class ProtectedFiles:
     def _spelled(self) -> dict[str, str]:
         return {_folded(prefix): prefix for path in self.paths for prefix in _prefixes(path)}
 
-    def _shadowing(self, path: str, read: ReadEntry) -> str | None:
-        """A new path that is imported in place of a module of the runner, or of one that the tests are about."""
+    def shadowing(self, path: str, read: ReadEntry) -> str | None:
+        """Why a new path would be imported in place of a module of the runner or of a tested one; None: it is not."""
         if path in self._files:
             return None
         if self._conventions.uses("maven") and names.matches_any(path, names.JAVA_LIBRARIES):

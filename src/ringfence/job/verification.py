@@ -9,15 +9,17 @@ from functools import partial
 from pathlib import Path
 
 from ringfence.check.deciding_files import (
+    LARGEST_READ,
     changed_tests,
+    conventions_of,
     deciding_changes,
-    guard_of,
-    is_looked_into,
+    is_read,
     runner_shadows,
 )
-from ringfence.check.freeze.model import MOST_BYTES, Item
+from ringfence.check.protected_files import Conventions
 from ringfence.check.suite.model import RED, Check, Report
 from ringfence.check.suite.runners import runner_of
+from ringfence.check.tree_entry import TreeEntry
 from ringfence.events import VerificationEnded, VerificationStarted
 from ringfence.frozen import frozen
 from ringfence.job.outcome import Outcome
@@ -63,7 +65,7 @@ async def checked_changes(
     Raises:
         InfrastructureFault: Git failed.
     """
-    guard = guard_of(command)
+    conventions = conventions_of(command)
     installed = (
         await record.actor.call(partial(_installed_in, Path(record.workspace))) if not record.clone else ()
     )
@@ -75,46 +77,48 @@ async def checked_changes(
     forward, gone = await store.changes(record.before, record.after)
     if not forward and not gone:
         return CheckedChanges(caveats=tuple(caveats))
-    backward, _ = await store.changes(record.after, record.before)
-    whole = {os.fsdecode(blob.path): blob for blob in await store.blobs(record.after)}
     changed = sorted({os.fsdecode(path) for path in (*(blob.path for blob in forward), *gone)})
-    looked = [blob for blob in forward if is_looked_into(os.fsdecode(blob.path), guard) or _is_link(blob)]
-    after = {path: Item(b"", blob.git_mode) for path, blob in whole.items()} | await _items(store, looked)
-    looked = [blob for blob in backward if is_looked_into(os.fsdecode(blob.path), guard)]
-    before = {os.fsdecode(blob.path): Item(b"", blob.git_mode) for blob in backward}
-    before |= await _items(store, looked)
+    before = await _files(store, record.before, conventions)
+    after = await _files(store, record.after, conventions)
     added = [path for path in changed if path in after and path not in before]
     if not protect:
-        tests = changed_tests(changed, guard)
+        tests = changed_tests(changed, conventions)
         caveats += [f"the run changed tests: {_named(tests)}"] if tests else []
-        return CheckedChanges(tuple(runner_shadows(added, after.get)), tuple(caveats))
-    held = [path for path in whole if path not in added]
+        return CheckedChanges(tuple(runner_shadows(added, before, after.get)), tuple(caveats))
     decisive = deciding_changes(
         changed,
-        before=before.get,
+        before=before,
         after=after.get,
-        guard=guard,
-        protected=matches_any(held, protect),
+        conventions=conventions,
+        protected=matches_any(list(before), protect),
         matching=matches_any(changed, protect),
     )
     return CheckedChanges(tuple(decisive), tuple(caveats))
+
+
+async def _files(store: SnapshotStore, snapshot: str, conventions: Conventions) -> dict[str, TreeEntry]:
+    """All files of a snapshot; of those that say how checks run, and of links, the contents as well."""
+    blobs = {os.fsdecode(blob.path): blob for blob in await store.blobs(snapshot)}
+    read = [blob for path, blob in blobs.items() if is_read(path, conventions) or _is_link(blob)]
+    files = {path: TreeEntry(b"", blob.git_mode) for path, blob in blobs.items()}
+    return files | await _entries(store, read)
 
 
 def _is_link(blob: Blob) -> bool:
     return blob.git_mode & 0o170000 == 0o120000
 
 
-async def _items(store: SnapshotStore, blobs: Iterable[Blob]) -> dict[str, Item]:
+async def _entries(store: SnapshotStore, blobs: Iterable[Blob]) -> dict[str, TreeEntry]:
     """Return entries with their contents; for a file that is too large to inspect, with its size and id."""
-    found: dict[str, Item] = {}
+    found: dict[str, TreeEntry] = {}
     small = []
     for blob in blobs:
-        if blob.size <= MOST_BYTES:
+        if blob.size <= LARGEST_READ:
             small.append(blob)
         else:
-            found[os.fsdecode(blob.path)] = Item(f"{blob.size} {blob.id}".encode(), blob.git_mode)
+            found[os.fsdecode(blob.path)] = TreeEntry(f"{blob.size} {blob.id}".encode(), blob.git_mode)
     async for batch in store.contents(small):
-        found |= {os.fsdecode(blob.path): Item(data, blob.git_mode) for blob, data in batch}
+        found |= {os.fsdecode(blob.path): TreeEntry(data, blob.git_mode) for blob, data in batch}
     return found
 
 

@@ -1,17 +1,27 @@
-"""Sections of `pyproject.toml`, `package.json`, `Cargo.toml`, `go.mod` and `pom.xml` that say how checks run."""
+"""The sections of shared files that say how checks run: of `pyproject.toml`, `package.json`, `Cargo.toml` and the like.
+
+A run whose user protects its tests may change a dependency there, but no option of the runner: its check is refused if
+one of these sections changed (`deciding_files`). They are compared as data; a file that cannot be read counts whole.
+"""
 
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from ringfence.check.freeze import names
-from ringfence.check.freeze.model import Guard, Kind
-from ringfence.check.freeze.targets import uses_tool, words_of
+from ringfence.check.protected_files import Conventions
 
-_Found = tuple[Kind, bytes] | None
+_RUNNER_PACKAGES = re.compile(
+    r"jest|@jest/.+|vitest|@vitest/.+|mocha|chai|ava|tap|jasmine|karma|nyc|c8|@playwright/test|babel-jest|ts-jest|tsx|ts-node"
+)
+"""Packages of npm that run tests."""
+_CARGO_TEST_CRATES = re.compile(
+    r"(?:assert|pretty[-_]assertions|more[-_]asserts|similar[-_]asserts|insta|rstest|test[-_]case|proptest|quickcheck"
+    r"|mockall|googletest|trybuild|speculoos|serial[-_]test|tokio[-_]test|wiremock)(?:[-_].*)?|approx|claims?|k9|predicates"
+)
+"""Crates that tests are written with. Whichever table names one, tests are given it."""
 _RUNNER_TOOLS = ("pytest", "pytest-asyncio", "coverage", "nose2", "unittest")
 _CHECK_TOOLS = ("mypy", "ruff", "pyright", "basedpyright", "pylint", "flake8", "ty", "black", "isort")
 _TASK_TOOLS = {
@@ -25,53 +35,53 @@ _TASK_TOOLS = {
 }
 
 
-def pyproject_part(data: bytes, guard: Guard) -> _Found:
+def pyproject_part(data: bytes, conventions: Conventions) -> bytes | None:
     """Options of pytest, its plugins, and how strict linters and type checkers are."""
     document = _toml(data)
     if document is None:
-        return "runner_config", data
+        return data
     tools = _table(document, "tool")
     runner = {name: tools[name] for name in _RUNNER_TOOLS if name in tools}
     runner |= {
-        name: tools[name]
-        for name, tool in _TASK_TOOLS.items()
-        if name in tools and uses_tool(guard.commands, tool)
+        name: tools[name] for name, tool in _TASK_TOOLS.items() if name in tools and conventions.calls(tool)
     }
     plugins = _table(document, "project", "entry-points").get("pytest11")
     runner |= {"project.entry-points": plugins} if plugins is not None else {}
     plugins = _table(tools, "poetry", "plugins").get("pytest11")
     runner |= {"poetry.plugins": plugins} if plugins is not None else {}
     check = {name: tools[name] for name in _CHECK_TOOLS if name in tools}
-    return _dumped("runner_config" if runner else "check_config", runner | check)
+    return _dumped(runner | check)
 
 
-def package_json_part(data: bytes, guard: Guard) -> _Found:
+def package_json_part(data: bytes, conventions: Conventions) -> bytes | None:
     """Scripts that test, configuration of the runners, and which runners they are."""
-    document = json_of(data)
+    document = _json(data)
     if not isinstance(document, dict):
-        return "runner_config", data
+        return data
     kept = {
         key: document[key]
         for key in document
         if key in ("jest", "vitest", "mocha", "ava", "nyc", "c8", "tap", "babel")
     }
-    if scripts := _kept_scripts(_table(document, "scripts"), guard):
+    if scripts := _kept_scripts(_table(document, "scripts"), conventions):
         kept["scripts"] = scripts
     for key in ("dependencies", "devDependencies", "peerDependencies", "overrides", "resolutions"):
-        if runners := {k: v for k, v in _table(document, key).items() if names.RUNNER_PACKAGES.fullmatch(k)}:
+        if runners := {k: v for k, v in _table(document, key).items() if _RUNNER_PACKAGES.fullmatch(k)}:
             kept[key] = runners
-    if programs := _kept_programs(document, kept.get("scripts", {}), guard):
+    if programs := _kept_programs(document, kept.get("scripts", {}), conventions):
         kept["bin"] = programs
     check = {key: document[key] for key in ("eslintConfig", "prettier") if key in document}
-    return _dumped("runner_config" if kept else "check_config", kept | check)
+    return _dumped(kept | check)
 
 
-def _kept_programs(document: Mapping[str, Any], scripts: Mapping[str, Any], guard: Guard) -> dict[str, Any]:
+def _kept_programs(
+    document: Mapping[str, Any], scripts: Mapping[str, Any], conventions: Conventions
+) -> dict[str, Any]:
     """Those that a check calls by their name: npx takes a project's own before those that are installed."""
     programs = document.get("bin")
     if isinstance(programs, str):
         programs = {str(document.get("name")).rpartition("/")[2]: programs}
-    called = words_of((*guard.commands, *(str(script) for script in scripts.values())))
+    called = _words((*conventions.commands, *(str(script) for script in scripts.values())))
     return {name: program for name, program in _table({"bin": programs}, "bin").items() if name in called}
 
 
@@ -80,16 +90,9 @@ _TEST_SCRIPT = re.compile(
 )
 
 
-def called_scripts(data: bytes, guard: Guard) -> list[str]:
-    """The commands of those scripts of a package.json that a check may call."""
-    document = json_of(data)
-    table = _table(document, "scripts") if isinstance(document, dict) else {}
-    return [str(script) for script in _kept_scripts(table, guard).values()]
-
-
-def _kept_scripts(scripts: Mapping[str, Any], guard: Guard) -> dict[str, Any]:
+def _kept_scripts(scripts: Mapping[str, Any], conventions: Conventions) -> dict[str, Any]:
     """Those that a check may call, and those they call in turn."""
-    words = words_of(guard.commands)
+    words = _words(conventions.commands)
     kept: dict[str, Any] = {}
     while True:
         more = {
@@ -101,14 +104,14 @@ def _kept_scripts(scripts: Mapping[str, Any], guard: Guard) -> dict[str, Any]:
         if not more:
             return kept
         kept |= more
-        words |= words_of(tuple(str(script) for script in more.values()))
+        words |= _words(tuple(str(script) for script in more.values()))
 
 
-def cargo_part(data: bytes, guard: Guard) -> _Found:  # noqa: ARG001 -- as all sections are called
+def cargo_part(data: bytes, conventions: Conventions) -> bytes | None:  # noqa: ARG001 -- as all sections are called
     """Which targets are tested, by what harness; patched dependencies; lints."""
     document = _toml(data)
     if document is None:
-        return "runner_config", data
+        return data
     kept: dict[str, Any] = {}
     for section in ("lib", "bin", "test", "example", "bench"):
         entries = document.get(section)
@@ -127,7 +130,7 @@ def cargo_part(data: bytes, guard: Guard) -> _Found:  # noqa: ARG001 -- as all s
     kept |= {key: document[key] for key in ("patch", "replace") if key in document}
     lints = {"lints": document.get("lints"), "workspace.lints": workspace.get("lints")}
     check = {name: value for name, value in lints.items() if value is not None}
-    return _dumped("runner_config" if kept else "check_config", kept | check)
+    return _dumped(kept | check)
 
 
 def _copies(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -143,7 +146,7 @@ def _copies(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
                 for name, each in _table(holder, key).items()
                 if isinstance(each, dict)
                 and each.keys() & {"path", "git", "registry", "package"}
-                and (key != "dependencies" or names.CARGO_TEST_CRATES.fullmatch(name))
+                and (key != "dependencies" or _CARGO_TEST_CRATES.fullmatch(name))
             }
             found |= {prefix + key: copies} if copies else {}
     return found
@@ -154,11 +157,11 @@ def _flags(entry: Any) -> dict[str, Any]:
     return {key: entry[key] for key in keys if key in entry} if isinstance(entry, dict) else {}
 
 
-def go_mod_part(data: bytes, guard: Guard) -> _Found:  # noqa: ARG001
+def go_mod_part(data: bytes, conventions: Conventions) -> bytes | None:  # noqa: ARG001
     """Which modules are taken from elsewhere, and which Go. A name in quotes may be written in many ways: all count."""
     lines = [line.split("//")[0].strip() for line in data.decode("utf-8", "surrogateescape").splitlines()]
     kept = [line for line in lines if "=>" in line or line.startswith(("toolchain ", "ignore "))]
-    return ("runner_config", "\n".join(kept).encode("utf-8", "surrogateescape")) if kept else None
+    return "\n".join(kept).encode("utf-8", "surrogateescape") if kept else None
 
 
 _POM_WORD = re.compile(r"test|skip|surefire|failsafe|argline", re.IGNORECASE)
@@ -168,16 +171,16 @@ _POM_PLUGIN = re.compile(
 )
 
 
-def pom_part(data: bytes, guard: Guard) -> _Found:  # noqa: ARG001
+def pom_part(data: bytes, conventions: Conventions) -> bytes | None:  # noqa: ARG001
     """Whatever a name of which speaks of tests or of skipping, and the plugins that run them."""
     if b"<!DOCTYPE" in data or b"<!ENTITY" in data:
-        return "runner_config", data  # entities could say anything; no pom needs them
+        return data  # entities could say anything; no pom needs them
     try:
         top = ET.fromstring(data)  # noqa: S314 -- without entities there is nothing to expand
         kept = [ET.canonicalize(_text(each), strip_text=True) for each in _of_tests(top)]
     except (ET.ParseError, ValueError, LookupError, RecursionError):
-        return "runner_config", data
-    return ("runner_config", "\n".join(kept).encode()) if kept else None
+        return data
+    return "\n".join(kept).encode() if kept else None
 
 
 def _text(element: ET.Element) -> str:
@@ -202,12 +205,19 @@ def _of_tests(top: ET.Element) -> list[ET.Element]:
     return found
 
 
+_WORD = re.compile(r"[^\s;&|()<>`\"'$=]+")
+
+
+def _words(commands: Collection[str]) -> frozenset[str]:
+    return frozenset(word for command in commands for word in _WORD.findall(command))
+
+
 def _toml(data: bytes) -> dict[str, Any] | None:
     found: dict[str, Any] | None = _read(data, tomllib.loads)
     return found
 
 
-def json_of(data: bytes) -> Any:
+def _json(data: bytes) -> Any:
     """What a file of JSON holds; None where it holds none."""
     return _read(data, json.loads)
 
@@ -226,5 +236,50 @@ def _table(document: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     return document
 
 
-def _dumped(kind: Kind, kept: Mapping[str, Any]) -> _Found:
-    return (kind, json.dumps(kept, sort_keys=True, default=str).encode()) if kept else None
+def _dumped(kept: Mapping[str, Any]) -> bytes | None:
+    return json.dumps(kept, sort_keys=True, default=str).encode() if kept else None
+
+
+_HEADER = re.compile(r"\[([^\]]*)\]")
+_RUNNER = re.compile(r"pytest|tool:pytest|aliases|nosetests|test|unittest|coverage:.*")
+_TOX = re.compile(r"tox(?::.*)?|testenv.*|gh-actions.*")
+_REFERENCE = re.compile(r"\{\[([^][{}\n]*)\]")
+_CHECK = re.compile(r"mypy.*|flake8.*|pylint.*|pycodestyle|isort|pydocstyle|pyright")
+
+
+def ini_part(data: bytes, conventions: Conventions) -> bytes | None:
+    """What runners and checkers read of it."""
+    kept: list[str] = []
+    text = data.decode("utf-8", "surrogateescape")
+    referred = {name.strip() for name in _REFERENCE.findall(text)}
+    is_of_tox = conventions.calls("tox")
+    for name, lines in _sections(text):
+        is_runner = bool(_RUNNER.fullmatch(name)) or (
+            is_of_tox and (bool(_TOX.fullmatch(name)) or name in referred)
+        )
+        is_plugin = name.startswith("options.entry_points") and any("pytest11" in line for line in lines)
+        if is_runner or is_plugin or _CHECK.fullmatch(name):
+            kept += [f"[{name}]", *lines]
+    return "\n".join(kept).encode("utf-8", "surrogateescape") if kept else None
+
+
+def _sections(text: str) -> list[tuple[str, list[str]]]:
+    found: list[tuple[str, list[str]]] = [("", [])]
+    for line in text.removeprefix("\ufeff").splitlines():
+        if header := _HEADER.match(line):
+            found.append((header[1].strip(), []))
+        elif line.strip() and not line.startswith(("#", ";")):
+            found[-1][1].append(line.rstrip())
+    return found
+
+
+SECTIONS: Mapping[str, Callable[[bytes, Conventions], bytes | None]] = {
+    "pyproject.toml": pyproject_part,
+    "setup.cfg": ini_part,
+    "tox.ini": ini_part,
+    "package.json": package_json_part,
+    "Cargo.toml": cargo_part,
+    "go.mod": go_mod_part,
+    "pom.xml": pom_part,
+}
+"""Readers of shared files by their names: what they hold about checks, None: nothing."""
