@@ -53,6 +53,17 @@ def pytest_configure(config):
     config.option.continue_on_collection_errors = True
 
 
+if int(pytest.__version__.split(".")[0]) >= 7:  # before, the argument has another name
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_ignore_collect(collection_path):
+        """For one test alone, no other file with tests is loaded."""
+        wanted, name = _SETTINGS["only"].split("::")[0], collection_path.name
+        if not wanted or not name.endswith(".py") or name in ("conftest.py", "__init__.py"):
+            return None
+        return True if telling.shown(str(collection_path), _SETTINGS["workspace"]) != wanted else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session):
     """From here on code of the project is loaded, which registers no plugin but a conftest.py."""
