@@ -34,7 +34,7 @@ async def hand_over(loop: Loop) -> RingfenceError | None:
         tasks.start_soon(_until_stopped, loop, tasks.cancel_scope)
         problem = await _hand_over(loop, asked)
         tasks.cancel_scope.cancel()
-    await write_report(loop.place, loop.store, loop.repository, loop.plan)
+    await write_report(loop.place, loop.store, loop.repository, loop.plan, redactor=loop.redactor)
     return problem
 
 

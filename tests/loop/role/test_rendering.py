@@ -35,6 +35,8 @@ FULL = Briefing(
     review="real_implementation: true",
     files=("src/shop/cart.py",),
     guides={"AGENTS.md": "Use tabs."},
+    protected=("tests/test_cart.py is a test or belongs to tests",),
+    notes=("Changes of protected files that were left out: tests/test_cart.py",),
 )
 SEEN = {
     "goal": "a shop",
@@ -50,6 +52,8 @@ SEEN = {
     "results": "failed: a::two\npassed: a::one",
     "review": "real_implementation: true",
     "files": "src/shop/cart.py",
+    "protected": "tests/test_cart.py is a test or belongs to tests",
+    "notes": "Changes of protected files that were left out: tests/test_cart.py",
     "guides": "--- AGENTS.md\nUse tabs.",
 }
 BLOCK = re.compile(r"^<<<(task|data) ([0-9a-f]{16})\n(.*?)\n\2>>>$", re.MULTILINE | re.DOTALL)

@@ -234,7 +234,9 @@ class Whole:
             f"ended.{row.round}", kind, state=state.value, reason=reason, passed=len(passed)
         )
         await loop.store.end(state, reason)
-        problem = await write_report(loop.place, loop.store, loop.repository, loop.plan)
+        problem = await write_report(
+            loop.place, loop.store, loop.repository, loop.plan, redactor=loop.redactor
+        )
         if problem is not None:
             loop.runs.tell(problem)
 

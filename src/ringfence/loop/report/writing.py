@@ -11,6 +11,7 @@ from ringfence.loop.repository.place import write_whole
 from ringfence.loop.state import StoryState
 from ringfence.loop.store.loops import LoopStore
 from ringfence.loop.story import Plan
+from ringfence.secret import Redactor
 
 MARKDOWN, PAGE = "report.md", "report.html"
 PROPOSAL = "proposal.md"
@@ -18,7 +19,12 @@ PROPOSAL = "proposal.md"
 
 
 async def write_report(
-    place: LoopPlace, store: LoopStore, repository: LoopRepository, plan: Plan
+    place: LoopPlace,
+    store: LoopStore,
+    repository: LoopRepository,
+    plan: Plan,
+    *,
+    redactor: Redactor | None = None,
 ) -> str | None:
     """Write `report.md`, `report.html`, `proposal.md` and, if something passed, `loop.patch`. Again is the same as once.
 
@@ -29,18 +35,21 @@ async def write_report(
         store: Its rows: call it after its end was written there.
         repository: Its repository.
         plan: Its stories.
+        redactor: Takes the user's secrets out of what agents wrote into diffs. None: they are not known here.
 
     Returns:
         What went wrong; None: nothing.
     """
     try:
-        await _write(place, store, repository, plan)
+        await _write(place, store, repository, plan, redactor or Redactor(()))
     except RingfenceError as exc:
         return f"the report of loop {place.id} could not be written: {exc}"
     return None
 
 
-async def _write(place: LoopPlace, store: LoopStore, repository: LoopRepository, plan: Plan) -> None:
+async def _write(
+    place: LoopPlace, store: LoopStore, repository: LoopRepository, plan: Plan, redactor: Redactor
+) -> None:
     from ringfence.loop.report.html import render_html  # with Jinja: no loop waits for it at its start
     from ringfence.loop.report.markdown import render_markdown
 
@@ -52,4 +61,4 @@ async def _write(place: LoopPlace, store: LoopStore, repository: LoopRepository,
     others = render_markdown(report, is_for_others=True)
     texts = ((MARKDOWN, render_markdown(report)), (PROPOSAL, others), (PAGE, render_html(report)))
     for name, text in texts:
-        await anyio.to_thread.run_sync(write_whole, place.directory / name, text.encode())
+        await anyio.to_thread.run_sync(write_whole, place.directory / name, redactor.redact(text).encode())

@@ -368,7 +368,7 @@ class GuestSession:
             return end.ended_by
         if end.ended_by == "signal" and end.exit_code == _ABORTED_CODE:
             return "pids" if (await self.fence.usage()).forks_refused else end.ended_by
-        if end.exit_code == _FILE_SIZE_CODE:
+        if end.ended_by == "signal" and end.exit_code == _FILE_SIZE_CODE:
             return "disk"
         if end.exit_code == _KILLED_CODE:
             kills = await self._count_oom_kills()
