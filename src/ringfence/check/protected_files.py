@@ -91,13 +91,20 @@ class ProtectedFiles:
         files: All files of the tree that attempts start from.
         conventions: Of what is run on it.
         reported: Files that a runner said it ran tests of: they are tests, whatever they are called.
+        imported: Python modules that tests imported before the story: those that are no files of the tree are installed.
     """
 
     def __init__(
-        self, files: Mapping[str, TreeEntry], conventions: Conventions, *, reported: Collection[str] = ()
+        self,
+        files: Mapping[str, TreeEntry],
+        conventions: Conventions,
+        *,
+        reported: Collection[str] = (),
+        imported: Collection[str] = (),
     ) -> None:
         self._files = files
         self._conventions = conventions
+        self._imported = frozenset(imported)
         # Tests of Rust may stand in product code, which is compared by its parts (`inline_tests`).
         self._reported = frozenset(
             path for path in reported if not path.endswith(".rs") or conventions.is_test(path)
@@ -167,7 +174,9 @@ class ProtectedFiles:
 
     def _in_the_way(self, path: str) -> str | None:
         """A new path that a protected file would be hidden by, or be taken for on file systems that ignore case."""
-        if path in self._scripts.targets and path not in self._files:
+        if any(
+            prefix in self._scripts.targets and prefix not in self._existing for prefix in _prefixes(path)
+        ):
             return "stands in place of a target of make"
         if path in self._above:
             return "stands in place of a directory of protected files"
@@ -178,6 +187,11 @@ class ProtectedFiles:
             if spelled is not None and spelled != prefix:
                 return f"is spelled nearly as {spelled!r}, which is protected"
         return None
+
+    @cached_property
+    def _existing(self) -> frozenset[str]:
+        """All files and directories of the tree."""
+        return frozenset(prefix for path in self._files for prefix in _prefixes(path))
 
     @cached_property
     def _above(self) -> frozenset[str]:
@@ -211,7 +225,8 @@ class ProtectedFiles:
     def _python_shadows(self, path: str, read: ReadEntry) -> Iterator[str]:
         module = _module_of(path)
         directory, _, name = module.rpartition("/")
-        if directory in self._import_roots and name in names.SHADOWED_MODULES:
+        is_installed = name in self._imported and not {f"{module}.py", module} & self._existing
+        if directory in self._import_roots and (name in names.SHADOWED_MODULES or is_installed):
             yield f"would be imported in place of the module {name!r}"
         if path != f"{module}.py" and read(f"{module}.py") is not None:
             yield f"would be imported in place of '{module}.py'"

@@ -135,6 +135,7 @@ TOOL_FILES: Mapping[str, Patterns] = {
     "mise": ("mise.toml", ".mise.toml", "mise.*.toml", ".mise.*.toml"),
     "turbo": ("turbo.json", "turbo.jsonc"),
     "nx": ("nx.json",),
+    **dict.fromkeys(("ruff", "black", "prettier", "biome", "rg"), (".gitignore", ".ignore", ".rgignore")),
     "rake": ("[Rr]akefile", "[Rr]akefile.rb"),
 }
 """Files of the tools that a check's command calls, by the tool."""

@@ -73,6 +73,7 @@ def longer(tree: Tree, path: str, more: bytes) -> dict[str, bytes | TreeEntry | 
     return {path: was + more}
 
 
+_LINT = {"Makefile": b"lint: style\nstyle:\n\truff check\n"}
 CASES: list[tuple[str, Tree, Conventions, dict[str, bytes | TreeEntry | None]]] = [
     ("edited test", PYTHON, PYTEST, {"tests/test_cart.py": b"def test_total():\n    pass\n"}),
     ("edited data of a test", PYTHON, PYTEST, {"tests/data/prices.json": b"[0]"}),
@@ -688,6 +689,33 @@ def test_what_an_attempt_does_to_tests_beside_code_of_rust_is_seen(text):
     """Such tests cannot be put back without the code, so that they are compared, and what would get round them."""
     was, now = LIB.decode(), text.decode()
     assert inline_tests(was) != inline_tests(now) or reaches_tests(now) - reaches_tests(was)
+
+
+@pytest.mark.parametrize(
+    ("before", "command", "path"),
+    [
+        (_LINT, "make lint", "lint/notes.txt"),
+        ({}, "ruff check .", ".gitignore"),
+        ({}, "ruff check .", "src/.ignore"),
+    ],
+)
+def test_a_check_is_not_switched_off(before, command, path):
+    """By a directory in place of a target of make, or by a file that a linter takes for what to leave out."""
+    assert left_out(before, {path: b"*.py"}, Conventions(frozenset({"pytest"}), (command,)))
+
+
+def test_installed_modules_that_tests_import_are_not_replaced():
+    """A new module of such a name would be imported in their place; one that is built already is the project's own."""
+    protected = protection(PYTHON, PYTEST, imported=["assertpy", "shop"])
+    new = {
+        "assertpy.py": TreeEntry(b""),
+        "src/assertpy/__init__.py": TreeEntry(b""),
+        "src/shop/more.py": TreeEntry(b""),
+    }
+    assert [path for path in new if protected.why(path, new.get)] == [
+        "assertpy.py",
+        "src/assertpy/__init__.py",
+    ]
 
 
 def test_files_that_a_runner_ran_tests_of_are_protected():

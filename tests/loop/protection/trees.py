@@ -13,9 +13,11 @@ def entries(tree: Tree) -> dict[str, TreeEntry]:
     return {path: it if isinstance(it, TreeEntry) else TreeEntry(it) for path, it in tree.items()}
 
 
-def protection(tree: Tree, conventions: Conventions, *, reported: Collection[str] = ()) -> ProtectedFiles:
+def protection(
+    tree: Tree, conventions: Conventions, *, reported: Collection[str] = (), imported: Collection[str] = ()
+) -> ProtectedFiles:
     """The protected files of a tree."""
-    return ProtectedFiles(entries(tree), conventions, reported=reported)
+    return ProtectedFiles(entries(tree), conventions, reported=reported, imported=imported)
 
 
 def left_out(

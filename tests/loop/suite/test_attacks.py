@@ -128,6 +128,10 @@ UNITTEST_ATTACKS = {
         "    if isinstance(each, type) and issubclass(each, unittest.TestResult):\n"
         "        each.addFailure = each.addError = lambda self, test, err: self.addSuccess(test)"
     ),
+    "stops": "from unittest.case import _ShouldStop\ndef add(a, b): raise _ShouldStop",
+    "stops by another": (
+        "import unittest.case as c\nclass Stop(BaseException): pass\nc._ShouldStop = Stop\ndef add(a, b): raise Stop"
+    ),
     "says all is well": "import unittest.result as r\nr.TestResult.wasSuccessful = lambda self: True",
     "calms the outcome": (
         "import unittest.case as c, contextlib\n"
@@ -235,6 +239,15 @@ TARGETED = {
         "for each in gc.get_objects():\n"
         "    if type(each) is Config: each.pluginmanager.register(Kind())"
     ),
+    "a plugin that says it is a conftest": (
+        "import gc, types, pytest\nfrom _pytest.config import Config\n"
+        "plugin = types.ModuleType('conftest')\nplugin.__file__ = '/x/conftest.py'\n"
+        "def pytest_pyfunc_call(pyfuncitem):\n"
+        "    return True if pyfuncitem.name in ('test_add', 'test_more') else None\n"
+        "plugin.pytest_pyfunc_call = pytest.hookimpl(tryfirst=True)(pytest_pyfunc_call)\n"
+        "for each in gc.get_objects():\n"
+        "    if type(each) is Config: each.pluginmanager.register(plugin)"
+    ),
     "a runner that spares the tests of the story": (
         "import _pytest.python as p\nold = p.Function.runtest\n"
         "def runtest(self):\n"
@@ -247,7 +260,12 @@ TARGETED = {
 @pytest.mark.parametrize("name", slow_after(1, TARGETED))
 async def test_the_runners_functions_are_watched(name: str, run: Run) -> None:
     """A change of the runner that spares the canary is found by the runner's functions, which are others in the end."""
-    report = await run({"calc.py": f"{TARGETED[name]}\n{WRONG}", "test_calc.py": TEST})
+    files = {
+        "calc.py": f"{TARGETED[name]}\n{WRONG}",
+        "test_calc.py": TEST,
+        "conftest.py": "pytest_plugins = ()\n",
+    }
+    report = await run(files, test_files=("conftest.py", "test_calc.py"))
     assert {each.outcome for each in report.results.values()} == {"passed"}
     assert [each.id for each in new_failures(report, None)] == ["the test runner"]
 

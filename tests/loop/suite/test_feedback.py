@@ -92,7 +92,7 @@ def test_ids_that_differ_from_run_to_run_are_compared_by_function() -> None:
     red = report(
         *passed("t.py::a", "t.py::each[3]").results.values(), TestResult("n.py::new", "failed", "n.py")
     )
-    expected = expected_tests(CHECK, before, red, {"n.py": "pytest"})
+    expected = expected_tests(CHECK, before, red, ["n.py"])
     assert expected.missing(passed("t.py::a", "t.py::each[9]", "n.py::new")) == []
     assert expected.missing(passed("t.py::each[9]", "n.py::new")) == ["t.py::a"]
     assert expected.missing(passed("t.py::a", "n.py::new")) == [
@@ -106,8 +106,8 @@ def test_what_the_test_writer_removed_is_known_and_not_expected() -> None:
     """An intended change of behaviour takes old tests with it; those that cannot be loaded yet are not removed."""
     before = passed("t.py::kept", "t.py::old", "u.py::one")
     red = report(TestResult("t.py::kept", "passed", "t.py"), TestResult("u.py", "error", "u.py"))
-    assert removed(CHECK, before, red) == {"t.py::old"}
-    expected = expected_tests(CHECK, before, red, {"t.py": "pytest"})
+    assert removed(CHECK, before, red, ["t.py"]) == {"t.py::old"}
+    expected = expected_tests(CHECK, before, red, ["t.py"])
     assert expected.missing(passed("t.py::kept")) == ["u.py::one"]
 
 
@@ -117,5 +117,26 @@ def test_in_a_package_that_cannot_be_compiled_nothing_is_removed() -> None:
         TestResult("shop.TestOld", "passed", "a_test.go"), TestResult("shop/x.TestX", "passed", "x/x_test.go")
     )
     red = report(TestResult("new_test.go", "error", "new_test.go"))
-    assert removed(Check("test", "go", "go test ./...", runner="go"), before, red) == {"shop/x.TestX"}
-    assert removed(Check("test", "cargo", "cargo test", runner="cargo"), before, red) == set()
+    assert removed(Check("test", "go", "go test ./...", runner="go"), before, red, ["new_test.go"]) == {
+        "shop/x.TestX"
+    }
+    assert (
+        removed(Check("test", "cargo", "cargo test", runner="cargo"), before, red, ["new_test.rs"]) == set()
+    )
+
+
+def test_cases_that_the_test_writer_drops_are_removed() -> None:
+    """Ids that differ are no accident where a file that tests depend on was changed: they are shown to the judge."""
+    before = passed("t.py::each[1]", "t.py::each[2]")
+    red = report(*passed("t.py::each[1]").results.values(), TestResult("n.py::new", "failed", "n.py"))
+    assert removed(CHECK, before, red, ["n.py", "t.py"]) == {"t.py::each[2]"}
+    assert removed(CHECK, before, red, ["n.py", "cases.json"]) == {"t.py::each[2]"}
+    assert removed(CHECK, before, red, ["n.py", "__init__.py"]) == set()
+
+
+def test_what_is_removed_is_known_of_a_command_that_starts_the_runner() -> None:
+    """Its exit code is a result as well, of no file."""
+    check = Check("test", "tests", "make test")
+    before = report(TestResult("tests", "passed"), *passed("t.py::a", "t.py::b").results.values())
+    red = report(TestResult("tests", "failed"), *passed("t.py::a").results.values())
+    assert removed(check, before, red, ["t.py"]) == {"t.py::b"}

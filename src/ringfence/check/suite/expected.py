@@ -6,7 +6,7 @@ is not.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from ringfence.check.suite.model import Check, Report, TestResult
 from ringfence.frozen import frozen
@@ -63,7 +63,7 @@ class Expected:
 
 
 def expected_tests(
-    check: Check, before: Report | None, red: Report | None, written: Mapping[str, str]
+    check: Check, before: Report | None, red: Report | None, changed: Collection[str]
 ) -> Expected:
     """What a candidate's tests must include.
 
@@ -71,26 +71,34 @@ def expected_tests(
         check: What runs them.
         before: Of a run before the story; None: the check is the story's own.
         red: Of a run with the story's tests, before it was built; None: the check runs no tests.
-        written: Files that the test writer wrote or changed.
+        changed: Files that the test writer wrote, changed or removed.
     """
     if before is None or red is None:
         return Expected()
     passed = {each.id for each in before.results.values() if each.outcome == "passed"} - removed(
-        check, before, red
+        check, before, red, changed
     )
     # A file that could not be loaded is reported as a test of that name: its tests are not known by then.
     own = {each.id for each in red.red() if each.id != each.file}
     now = {each.id for each in red.results.values() if each.outcome == "passed"}
-    return Expected(frozenset(passed | own | now), _unstable(before, red, written))
+    return Expected(frozenset(passed | own | now), _unstable(before, red, changed))
 
 
-def removed(check: Check, before: Report, red: Report) -> set[str]:
-    """Tests that passed before and are not run with the story's tests, unless what cannot be loaded yet is the cause."""
-    broken = {each.file for each in red.red() if each.file in (None, each.id)}
+def removed(check: Check, before: Report, red: Report, changed: Collection[str]) -> set[str]:
+    """Tests that passed before and are not run with the story's tests, unless what cannot be loaded yet is the cause.
+
+    Args:
+        check: What runs them.
+        before: Of a run before the story.
+        red: Of a run with the story's tests, before it was built.
+        changed: Files that the test writer wrote, changed or removed.
+    """
+    # The exit code of a command that starts the runner is a result, too, named as the check.
+    broken = {each.file for each in red.red() if each.file in (None, each.id) and each.id != check.name}
     if None in broken or (broken and check.runner in _COMPILED_TOGETHER):
         return set()
     missing = Expected(frozenset(each.id for each in before.results.values() if each.outcome == "passed"))
-    unstable = _unstable(before, red, {})
+    unstable = _unstable(before, red, changed)
     return {
         name
         for name in missing.missing(red, before)
@@ -107,17 +115,23 @@ def _is_hidden_by(check: Check, file: str | None, broken: Collection[str | None]
     return file in broken
 
 
-def _unstable(before: Report, red: Report, written: Mapping[str, str]) -> frozenset[str]:
-    """Functions that both runs have, with other ids, though nobody changed them in between."""
-    first, second = _ids_by_function(before, written), _ids_by_function(red, written)
+def _unstable(before: Report, red: Report, changed: Collection[str]) -> frozenset[str]:
+    """Functions that both runs have, with other ids, though the test writer changed nothing that they could depend on.
+
+    Only new files of tests are no such thing. Any other file may hold the parameters of tests.
+    """
+    old = {each.file for each in before.results.values()}
+    new = {each.file for each in red.results.values()} - old
+    if any(path not in new and path.rpartition("/")[2] != "__init__.py" for path in changed):
+        return frozenset()
+    first, second = _ids_by_function(before), _ids_by_function(red)
     return frozenset(name for name in first.keys() & second.keys() if first[name] != second[name])
 
 
-def _ids_by_function(report: Report, written: Mapping[str, str]) -> dict[str, set[str]]:
+def _ids_by_function(report: Report) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for each in report.results.values():
-        if each.file not in written:
-            found.setdefault(function_of(each.id), set()).add(each.id)
+        found.setdefault(function_of(each.id), set()).add(each.id)
     return found
 
 

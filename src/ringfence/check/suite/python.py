@@ -74,6 +74,7 @@ async def _run(
         "plugins": own.get("PYTEST_PLUGINS", ""),
         "only_canary": only_canary,
         "only": check.only or "",
+        "conftests": [path for path in test_files if path.rpartition("/")[2] == "conftest.py"],
         # Of a test that is run alone the code is compared with its file.
         "test_files": [path for path in test_files if path.endswith(".py")] if check.only else [],
     }

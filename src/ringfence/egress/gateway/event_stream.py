@@ -21,6 +21,7 @@ class EventReader:
         self._data_bytes = 0
         self._is_first = True
         self._is_after_cr = False
+        self._is_in_dropped_line = False
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """Add a piece of the stream; yield the data of each event that it completes."""
@@ -36,6 +37,8 @@ class EventReader:
             self._bound()
             return
         lines = [bytes(self._line), *others]
+        if self._is_in_dropped_line:
+            lines[0], self._is_in_dropped_line = b"dropped", False  # a field that no client knows
         self._line = bytearray(b"" if piece.endswith((b"\r", b"\n")) else lines.pop())
         for line in lines:
             data = self._take(line)
@@ -48,9 +51,9 @@ class EventReader:
 
         A client must discard it; it was written all the same.
         """
-        if self._line:
+        if self._line and not self._is_in_dropped_line:
             self._take(bytes(self._line))
-            self._line.clear()
+        self._line.clear()
         return self._take(b"")
 
     def _take(self, line: bytes) -> bytes | None:
@@ -59,15 +62,16 @@ class EventReader:
             line, self._is_first = line.removeprefix(_BOM), False
         if not line:
             data, self._data, self._data_bytes = self._data, [], 0
-            return b"\n".join(data) if data else None
+            return b"\n".join(data) or None  # an event without data is none
         name, _, value = line.partition(b":")
         if name == b"data":
             self._data.append(value.removeprefix(b" "))
-            self._data_bytes += len(value)
+            self._data_bytes += len(value) + 1
         return None
 
     def _bound(self) -> None:
         if len(self._line) + self._data_bytes > _LIMIT_BYTES:
             self.dropped_bytes += len(self._line) + self._data_bytes
+            self._is_in_dropped_line = self._is_in_dropped_line or bool(self._line)
             self._line.clear()
             self._data, self._data_bytes = [], 0

@@ -11,6 +11,7 @@ from ringfence.check.inline_tests import inline_tests, reaches_tests
 from ringfence.check.paths import is_cache, is_plain_path
 from ringfence.check.protected_files import Conventions, ProtectedFiles
 from ringfence.check.protected_names import COMPANIONS, matches_any
+from ringfence.check.python_imports import imported_modules
 from ringfence.check.tree_entry import TreeEntry
 from ringfence.config.paths import state_dir
 from ringfence.frozen import frozen
@@ -77,10 +78,27 @@ class Clones:
         self, row: StoryRow, commit: str, *, reported: Collection[str] = ()
     ) -> ProtectedFiles:
         """The protected files of a commit; `reported` names files that a runner said it ran tests of."""
-        tree = await self.tree(row, commit)
-        return await anyio.to_thread.run_sync(
-            lambda: ProtectedFiles(tree.files, self._loop.conventions, reported=reported)
-        )
+        tree, conventions = await self.tree(row, commit), self._loop.conventions
+        before = tree if row.base is None else await self.tree(row, row.base)
+
+        def read() -> ProtectedFiles:
+            tests = (
+                entry.data
+                for path, entry in before.files.items()
+                if path.endswith(".py") and conventions.is_test(path)
+            )
+            return ProtectedFiles(
+                tree.files, conventions, reported=reported, imported=imported_modules(tests)
+            )
+
+        return await anyio.to_thread.run_sync(read)
+
+    async def changed_by_writer(self, row: StoryRow) -> frozenset[str]:
+        """Files in which the commit with the story's tests differs from the one that the story began at."""
+        assert row.base is not None
+        assert row.tests is not None
+        before, after = (await self.tree(row, row.base)).files, (await self.tree(row, row.tests)).files
+        return frozenset(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
 
     async def changes(self, run_id: str) -> list[Change]:
         """What a run changed, relative to the directory that the loop works in, caches aside.

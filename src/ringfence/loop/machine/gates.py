@@ -130,7 +130,7 @@ class Gates:
         project = Project((*tree.files, *story.files), about)
         complaints = red_for_the_right_reason(after, written, before, project=project, checks=told)
         if silent and not unproved and not any(each.file in written for each in after.results.values()):
-            return []  # a command of which only the exit code is known shows that they fail
+            complaints = []  # a command of which only the exit code is known shows that they fail
         own = {each.id for each in after.results.values() if each.file in files or is_new_test(each, before)}
         own |= {check.name for check in told}  # the exit code of a command that starts the runner
         broken = [each for each in new_failures(after, before) if each.id not in own]
@@ -143,13 +143,13 @@ class Gates:
         """What is wrong with a candidate: complaints; and what each check came to, in a word or two."""
         assert row.base is not None
         before, red = await self.before(row, row.base), await self._last_red(row)
-        written = await self._written(row)
+        written, changed = await self._written(row), await self._clones.changed_by_writer(row)
         checks = self._loop.checks_of(self._loop.story(row.id))
         reports = await self.reports(row, name, commit, checks)
         complaints, told = list[str](), dict[str, str]()
         for check in checks:
             report, earlier = reports[check.name], before.get(check.name)
-            expected = expected_tests(check, earlier, red.get(check.name), written)
+            expected = expected_tests(check, earlier, red.get(check.name), changed)
             complaint = _about(check, report, earlier, expected) or _not_run(check, report, earlier, written)
             was_red = earlier is not None and not earlier.is_green
             told[check.name] = (
@@ -195,11 +195,12 @@ class Gates:
         """Tests that passed before the story and that its test writer removed, or that are skipped now."""
         assert row.base is not None
         before, red = await self.before(row, row.base), await self._last_red(row)
+        changed = await self._clones.changed_by_writer(row)
         return sorted(
             name
             for check in self._loop.checks
             if check.name in red
-            for name in removed(check, before[check.name], red[check.name])
+            for name in removed(check, before[check.name], red[check.name], changed)
         )
 
     async def tested_files(self, row: StoryRow) -> set[str]:

@@ -70,12 +70,24 @@ def pytest_collection(session):
     _state["plugins"] = set(map(id, session.config.pluginmanager.get_plugins()))
 
 
+def _is_conftest(plugin, file):
+    """Whether a plugin is a conftest.py of the project, with no hook that the file does not name."""
+    known = _SETTINGS["conftests"]
+    if not known:  # they are not given for a check whose result does not hang on it
+        return os.path.basename(file or "") == "conftest.py"
+    hooks = {name for name in vars(plugin) if name.startswith("pytest_")}
+    return file in known and hooks <= telling.names_in(os.path.join(_SETTINGS["workspace"], file))
+
+
 def _registered_since(config):
-    names = []
+    names, seen = [], set()
     for name, plugin in config.pluginmanager.list_name_plugin():
-        is_known = plugin is None or id(plugin) in _state["plugins"]
-        if not is_known and os.path.basename(getattr(plugin, "__file__", None) or "") != "conftest.py":
+        if plugin is None or id(plugin) in _state["plugins"]:
+            continue
+        file = telling.shown(getattr(plugin, "__file__", None), _SETTINGS["workspace"])
+        if file in seen or not _is_conftest(plugin, file):
             names.append(telling.clean("the plugin %s" % name, 200))
+        seen.add(file)
     return names
 
 
@@ -103,10 +115,10 @@ def pytest_collection_modifyitems(items):
 
 
 def _canary(module):
-    def canary():
+    def test():
         telling.fail_in_every_way([lambda: pytest.fail("must fail"), _raise_nothing])
 
-    return pytest.Function.from_parent(module, name=_SETTINGS["canary"], callobj=canary)
+    return pytest.Function.from_parent(module, name=_SETTINGS["canary"], callobj=test)
 
 
 def _raise_nothing():

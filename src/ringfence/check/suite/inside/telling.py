@@ -15,6 +15,8 @@ _MOST_DETAIL = 4000
 _MOST_NAME = 900
 _MOST_ALTERED = 20
 _REPLACED = ("_pytest.config.Config._getini_unknown_type",)  # by pytest itself (legacypath)
+# What a test raises by this name ends it as passed; no run of ours stops at the first failure, which it is for.
+unittest.case._ShouldStop = ()  # type: ignore[attr-defined]
 _WATCHED = ("_pytest", "pytest", "pluggy", "unittest", "contextlib", __package__)
 
 
@@ -111,12 +113,14 @@ def _in_a_run():
 
 
 def functions():
-    """Every function of the runner and of ours, as it is now."""
+    """Every function, class and tuple of the runner and of this package, as it is now."""
     found = {}
     for name, module in list(sys.modules.items()):
         if isinstance(module, types.ModuleType) and name.split(".")[0] in _WATCHED:
             _look(found, name, vars(module))
             for key, value in list(vars(module).items()):
+                if isinstance(value, (type, tuple)):
+                    found[name + "." + key] = [value]
                 if isinstance(value, type) and value.__module__ == name:
                     _look(found, name + "." + key, vars(value))
     return found
@@ -169,6 +173,20 @@ def is_traced_by(workspace):
     code = getattr(sys.gettrace(), "__code__", None)
     own = os.path.realpath(workspace) + os.sep
     return code is not None and os.path.realpath(code.co_filename).startswith(own)
+
+
+def names_in(path):
+    """All names that a file defines, imports or assigns, at whatever depth."""
+    names = set()
+    for line in _defined_in(path)[0]:
+        for node in ast.walk(line):
+            if isinstance(node, _DEFINITIONS):
+                names.add(node.name)
+            elif isinstance(node, ast.alias):
+                names.add(node.asname or node.name)
+            elif isinstance(node, ast.Name):
+                names.add(node.id)
+    return names
 
 
 def _defined_in(path):
@@ -226,7 +244,7 @@ def altered_by(workspace, before):
     names = []
     for name, codes in functions().items():
         if name in before and not _is_same(codes, before[name]):
-            files = [os.path.realpath(code.co_filename) for code in codes]
+            files = [os.path.realpath(getattr(code, "co_filename", "")) for code in codes]
             if any(file.startswith(own) and "site-packages" not in file for file in files):
                 names.append(clean(name.replace(__package__, "ringfence"), 200))
     return sorted(names)[:_MOST_ALTERED]
