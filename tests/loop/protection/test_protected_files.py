@@ -14,6 +14,7 @@ from tests.loop.protection.trees import Tree, left_out, protection
 
 from ringfence.check.inline_tests import inline_tests, reaches_tests
 from ringfence.check.protected_files import Conventions
+from ringfence.check.python_imports import imported_modules
 from ringfence.check.tree_entry import SYMLINK, TreeEntry
 
 PYTHON: dict[str, bytes] = {
@@ -716,6 +717,12 @@ def test_installed_modules_that_tests_import_are_not_replaced():
         "assertpy.py",
         "src/assertpy/__init__.py",
     ]
+
+
+def test_modules_that_files_import_are_known():
+    """By lines of their own, wherever these stand; relative imports and words in other places are none."""
+    text = b"import os.path as p, assertpy\nfrom a.b import c\nfrom . import d\ndef f():\n    import e # g\n"
+    assert imported_modules([text, b"x = 'import h'\n\xff import i"]) == {"os", "assertpy", "a", "e"}
 
 
 def test_files_that_a_runner_ran_tests_of_are_protected():

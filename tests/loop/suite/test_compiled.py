@@ -150,7 +150,7 @@ def test_maven_without_reports() -> None:
     """Tests that Maven counted and nobody reported are a problem."""
     gathered = Gathered()
     read_maven(recorded("maven-run.txt"), gathered, "/home/agent/calc")
-    assert gathered.problems == ["Maven tells of 4 tests, and there are no reports"]
+    assert gathered.problems == ["Maven counts 4 tests, and there are no reports"]
 
 
 @pytest.mark.parametrize(("case", "said"), [("absent", "com.acme"), ("syntax", "illegal start of type")])

@@ -97,7 +97,9 @@ def _sum(binary: _Binary, match: re.Match[str], gathered: Gathered) -> None:
     counts = [list(binary.outcomes.values()).count(word) for word in ("ok", "FAILED", "ignored")]
     told = [int(number) for number in match.groups()[1:4]]
     if binary.is_summed or (told != counts and not binary.is_doc):
-        gathered.complain(f"the summary of {binary.name} does not fit its tests: {told} told, {counts} seen")
+        gathered.complain(
+            f"the summary of {binary.name} does not fit its tests: it counts {told}, {counts} were seen"
+        )
     binary.is_summed = True
 
 

@@ -101,7 +101,7 @@ def read_surefire(data: bytes, gathered: Gathered, sources: dict[str, str]) -> N
         return
     gathered.begun = 1
     if told is not None and told != len(cases):
-        gathered.complain(f"a report of Surefire's tells of {told} tests and holds {len(cases)}")
+        gathered.complain(f"a report of Surefire counts {told} tests and holds {len(cases)}")
     for owner, name, outcome, kind, text in cases:
         cause = Cause(kind.rpartition(".")[2], text[:500]) if kind else None
         file = sources.get(owner.split("$")[0])
@@ -188,9 +188,9 @@ def read_maven(text: str, gathered: Gathered, workspace: str) -> None:
         gathered.begun = 1
         told = sum(total[0] for total in totals)
         if told < len(gathered.results):
-            gathered.complain(f"Maven tells of {told} tests, its reports of {len(gathered.results)}")
+            gathered.complain(f"Maven counts {told} tests, its reports {len(gathered.results)}")
         elif told > 0 and not gathered.results:
-            gathered.complain(f"Maven tells of {told} tests, and there are no reports")
+            gathered.complain(f"Maven counts {told} tests, and there are no reports")
     said = dict[str, list[str]]()
     for line in text.splitlines():
         if match := _COMPILER.match(line):

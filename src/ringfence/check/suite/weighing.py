@@ -115,7 +115,7 @@ def _weigh_canaries(gathered: Gathered, canary: str) -> None:
         if not is_well:
             place = each.file or "the suite"
             gathered.complain(
-                f"a test that must fail was told as {each.outcome} in {place}: the runner was made to say so"
+                f"a test that must fail was reported as {each.outcome} in {place}: the runner was made to say so"
             )
     was_run = any(each.outcome != "skipped" and each.file != each.id for each in others)
     if was_run and not any(each.outcome in RED for each in canaries):
