@@ -67,11 +67,16 @@ class Fence:
     options: Options
 
     async def run(
-        self, prompt: str, *, session: Session | None = None, more: dict[str, Any] | None = None
+        self,
+        prompt: str,
+        *,
+        session: Session | None = None,
+        more: dict[str, Any] | None = None,
+        model: str | None = None,
     ) -> Run:
         """Let it work on a prompt."""
         options = self.options.model_copy(update=more or {})
-        task = Task(prompt, model=MODELS[self.client.name], options=options, session=session)
+        task = Task(prompt, model=model or MODELS[self.client.name], options=options, session=session)
         launch = self.client.launch(task, self.paths)
         for path, data in launch.files.items():
             await self.sandbox.write_file(path, data)

@@ -13,6 +13,7 @@ import pytest
 from ringfence.events import ToolReturned, TranscriptNoted
 from ringfence.runtime.agent_cli.exit_status import Ending
 from ringfence.runtime.base import Session
+from ringfence.runtime.codex.cli import CodexCli
 from ringfence.runtime.options import Options
 from ringfence.testing.scripted_model import Script, in_prompt
 from ringfence.tool.base import McpServer
@@ -88,6 +89,34 @@ async def test_a_tool_that_is_denied_is_not_offered(programs: dict[str, Path], w
     assert "Bash" not in offered(run)
     assert [is_error for is_error, _ in returned(run)] == [True]
     assert not (workspace / "made").exists()
+
+
+@pytest.mark.parametrize("model", ["gpt-6.1-sol", "gpt-5.5"])
+async def test_codex_without_its_authors_tools_runs_and_writes_nothing(
+    programs: dict[str, Path], workspace: Path, model: str
+):
+    """However they are called, alone or by its scripts, and whatever else its arguments enable."""
+    patch = "*** Begin Patch\n*** Add File: written\n+x\n*** End Patch\n"
+    scripts = [
+        f"await tools.apply_patch({json.dumps(patch)})",
+        "await tools.exec_command({cmd: 'touch ran'})",
+    ]
+    calls = [
+        {"name": "exec_command", "input": {"cmd": "touch ran"}},
+        {"name": "shell", "input": {"command": ["touch", "ran"]}},
+        {"name": "shell_command", "input": {"command": "touch ran"}},
+        {"name": "apply_patch", "input": {"input": patch}},
+        *({"name": "exec", "input": {"input": script}} for script in scripts),
+    ]
+    options = Options(
+        cli_path=programs["codex"], tools_denied=CodexCli.author_tools, cli_args=("--enable", "shell_tool")
+    )
+    async with fenced(CLIENTS["codex"], workspace, options=options) as fence:
+        run = await fence.run(says(*({"tools": [call]} for call in calls)), model=model)
+    assert len(run.asked) == len(calls) + 1
+    assert "unsupported call: exec_command" in run.asked[-1]
+    assert "patch rejected: writing is blocked" in run.asked[-1]
+    assert not any((workspace / name).exists() for name in ("ran", "written"))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio.to_thread
 
 from ringfence.config import Effective
-from ringfence.errors import ConfigurationError, RingfenceError
+from ringfence.errors import ConfigurationError, RingfenceError, UsageError
 from ringfence.job.agent import check_agent, with_agent_cli
 from ringfence.job.credentials import lease_credentials
 from ringfence.job.request import AgentRequest
@@ -68,7 +68,7 @@ async def check_players(effective: Effective, settings: LoopSettings, workspace:
     seen: list[object] = []
     for role, each in _players(effective, settings):
         asked = each.settings
-        who = (asked.run.runtime, asked.run.model, asked.sandbox, asked.client)
+        who = (asked.run.runtime, asked.run.model, asked.sandbox, asked.client, asked.tools)
         if who in seen:
             continue
         seen.append(who)
@@ -81,6 +81,8 @@ async def check_players(effective: Effective, settings: LoopSettings, workspace:
                 raise ConfigurationError(
                     f"role {role}: {exc}; or have it played by another: --role {role}=RUNTIME"
                 ) from exc
+            except UsageError as exc:
+                raise UsageError(f"role {role}: {exc}") from exc
 
 
 async def _agent_in(effective: Effective, spec: SandboxSpec) -> AgentRequest:

@@ -83,7 +83,7 @@ SUPPORT: Mapping[str, OptionSupport] = {
     "system_prompt": OptionSupport(_ALL, "run.system_prompt", "--system-prompt"),
     "system_append": OptionSupport(_ALL, "run.system_append", "--system-append"),
     "tools_allowed": OptionSupport(_ALL - {"codex-cli"}, "tools.allow", "--allow-tool"),
-    "tools_denied": OptionSupport(_ALL - {"codex-cli"}, "tools.deny", "--deny-tool"),
+    "tools_denied": OptionSupport(_ALL, "tools.deny", "--deny-tool"),
     "permission_mode": OptionSupport(_CLAUDE, "client.permission_mode", "--permission-mode"),
     "mcp_servers": OptionSupport(_ALL, "tools.mcp"),
     "plugins": OptionSupport(_CLAUDE, "client.plugins", "--plugin"),

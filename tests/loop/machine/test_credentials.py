@@ -131,6 +131,20 @@ def test_who_cannot_work_is_told_before_anything_is_begun(
     assert not (project.root / "state" / "runs").exists()
 
 
+@pytest.mark.parametrize("role", ["judge", "reviewer"])
+def test_a_judge_with_an_argument_that_permits_it_to_run_programs_is_refused(tmp_path: Path, role: str):
+    """Whoever judges or reviews by codex has no shell; the refusal names the role, and no agent has run."""
+    project = Project.make(tmp_path / "project", [story_of("one")], parts_of("one"))
+    file = project.root / "config" / "ringfence" / "ringfence.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"client": {"args": ["--dangerously-bypass-approvals-and-sandbox"]}}))
+    ended = project.start("--role", f"{role}=codex-cli:m")
+    assert ended.returncode == 2, ended
+    assert f"role {role}: the argument '--dangerously-bypass-approvals-and-sandbox'" in ended.stderr
+    assert "it would permit what tools.deny denies; leave it out" in ended.stderr
+    assert not (project.root / "state" / "runs").exists()
+
+
 async def test_a_check_tells_who_cannot_work(tmp_path: Path):
     """`loop check` looks at what files say of roles and fences."""
     project = Project.make(tmp_path / "project", [story_of("one")], parts_of("one"))

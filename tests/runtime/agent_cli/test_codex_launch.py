@@ -12,7 +12,7 @@ from ringfence.runtime.agent_cli.base import CliPaths, Launch
 from ringfence.runtime.base import Session, Task
 from ringfence.runtime.codex.cli import CodexCli
 from ringfence.runtime.options import Options
-from ringfence.tool.base import McpServer
+from ringfence.tool.base import McpServer, UnknownTool
 
 PLACE = CliPaths(program="/p/codex", home="/h", workspace="/w", base_url="http://127.0.0.1:1")
 ON_HOST = CliPaths(
@@ -113,3 +113,39 @@ def test_a_task_that_it_would_not_take_is_refused() -> None:
     CodexCli().launch(Task("x" * 1024**2, model="m"), PLACE)
     with pytest.raises(UsageError, match="1048577 characters"):
         CodexCli().launch(Task("x" * (1024**2 + 1), model="m"), PLACE)
+
+
+@pytest.mark.parametrize(
+    ("denied", "is_bypassed", "words"),
+    [
+        (("shell",), True, ("--disable", "shell_tool", "-")),
+        (("shell", "apply_patch"), False, ("--disable", "shell_tool", "-c", 'sandbox_mode="read-only"', "-")),
+    ],
+    ids=["shell", "both"],
+)
+def test_a_denied_tool_is_switched_off_after_all_other_arguments(
+    denied: tuple[str, ...], is_bypassed: bool, words: tuple[str, ...]
+) -> None:
+    """A person's own arguments come before; what permits everything is not there where writing is denied."""
+    argv = launched(tools_denied=denied, cli_args=("--enable", "shell_tool")).argv
+    assert (argv[-len(words) :], BYPASS in argv) == (words, is_bypassed)
+
+
+@pytest.mark.parametrize(
+    ("denied", "told"),
+    [
+        (("Bash",), "codex can be denied 'apply_patch' and 'shell', not 'Bash'; leave it out"),
+        (("apply_patch",), "deny 'shell' as well"),
+    ],
+    ids=["unknown", "alone"],
+)
+def test_a_tool_that_cannot_be_denied_is_refused(denied: tuple[str, ...], told: str) -> None:
+    """Codex itself would start with it; the names that have an effect are in the message."""
+    with pytest.raises(UnknownTool, match=told):
+        launched(tools_denied=denied)
+
+
+def test_a_denial_is_not_bypassed() -> None:
+    """By an argument of the user's own."""
+    with pytest.raises(UsageError, match=r"would permit what tools\.deny denies; leave it out"):
+        launched(tools_denied=("shell",), cli_args=(BYPASS,))

@@ -11,10 +11,7 @@ from ringfence.job.resolution import DEFAULT_MODELS, is_set
 from ringfence.loop.settings import LoopSettings, ModelChoice, RoleName, RoleSettings
 from ringfence.loop.store.rows import Spent
 from ringfence.model.registry import needs_credential
-from ringfence.runtime.registry import provider_of
-
-_OF_AUTHORS = ("Bash", "Edit", "Write", "NotebookEdit")
-"""Claude's tools that run programs, and that write."""
+from ringfence.runtime.registry import agent_cli_of, provider_of, runs_agent_cli
 
 
 def effective_for(
@@ -50,10 +47,13 @@ def effective_for(
 
 
 def _tools(base: Settings, role: RoleName, runtime: str) -> dict[str, Any]:
-    """A judge reads. Of Claude's tools it has none that runs or writes: what it would run is what it judges."""
-    if role != "judge" or not runtime.startswith("claude"):
+    """Deny an agent CLI that reviews or judges the tools that run programs or write files.
+
+    It is in the sandbox itself, where a program of the attempt could change what it answers.
+    """
+    if role not in ("reviewer", "judge") or not runs_agent_cli(runtime):
         return {}
-    return {"deny": tuple(dict.fromkeys((*base.tools.deny, *_OF_AUTHORS)))}
+    return {"deny": tuple(dict.fromkeys((*base.tools.deny, *agent_cli_of(runtime).author_tools)))}
 
 
 def _asks_another(base: Settings, who: ModelChoice) -> bool:

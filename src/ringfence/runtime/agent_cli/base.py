@@ -171,6 +171,8 @@ class AgentCli(ABC):
     """Its own directory, below HOME."""
     session_files: ClassVar[tuple[str, ...]]
     """Patterns, below that directory, of the files that a session can be resumed from."""
+    author_tools: ClassVar[tuple[str, ...]]
+    """Its tools that run programs or write files; `tools_denied` takes them from it."""
 
     @abstractmethod
     def check(self, prompt: str, options: Options) -> None:

@@ -71,6 +71,9 @@ class ClaudeCli(AgentCli):
     install = "npm install -g @anthropic-ai/claude-code@2.1.329"
     folder = ".claude"  # its CLAUDE_CONFIG_DIR
     session_files = ("projects/*/*.jsonl", "projects/*/*/subagents/*", "projects/*/*/tool-results/*")
+    author_tools = (
+        "Bash", "Edit", "EnterWorktree", "LSP", "Monitor", "NotebookEdit", "PowerShell", "REPL", "Workflow", "Write",
+    )  # fmt: skip
     max_task_bytes: int | None = 10 * 1024**2
     """It takes no more on its stdin, as 2.1.197 and 2.1.329 were seen to."""
     knows_mcp_servers = True

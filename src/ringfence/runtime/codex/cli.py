@@ -3,6 +3,9 @@
 Its own sandbox cannot be made inside another one; every command then fails, while the run counts as done. So inside a
 fence it is switched off. It reads no base URL from the environment, and takes no socket: its configuration
 names the gateway as a provider. The workspace's `.codex` has no effect; its AGENTS.md is read.
+
+Without its shell it has no tool that reads files either, except images. `--disable` is in force whatever other arguments
+enable. In the read-only mode of its own sandbox it refuses patches by itself, and starts nothing.
 """
 
 import json
@@ -21,7 +24,7 @@ from ringfence.runtime.base import Task
 from ringfence.runtime.codex.exit_status import CodexReport
 from ringfence.runtime.codex.transcript import OutputTranslator
 from ringfence.runtime.options import Options
-from ringfence.tool.base import McpServer
+from ringfence.tool.base import McpServer, UnknownTool
 
 _PROVIDER = "gate"
 _BYPASS = "--dangerously-bypass-approvals-and-sandbox"
@@ -71,6 +74,9 @@ _COMMANDS_INSIDE = frozenset({
     "agents", "app-server", "apply", "archive", "a", "completion", "debug", "delete", "doctor", "features", "help",
     "mcp", "mcp-server", "migrate-rollouts", "migrate-nfs-db", "plugin", "queue", "unarchive",
 })  # fmt: skip
+_SHELL, _PATCH = "shell", "apply_patch"
+_DENIALS = {_PATCH: ("-c", 'sandbox_mode="read-only"'), _SHELL: ("--disable", "shell_tool")}
+"""The arguments that take a tool from it. `resume` and `fork` have no `--sandbox`."""
 _MAX_TASK_CHARS = 1024**2
 """Of a task (codex 0.169.0: `input_too_large`)."""
 
@@ -85,19 +91,24 @@ class CodexCli(AgentCli):
     install = "npm install -g @openai/codex@0.169.0"
     folder = ".codex"  # its CODEX_HOME, which must not be below /tmp: it makes no helpers there
     session_files = ("sessions/*/*/*/rollout-*.jsonl",)  # its databases are not needed
+    author_tools = (_PATCH, _SHELL)
 
     def check(self, prompt: str, options: Options) -> None:
         """Check that it can be started on a task.
 
         Raises:
-            UsageError: An argument is reserved, or the task is too long.
+            UsageError: An argument is reserved, a tool cannot be denied, or the task is too long.
         """
         if len(prompt) > _MAX_TASK_CHARS:
             raise UsageError(
                 f"the task has {len(prompt)} characters, and codex takes at most {_MAX_TASK_CHARS}; put long texts "
                 "into a file of the workspace, and name the file"
             )
-        check_arguments("codex", options.cli_args, {**_RESERVED, **_OUTSIDE, **_INNER_SANDBOX}, _flags)
+        _check_denied(options)
+        refused = {**_RESERVED, **_OUTSIDE, **_INNER_SANDBOX}
+        if options.tools_denied:
+            refused[_BYPASS] = "it would permit what tools.deny denies"
+        check_arguments("codex", options.cli_args, refused, _flags)
 
     def launch(self, task: Task, paths: CliPaths) -> Launch:
         """Return how to start it on a task. It chooses the ids of its sessions itself.
@@ -110,7 +121,9 @@ class CodexCli(AgentCli):
         argv = [paths.program, "exec"]
         if session is not None and session.resumed_id is not None:
             argv += ["fork" if session.is_forked else "resume"]
-        argv += ["--json", "--skip-git-repo-check", *_bypass(paths), "--model", task.model]
+        argv += ["--json", "--skip-git-repo-check", "--model", task.model]
+        if _PATCH not in options.tools_denied:
+            argv += _bypass(paths)
         files = self._files(paths, options)
         if options.system_prompt is not None:
             files[f"{folder}/instructions.md"] = options.system_prompt.encode("utf-8", "replace")
@@ -119,6 +132,7 @@ class CodexCli(AgentCli):
             files[path] = json.dumps(options.output_schema).encode()
             argv += ["--output-schema", path]
         argv += options.cli_args
+        argv += [word for tool in dict.fromkeys(options.tools_denied) for word in _DENIALS[tool]]
         if session is not None and session.resumed_id is not None:
             argv.append(session.resumed_id)
         return Launch(
@@ -170,6 +184,16 @@ class CodexCli(AgentCli):
         folder = self.state_dir(paths)
         files = {f"{folder}/config.toml": configuration(paths, options, folder)}
         return {**files, f"{folder}/rules/ringfence.rules": _RULES} if paths.is_fence else files
+
+
+def _check_denied(options: Options) -> None:
+    for tool in options.tools_denied:
+        if tool not in _DENIALS:
+            known = " and ".join(map(repr, _DENIALS))
+            raise UnknownTool(f"codex can be denied {known}, not {tool!r}; leave it out", key="tools.deny")
+    if _PATCH in options.tools_denied and _SHELL not in options.tools_denied:
+        reason = f"without {_PATCH!r} no command of codex's shell works either; deny {_SHELL!r} as well"
+        raise UnknownTool(reason, key="tools.deny")
 
 
 def _bypass(paths: CliPaths) -> list[str]:
