@@ -57,6 +57,7 @@ given.
 | file | what it is |
 |---|---|
 | `loop.db` | the state of the loop and its steps |
+| `worker.sock` | where `ringfence loop cancel` and `loop logs --follow` reach the process that works on the loop |
 | `report.md`, `report.html` | the report, written at the end; `ringfence loop show` writes it again at any time |
 | `proposal.md` | the same without paths of your machine and commands: the text of a pull request |
 | `loop.patch` | all of the work that passed, for `git apply` |

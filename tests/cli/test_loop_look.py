@@ -15,7 +15,7 @@ from tests.loop.report.filling import Filling, story
 
 from ringfence.config.paths import state_dir
 from ringfence.loop.state import LoopState, StoryState
-from ringfence.loop.store.loops import LoopStore, open_database
+from ringfence.loop.store import open_store
 from ringfence.loop.story import Story
 
 _OTHERS = ["ringfence loop export FILE --loop abcdef", "ringfence loop start --prd FILE"]
@@ -38,11 +38,11 @@ def _fill(*stories: Story, title: str = "Pieces") -> Filling:
             await filling.code(second, number)
             await filling.judged(second, number, verdict="not_met", reason="it is not")
             await filling.rejected(second, number, "criterion 1 is not met: it is not")
-        await filling.store.change(
+        filling.store.update_story(
             second, state=StoryState.SKIPPED, stage="", reason="criterion 1 is not met"
         )
         await filling.at_fixed_times()
-        await filling.store.end(LoopState.INCOMPLETE, "1 passed, 1 skipped")
+        filling.store.end(LoopState.INCOMPLETE, "1 passed, 1 skipped")
         filling.close()
         return filling
 
@@ -77,7 +77,7 @@ def test_a_story_that_was_given_up_over_its_tests_shows_how_often_they_were_trie
         for number in (1, 2):
             await filling.step("one", f"tests.{number}", role="test_writer", attempt=number)
             await filling.step("one", f"rejected.test_writer.{number}", outcome="rejected", attempt=number)
-        await filling.store.change("one", state=StoryState.SKIPPED, stage="", reason="no tests")
+        filling.store.update_story("one", state=StoryState.SKIPPED, stage="", reason="no tests")
         filling.close()
 
     anyio.run(begin)
@@ -101,16 +101,10 @@ def test_what_needs_the_clones_is_not_offered_without_them(
 ):
     """After `clean` there is the branch, and another loop; none is gone on with, and no story begun anew."""
     filling = _fill(story("one"), story("two"))
-
-    async def end() -> None:
-        database = open_database(filling.place.database_url)
-        store = LoopStore(database, filling.place.id)
-        await store.begin_again()
+    with open_store(filling.place) as store:
+        store.begin_round()
         if state.is_end:
-            await store.end(state, "so it was")
-        database.close()
-
-    anyio.run(end)
+            store.end(state, "so it was")
     filling.place.clones.rmdir()
     told = json.loads(ringfence("loop", "status", "--json").out)["next"]
     assert [each.split(" ringfence/loop-")[0] for each in told] == offered

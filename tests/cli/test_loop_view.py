@@ -9,8 +9,8 @@ from tests.loop.report.filling import BEGUN_MS, Filling, story
 
 from ringfence.cli.loop.view import LoopView, event_line
 from ringfence.config.paths import state_dir
+from ringfence.loop.rows import EventRow
 from ringfence.loop.state import LoopState
-from ringfence.loop.store.rows import EventRow
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +26,7 @@ async def _at_work() -> Filling:
     await filling.code("two", 1)
     await filling.judged("two", 1, verdict="not_met")
     await filling.rejected("two", 1, "no")
-    await filling.store.change("two", attempt=2)
+    filling.store.update_story("two", attempt=2)
     await filling.step("two", "code.2", outcome=None, role="implementor", attempt=2, run_id="now")
     await filling.at_fixed_times()
     return filling
@@ -36,14 +36,11 @@ async def test_lines_for_a_log_are_told_once_each(capsys: pytest.CaptureFixture[
     """Without a terminal: each event as a line, then the end."""
     filling = await _at_work()
     view = LoopView(filling.place, json=False)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(view.follow)
-        with anyio.fail_after(20):
-            while "rejected" not in capsys.readouterr().out:
-                await anyio.lowlevel.checkpoint()
-        tasks.cancel_scope.cancel()
-    await filling.store.tell("e", "loop.completed", state="limit", reason="used up", passed=1)
-    await filling.store.end(LoopState.LIMIT, "used up")
+    with anyio.fail_after(20):
+        await view.follow()
+    assert "rejected" in capsys.readouterr().out
+    filling.store.add_event("e", "loop.completed", state="limit", reason="used up", passed=1)
+    filling.store.end(LoopState.LIMIT, "used up")
     filling.close()
     await view.finish()
     first, *rest = capsys.readouterr().out.splitlines()
@@ -60,8 +57,8 @@ async def test_hostile_words_do_not_move_the_cursor(json: bool, capsys: pytest.C
     """Control characters in a story's id, an agent's text or the end of a loop are spelled out, in lines and in JSON."""
     evil = "\x1b[2J\x1b]0;title\x07\u202e"
     filling = await Filling(state_dir(), story(f"a{evil}")).begin()
-    await filling.store.tell("e", "loop.completed", state="limit", reason=f"I say {evil}", passed=0)
-    await filling.store.end(LoopState.LIMIT, f"used up {evil}")
+    filling.store.add_event("e", "loop.completed", state="limit", reason=f"I say {evil}", passed=0)
+    filling.store.end(LoopState.LIMIT, f"used up {evil}")
     filling.close()
     await LoopView(filling.place, json=json).finish()
     printed = capsys.readouterr().out
@@ -77,9 +74,9 @@ async def test_a_loop_that_goes_on_is_told_from_where_it_stands(
     """What an earlier process told is not told again: a line says how the stories stand, and then comes what is new."""
     filling = await _at_work()
     view = LoopView(filling.place, json=json)
-    await view.start_at_current_state()
-    await filling.store.tell("e", "story.skipped", story="two", reason="no")
-    await filling.store.end(LoopState.INCOMPLETE, "1 passed")
+    view.attach(filling.store, is_resumed=True)
+    filling.store.add_event("e", "story.skipped", story="two", reason="no")
+    filling.store.end(LoopState.INCOMPLETE, "1 passed")
     filling.close()
     await view.finish()
     before, new, *_ = capsys.readouterr().out.splitlines()
@@ -104,7 +101,7 @@ async def test_a_reader_that_leaves_does_not_end_the_loop(
 ):
     """How it ended is told on stderr."""
     filling = await _at_work()
-    await filling.store.end(LoopState.INCOMPLETE, "1 passed")
+    filling.store.end(LoopState.INCOMPLETE, "1 passed")
     filling.close()
     monkeypatch.setattr("sys.stdout", _Closed())
     view = LoopView(filling.place, json=json)

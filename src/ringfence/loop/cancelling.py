@@ -1,7 +1,7 @@
 """Ending a loop that the user is done with."""
 
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -9,15 +9,17 @@ import anyio.to_thread
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError, UsageError
+from ringfence.loop.control import send_cancel
 from ringfence.loop.place import LoopPlace
 from ringfence.loop.plans import plan_from_json
 from ringfence.loop.report.writing import write_report
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.state import LoopState, StoryState
-from ringfence.loop.store.loops import LoopStore, open_database
+from ringfence.loop.store import LoopStore, now_ms, open_store
 from ringfence.sandbox.pool.pool import Pool, PoolSize
 
 Tell = Callable[[str], None]
+_OVER = (LoopState.SUCCEEDED, LoopState.INCOMPLETE, LoopState.CANCELLED)
 _COMING_S = 10.0
 _END_S = 30.0
 
@@ -38,18 +40,17 @@ async def cancel(place: LoopPlace, tell: Tell, *, is_named: bool) -> str:
         UsageError: It has ended, so that nothing is cancelled.
         InfrastructureFault: Its rows cannot be read or written.
     """
-    with closing(open_database(place.database_url)) as database:
-        store = LoopStore(database, place.id)
-        if place.is_worked_on and await store.ask_to_cancel():
-            return f"loop {place.id} was asked to stop; `ringfence loop logs --follow {place.id[-6:]}` shows when it has"
-        if not await _end(place, store, tell):
-            state = (await store.get()).state
-            ended = f"loop {place.id} has ended already: {state.value}"
-            if is_named and state is LoopState.CANCELLED:
+    if await send_cancel(place):
+        return f"loop {place.id} was asked to stop; `ringfence loop logs --follow {place.id[-6:]}` shows when it has"
+    with open_store(place) as store:
+        if store.loop.state in _OVER:
+            ended = f"loop {place.id} has ended already: {store.loop.state.value}"
+            if is_named and store.loop.state is LoopState.CANCELLED:
                 return ended
             raise UsageError(f"{ended}; nothing is cancelled, `ringfence loop ls` shows all loops")
-        next_step = f"; `ringfence loop resume {place.id[-6:]}` goes on" if place.clones.is_dir() else ""
-        return f"loop {place.id} is cancelled{next_step}"
+        await _end(place, store, tell)
+    next_step = f"; `ringfence loop resume {place.id[-6:]}` goes on" if place.clones.is_dir() else ""
+    return f"loop {place.id} is cancelled{next_step}"
 
 
 async def give_up(place: LoopPlace, tell: Tell) -> None:
@@ -63,9 +64,8 @@ async def give_up(place: LoopPlace, tell: Tell) -> None:
         RingfenceError: Whether it has ended cannot be read, or what passed cannot be brought to the user's repository;
             nothing has ended then.
     """
-    with closing(open_database(place.database_url)) as database:
-        store = LoopStore(database, place.id)
-        if (await store.get()).state is not LoopState.RUNNING:
+    with open_store(place) as store:
+        if store.loop.state is not LoopState.RUNNING:
             return
         if place.clones.is_dir():
             await _deliver(LoopRepository.open(place.clones), store)
@@ -73,34 +73,32 @@ async def give_up(place: LoopPlace, tell: Tell) -> None:
         tell(f"loop {place.id} was interrupted; it is cancelled")
 
 
-async def _end(place: LoopPlace, store: LoopStore, tell: Tell) -> bool:
-    """End a loop that nobody works on; whether it had not ended before."""
-    if not await store.cancel():
-        return False
-    key = f"cancelled.{(await store.get()).round}"
-    await store.tell(key, "loop.cancelled", state=LoopState.CANCELLED.value, reason="cancelled")
+async def _end(place: LoopPlace, store: LoopStore, tell: Tell) -> None:
+    """End a loop that nobody works on."""
+    with store.transaction():
+        store.update_loop(state=LoopState.CANCELLED, reason="cancelled", ended_ms=now_ms())
+        key = f"cancelled.{store.loop.round}"
+        store.add_event(key, "loop.cancelled", state=LoopState.CANCELLED.value, reason="cancelled")
     try:
-        with place.held():
-            await _bring_home(place, store, tell)
-    except RingfenceError as exc:  # its clones are gone, or somebody goes on with it just now
+        await _bring_home(place, store, tell)
+    except RingfenceError as exc:  # its clones are gone
         tell(f"no report of loop {place.id} was written: {exc}")
-    return True
 
 
 async def _bring_home(place: LoopPlace, store: LoopStore, tell: Tell) -> None:
     """What its own process does at a loop's end: the branch has what passed, and the report says how it stands."""
     repository = LoopRepository.open(place.clones)
     await _deliver(repository, store)
-    for story in await store.stories():
+    for story in store.stories:
         if story.state is StoryState.RUNNING:
-            await store.change(story.id, state=StoryState.WAITING, stage="")
-    problem = await write_report(place, store, repository, plan_from_json((await store.get()).plan))
+            store.update_story(story.id, state=StoryState.WAITING, stage="")
+    problem = await write_report(place, store, repository, plan_from_json(store.loop.plan))
     if problem is not None:
         tell(problem)
 
 
 async def _deliver(repository: LoopRepository, store: LoopStore) -> None:
-    if any(story.state is StoryState.PASSED and story.merged for story in await store.stories()):
+    if any(story.state is StoryState.PASSED and story.merged for story in store.stories):
         await repository.deliver()
 
 

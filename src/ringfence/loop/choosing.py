@@ -8,7 +8,7 @@ from ringfence.errors import RingfenceError, UsageError
 from ringfence.loop.place import LoopPlace, find_loop, loop_places
 from ringfence.loop.repository import RepositoryRefused
 from ringfence.loop.repository.source import find_source
-from ringfence.loop.store.loops import LoopStore, open_database
+from ringfence.loop.store import read_overview
 
 
 async def choose_loop(said: str | None, here: Path, *, is_changed: bool) -> LoopPlace:
@@ -40,11 +40,7 @@ async def choose_loop(said: str | None, here: Path, *, is_changed: bool) -> Loop
 async def _root(place: LoopPlace) -> Path | None:
     """The repository of a loop; None if its rows cannot be read."""
     try:
-        database = open_database(place.database_url)
-        try:
-            source = (await LoopStore(database, place.id).get()).source
-        finally:
-            database.close()
+        source = read_overview(place)[0].source
     except RingfenceError:
         return None
     return await anyio.to_thread.run_sync(root_of, Path(source))

@@ -14,8 +14,8 @@ from ringfence.job.resolution import agent_access, agent_request
 from ringfence.job.resumed_run import ResumedRun
 from ringfence.job.sandbox_spec import spec_of
 from ringfence.loop.machine.who import effective_for
+from ringfence.loop.rows import Spent
 from ringfence.loop.settings import LoopSettings, RoleName, RoleSettings
-from ringfence.loop.store.rows import Spent
 from ringfence.model.probe import credential_check
 from ringfence.model.registry import known_model, needs_credential
 from ringfence.runtime.registry import provider_of

@@ -7,9 +7,9 @@ from ringfence.loop.loading import brought_back
 from ringfence.loop.place import LoopPlace
 from ringfence.loop.plans import plan_from_json, plan_to_json, with_mended
 from ringfence.loop.repository import LoopRepository
+from ringfence.loop.rows import ACCEPTED, StoryRow
 from ringfence.loop.state import StoryState
-from ringfence.loop.store.loops import LoopStore, open_database
-from ringfence.loop.store.rows import ACCEPTED, StoryRow
+from ringfence.loop.store import LoopStore, open_store
 from ringfence.loop.story import Plan
 
 
@@ -29,36 +29,30 @@ async def begin_anew(place: LoopPlace, story: str, answer: str | None) -> None:
         RecordError: Its clones were removed.
         ConfigurationError: The stories' file is wrong as it is now.
     """
-    with place.held():
-        await anyio.to_thread.run_sync(
-            LoopRepository.open, place.clones
-        )  # first: without it nothing is begun
-        database = open_database(place.database_url)
-        try:
-            store = LoopStore(database, place.id)
-            row = await store.story(story)
-            if row.state not in (StoryState.SKIPPED, StoryState.BLOCKED):
-                raise UsageError(
-                    f"story {story!r} is {row.state.value}; only a skipped or blocked one is begun anew"
-                )
-            if row.state is StoryState.BLOCKED and answer is None:
-                raise UsageError(f"story {story!r} asks: {row.reason}; answer by --answer TEXT")
-            kept = plan_from_json((await store.get()).plan)
-            plan = await anyio.to_thread.run_sync(with_mended, kept, story)
-            await store.keep_plan(plan_to_json(plan))
-            waits = _leaning_on(story, plan)
-            for each in await store.stories():
+    with open_store(place) as store:
+        # First: without the repository nothing is begun.
+        await anyio.to_thread.run_sync(LoopRepository.open, place.clones)
+        row = store.story(story)
+        if row.state not in (StoryState.SKIPPED, StoryState.BLOCKED):
+            raise UsageError(
+                f"story {story!r} is {row.state.value}; only a skipped or blocked one is begun anew"
+            )
+        if row.state is StoryState.BLOCKED and answer is None:
+            raise UsageError(f"story {story!r} asks: {row.reason}; answer by --answer TEXT")
+        kept = plan_from_json(store.loop.plan)
+        plan = await anyio.to_thread.run_sync(with_mended, kept, story)
+        waits = _leaning_on(story, plan)
+        with store.transaction():
+            store.update_loop(plan=plan_to_json(plan))
+            for each in store.stories:
                 if each.id == story or (each.id in waits and _was_kept_waiting(each)):
-                    await store.change(
+                    store.update_story(
                         each.id, state=StoryState.WAITING, generation=each.generation + 1, attempt=0, stage="",
                         base=None, tests=None, tip=None, reason="", slot=None,
                     )  # fmt: skip
             if answer is not None:
-                await store.change(story, answer=answer)
-            if (await store.get()).state.is_end:
-                await store.begin_again()
-        finally:
-            database.close()
+                store.update_story(story, answer=answer)
+            store.begin_round()
 
 
 async def accept(place: LoopPlace, story: str, number: int | None) -> None:
@@ -75,35 +69,29 @@ async def accept(place: LoopPlace, story: str, number: int | None) -> None:
         UsageError: There is no such story or attempt, the story has passed, or its loop is at work.
         RecordError: The loop's clones were removed.
     """
-    with place.held():
+    with open_store(place) as store:
         await anyio.to_thread.run_sync(LoopRepository.open, place.clones)
-        database = open_database(place.database_url)
-        try:
-            store = LoopStore(database, place.id)
-            row, loop = await store.story(story), await store.get()
-            if row.state is StoryState.PASSED:
-                raise UsageError(f"story {story!r} has passed: nothing of it is left to accept")
-            attempts = brought_back(loop.configuration, loop=place.id)[1].attempts
-            attempt, commit = await _attempt(store, row, number, attempts)
-            await store.begin_step(row, ACCEPTED, run_id=None, attempt=attempt)
-            await store.end_step(row, ACCEPTED, outcome="accepted", result={"commit": commit})
-            await store.change(
+        row, loop = store.story(story), store.loop
+        if row.state is StoryState.PASSED:
+            raise UsageError(f"story {story!r} has passed: nothing of it is left to accept")
+        attempts = brought_back(loop.configuration, loop=place.id)[1].attempts
+        attempt, commit = _attempt(store, row, number, attempts)
+        waits = _leaning_on(story, plan_from_json(loop.plan)) - {story}
+        with store.transaction():
+            store.keep_step(row, ACCEPTED, outcome="accepted", result={"commit": commit}, attempt=attempt)
+            store.update_story(
                 story, state=StoryState.RUNNING, stage="merge", tip=commit, attempt=attempt, reason="",
                 slot=row.slot or 0,
             )  # fmt: skip
-            waits = _leaning_on(story, plan_from_json(loop.plan)) - {story}
-            for each in await store.stories():
+            for each in store.stories:
                 if each.id in waits and _was_kept_waiting(each):
-                    await store.change(
+                    store.update_story(
                         each.id, state=StoryState.WAITING, generation=each.generation + 1, reason=""
                     )
-            if loop.state.is_end:
-                await store.begin_again()
-        finally:
-            database.close()
+            store.begin_round()
 
 
-async def _attempt(store: LoopStore, row: StoryRow, number: int | None, attempts: int) -> tuple[int, str]:
+def _attempt(store: LoopStore, row: StoryRow, number: int | None, attempts: int) -> tuple[int, str]:
     """The number within its generation, and the commit, of an attempt at a story's code.
 
     Raises:
@@ -111,7 +99,7 @@ async def _attempt(store: LoopStore, row: StoryRow, number: int | None, attempts
     """
     commits = {
         (step.generation - 1) * attempts + step.attempt: (step.attempt, str(step.result["commit"]))
-        for step in await store.steps(row.id)
+        for step in store.steps(row.id)
         if step.name == f"code.{step.attempt}.commit" and step.generation == row.generation
     }
     if row.base is None or not commits:

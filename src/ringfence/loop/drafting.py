@@ -17,9 +17,9 @@ from ringfence.journal import new_run_id, run_dir
 from ringfence.loop.machine.turn import Runs, TurnEnd
 from ringfence.loop.machine.who import effective_for
 from ringfence.loop.role import Briefing, parse_answer, prompt_for, schema_for
+from ringfence.loop.rows import Spent, StepRow
 from ringfence.loop.settings import LoopSettings
-from ringfence.loop.store.loops import now_ms
-from ringfence.loop.store.rows import Spent, StepRow
+from ringfence.loop.store import now_ms
 from ringfence.loop.story import Plan, export, plan_from
 
 _FILE = "stories.json"

@@ -24,7 +24,7 @@ class HandOverStopped(RingfenceError):
 
 async def hand_over(loop: Loop) -> RingfenceError | None:
     """Do what is left of it; why that could not be done, if so."""
-    asked = outstanding(loop.place, await loop.store.get(), loop.settings, await loop.store.events())
+    asked = outstanding(loop.place, loop.store.loop, loop.settings, loop.store.events)
     if not asked:
         return None
     problem: RingfenceError | None = HandOverStopped(
@@ -55,12 +55,12 @@ async def _hand_over(loop: Loop, asked: tuple[str, ...]) -> RingfenceError | Non
 
 async def _merge(loop: Loop) -> None:
     done = await loop.repository.merge_to_user()
-    row = await loop.store.get()
-    await loop.store.tell(f"merged.{row.round}", MERGED, branch=done.branch, commit=done.tip)
+    row = loop.store.loop
+    loop.store.add_event(f"merged.{row.round}", MERGED, branch=done.branch, commit=done.tip)
 
 
 async def _propose(loop: Loop) -> None:
-    row, base = await loop.store.get(), loop.repository.record.branch
+    row, base = loop.store.loop, loop.repository.record.branch
     address = await open_pull_request(
         loop.repository.record.source_path,
         row.branch,
@@ -68,4 +68,4 @@ async def _propose(loop: Loop) -> None:
         report=loop.place.directory / PROPOSAL,
         base=base.removeprefix("refs/heads/") if base is not None else None,
     )
-    await loop.store.tell(f"proposed.{row.round}", PROPOSED, address=address)
+    loop.store.add_event(f"proposed.{row.round}", PROPOSED, address=address)

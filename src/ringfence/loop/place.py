@@ -35,9 +35,9 @@ class LoopPlace:
         return self.state / "loops" / self.id
 
     @property
-    def database_url(self) -> str:
-        """Of the database with its rows."""
-        return f"sqlite:///{self.directory / 'loop.db'}"
+    def database(self) -> Path:
+        """The SQLite file with its rows."""
+        return self.directory / "loop.db"
 
     @property
     def clones(self) -> Path:
@@ -55,7 +55,7 @@ class LoopPlace:
     @property
     def is_there(self) -> bool:
         """Whether there is such a loop."""
-        return (self.directory / "loop.db").is_file()
+        return self.database.is_file()
 
     def make(self) -> None:
         """Make the directories."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ringfence.loop.rows import StoryRow
 from ringfence.loop.state import StoryState
-from ringfence.loop.store.rows import StoryRow
 from ringfence.loop.story import Plan, StoryEnd, plan_again, read_plan
 from ringfence.loop.story.dialect import Entry, entries
 from ringfence.loop.story.exporting import document_of

@@ -4,20 +4,17 @@ import json
 import time
 from pathlib import Path
 
-import anyio
 import msgspec
 
 from ringfence import __version__
-from ringfence.errors import InfrastructureFault, RecordError
+from ringfence.errors import RecordError
 from ringfence.events import AnyEvent, JobCreated, JobEnded, Usage
 from ringfence.journal import Journal, read, run_dir
 from ringfence.loop.plans import plan_from_json
+from ringfence.loop.rows import EventRow, LoopRow
 from ringfence.loop.state import EXIT_CODES
-from ringfence.loop.store.loops import LoopStore
-from ringfence.loop.store.rows import EventRow, LoopRow
+from ringfence.loop.store import LoopStore
 from ringfence.tool.text import replace_surrogates
-
-_LOOK_S = 0.5
 
 
 class LoopRecord:
@@ -27,59 +24,47 @@ class LoopRecord:
 
     Args:
         store: The loop's rows.
-        row: The loop.
     """
 
-    def __init__(self, store: LoopStore, row: LoopRow) -> None:
-        self._store = store
+    def __init__(self, store: LoopStore) -> None:
+        self._store, row = store, store.loop
         self._began = time.monotonic()
         directory = run_dir(row.record)
         is_there = (directory / "journal.jsonl").exists()
-        self._last = _last_number(directory) if is_there else 0
+        last = _last_number(directory) if is_there else 0
         self._journal = Journal.reopen(directory) if is_there else Journal.create(directory, row.record)
         if not is_there:
             self._journal.append(_created(row))
 
-    async def follow(self) -> None:
-        """Write down what is new, until cancelled."""
-        while True:
-            await self.catch_up()
-            await anyio.sleep(_LOOK_S)
+        for event in store.events:
+            if event.number > last:
+                self._append(event)
+        store.subscribe(self._append)
 
-    async def catch_up(self) -> None:
-        """Write down all that is known by now."""
-        for event in await self._store.events(self._last):
-            self._journal.append(_typed(event))
-            self._last = event.number
+    def _append(self, event: EventRow) -> None:
+        self._journal.append(_typed(event))
 
     async def close(self) -> None:
-        """End it: sealed if the loop has come to an end. What cannot be asked for now the next process adds."""
+        """End it: sealed if the loop has come to an end."""
+        row = self._store.loop
         try:
-            await self._end()
-        except InfrastructureFault:
-            self._journal.close()
+            if row.state.is_end:
+                self._journal.append(
+                    JobEnded(
+                        state=row.state.value,
+                        exit_code=EXIT_CODES[row.state],
+                        reason=row.reason,
+                        usage=Usage(),
+                        cost_usd=self._store.spent.cost_usd,
+                        duration_s=round(time.monotonic() - self._began, 3),
+                    )
+                )
+                await self._journal.finish()
+                return
         except BaseException:
             self._journal.close()
             raise
-
-    async def _end(self) -> None:
-        row = await self._store.get()
-        await self.catch_up()
-        if row.state.is_end:
-            spent = await self._store.spent()
-            self._journal.append(
-                JobEnded(
-                    state=row.state.value,
-                    exit_code=EXIT_CODES[row.state],
-                    reason=row.reason,
-                    usage=Usage(),
-                    cost_usd=spent.cost_usd,
-                    duration_s=round(time.monotonic() - self._began, 3),
-                )
-            )
-            await self._journal.finish()
-        else:
-            self._journal.close()
+        self._journal.close()
 
 
 def _created(row: LoopRow) -> JobCreated:

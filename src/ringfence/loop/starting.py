@@ -4,7 +4,7 @@ import fcntl
 import hashlib
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 import anyio.to_thread
@@ -23,10 +23,10 @@ from ringfence.loop.loading import kept
 from ringfence.loop.place import LoopPlace, loop_places, new_loop_id
 from ringfence.loop.plans import plan_from_json, plan_to_json
 from ringfence.loop.repository import LoopRepository, Tree, look
+from ringfence.loop.rows import LoopRow, StepRow, StoryRow
 from ringfence.loop.settings import CheckSettings, LoopSettings
 from ringfence.loop.state import LoopState, StoryState
-from ringfence.loop.store.loops import LoopStore, now_ms, open_database
-from ringfence.loop.store.rows import LoopRow, StepRow, StoryRow
+from ringfence.loop.store import LoopStore, create_database, now_ms, open_store, read_overview
 from ringfence.loop.story import Plan, Story, check_plan, questions
 
 Tell = Callable[[str], None]
@@ -36,12 +36,14 @@ _OTHERS_S = 60.0
 
 @frozen
 class Begun:
-    """A loop that can be worked on."""
+    """A loop that this process holds, and can work on."""
 
     place: LoopPlace
+    store: LoopStore
     checks: tuple[Check, ...]
 
 
+@asynccontextmanager
 async def begin(
     plan: Plan,
     source: Path,
@@ -50,8 +52,8 @@ async def begin(
     settings: LoopSettings,
     tell: Tell,
     done: Sequence[StepRow] = (),
-) -> Begun:
-    """Enter a loop: its repository is made, its stories are known.
+) -> AsyncIterator[Begun]:
+    """Enter a loop: its repository is made, its stories are known. It is held until the context ends.
 
     Args:
         plan: The stories.
@@ -67,8 +69,23 @@ async def begin(
         AuthenticationFailed: A credential that a role needs is missing, or refused.
     """
     source = await anyio.to_thread.run_sync(source.resolve)
-    async with one_at_a_time(source):
-        return await _begin(plan, source, effective, settings, tell, done)
+    with ExitStack() as held:
+        async with one_at_a_time(source):
+            begun = await _begin(plan, source, effective, settings, tell, done, held)
+        yield begun
+
+
+@asynccontextmanager
+async def reopen(place: LoopPlace, settings: LoopSettings) -> AsyncIterator[Begun]:
+    """Hold a loop that was begun before, until the context ends.
+
+    Raises:
+        UsageError: Another process works on it.
+        ConfigurationError: Nothing runs tests.
+        RecordError: Its repository was removed.
+    """
+    with open_store(place) as store:
+        yield Begun(place, store, await _checks_of(place, store.loop, settings))
 
 
 async def _begin(
@@ -78,6 +95,7 @@ async def _begin(
     settings: LoopSettings,
     tell: Tell,
     done: Sequence[StepRow],
+    held: ExitStack,
 ) -> Begun:
     await refuse_second(source)
     await check_players(effective, settings, source)
@@ -93,11 +111,14 @@ async def _begin(
         if problems:
             raise ConfigurationError("; ".join(problems), file=plan.source)
         await check_credentials(effective, settings, source, tell)
-        await _enter(place, plan, source, repository, effective, settings, done)
+        held.enter_context(place.held())
+        store = held.enter_context(
+            closing(_enter(place, plan, source, repository, effective, settings, done))
+        )
     except BaseException:
         await repository.clean()
         raise
-    return Begun(place, checks)
+    return Begun(place, store, checks)
 
 
 async def refuse_second(source: Path) -> None:
@@ -108,7 +129,8 @@ async def refuse_second(source: Path) -> None:
     """
     root = await anyio.to_thread.run_sync(root_of, source)
     for place in loop_places():
-        row, is_begun = await _standing(place)
+        row, stories = read_overview(place)
+        is_begun = any(story.base for story in stories)
         is_open = row.state is LoopState.RUNNING or (row.state not in _OVER and is_begun)
         if is_open and await anyio.to_thread.run_sync(root_of, Path(row.source)) == root:
             is_busy = place.is_worked_on
@@ -118,24 +140,6 @@ async def refuse_second(source: Path) -> None:
                 f"loop {place.id} of {row.source!r} {how}; `ringfence loop {'watch' if is_busy else 'resume'} "
                 f"{place.id[-6:]}` or `ringfence loop cancel {place.id[-6:]}`, then start another"
             )
-
-
-async def _standing(place: LoopPlace) -> tuple[LoopRow, bool]:
-    """A loop, and whether any of its stories was begun.
-
-    Raises:
-        InfrastructureFault: Its database cannot be used, so nobody knows.
-        UsageError: It holds no such loop.
-    """
-    try:
-        with closing(open_database(place.database_url)) as database:
-            store = LoopStore(database, place.id)
-            return await store.get(), any(story.base for story in await store.stories())
-    except UsageError as exc:
-        raise UsageError(
-            f"nothing of loop {place.id} is in its database any more; `ringfence loop rm --all {place.id}` removes "
-            "the rest of it"
-        ) from exc
 
 
 @asynccontextmanager
@@ -177,7 +181,7 @@ def checks_for(settings: LoopSettings, plan: Plan, tree: Tree, tell: Tell) -> tu
     return found.checks
 
 
-async def checks_of(place: LoopPlace, row: LoopRow, settings: LoopSettings) -> tuple[Check, ...]:
+async def _checks_of(place: LoopPlace, row: LoopRow, settings: LoopSettings) -> tuple[Check, ...]:
     """What decides about the stories of a loop that is gone on with."""
     tree = await LoopRepository.open(place.clones).files(row.base)
     return checks_for(settings, plan_from_json(row.plan), tree, lambda _line: None)
@@ -193,7 +197,7 @@ def _check(number: int, said: CheckSettings) -> Check:
     )
 
 
-async def _enter(
+def _enter(
     place: LoopPlace,
     plan: Plan,
     source: Path,
@@ -201,14 +205,14 @@ async def _enter(
     effective: Effective,
     settings: LoopSettings,
     done: Sequence[StepRow],
-) -> None:
+) -> LoopStore:
     place.make()
     now = now_ms()
     row = LoopRow(
         id=place.id, source=str(source), state=LoopState.RUNNING, reason="", plan=plan_to_json(plan),
         configuration=kept(effective, settings), base=repository.base, branch=f"ringfence/loop-{place.id}",
         record=new_run_id(),
-        round=1, is_cancel_asked=False, created_ms=now, begun_ms=now, ended_ms=None,
+        round=1, created_ms=now, begun_ms=now, ended_ms=None,
     )  # fmt: skip
     stories = [
         StoryRow(
@@ -217,8 +221,8 @@ async def _enter(
         )
         for number, story in enumerate(plan.ordered())
     ]  # fmt: skip
-    with closing(open_database(place.database_url)) as database:
-        await LoopStore(database, place.id).create(row, stories, done)
+    create_database(place, row, stories, done)
+    return LoopStore(place.database, place.id)
 
 
 def _state(story: Story) -> StoryState:

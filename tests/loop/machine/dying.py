@@ -8,16 +8,16 @@ request is).
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ringfence.cli import main
-from ringfence.database import Database
 from ringfence.job.outcome import RunResult
 from ringfence.job.run import JobRun
 from ringfence.loop.machine.turn import Runs
 from ringfence.loop.state import LoopState
-from ringfence.loop.store.loops import LoopStore
+from ringfence.loop.store import LoopStore
 
 
 def _die() -> None:
@@ -38,38 +38,39 @@ def _at_step(most: int) -> None:
 
 
 def _at_write(number: int) -> None:
-    written, count = Database.write, 0
+    written, count = LoopStore.transaction, 0
 
-    async def write(self: Database, act: Callable[[Any], Any]) -> Any:
+    @contextmanager
+    def transaction(self: LoopStore) -> Iterator[None]:
         nonlocal count
-        count += 1
-        if count == number and number % 2:
+        is_outer = not self._is_in_transaction
+        count += is_outer
+        with written(self):
+            yield
+            if is_outer and count == number and number % 2:
+                _die()
+        if is_outer and count == number:
             _die()
-        answer = await written(self, act)
-        if count == number:
-            _die()
-        return answer
 
-    Database.write = write  # type: ignore[method-assign]
+    LoopStore.transaction = transaction  # type: ignore[method-assign]
 
 
 def _over(when: int) -> None:
-    ended, told = LoopStore.end, LoopStore.tell
+    ended, added = LoopStore.end, LoopStore.add_event
 
-    async def end(self: LoopStore, state: LoopState, reason: str) -> bool:
-        await ended(self, state, reason)
+    def end(self: LoopStore, state: LoopState, reason: str) -> None:
+        ended(self, state, reason)
         _die()
-        return True
 
-    async def tell(self: LoopStore, key: str, kind: str, **data: Any) -> None:
+    def add_event(self: LoopStore, key: str, kind: str, **data: Any) -> None:
         if kind in ("loop.merged", "loop.proposed"):
             _die()
-        await told(self, key, kind, **data)
+        added(self, key, kind, **data)
 
     if when == 1:
         LoopStore.end = end  # type: ignore[method-assign]
     else:
-        LoopStore.tell = tell  # type: ignore[method-assign]
+        LoopStore.add_event = add_event  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """Loops as their rows tell them: written by the store, in the order and form in which the machine does."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from ringfence.loop.place import LoopPlace
 from ringfence.loop.plans import plan_to_json
+from ringfence.loop.rows import LoopRow, StoryRow
 from ringfence.loop.state import LoopState, StoryState
-from ringfence.loop.store.loops import LoopStore, open_database
-from ringfence.loop.store.rows import LoopRow, StoryRow
+from ringfence.loop.store import LoopStore, create_database
 from ringfence.loop.story import Plan, Story
 
 BEGUN_MS = 1_767_225_600_000
@@ -27,8 +29,6 @@ class Filling:
         self.place = LoopPlace("20260101-000000-abcdef", state)
         self.plan = Plan(title, stories=stories)
         self.place.make()
-        self.database = open_database(self.place.database_url)
-        self.store = LoopStore(self.database, self.place.id)
 
     async def begin(self, **changed: Any) -> "Filling":
         """Enter it."""
@@ -36,10 +36,11 @@ class Filling:
             "id": self.place.id, "source": "/work/pieces", "state": LoopState.RUNNING, "reason": "",
             "plan": plan_to_json(self.plan), "configuration": "{}", "base": COMMIT, "round": 1,
             "branch": f"ringfence/loop-{self.place.id}", "record": "2026-01-01T00-00-00-00000001",
-            "is_cancel_asked": False, "created_ms": BEGUN_MS, "begun_ms": BEGUN_MS, "ended_ms": None, **changed,
+            "created_ms": BEGUN_MS, "begun_ms": BEGUN_MS, "ended_ms": None, **changed,
         }  # fmt: skip
         rows = [self._row(number, story) for number, story in enumerate(self.plan.ordered())]
-        await self.store.create(LoopRow(**values), rows)
+        create_database(self.place, LoopRow(**values), rows)
+        self.store = LoopStore(self.place.database, self.place.id)
         return self
 
     def _row(self, number: int, story: Story) -> StoryRow:
@@ -52,30 +53,28 @@ class Filling:
         self, story: str, name: str, *, outcome: str | None = "unverified", result: Any = None, **more: Any
     ) -> None:
         """A step, at its end or (None) not there yet."""
-        row = await self.store.story(story)
+        row = self.store.story(story)
         tokens, cost = more.pop("tokens", 0), more.pop("cost_usd", 0.0)
-        await self.store.begin_step(row, name, run_id=more.pop("run_id", f"run-{name}"), **more)
+        self.store.begin_step(row, name, run_id=more.pop("run_id", f"run-{name}"), **more)
         if outcome is not None:
-            await self.store.end_step(
-                row, name, outcome=outcome, result=result or {}, tokens=tokens, cost_usd=cost
-            )
+            self.store.end_step(row, name, outcome=outcome, result=result or {}, tokens=tokens, cost_usd=cost)
 
     async def tests(self, story: str, *, said: str = "tests are there", number: int = 1) -> None:
         """Tests that were written and are red for the right reason."""
-        await self.store.change(story, state=StoryState.RUNNING, slot=0, stage="tests", base=COMMIT)
+        self.store.update_story(story, state=StoryState.RUNNING, slot=0, stage="tests", base=COMMIT)
         answer = {"complaint": None, "answer": {"question": None, "summary": said}}
         await self.step(
             story, f"tests.{number}", role="test_writer", attempt=number, model="m", tokens=900, result=answer
         )
         await self.committed(story, f"tests.{number}", ["tests/test_it.py"])
         await self.step(story, f"red.{number}", outcome="check_red", result=reports(failed=1))
-        await self.store.change(story, tests=COMMIT)
+        self.store.update_story(story, tests=COMMIT)
 
     async def code(
         self, story: str, number: int, *, said: str = "built", files: tuple[str, ...] = ("it.py",)
     ) -> None:
         """An attempt at its code, green."""
-        await self.store.change(story, attempt=number, stage="code")
+        self.store.update_story(story, attempt=number, stage="code")
         answer = {"complaint": None, "answer": {"question": None, "summary": said}}
         await self.step(
             story, f"code.{number}", role="implementor", attempt=number, model="m", tokens=12_000,
@@ -83,7 +82,7 @@ class Filling:
         )  # fmt: skip
         await self.committed(story, f"code.{number}", files)
         await self.step(story, f"checks.{number}", outcome="check_red", result=reports(passed=3))
-        await self.store.tell(
+        self.store.add_event(
             f"{story}.1.checks.{number}", "checks.completed", story=story, attempt=number, is_green=True,
             checks={"unittest": "green"},
         )  # fmt: skip
@@ -117,7 +116,7 @@ class Filling:
             run_id=None,
             result=result,
         )
-        await self.store.tell(
+        self.store.add_event(
             f"{story}.1.rejected.implementor.{number}", "story.retried", story=story, attempt=number,
             role="implementor", complaints=[*complaints],
         )  # fmt: skip
@@ -131,29 +130,25 @@ class Filling:
 
     async def passed(self, story: str) -> None:
         """It is on the branch."""
-        await self.store.change(story, state=StoryState.PASSED, stage="", tip=COMMIT, merged=COMMIT)
+        self.store.update_story(story, state=StoryState.PASSED, stage="", tip=COMMIT, merged=COMMIT)
 
     async def at_fixed_times(self) -> None:
         """Steps begin minute after minute, and take 30 s each; events come between."""
-        import sqlalchemy as sa
-
-        from ringfence.loop.store.tables import EVENTS, STEPS
-
-        def write(link: sa.Connection) -> None:
-            keys = link.execute(sa.select(STEPS.c.story, STEPS.c.name).order_by(STEPS.c.began_ms)).all()
-            for number, (story, name) in enumerate(keys):
+        steps = self.store.steps()
+        with closing(sqlite3.connect(self.place.database)) as link, link:
+            for number, step in enumerate(steps):
                 at = BEGUN_MS + 60_000 * number
-                this = (STEPS.c.story == story, STEPS.c.name == name)
-                link.execute(sa.update(STEPS).where(*this).values(began_ms=at))
-                ended = (STEPS.c.outcome.is_not(None),)
-                link.execute(sa.update(STEPS).where(*this, *ended).values(ended_ms=at + 30_000))
-            link.execute(sa.update(EVENTS).values(at_ms=BEGUN_MS + 61_000 * EVENTS.c.number))
-
-        await self.database.write(write)
+                times = (at, None if step.outcome is None else at + 30_000, step.story, step.name)
+                link.execute(
+                    "UPDATE loop_steps SET began_ms = ?, ended_ms = ? WHERE story = ? AND name = ?", times
+                )
+            link.execute("UPDATE loop_events SET at_ms = ? + 61000 * number", (BEGUN_MS,))
+        self.store.close()
+        self.store = LoopStore(self.place.database, self.place.id)
 
     def close(self) -> None:
         """Leave the database."""
-        self.database.close()
+        self.store.close()
 
 
 def reports(*, passed: int = 0, failed: int = 0) -> dict[str, Any]:

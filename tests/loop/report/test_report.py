@@ -62,8 +62,8 @@ async def _hostile(state: Path) -> Filling:
         patch = state / f"{name[:1]}\x1b.patch"
         patch.write_text(_PATCH)
         await filling.rejected(name, 1, _LINES, _EVIL, patch=str(patch))
-        await filling.store.change(name, state=StoryState.BLOCKED, reason=_LINES, answer=_LINES)
-    await filling.store.tell(
+        filling.store.update_story(name, state=StoryState.BLOCKED, reason=_LINES, answer=_LINES)
+    filling.store.add_event(
         "s", "loop.started", base=_EVIL, stories=2, red=[_EVIL], red_count=1, red_checks=[_EVIL]
     )
     return filling
@@ -182,7 +182,7 @@ async def test_a_story_on_the_branch_is_shown_as_git_has_it(
         commits.append(commit_everything(user))
     base, tip = commits
     repository = await LoopRepository.make(await look(user), filling.place.clones, loop=filling.place.id)
-    await filling.store.change("one", state=StoryState.PASSED, base=base, tip=tip, merged=tip)
+    filling.store.update_story("one", state=StoryState.PASSED, base=base, tip=tip, merged=tip)
     (filling.place.directory / "loop.patch").write_text("all of it")
     report = await gather(filling.place, filling.store, repository, filling.plan)
     stat = report.stories[0].stat
@@ -197,7 +197,7 @@ async def test_a_story_on_the_branch_is_shown_as_git_has_it(
 async def test_a_story_that_a_person_accepted_is_shown_as_such(filling: Filling):
     """Nobody takes it for one that the judge let pass."""
     await filling.passed("one")
-    await filling.store.tell("p", "story.passed", story="one", attempt=1, is_by_person=True)
+    filling.store.add_event("p", "story.passed", story="one", attempt=1, is_by_person=True)
     report = await _report(filling)
     assert [each.is_by_person for each in report.stories] == [True, False, False]
     assert "**A person accepted an attempt that was rejected.**" in render_markdown(report)
@@ -239,10 +239,10 @@ async def test_a_story_that_was_begun_anew_keeps_its_earlier_attempts(filling: F
     await filling.tests("one")
     await filling.code("one", 1)
     await filling.judged("one", 1)
-    await filling.store.tell(
+    filling.store.add_event(
         "anew", "story.retried", story="one", attempt=1, role="merge", complaints=["conflict"]
     )
-    await filling.store.change("one", generation=2, attempt=0, tests=None, base=None)
+    filling.store.update_story("one", generation=2, attempt=0, tests=None, base=None)
     await filling.tests("one")
     found = (await _report(filling)).stories[0]
     assert [(each.generation, each.kind, each.state, each.complaints) for each in found.attempts] == [
@@ -280,29 +280,29 @@ async def test_stages_of_an_attempt(filling: Filling):
     await filling.step("one", "review.1", outcome=None, role="reviewer", attempt=1)
 
     async def now() -> tuple[str, ...]:
-        return stages(await filling.store.story("one"), await filling.store.steps())
+        return stages(filling.store.story("one"), filling.store.steps())
 
     assert await now() == ("ok", "ok", "ok", "...", "")
     await filling.judged("one", 1)
     await filling.rejected("one", 1, "no")
     assert await now() == ("ok", "ok", "ok", "ok", "no")
-    await filling.store.change("one", attempt=2)
+    filling.store.update_story("one", attempt=2)
     assert await now() == ("ok", "", "", "", "")
 
 
 async def test_tests_that_were_rejected_are_told(filling: Filling):
     """Before there is any code."""
-    await filling.store.change("one", state=StoryState.RUNNING, base=COMMIT)
+    filling.store.update_story("one", state=StoryState.RUNNING, base=COMMIT)
     await filling.step("one", "tests.1", role="test_writer", attempt=1)
-    row = await filling.store.story("one")
-    assert stages(row, await filling.store.steps())[0] == "..."
+    row = filling.store.story("one")
+    assert stages(row, filling.store.steps())[0] == "..."
     await filling.step("one", "rejected.test_writer.1", outcome="rejected", attempt=1)
-    assert stages(row, await filling.store.steps())[0] == "no"
+    assert stages(row, filling.store.steps())[0] == "no"
 
 
 async def test_a_story_that_did_not_pass_has_no_patch_on_the_branch(filling: Filling):
     """It is said which attempt has one."""
-    await filling.store.change("one", state=StoryState.SKIPPED)
+    filling.store.update_story("one", state=StoryState.SKIPPED)
     await filling.rejected("one", 2, "no", patch="/gone/2.patch")
     with pytest.raises(UsageError, match=r"'one' is skipped: nothing .* --rejected 2 prints its attempt 2"):
         await story_patch(filling.place, filling.store, "one")
@@ -341,6 +341,6 @@ async def test_the_next_step_names_a_story_whatever_it_is_called(tmp_path: Path,
 async def test_a_report_is_data(filling: Filling):
     """For `--json`."""
     await filling.tests("one")
-    await filling.store.end(LoopState.LIMIT, "used up")
+    filling.store.end(LoopState.LIMIT, "used up")
     found = json.loads(json.dumps(asdict(await _report(filling))))
     assert (found["state"], found["reason"], len(found["stories"])) == ("limit", "used up", 3)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ringfence.loop.place import LoopPlace
     from ringfence.loop.report import LoopReport
     from ringfence.loop.repository import LoopRepository
-    from ringfence.loop.store.loops import LoopStore
+    from ringfence.loop.store import LoopStore
     from ringfence.loop.story import Plan, StoryEnd
 
 _MAX_COLUMN_CHARS = 24
@@ -39,7 +39,7 @@ def list_loops(*, json: bool) -> None:
 async def _list_row(place: "LoopPlace", store: "LoopStore") -> dict[str, Any]:
     from ringfence.loop.report.gathering import state_of
 
-    row, stories = await store.get(), await store.stories()
+    row, stories = store.loop, store.stories
     return {
         "id": row.id,
         "state": state_of(place, row),
@@ -181,7 +181,7 @@ def export_plan(loop_ref: str | None, file: Path, *, force: bool) -> None:
     async def read(_place: "LoopPlace", store: "LoopStore") -> "tuple[Plan, dict[str, StoryEnd]]":
         from ringfence.loop.plans import ends_of, plan_from_json
 
-        return plan_from_json((await store.get()).plan), ends_of(await store.stories())
+        return plan_from_json(store.loop.plan), ends_of(store.stories)
 
     plan, ends = _read_store(_find_loop(loop_ref), read)
     if not force and file.is_file() and not _has_stories_of(plan, file):
@@ -220,17 +220,17 @@ def _read_report(loop_ref: str | None, *, with_repository: bool = True) -> "Loop
         from ringfence.loop.report import gather
 
         repository = open_repository(place) if with_repository else None
-        return await gather(place, store, repository, await plan_of(store), with_diffs=with_repository)
+        return await gather(place, store, repository, plan_of(store), with_diffs=with_repository)
 
     return _read_store(_find_loop(loop_ref), read)
 
 
-async def plan_of(store: "LoopStore") -> "Plan | None":
+def plan_of(store: "LoopStore") -> "Plan | None":
     """A loop's stories; None if another version wrote them."""
     from ringfence.loop.plans import plan_from_json
 
     try:
-        return plan_from_json((await store.get()).plan)
+        return plan_from_json(store.loop.plan)
     except ConfigurationError:  # written by another version; the rows hold most of the report
         return None
 
@@ -246,16 +246,9 @@ def open_repository(place: "LoopPlace") -> "LoopRepository | None":
 
 
 def _read_store(place: "LoopPlace", read: "Callable[[LoopPlace, LoopStore], Awaitable[_T]]") -> _T:
-    """Open a loop's database, run `read` on its rows and close it."""
+    """Run `read` on the rows of a loop."""
     import anyio
 
-    from ringfence.loop.store.loops import LoopStore, open_database
+    from ringfence.loop.store import read_store
 
-    async def open_and_read() -> _T:
-        database = open_database(place.database_url)
-        try:
-            return await read(place, LoopStore(database, place.id))
-        finally:
-            database.close()
-
-    return anyio.run(open_and_read)
+    return anyio.run(read, place, read_store(place))

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +10,16 @@ from ringfence.errors import RingfenceError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractAsyncContextManager
 
     from ringfence.check.suite import Check
     from ringfence.config import Effective, Flag
     from ringfence.loop.drafting import Draft
     from ringfence.loop.place import LoopPlace
     from ringfence.loop.preflight import Preflight
+    from ringfence.loop.rows import LoopRow, StepRow
     from ringfence.loop.settings import LoopSettings
     from ringfence.loop.starting import Begun
-    from ringfence.loop.store.rows import LoopRow, StepRow
     from ringfence.loop.story import Plan
 
 
@@ -112,12 +112,17 @@ async def _start(
     from ringfence.loop.starting import begin
 
     settings = await with_second_writer(effective, settings, workspace, notify)
-    begun = await begin(plan, workspace, effective=effective, settings=settings, tell=notify, done=done)
+    begun = begin(plan, workspace, effective=effective, settings=settings, tell=notify, done=done)
     return await _run_to_end(begun, effective, settings, json=json)
 
 
 async def _run_to_end(
-    begun: "Begun", effective: "Effective", settings: "LoopSettings", *, json: bool, is_resumed: bool = False
+    beginning: "AbstractAsyncContextManager[Begun]",
+    effective: "Effective",
+    settings: "LoopSettings",
+    *,
+    json: bool,
+    is_resumed: bool = False,
 ) -> int:
     """Run a loop on this terminal and return its exit code."""
     import anyio
@@ -129,9 +134,6 @@ async def _run_to_end(
     from ringfence.loop.running import work
     from ringfence.loop.state import EXIT_CODES
 
-    view = LoopView(begun.place, json=json)
-    if is_resumed:
-        await view.start_at_current_state()
     runs = Runs(tell=notify, is_checked=True)
 
     def interrupt() -> None:
@@ -142,17 +144,12 @@ async def _run_to_end(
         )
         runs.stop()
 
-    async with anyio.create_task_group() as tasks:
+    async with beginning as begun, anyio.create_task_group() as tasks:
+        view = LoopView(begun.place, json=json)
+        view.attach(begun.store, is_resumed=is_resumed)
         await tasks.start(handle_interrupts, interrupt)
-        tasks.start_soon(view.follow)
         done = await work(
-            begun.place,
-            effective=effective,
-            settings=settings,
-            checks=begun.checks,
-            runs=runs,
-            tell=notify,
-            is_resumed=is_resumed,
+            begun, effective=effective, settings=settings, runs=runs, tell=notify, is_resumed=is_resumed
         )
         tasks.cancel_scope.cancel()
     await view.finish(problem=done.problem)
@@ -178,13 +175,14 @@ async def _resume(
     from ringfence.loop.credentials import check_credentials, check_players
     from ringfence.loop.loading import brought_back, with_others
     from ringfence.loop.settings import LoopLimits
-    from ringfence.loop.starting import Begun, checks_of
+    from ringfence.loop.starting import reopen
     from ringfence.loop.state import EXIT_CODES, LoopState
+    from ringfence.loop.store import read_overview
 
     place = await _my_loop(loop_ref)
-    row = await _row(place)
+    row, _ = read_overview(place)
     is_over = row.state in (LoopState.SUCCEEDED, LoopState.INCOMPLETE)
-    if is_over and not await _outstanding_steps(place, row):
+    if is_over and not _outstanding_steps(place, row):
         if row.state is LoopState.SUCCEEDED and place.clones.is_dir():
             notify(f"loop {place.id} has ended: {row.reason}; nothing is left to do")
             return int(EXIT_CODES[row.state])
@@ -202,8 +200,8 @@ async def _resume(
     effective, settings = with_others(effective, settings, flags)
     await check_players(effective, settings, Path(row.source))
     await check_credentials(effective, settings, Path(row.source), notify)
-    begun = Begun(place, await checks_of(place, row, settings))
-    return await _run_to_end(begun, effective, settings, json=json, is_resumed=True)
+    beginning = reopen(place, settings)
+    return await _run_to_end(beginning, effective, settings, json=json, is_resumed=True)
 
 
 async def _my_loop(loop_ref: str | None) -> "LoopPlace":
@@ -212,24 +210,13 @@ async def _my_loop(loop_ref: str | None) -> "LoopPlace":
     return await choose_loop(loop_ref, Path.cwd(), is_changed=True)
 
 
-async def _row(place: Any) -> "LoopRow":
-    from ringfence.loop.store.loops import LoopStore, open_database
-
-    database = open_database(place.database_url)
-    try:
-        return await LoopStore(database, place.id).get()
-    finally:
-        database.close()
-
-
-async def _outstanding_steps(place: "LoopPlace", row: "LoopRow") -> tuple[str, ...]:
+def _outstanding_steps(place: "LoopPlace", row: "LoopRow") -> tuple[str, ...]:
     """The steps after the last story (merge, pull request) that are not done."""
     from ringfence.loop.report.gathering import settings_of
     from ringfence.loop.report.outstanding import outstanding
-    from ringfence.loop.store.loops import LoopStore, open_database
+    from ringfence.loop.store import read_events
 
-    with closing(open_database(place.database_url)) as database:
-        return outstanding(place, row, settings_of(row), await LoopStore(database, place.id).events())
+    return outstanding(place, row, settings_of(row), read_events(place, 0))
 
 
 def retry_story(loop_ref: str | None, story: str, answer: str | None, *, json: bool) -> int:
@@ -288,7 +275,7 @@ def clean_loop(loop_ref: str | None, *, everything: bool) -> None:
     place = anyio.run(_my_loop, loop_ref)
     if not place.is_worked_on:
         anyio.run(_end_resumable_loop, place)
-    outstanding = anyio.run(_describe_outstanding, place)
+    outstanding = _describe_outstanding(place)
     with place.held():
         anyio.run(drain_pool, place.clones)
         if place.clones.is_dir():
@@ -302,18 +289,21 @@ def clean_loop(loop_ref: str | None, *, everything: bool) -> None:
 async def _end_resumable_loop(place: "LoopPlace") -> None:
     """End a loop that could be resumed, so that its accepted stories reach the branch."""
     from ringfence.loop.cancelling import give_up
+    from ringfence.loop.store import read_overview
 
     try:
-        await _row(place)
+        read_overview(place)
     except RingfenceError:
         return  # its rows are damaged or missing; it can be removed all the same
     await give_up(place, notify)
 
 
-async def _describe_outstanding(place: "LoopPlace") -> str:
+def _describe_outstanding(place: "LoopPlace") -> str:
     """Name the steps after the last story that cannot be done any more without the clones."""
+    from ringfence.loop.store import read_overview
+
     try:
-        return " and ".join(await _outstanding_steps(place, await _row(place)))
+        return " and ".join(_outstanding_steps(place, read_overview(place)[0]))
     except RingfenceError:  # its rows cannot be read; it can be removed all the same
         return ""
 

@@ -1,30 +1,24 @@
 """Prints the events and the summary of a loop, as lines or NDJSON, for `loop start`, `resume`, `retry` and `logs`."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anyio
-
 from ringfence.cli.output import counted, notify, print_json_line
 from ringfence.cli.render.summary import WARNING
-from ringfence.errors import InfrastructureFault, RingfenceError
 
 if TYPE_CHECKING:
     from ringfence.cli.render.agent import Line
+    from ringfence.errors import RingfenceError
     from ringfence.loop.place import LoopPlace
     from ringfence.loop.report import LoopReport
     from ringfence.loop.report.model import StoryReport
-    from ringfence.loop.store.loops import LoopStore
-    from ringfence.loop.store.rows import EventRow, LoopRow
+    from ringfence.loop.rows import EventRow, LoopRow
+    from ringfence.loop.store import LoopStore
 
 Data = Mapping[str, Any]
-_POLL_S = 0.2
-_MISSED_POLLS = 5
-"""Polls in a row that find no process before a loop counts as interrupted: a process may just be starting."""
 _LINE_CHARS = 400
 _MAX_FLAGGED_PRINTED = 10
 _MAX_NAMES_SHOWN = 3
@@ -40,38 +34,35 @@ _STYLES = {
 class LoopView:
     """Prints the events of a loop, as lines or as NDJSON.
 
-    A closed output or a busy database never stops the loop.
+    A closed output never stops the loop.
 
     Args:
-        place: The loop's directory and database.
+        place: The loop's directory.
         json: Whether to print NDJSON.
     """
 
     def __init__(self, place: "LoopPlace", *, json: bool) -> None:
         from ringfence.cli.render.console import open_console
-        from ringfence.loop.store.loops import LoopStore, open_database
 
         self._place = place
-        self._database = open_database(place.database_url)
-        self._store = LoopStore(self._database, place.id)
         self._is_json = json
         self._console = open_console()
         self._last = 0
         self._output_closed = False
 
-    async def start_at_current_state(self) -> None:
-        """Print the state of a resumed loop in one line; the view prints later events only."""
-        events, stories = await self._store.events(), await self._store.stories()
-        self._last = events[-1].number if events else 0
-        counts = Counter(story.state.value for story in stories)
-        self._print_unless_closed(lambda: self._print_resumed(counts))
+    def attach(self, store: "LoopStore", *, is_resumed: bool) -> None:
+        """Print each event of a loop that this process runs; of a resumed loop, its state in one line before."""
+        if is_resumed:
+            self._last = store.events[-1].number if store.events else 0
+            counts = Counter(story.state.value for story in store.stories)
+            self._print_unless_closed(lambda: self._print_resumed(counts))
+        store.subscribe(lambda event: self._print_events([event], store.loop))
 
     async def follow(self) -> None:
-        """Print new events until cancelled."""
-        while not self._output_closed:
-            with suppress(InfrastructureFault):  # the database is busy; the next poll tries again
-                await self._print_new()
-            await anyio.sleep(_POLL_S)
+        """Print the events of a loop that another process runs, until no process runs it any more."""
+        from ringfence.loop.control import follow_worker
+
+        await follow_worker(self._place, self.print_new)
 
     async def finish(self, *, problem: "RingfenceError | None" = None) -> None:
         """Print the remaining events and the summary of the loop.
@@ -81,26 +72,25 @@ class LoopView:
         """
         from ringfence.cli.loop.inspection import open_repository, plan_of
         from ringfence.loop.report import gather
+        from ringfence.loop.store import read_store
 
-        await self._print_new()
+        self.print_new()
+        store = read_store(self._place)
         repository = open_repository(self._place)
-        plan = await plan_of(self._store)
-        report = await gather(self._place, self._store, repository, plan, with_diffs=False)
-        self._database.close()
+        report = await gather(self._place, store, repository, plan_of(store), with_diffs=False)
         self._print_unless_closed(lambda: self._print_end(report, problem))
         if self._output_closed:
             notify(f"loop {report.id}  {report.state}: {report.reason}")
 
-    async def print_all(self) -> None:
-        """Print the events so far."""
-        await self._print_new()
-        self._database.close()
+    def print_new(self) -> None:
+        """Print the events since the last one that was printed, as the database has them."""
+        from ringfence.loop.store import read_events, read_overview
 
-    async def _print_new(self) -> None:
-        events = await self._store.events(self._last)
-        if not events:
-            return
-        row = await self._store.get()
+        events = read_events(self._place, self._last)
+        if events:
+            self._print_events(events, read_overview(self._place)[0])
+
+    def _print_events(self, events: "Sequence[EventRow]", row: "LoopRow") -> None:
         for event in events:
             self._last = event.number
             # Of a resumed loop, the time while it was interrupted is not counted.
@@ -210,44 +200,26 @@ async def _print_so_far(loop_ref: str | None, *, json: bool) -> int:
     from ringfence.loop.choosing import choose_loop
 
     place = await choose_loop(loop_ref, Path.cwd(), is_changed=False)
-    await LoopView(place, json=json).print_all()
+    LoopView(place, json=json).print_new()
     return 0
 
 
 async def _follow_to_end(loop_ref: str | None, *, json: bool) -> int:
     from ringfence.loop.choosing import choose_loop
     from ringfence.loop.state import EXIT_CODES
-    from ringfence.loop.store.loops import LoopStore, open_database
+    from ringfence.loop.store import read_overview
 
     place = await choose_loop(loop_ref, Path.cwd(), is_changed=False)
     view = LoopView(place, json=json)
-    database = open_database(place.database_url)
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(view.follow)
-            row = await _wait_for_end(place, LoopStore(database, place.id))
-            tasks.cancel_scope.cancel()
-    finally:
-        database.close()
+    await view.follow()
     await view.finish()
+    row, _ = read_overview(place)
     if not row.state.is_end:
         notify(
             f"loop {place.id} was interrupted (no process is running it); "
             f"resume it with `ringfence loop resume {place.id[-6:]}`"
         )
     return EXIT_CODES[row.state]
-
-
-async def _wait_for_end(place: "LoopPlace", store: "LoopStore") -> "LoopRow":
-    """Wait until the loop has ended and its process has finished, or until no process runs it."""
-    missed = 0
-    while True:
-        row = await store.get()
-        is_over = not place.is_worked_on if row.state.is_end else missed >= _MISSED_POLLS
-        if is_over:
-            return row
-        missed = 0 if place.is_worked_on else missed + 1
-        await anyio.sleep(_POLL_S)
 
 
 def event_line(event: "EventRow", started_ms: int) -> "Line":

@@ -23,7 +23,7 @@ from ringfence.loop.role import (
     parse_answer,
     prompt_for,
 )
-from ringfence.loop.store.rows import StepRow, StoryRow
+from ringfence.loop.rows import StepRow, StoryRow
 from ringfence.loop.story import details
 
 _GUIDES = ("AGENTS.md", "CLAUDE.md")
@@ -83,7 +83,7 @@ class Asking:
 
     async def judgement(self, row: StoryRow, attempt: int, commit: str) -> Task:
         """For the judge. What it says is checked against the candidate and what its checks said."""
-        step = await self._loop.store.step(row, f"review.{attempt}")
+        step = self._loop.store.step(row, f"review.{attempt}")
         review = json.dumps(step.result["answer"], indent=1) if step is not None else ""
         briefing = await self._about(row, attempt, commit, review=review)
         tree = await self._clones.tree(row, commit)
@@ -178,7 +178,7 @@ class Asking:
 
     async def _notes(self, row: StoryRow, attempt: int) -> tuple[str, ...]:
         """What a judge should look at twice."""
-        step = await self._loop.store.step(row, f"code.{attempt}.commit")
+        step = self._loop.store.step(row, f"code.{attempt}.commit")
         assert step is not None
         left_out, configuration = step.result.get("left_out", ()), step.result.get("configuration", ())
         removed = await self._removed_tests(row)
@@ -204,7 +204,7 @@ class Asking:
         }
 
     async def _names_written(self, row: StoryRow) -> list[str]:
-        steps = [step for step in await self._loop.store.steps(row.id) if step.generation == row.generation]
+        steps = [step for step in self._loop.store.steps(row.id) if step.generation == row.generation]
         made = [
             step for step in steps
             if step.name.startswith("tests.") and step.name.endswith(".commit") and step.result["commit"] == row.tests
@@ -212,7 +212,7 @@ class Asking:
         return list(made[-1].result["files"]) if made else []
 
     async def _reports(self, row: StoryRow, attempt: int) -> dict[str, Report]:
-        step = await self._loop.store.step(row, f"checks.{attempt}")
+        step = self._loop.store.step(row, f"checks.{attempt}")
         assert step is not None
         return {check: loaded(report) for check, report in step.result["reports"].items()}
 

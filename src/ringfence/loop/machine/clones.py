@@ -19,8 +19,8 @@ from ringfence.journal import run_dir
 from ringfence.loop.machine.instructions import as_before
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.repository import Change, Slot, Trailers, Tree, changes_between, check_links, check_size
+from ringfence.loop.rows import StoryRow
 from ringfence.loop.settings import RoleName
-from ringfence.loop.store.rows import StoryRow
 from ringfence.loop.story import names_path
 from ringfence.sandbox.workspace.record import has_record, load_record, open_store
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 
-from ringfence.loop.store.rows import StepRow
+from ringfence.loop.rows import StepRow
 
 _MOST = 50
 _MOST_CHARS = 16_000

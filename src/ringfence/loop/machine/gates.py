@@ -19,8 +19,8 @@ from ringfence.loop.machine.reports import dumped, loaded
 from ringfence.loop.machine.stop import ENDS_LOOP, IS_FAULT, Stop
 from ringfence.loop.machine.turns import pause_before
 from ringfence.loop.repository import Tree
+from ringfence.loop.rows import StoryRow
 from ringfence.loop.state import LoopState
-from ringfence.loop.store.rows import StoryRow
 
 _SHOWN = 20
 _OUTPUT_CHARS = 8000
@@ -55,7 +55,7 @@ class Gates:
         """
         state, why = LoopState.INFRASTRUCTURE, ""
         for number in range(self._loop.settings.limits.faults):
-            known = await self._loop.store.step(row, name)
+            known = self._loop.store.step(row, name)
             if known is not None and known.outcome is not None:
                 return {check: loaded(report) for check, report in known.result["reports"].items()}
             await pause_before(number, self._loop.runs)
@@ -67,18 +67,18 @@ class Gates:
                 told = {
                     check: self._loop.redactor.redact(dumped(report)) for check, report in reports.items()
                 }
-                await self._loop.store.end_step(row, name, outcome=end.state.value, result={"reports": told})
+                self._loop.store.end_step(row, name, outcome=end.state.value, result={"reports": told})
                 return {check: loaded(report) for check, report in told.items()}
             why, state = end.reason, IS_FAULT.get(end.state, ENDS_LOOP.get(end.state, state))
             if end.state in ENDS_LOOP:
-                raise await self._loop.why_stopped() or Stop(state, f"the checks could not be run: {why}")
+                raise self._loop.why_stopped() or Stop(state, f"the checks could not be run: {why}")
         raise Stop(state, f"the checks could not be run: {why}")
 
     async def _run(self, row: StoryRow, name: str, commit: str, checks: Sequence[Check]) -> GateEnd:
-        await self._loop.left()
+        self._loop.left()
         tests = await self._clones.test_files(row, commit)
         slot, run_id = await self._clones.put_at(row, commit), new_run_id()
-        await self._loop.store.begin_step(row, name, run_id=run_id)
+        self._loop.store.begin_step(row, name, run_id=run_id)
         end = await run_gate(
             self._loop.runs, self._loop.effective, checks, slot.inside, run_id=run_id, test_files=tests
         )
@@ -103,13 +103,13 @@ class Gates:
 
     async def keep_as_base(self, row: StoryRow, name: str, commit: str) -> None:
         """What a gate said of a commit that is the branch's now is what `before` is asked for: it is not run twice."""
-        store, gate, base = self._loop.store, await self._loop.store.step(row, name), f"base.{commit}"
-        if gate is None or gate.outcome not in _WAS_RUN or await store.step(_branch(row), base) is not None:
+        store, gate, base = self._loop.store, self._loop.store.step(row, name), f"base.{commit}"
+        if gate is None or gate.outcome not in _WAS_RUN or store.step(_branch(row), base) is not None:
             return
         reports = {each.name: gate.result["reports"].get(each.name) for each in self._loop.checks}
         if None not in reports.values():
-            await store.begin_step(_branch(row), base, run_id=None)
-            await store.end_step(
+            store.begin_step(_branch(row), base, run_id=None)
+            store.end_step(
                 _branch(row), base, outcome=gate.outcome, result={"reports": reports, "run": gate.run_id}
             )
 
@@ -163,7 +163,7 @@ class Gates:
 
         Code under test shares a process with the tests, and could change those that run after it.
         """
-        written, step = await self._written(row), await self._loop.store.step(row, f"checks.{attempt}")
+        written, step = await self._written(row), self._loop.store.step(row, f"checks.{attempt}")
         assert step is not None
         reports = {check: loaded(report) for check, report in step.result["reports"].items()}
         alone = [
@@ -234,7 +234,7 @@ class Gates:
 
     async def _last_red(self, row: StoryRow) -> dict[str, Report]:
         """By check, what was told of the story's own tests on its base."""
-        steps = [step for step in await self._loop.store.steps(row.id) if step.generation == row.generation]
+        steps = [step for step in self._loop.store.steps(row.id) if step.generation == row.generation]
         last = next(
             step for step in reversed(steps) if step.name.startswith("red.") and step.outcome is not None
         )

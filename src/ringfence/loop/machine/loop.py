@@ -13,10 +13,10 @@ from ringfence.loop.machine.stop import Stop
 from ringfence.loop.machine.turn import Runs
 from ringfence.loop.place import LoopPlace
 from ringfence.loop.repository import LoopRepository
+from ringfence.loop.rows import Spent, StoryRow
 from ringfence.loop.settings import LoopSettings
 from ringfence.loop.state import LoopState
-from ringfence.loop.store.loops import LoopStore, now_ms
-from ringfence.loop.store.rows import Spent, StoryRow
+from ringfence.loop.store import LoopStore, now_ms
 from ringfence.loop.story.model import Plan, Story
 from ringfence.secret import Redactor
 
@@ -68,34 +68,37 @@ class Loop:
         own = Check(kind="other", name=f"check of {story.id}", command=story.check, timeout_s=_OWN_CHECK_S)
         return (*self.checks, own)
 
-    async def tell(
+    def tell(
         self, row: StoryRow, key: str, kind: str, *, of: Sequence[str] | None = None, **data: Any
     ) -> None:
         """Something happened to a story; `of` names the steps whose runs are its proof."""
         if of is not None:
-            data["runs"] = await self.store.runs_of(row, of)
-        await self.store.tell(f"{row.id}.{row.generation}.{key}", kind, story=row.id, **data)
+            data["runs"] = self.store.runs_of(row, of)
+        self.store.add_event(f"{row.id}.{row.generation}.{key}", kind, story=row.id, **data)
 
-    async def left(self) -> Spent:
+    def left(self) -> Spent:
         """What was used so far, if there is something left for one more run of an agent.
 
         Raises:
             Stop: There is nothing left, or somebody wants it to end.
         """
-        spent, most = await self.store.spent(), self.settings.limits.agent_calls
-        stop = await self.why_stopped() or self.used_up(spent)
+        spent, most = self.store.spent, self.settings.limits.agent_calls
+        stop = self.why_stopped() or self.used_up(spent)
         if stop is None and spent.calls >= most:
             stop = _used_up(most, "agent calls", "--max-agent-calls")
         if stop is not None:
             raise stop
         return spent
 
-    async def why_stopped(self) -> Stop | None:
+    @property
+    def seconds_left(self) -> float:
+        """Until the loop's time is used up."""
+        return self.settings.limits.wall_clock - (now_ms() - self.store.loop.begun_ms) / 1000
+
+    def why_stopped(self) -> Stop | None:
         """Why it has to end now, whatever was used."""
-        row, most = await self.store.get(), self.settings.limits.wall_clock
-        if row.is_cancel_asked:
-            return Stop(LoopState.CANCELLED, "cancelled")
-        if now_ms() - row.begun_ms >= most * 1000:
+        if self.seconds_left <= 0:
+            most = self.settings.limits.wall_clock
             return Stop(
                 LoopState.TIMED_OUT,
                 f"the loop's time of {most:g} s is used up; raise --timeout and resume it",

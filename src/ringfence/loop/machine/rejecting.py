@@ -7,9 +7,9 @@ from ringfence.loop.machine.clones import Clones
 from ringfence.loop.machine.complaints import bounded, fingerprint
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.machine.stop import Stop
+from ringfence.loop.rows import StepRow, StoryRow, code_steps, tests_steps
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopState
-from ringfence.loop.store.rows import StepRow, StoryRow, code_steps, tests_steps
 
 Json = dict[str, Any]
 _SHOWN = 20
@@ -32,7 +32,7 @@ class Rejecting:
         """What was said of the role's earlier attempts at the story."""
         return [
             step
-            for step in await self._loop.store.steps(row.id)
+            for step in self._loop.store.steps(row.id)
             if step.generation == row.generation and step.name.startswith(f"rejected.{role}.")
         ]
 
@@ -53,13 +53,13 @@ class Rejecting:
         if commit is not None and base is not None:
             patch = await self._clones.reject(row, base, commit, role=role, attempt=attempt)
             kept = None if patch is None else str(patch)
-        await store.begin_step(row, name, run_id=None, attempt=attempt)
+        store.begin_step(row, name, run_id=None, attempt=attempt)
         result = {"complaints": complaints, "patch": kept, "commit": commit}
-        await store.end_step(row, name, outcome="rejected", result=result)
+        store.end_step(row, name, outcome="rejected", result=result)
         told = [each[:_TOLD_CHARS] for each in complaints[:_SHOWN]]
         kind = "story.failed" if attempt >= self._loop.settings.attempts else "story.retried"
         steps = tests_steps(attempt) if role == "test_writer" else code_steps(attempt)
-        await self._loop.tell(row, name, kind, of=steps, attempt=attempt, role=role, complaints=told)
+        self._loop.tell(row, name, kind, of=steps, attempt=attempt, role=role, complaints=told)
         await self._see_progress()
         return {"next": "again", "reason": complaints[0][:_TOLD_CHARS]}
 
@@ -72,10 +72,10 @@ class Rejecting:
         Raises:
             Stop: It does.
         """
-        most, begun_ms = self._loop.settings.limits.no_progress, (await self._loop.store.get()).begun_ms
+        most, begun_ms = self._loop.settings.limits.no_progress, self._loop.store.loop.begun_ms
         last = [
             step
-            for step in await self._loop.store.steps()
+            for step in self._loop.store.steps()
             if step.name.startswith("rejected.") and step.began_ms >= begun_ms
         ][-most:]
         is_given_up = (

@@ -13,9 +13,9 @@ from ringfence.loop.machine.rejecting import Rejecting
 from ringfence.loop.machine.stop import Stop
 from ringfence.loop.machine.turns import Turn, Turns
 from ringfence.loop.repository import Change, NothingChanged, WorkRefused
+from ringfence.loop.rows import CODE, TESTS, StoryRow, tests_steps
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopState, StoryState
-from ringfence.loop.store.rows import CODE, TESTS, StoryRow, tests_steps
 
 Json = dict[str, Any]
 Part = Callable[[StoryRow, int], Awaitable[Json]]
@@ -74,9 +74,9 @@ class Stories:
     async def _do(self, name: str, story: str, attempt: int) -> Json:
         """Do a part. What ends the loop is an answer of it: other stories come to their ends first."""
         stage, part = self._parts[name]
-        await self.loop.store.change(story, stage=stage)
+        self.loop.store.update_story(story, stage=stage)
         try:
-            return await part(await self.loop.store.story(story), attempt)
+            return await part(self.loop.store.story(story), attempt)
         except Stop as exc:
             return {"next": "stop", "state": exc.state.value, "reason": exc.reason}
         except ConfigurationError as exc:
@@ -85,8 +85,8 @@ class Stories:
     async def _begin(self, row: StoryRow, _attempt: int) -> Json:
         """Note the commit of the loop's branch that the story is begun at."""
         base = row.base or await self.loop.repository.tip()
-        await self.loop.store.change(row.id, base=base)
-        await self.loop.tell(row, "dispatched", "story.dispatched", base=base, slot=row.slot)
+        self.loop.store.update_story(row.id, base=base)
+        self.loop.tell(row, "dispatched", "story.dispatched", base=base, slot=row.slot)
         return {"next": "on"}
 
     async def _write_tests(self, row: StoryRow, attempt: int) -> Json:
@@ -115,8 +115,8 @@ class Stories:
         complaints = await self.gates.tests_are_red(row, f"red.{attempt}", made["commit"], made["files"])
         if complaints:
             return await self._rejecting.again(row, "test_writer", attempt, complaints, commit=made["commit"])
-        await self.loop.store.change(row.id, tests=made["commit"])
-        await self.loop.tell(
+        self.loop.store.update_story(row.id, tests=made["commit"])
+        self.loop.tell(
             row,
             "tests",
             "tests.written",
@@ -129,7 +129,7 @@ class Stories:
     async def _write_code(self, row: StoryRow, attempt: int) -> Json:
         """The implementor's turn: its work is taken unless it touches what decides about it."""
         assert row.tests is not None
-        await self.loop.store.change(row.id, attempt=attempt)
+        self.loop.store.update_story(row.id, attempt=attempt)
         past = await self._rejecting.past(row, "implementor")
         task = await self._asking.code(row, attempt, past)
         turn = await self._turns.take(row, f"code.{attempt}", task)
@@ -151,7 +151,7 @@ class Stories:
         )  # fmt: skip
         if answer["next"] != "on":
             return answer
-        await self.loop.tell(
+        self.loop.tell(
             row,
             f"code.{attempt}",
             "code.committed",
@@ -175,7 +175,7 @@ class Stories:
         is_green = not complaints
         if complaints:
             complaints = [*complaints, *_left_out(made.get("left_out", ()))]
-        await self.loop.tell(
+        self.loop.tell(
             row,
             f"checks.{attempt}",
             "checks.completed",
@@ -216,18 +216,18 @@ class Stories:
 
     async def _end(self, story: str, answer: Json) -> Json:
         """Write down how it ended."""
-        row, store = await self.loop.store.story(story), self.loop.store
+        row, store = self.loop.store.story(story), self.loop.store
         match answer["next"]:
             case "passed":
-                await store.change(story, tip=answer["commit"], stage="merge")
+                store.update_story(story, tip=answer["commit"], stage="merge")
             case "skipped":
-                await store.change(story, state=StoryState.SKIPPED, reason=answer["reason"], stage="")
-                await self.loop.tell(row, "ended", "story.skipped", reason=answer["reason"])
+                store.update_story(story, state=StoryState.SKIPPED, reason=answer["reason"], stage="")
+                self.loop.tell(row, "ended", "story.skipped", reason=answer["reason"])
             case "blocked":
-                await store.change(story, state=StoryState.BLOCKED, reason=answer["reason"], stage="")
-                await self.loop.tell(row, "ended", "story.blocked", question=answer["reason"])
+                store.update_story(story, state=StoryState.BLOCKED, reason=answer["reason"], stage="")
+                self.loop.tell(row, "ended", "story.blocked", question=answer["reason"])
             case _:
-                await store.change(story, state=StoryState.WAITING)
+                store.update_story(story, state=StoryState.WAITING)
         return answer
 
     async def _ended(self, row: StoryRow, turn: Turn, role: RoleName, attempt: int) -> Json | None:
@@ -265,15 +265,15 @@ class Stories:
         name = f"{'tests' if role == 'test_writer' else 'code'}.{attempt}.commit"
         files = [change.path.decode("utf-8", "surrogateescape") for change in changes]
         shown = [path.encode("utf-8", "backslashreplace").decode() for path in files]
-        await self.loop.store.begin_step(row, name, run_id=None, attempt=attempt)
-        await self.loop.store.end_step(
+        self.loop.store.begin_step(row, name, run_id=None, attempt=attempt)
+        self.loop.store.end_step(
             row, name, outcome="committed", result={"commit": commit, "files": shown, **more}
         )
         return {"next": "on", "commit": commit}
 
     async def _made(self, row: StoryRow, name: str) -> Json:
         """The commit that a turn's work became, and its files."""
-        step = await self.loop.store.step(row, f"{name}.commit")
+        step = self.loop.store.step(row, f"{name}.commit")
         assert step is not None
         return dict(step.result)
 

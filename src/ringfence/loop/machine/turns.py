@@ -16,9 +16,9 @@ from ringfence.loop.machine.stop import ENDS_LOOP, IS_FAULT, Stop
 from ringfence.loop.machine.turn import Runs, TurnEnd
 from ringfence.loop.machine.who import effective_for
 from ringfence.loop.role import schema_for
+from ringfence.loop.rows import StepRow, StoryRow
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopState
-from ringfence.loop.store.rows import StepRow, StoryRow
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
@@ -89,56 +89,56 @@ class Turns:
         """
         why = ""
         for number in range(self._loop.settings.limits.faults):
-            known = await self._loop.store.step(row, name)
+            known = self._loop.store.step(row, name)
             if known is not None and known.outcome is not None:
                 return _turn_of(known)
             if known is not None and not known.is_counted:
-                await self._count(row, known)
+                await self._count(known)
             await pause_before(number, self._loop.runs)
             fault = await self._try(row, name, task)
             if fault is None:
-                ended = await self._loop.store.step(row, name)
+                ended = self._loop.store.step(row, name)
                 assert ended is not None
                 return _turn_of(ended)
             why = fault
         tries = self._loop.settings.limits.faults
         raise Stop(LoopState.INFRASTRUCTURE, f"story {row.id}: {tries} tries, the last one: {why}")
 
-    async def _count(self, row: StoryRow, step: StepRow) -> None:
+    async def _count(self, step: StepRow) -> None:
         """Count what a run used whose process died, with us or before us: it was paid for."""
         assert step.run_id is not None
         tokens, cost_usd = await anyio.to_thread.run_sync(spent_by, run_dir(step.run_id))
-        await self._loop.store.add_spent(row, step.name, step.run_id, tokens=tokens, cost_usd=cost_usd)
+        self._loop.store.add_spent(step, tokens=tokens, cost_usd=cost_usd)
 
     async def _try(self, row: StoryRow, name: str, task: Task) -> str | None:
         """One run; what went wrong that is nobody's attempt."""
         store = self._loop.store
-        spent = await self._loop.left()
+        spent = self._loop.left()
         settings = self._loop.settings
         effective = effective_for(
             self._loop.effective, settings, task.role, attempt=task.attempt, spent=spent
         )
         slot, run_id = await self._clones.put_at(row, task.commit, is_anew=False), new_run_id()
         model = effective.settings.run.model
-        await store.begin_step(row, name, run_id=run_id, role=task.role, attempt=task.attempt, model=model)
+        step = store.begin_step(row, name, run_id=run_id, role=task.role, attempt=task.attempt, model=model)
         end = await self._loop.runs.agent(
             task.prompt, slot.inside, effective, run_id=run_id, schema=task.schema
         )
         fault, result = _weighed(end, task)
         used_up = self._loop.used_up(spent.and_more(end.tokens, end.cost_usd))
         if end.state is JobState.LIMIT and used_up is not None:  # of the loop: it is not the attempt's fault
-            await store.add_spent(row, name, run_id, tokens=end.tokens, cost_usd=end.cost_usd)
+            store.add_spent(step, tokens=end.tokens, cost_usd=end.cost_usd)
             raise used_up
         if fault is None:
             result = {**self._loop.redactor.redact(result), "prompt": task.version, "cuts": list(task.cuts)}
-            await store.end_step(
+            store.end_step(
                 row, name, outcome=end.state.value, result=result, tokens=end.tokens, cost_usd=end.cost_usd
             )
             return None
-        await store.add_spent(row, name, run_id, tokens=end.tokens, cost_usd=end.cost_usd)
+        store.add_spent(step, tokens=end.tokens, cost_usd=end.cost_usd)
         ends = _ends_loop(end)
         if ends is not None:
-            raise await self._loop.why_stopped() or Stop(ends, end.reason)
+            raise self._loop.why_stopped() or Stop(ends, end.reason)
         return fault
 
 

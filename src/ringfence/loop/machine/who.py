@@ -8,8 +8,8 @@ from ringfence.config import Effective
 from ringfence.config.document import Origin
 from ringfence.config.model import Settings
 from ringfence.job.resolution import DEFAULT_MODELS, is_set
+from ringfence.loop.rows import Spent
 from ringfence.loop.settings import LoopSettings, ModelChoice, RoleName, RoleSettings
-from ringfence.loop.store.rows import Spent
 from ringfence.model.registry import needs_credential
 from ringfence.runtime.registry import agent_cli_of, provider_of, runs_agent_cli
 

@@ -14,8 +14,8 @@ from ringfence.loop.machine.stories import Stories
 from ringfence.loop.report.writing import write_report
 from ringfence.loop.repository import Conflict, Merged, RepositoryRefused
 from ringfence.loop.repository.refusal import DeliveryRefused
+from ringfence.loop.rows import ACCEPTED, StoryRow, code_steps
 from ringfence.loop.state import LoopState, StoryState
-from ringfence.loop.store.rows import ACCEPTED, StoryRow, code_steps
 from ringfence.loop.story import Ready, ready
 
 Json = dict[str, Any]
@@ -57,7 +57,7 @@ class Whole:
     async def _start(self) -> Json:
         """Look at what fails before anything is done."""
         loop = self._loop
-        row = await loop.store.get()
+        row = loop.store.loop
         try:
             reports = await self._stories.gates.before(_nobody(loop.id), row.base)
         except Stop as exc:
@@ -79,7 +79,7 @@ class Whole:
             )
         others = {name: report for name, report in reports.items() if name not in loop.test_names}
         red_checks = sorted(name for name, report in others.items() if not report.is_green)
-        await loop.store.tell(
+        loop.store.add_event(
             "started", "loop.started", base=row.base, stories=len(loop.plan.stories), red=red[:_SHOWN],
             red_count=len(red), red_checks=red_checks,
         )  # fmt: skip
@@ -89,26 +89,26 @@ class Whole:
         """Have stories worked on that are ready."""
         loop = self._loop
         try:
-            await loop.left()
+            loop.left()
         except Stop as exc:
             return await self._halted(_stop(exc.state, exc.reason))
-        rows = {row.id: row for row in await loop.store.stories()}
+        rows = {row.id: row for row in loop.store.stories}
         running = [row for row in rows.values() if row.state is StoryState.RUNNING]
         now = _ready(loop, rows)
         for name, why in now.skipped.items():
-            await loop.store.change(name, state=StoryState.SKIPPED, reason=why)
-            await loop.store.tell(
+            loop.store.update_story(name, state=StoryState.SKIPPED, reason=why)
+            loop.store.add_event(
                 f"{name}.{rows[name].generation}.ended", "story.skipped", story=name, reason=why
             )
         for name, why in now.blocked.items():
-            await loop.store.change(name, state=StoryState.BLOCKED, reason=why)
-            await loop.store.tell(
+            loop.store.update_story(name, state=StoryState.BLOCKED, reason=why)
+            loop.store.add_event(
                 f"{name}.{rows[name].generation}.ended", "story.blocked", story=name, question=why
             )
         free = sorted(set(range(loop.settings.parallel)) - {row.slot for row in running})
         for chosen, slot in zip(now.stories, free, strict=False):
-            await loop.store.change(chosen.id, state=StoryState.RUNNING, slot=slot, stage="tests", reason="")
-            running.append(await loop.store.story(chosen.id))
+            loop.store.update_story(chosen.id, state=StoryState.RUNNING, slot=slot, stage="tests", reason="")
+            running.append(loop.store.story(chosen.id))
         for row in running:
             if row.stage == "merge":
                 self._ended.set()  # its work is done: it is merged next, without waiting for another story
@@ -144,7 +144,7 @@ class Whole:
 
     async def _end(self) -> Json:
         """How a loop ends that nothing is left to do for."""
-        rows = await self._loop.store.stories()
+        rows = self._loop.store.stories
         by = {state: [row.id for row in rows if row.state is state] for state in StoryState}
         if len(by[StoryState.PASSED]) == len(rows):
             told = "the story passed" if len(rows) == 1 else f"all {len(rows)} stories passed"
@@ -158,7 +158,7 @@ class Whole:
 
     async def _merge_all(self) -> Json:
         """Bring what passed onto the loop's branch, one story after another."""
-        rows = await self._loop.store.stories()
+        rows = self._loop.store.stories
         for row in rows:
             if row.state is StoryState.RUNNING and row.stage == "merge":
                 try:
@@ -172,7 +172,7 @@ class Whole:
         loop = self._loop
         slot = await loop.repository.slot(row.slot or 0)
         tip, found = row.tip, await loop.repository.merge(slot, row.tip)
-        accepted = await loop.store.step(row, ACCEPTED)
+        accepted = loop.store.step(row, ACCEPTED)
         is_by_person = accepted is not None and accepted.result.get("commit") == row.tip
         while not isinstance(found, Merged):
             if isinstance(found, Conflict):
@@ -188,12 +188,12 @@ class Whole:
         if found.tip == tip:
             gate = f"checks.{row.attempt}" if tip == row.tip else f"merge.{tip}"
             await self._stories.gates.keep_as_base(row, gate, tip)
-        await loop.store.change(row.id, state=StoryState.PASSED, merged=found.tip, stage="", reason="")
-        runs = await loop.store.runs_of(row, [*code_steps(row.attempt), f"merge.{tip}"])
+        loop.store.update_story(row.id, state=StoryState.PASSED, merged=found.tip, stage="", reason="")
+        runs = loop.store.runs_of(row, [*code_steps(row.attempt), f"merge.{tip}"])
         outside = await self._stories.clones.outside(row)
         # What a person accepts has ended once before.
         key = f"{row.id}.{row.generation}.{'accepted' if is_by_person else 'ended'}"
-        await loop.store.tell(
+        loop.store.add_event(
             key, "story.passed", story=row.id, attempt=row.attempt, commit=found.tip,
             runs=runs, outside=outside[:_SHOWN], outside_count=len(outside), is_by_person=is_by_person,
         )  # fmt: skip
@@ -203,14 +203,14 @@ class Whole:
         """Begin a story again on the branch as it is now; too often, and it is skipped."""
         store = self._loop.store
         if row.generation >= self._loop.settings.attempts:
-            await store.change(row.id, state=StoryState.SKIPPED, reason=why, stage="")
-            await store.tell(f"{row.id}.{row.generation}.ended", "story.skipped", story=row.id, reason=why)
+            store.update_story(row.id, state=StoryState.SKIPPED, reason=why, stage="")
+            store.add_event(f"{row.id}.{row.generation}.ended", "story.skipped", story=row.id, reason=why)
             return
-        await store.tell(
+        store.add_event(
             f"{row.id}.{row.generation}.anew", "story.retried", story=row.id, attempt=row.attempt, role="merge",
-            complaints=[why], runs=await store.runs_of(row, code_steps(row.attempt)),
+            complaints=[why], runs=store.runs_of(row, code_steps(row.attempt)),
         )  # fmt: skip
-        await store.change(
+        store.update_story(
             row.id, state=StoryState.WAITING, generation=row.generation + 1, attempt=0, stage="", base=None,
             tests=None, tip=None, reason=why,
         )  # fmt: skip
@@ -218,22 +218,20 @@ class Whole:
     async def _complete(self, answer: Json) -> None:
         """Deliver what passed, and write down the end."""
         loop, state, reason = self._loop, LoopState(answer["state"]), answer["reason"]
-        row = await loop.store.get()
-        passed = [story for story in await loop.store.stories() if story.state is StoryState.PASSED]
+        row = loop.store.loop
+        passed = [story for story in loop.store.stories if story.state is StoryState.PASSED]
         if passed:
             try:
                 await loop.repository.deliver()
             except (DeliveryRefused, RepositoryRefused) as exc:
                 reason = f"{reason}; the branch could not be delivered: {exc}"
                 state = LoopState.REFUSED if state is LoopState.SUCCEEDED else state
-        for story in await loop.store.stories():
+        for story in loop.store.stories:
             if story.state is StoryState.RUNNING:  # its turn is not over: it goes on when the loop does
-                await loop.store.change(story.id, state=StoryState.WAITING, stage="")
+                loop.store.update_story(story.id, state=StoryState.WAITING, stage="")
         kind = "loop.cancelled" if state is LoopState.CANCELLED else "loop.completed"
-        await loop.store.tell(
-            f"ended.{row.round}", kind, state=state.value, reason=reason, passed=len(passed)
-        )
-        await loop.store.end(state, reason)
+        loop.store.add_event(f"ended.{row.round}", kind, state=state.value, reason=reason, passed=len(passed))
+        loop.store.end(state, reason)
         problem = await write_report(
             loop.place, loop.store, loop.repository, loop.plan, redactor=loop.redactor
         )

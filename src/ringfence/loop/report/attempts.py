@@ -15,7 +15,7 @@ from ringfence.loop.report.model import (
     Turn,
     Used,
 )
-from ringfence.loop.store.rows import CODE, TESTS, EventRow, StepRow, StoryRow
+from ringfence.loop.rows import CODE, TESTS, EventRow, StepRow, StoryRow
 
 _PARTS: Mapping[AttemptKind, tuple[str, ...]] = {"tests": TESTS, "code": CODE}
 _ROLES: Mapping[AttemptKind, str] = {"tests": "test_writer", "code": "implementor"}

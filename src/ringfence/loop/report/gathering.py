@@ -23,10 +23,10 @@ from ringfence.loop.report.model import (
 from ringfence.loop.report.outstanding import outstanding
 from ringfence.loop.report.patches import PATCH, compare_commits, read_rejected, read_story, stat_of
 from ringfence.loop.repository import LoopRepository
+from ringfence.loop.rows import EventRow, LoopRow, StepRow, StoryRow
 from ringfence.loop.settings import LoopSettings
 from ringfence.loop.state import LoopState, StoryState
-from ringfence.loop.store.loops import LoopStore
-from ringfence.loop.store.rows import EventRow, LoopRow, StepRow, StoryRow
+from ringfence.loop.store import LoopStore
 from ringfence.loop.story import Plan, Story
 from ringfence.sandbox.workspace.protect.flags import flag, reason
 
@@ -57,10 +57,10 @@ async def gather(
         InfrastructureFault: Its database cannot be read.
     """
     row, rows, steps, events = (
-        await store.get(),
-        await store.stories(),
-        await store.steps(),
-        await store.events(),
+        store.loop,
+        store.stories,
+        store.steps(),
+        store.events,
     )
     settings = settings_of(row)
     tip = await _tip(repository, rows)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from ringfence.loop.place import LoopPlace
+from ringfence.loop.rows import EventRow, LoopRow
 from ringfence.loop.settings import LoopSettings
 from ringfence.loop.state import LoopState
-from ringfence.loop.store.rows import EventRow, LoopRow
 
 OVER = (LoopState.SUCCEEDED, LoopState.INCOMPLETE, LoopState.BLOCKED)
 """Ends at which what passed is delivered as it was asked for."""

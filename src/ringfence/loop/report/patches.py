@@ -11,9 +11,9 @@ from ringfence.loop.report.diff import MAX_FILES, PatchReader
 from ringfence.loop.report.model import FileStat, Stat
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.repository.place import git_on
+from ringfence.loop.rows import StepRow, StoryRow
 from ringfence.loop.state import StoryState
-from ringfence.loop.store.loops import LoopStore
-from ringfence.loop.store.rows import StepRow, StoryRow
+from ringfence.loop.store import LoopStore
 from ringfence.sandbox.workspace.git.command import GitBoundReached
 from ringfence.sandbox.workspace.snapshot.diff import Diff, compare_trees, parse_diff
 
@@ -32,7 +32,7 @@ async def loop_patch(place: LoopPlace, store: LoopStore) -> bytes:
         UsageError: It is too large for a patch.
         RecordError: The loop's repository was removed, and no patch was written before.
     """
-    row, kept = await store.get(), place.directory / PATCH
+    row, kept = store.loop, place.directory / PATCH
     try:
         repository = LoopRepository.open(place.clones)
     except RecordError:
@@ -52,7 +52,7 @@ async def story_patch(place: LoopPlace, store: LoopStore, story: str) -> bytes:
         UsageError: There is no such story, or nothing of it is on the branch.
         RecordError: The loop's repository was removed.
     """
-    row = await store.story(story)
+    row = store.story(story)
     if row.state is not StoryState.PASSED or row.merged is None:
         tried = [step.attempt for step in await _rejected(store, story)]
         hint = f"; --rejected {tried[-1]} prints its attempt {tried[-1]}" if tried else ""
@@ -72,7 +72,7 @@ async def rejected_patch(store: LoopStore, story: str, attempt: int) -> bytes:
         UsageError: There is no such story, or no such attempt of it.
         RecordError: The patch was removed with the loop's clones.
     """
-    await store.story(story)
+    store.story(story)
     known = await _rejected(store, story)
     found = next((step for step in reversed(known) if step.attempt == attempt), None)
     if found is None:
@@ -91,7 +91,7 @@ async def rejected_patch(store: LoopStore, story: str, attempt: int) -> bytes:
 
 async def _rejected(store: LoopStore, story: str) -> list[StepRow]:
     """Rejected attempts at its code of which there is a patch, in order."""
-    steps = [step for step in await store.steps(story) if step.name.startswith("rejected.implementor.")]
+    steps = [step for step in store.steps(story) if step.name.startswith("rejected.implementor.")]
     with_work = [step for step in steps if step.result.get("patch")]
     return sorted(with_work, key=lambda step: (step.generation, step.attempt))
 

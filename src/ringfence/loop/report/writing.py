@@ -9,7 +9,7 @@ from ringfence.loop.report.patches import PATCH
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.repository.place import write_whole
 from ringfence.loop.state import StoryState
-from ringfence.loop.store.loops import LoopStore
+from ringfence.loop.store import LoopStore
 from ringfence.loop.story import Plan
 from ringfence.secret import Redactor
 
@@ -53,7 +53,7 @@ async def _write(
     from ringfence.loop.report.html import render_html  # with Jinja: no loop waits for it at its start
     from ringfence.loop.report.markdown import render_markdown
 
-    if any(story.state is StoryState.PASSED and story.merged for story in await store.stories()):
+    if any(story.state is StoryState.PASSED and story.merged for story in store.stories):
         patch = await repository.patch(repository.base, await repository.tip())
         if patch is not None:
             await anyio.to_thread.run_sync(write_whole, place.directory / PATCH, patch)

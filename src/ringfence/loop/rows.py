@@ -28,7 +28,6 @@ class LoopRow:
     """The run id of this round's record."""
     round: int
     """1, and one more for each resumption after an end."""
-    is_cancel_asked: bool
     created_ms: int
     begun_ms: int
     """Of this round."""

@@ -1,0 +1,118 @@
+"""The Unix socket on which the process that works on a loop is reached by `loop cancel` and `loop logs --follow`.
+
+The worker sends a byte to each client whenever an event was added, and closes the connection when it ends; what
+happened the client reads from the loop's database. A client sends `cancel` to have the worker stop. That no process
+works on the loop is known by its lock alone: a socket file can outlive a process that was killed.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+from anyio.abc import SocketStream, TaskStatus
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from ringfence.filesystem import short_path
+from ringfence.loop.place import LoopPlace
+
+_SOCKET = "worker.sock"
+_CANCEL = b"cancel"
+_START_S = 5.0
+"""How long a process that holds the loop's lock may take until it listens."""
+_RETRY_S = 0.1
+
+
+class ControlServer:
+    """Serves the socket of a loop.
+
+    Args:
+        place: The loop's.
+        cancel: Is called when a client asks for an end.
+    """
+
+    def __init__(self, place: LoopPlace, *, cancel: Callable[[], None]) -> None:
+        self._place = place
+        self._cancel = cancel
+        self._clients: set[MemoryObjectSendStream[None]] = set()
+
+    def notify(self) -> None:
+        """Have each client know that an event was added. A client that is slow gets one byte for several events."""
+        for client in self._clients:
+            with suppress(anyio.WouldBlock):
+                client.send_nowait(None)
+
+    async def serve(self, *, task_status: TaskStatus[None]) -> None:
+        """Serve until cancelled.
+
+        Raises:
+            OSError: The socket cannot be made.
+        """
+        with short_path(_socket_of(self._place)) as path:
+            listener = await anyio.create_unix_listener(path, mode=0o600)
+        async with listener:
+            task_status.started()
+            await listener.serve(self._serve_client)
+
+    async def _serve_client(self, stream: SocketStream) -> None:
+        sender, receiver = anyio.create_memory_object_stream[None](1)
+        self._clients.add(sender)
+        try:
+            async with stream, receiver, anyio.create_task_group() as tasks:
+                tasks.start_soon(_forward, receiver, stream)
+                with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                    while True:
+                        if await stream.receive(len(_CANCEL)) == _CANCEL:
+                            self._cancel()
+                tasks.cancel_scope.cancel()
+        finally:
+            self._clients.discard(sender)
+            sender.close()
+
+
+async def _forward(receiver: MemoryObjectReceiveStream[None], stream: SocketStream) -> None:
+    with suppress(anyio.BrokenResourceError):
+        async for _ in receiver:
+            await stream.send(b"\n")
+
+
+async def send_cancel(place: LoopPlace) -> bool:
+    """Ask the process that works on a loop to stop; False if none does."""
+    with anyio.move_on_after(_START_S):
+        while place.is_worked_on:
+            stream = await _connect(place)
+            if stream is not None:
+                async with stream:
+                    await stream.send(_CANCEL)
+                    return True
+            await anyio.sleep(_RETRY_S)
+    return False
+
+
+async def follow_worker(place: LoopPlace, read_new: Callable[[], None]) -> None:
+    """Call a function at once and after each event, until no process works on the loop any more."""
+    while True:
+        is_worked_on, stream = place.is_worked_on, await _connect(place)
+        read_new()
+        if stream is not None:
+            async with stream:
+                with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                    while True:
+                        await stream.receive()
+                        read_new()
+        elif is_worked_on:  # it is just starting or ending, or holds the lock for a moment only
+            await anyio.sleep(_RETRY_S)
+        else:
+            return
+
+
+async def _connect(place: LoopPlace) -> SocketStream | None:
+    try:
+        with short_path(_socket_of(place)) as path:
+            return await anyio.connect_unix(path)
+    except OSError:
+        return None
+
+
+def _socket_of(place: LoopPlace) -> Path:
+    return place.directory / _SOCKET

@@ -1,0 +1,461 @@
+"""The state of one loop: in memory, and in an SQLite file that the process working on the loop writes through to.
+
+Only the process that holds the loop's lock writes (`open_store`), so it reads the file once and every later question is
+answered from memory. A write is one transaction per transition and takes less than a millisecond on a local file,
+therefore it is made on the event loop's own thread: handing it to another thread would take longer than the write.
+Other processes read a consistent copy (`read_store`) or single parts of it. Moments are milliseconds since 1970.
+"""
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.filesystem import keep_database_private
+from ringfence.journal import new_run_id
+from ringfence.loop.place import LoopPlace
+from ringfence.loop.rows import COUNTED, EventRow, LoopRow, Spent, StepRow, StoryRow
+from ringfence.loop.state import LoopState, StoryState
+
+_BUSY_S = 10
+_TABLES = """
+CREATE TABLE loops (
+    id TEXT PRIMARY KEY, source TEXT NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL DEFAULT '',
+    plan TEXT NOT NULL, configuration TEXT NOT NULL, base TEXT NOT NULL, branch TEXT NOT NULL, record TEXT NOT NULL,
+    round INTEGER NOT NULL DEFAULT 1, is_cancel_asked BOOLEAN NOT NULL DEFAULT 0, created_ms BIGINT NOT NULL,
+    begun_ms BIGINT NOT NULL, ended_ms BIGINT
+);
+CREATE TABLE loop_stories (
+    loop TEXT NOT NULL, id TEXT NOT NULL, position INTEGER NOT NULL, state TEXT NOT NULL,
+    reason TEXT NOT NULL DEFAULT '', generation INTEGER NOT NULL DEFAULT 1, attempt INTEGER NOT NULL DEFAULT 0,
+    stage TEXT NOT NULL DEFAULT '', slot INTEGER, base TEXT, tests TEXT, tip TEXT, merged TEXT,
+    answer TEXT NOT NULL DEFAULT '', PRIMARY KEY (loop, id)
+);
+CREATE TABLE loop_steps (
+    loop TEXT NOT NULL, story TEXT NOT NULL, generation INTEGER NOT NULL, name TEXT NOT NULL,
+    role TEXT NOT NULL DEFAULT '', attempt INTEGER NOT NULL DEFAULT 0, model TEXT NOT NULL DEFAULT '', run_id TEXT,
+    outcome TEXT, result TEXT, tokens BIGINT NOT NULL DEFAULT 0, cost_usd FLOAT NOT NULL DEFAULT 0,
+    tries INTEGER NOT NULL DEFAULT 0, began_ms BIGINT NOT NULL, ended_ms BIGINT,
+    PRIMARY KEY (loop, story, generation, name)
+);
+CREATE TABLE loop_events (
+    loop TEXT NOT NULL, number INTEGER NOT NULL, key TEXT NOT NULL, at_ms BIGINT NOT NULL, type TEXT NOT NULL,
+    story TEXT, data TEXT NOT NULL, PRIMARY KEY (loop, number)
+);
+CREATE UNIQUE INDEX loop_events_key ON loop_events (loop, key);
+"""
+"""The tables of version 0.1, so that each version can read the other's loops."""
+
+_StepKey = tuple[str, int, str]
+"""A story's id, its generation, and the step's name."""
+
+
+class LoopStore:
+    """The rows of one loop. A store that was read by `read_store` has no connection and cannot be changed.
+
+    Args:
+        file: The SQLite file.
+        loop_id: The loop's id.
+        is_writable: Whether to keep the connection for changes.
+
+    Raises:
+        InfrastructureFault: The file cannot be read.
+        UsageError: The file holds no such loop.
+    """
+
+    def __init__(self, file: Path, loop_id: str, *, is_writable: bool = True) -> None:
+        self.loop_id = loop_id
+        self._file = file
+        self._listeners: list[Callable[[EventRow], None]] = []
+        self._added: list[EventRow] = []
+        self._is_in_transaction = False
+        with _translated(file):
+            self._connection = _connect(file, is_writable=is_writable)
+            try:
+                self._load()
+            except BaseException:
+                self._connection.close()
+                raise
+            if not is_writable:
+                self._connection.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def _load(self) -> None:
+        connection = self._connection
+        connection.execute("BEGIN")
+        self._loop = _read_loop(connection, self.loop_id)
+        self._stories = {row.id: row for row in _read_stories(connection, self.loop_id)}
+        steps = connection.execute("SELECT * FROM loop_steps WHERE loop = ?", (self.loop_id,))
+        self._steps: dict[_StepKey, StepRow] = {_key_of(row): row for row in map(_step, steps)}
+        events = _select_events(connection, self.loop_id, 0)
+        self._events, self._event_keys = [*map(_event, events)], {row["key"] for row in events}
+        connection.execute("COMMIT")
+
+    @property
+    def loop(self) -> LoopRow:
+        """The loop."""
+        return self._loop
+
+    @property
+    def stories(self) -> list[StoryRow]:
+        """The stories, in their order."""
+        return [*self._stories.values()]
+
+    def story(self, name: str) -> StoryRow:
+        """One of the stories.
+
+        Raises:
+            UsageError: There is none of this name.
+        """
+        if name not in self._stories:
+            raise UsageError(
+                f"loop {self.loop_id!r} has no story {name[:80]!r}; it has {', '.join(self._stories)}"
+            )
+        return self._stories[name]
+
+    def steps(self, story: str | None = None, *, generation: int | None = None) -> list[StepRow]:
+        """Steps in the order of their beginning: all, those of one story, or those of one of its generations."""
+        found = [
+            step
+            for step in self._steps.values()
+            if story in (None, step.story) and generation in (None, step.generation)
+        ]
+        return sorted(found, key=lambda step: (step.began_ms, step.name))
+
+    def step(self, story: StoryRow, name: str) -> StepRow | None:
+        """A step of a story's present generation, if it was begun."""
+        return self._steps.get((story.id, story.generation, name))
+
+    @property
+    def events(self) -> list[EventRow]:
+        """What happened, in order."""
+        return [*self._events]
+
+    @property
+    def spent(self) -> Spent:
+        """What all runs of agents have used."""
+        steps = [step for step in self._steps.values() if step.role]
+        return Spent(
+            sum(step.tries for step in steps),
+            sum(step.tokens for step in steps),
+            sum(step.cost_usd for step in steps),
+        )
+
+    def runs_of(self, story: StoryRow, names: Sequence[str]) -> list[str]:
+        """The run ids of some of a story's steps, in this order; a step that was not begun has none."""
+        found = [self.step(story, name) for name in names]
+        return [step.run_id for step in found if step is not None and step.run_id is not None]
+
+    def subscribe(self, listener: Callable[[EventRow], None]) -> None:
+        """Have a function called with each later event, once it is in the file."""
+        self._listeners.append(listener)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make several changes as one. Nothing may be awaited meanwhile.
+
+        Raises:
+            InfrastructureFault: They cannot be written; the store is then as it was before.
+        """
+        if self._is_in_transaction:
+            yield
+            return
+        self._is_in_transaction = True
+        try:
+            with _translated(self._file):
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield
+                    self._connection.execute("COMMIT")
+                except BaseException:
+                    self._connection.rollback()
+                    self._load()
+                    self._added.clear()
+                    raise
+        finally:
+            self._is_in_transaction = False
+        added, self._added = self._added, []
+        for event in added:
+            for listener in self._listeners:
+                listener(event)
+
+    def _update(self, table: str, where: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        columns = ", ".join(f"{name} = ?" for name in values)
+        condition = " AND ".join(f"{name} = ?" for name in where)
+        self._connection.execute(
+            f"UPDATE {table} SET {columns} WHERE {condition}",  # noqa: S608 -- names of ours
+            (*map(_column, values.values()), *where.values()),
+        )
+
+    def update_loop(self, **values: Any) -> LoopRow:
+        """Change columns of the loop."""
+        with self.transaction():
+            self._update("loops", {"id": self.loop_id}, values)
+            self._loop = replace(self._loop, **values)
+        return self._loop
+
+    def update_story(self, name: str, **values: Any) -> StoryRow:
+        """Change columns of a story."""
+        known = self.story(name)
+        changed = replace(known, **values)
+        if changed != known:
+            with self.transaction():
+                self._update("loop_stories", {"loop": self.loop_id, "id": name}, values)
+                self._stories[name] = changed
+        return changed
+
+    def end(self, state: LoopState, reason: str) -> None:
+        """End the loop, unless it has ended."""
+        if not self.loop.state.is_end:
+            self.update_loop(state=state, reason=reason, ended_ms=now_ms())
+
+    def begin_round(self) -> LoopRow:
+        """Resume a loop that has ended: in a further round, with a record of its own."""
+        if not self.loop.state.is_end:
+            return self.loop
+        return self.update_loop(
+            state=LoopState.RUNNING, reason="", round=self.loop.round + 1, record=new_run_id(), begun_ms=now_ms(),
+            ended_ms=None,
+        )  # fmt: skip
+
+    def begin_step(
+        self,
+        story: StoryRow,
+        name: str,
+        *,
+        run_id: str | None,
+        role: str = "",
+        attempt: int = 0,
+        model: str = "",
+    ) -> StepRow:
+        """Begin a step, or begin it again with another run.
+
+        A step that was interrupted with its process in an earlier round begins now: the time between is not counted.
+        """
+        known, now = self.step(story, name), now_ms()
+        if known is None:
+            return self._insert_step(
+                StepRow(
+                    story=story.id, generation=story.generation, name=name, role=role, attempt=attempt, model=model,
+                    run_id=run_id, outcome=None, result={}, tokens=0, cost_usd=0.0, tries=1, began_ms=now,
+                    ended_ms=None,
+                )
+            )  # fmt: skip
+        is_interrupted = known.outcome is None and known.began_ms < self.loop.begun_ms
+        began_ms = now if is_interrupted else known.began_ms
+        return self._update_step(
+            known, run_id=run_id, model=model, tries=known.tries + 1, outcome=None, began_ms=began_ms
+        )
+
+    def end_step(
+        self,
+        story: StoryRow,
+        name: str,
+        *,
+        outcome: str,
+        result: Mapping[str, Any],
+        tokens: int = 0,
+        cost_usd: float = 0.0,
+    ) -> StepRow:
+        """End a step. What it used is added to what its earlier tries used."""
+        known = self._steps[story.id, story.generation, name]
+        return self._update_step(
+            known, outcome=outcome, result=result, ended_ms=now_ms(),
+            tokens=known.tokens + tokens, cost_usd=known.cost_usd + cost_usd,
+        )  # fmt: skip
+
+    def keep_step(
+        self, story: StoryRow, name: str, *, outcome: str, result: Mapping[str, Any], attempt: int = 0
+    ) -> StepRow:
+        """Begin and end a step that has no run."""
+        with self.transaction():
+            self.begin_step(story, name, run_id=None, attempt=attempt)
+            return self.end_step(story, name, outcome=outcome, result=result)
+
+    def add_spent(self, step: StepRow, *, tokens: int, cost_usd: float) -> StepRow:
+        """Count what a try of a step used that came to nothing; its run is not counted again (`StepRow.is_counted`)."""
+        return self._update_step(
+            step,
+            tokens=step.tokens + tokens,
+            cost_usd=step.cost_usd + cost_usd,
+            result={COUNTED: step.run_id},
+        )
+
+    def _insert_step(self, step: StepRow) -> StepRow:
+        with self.transaction():
+            _insert(self._connection, "loop_steps", {"loop": self.loop_id, **_fields(step)})
+            self._steps[_key_of(step)] = step
+        return step
+
+    def _update_step(self, step: StepRow, **values: Any) -> StepRow:
+        key, changed = _key_of(step), replace(step, **values)
+        where = dict(zip(("loop", "story", "generation", "name"), (self.loop_id, *key), strict=True))
+        with self.transaction():
+            self._update("loop_steps", where, values)
+            self._steps[key] = changed
+        return changed
+
+    def add_event(self, key: str, kind: str, *, story: str | None = None, **data: Any) -> None:
+        """Record that something happened. A key that was used before adds nothing."""
+        if key in self._event_keys:
+            return
+        number = self._events[-1].number + 1 if self._events else 1
+        event = EventRow(number, now_ms(), kind, story, json.loads(json.dumps(data)))
+        with self.transaction():
+            _insert(self._connection, "loop_events", {"loop": self.loop_id, "key": key, **_fields(event)})
+            self._events.append(event)
+            self._event_keys.add(key)
+            self._added.append(event)
+
+
+@contextmanager
+def open_store(place: LoopPlace) -> Iterator[LoopStore]:
+    """Open a loop's rows for changes, as the only process that works on the loop.
+
+    Raises:
+        UsageError: Another process works on it, or there is no such loop.
+        InfrastructureFault: Its database cannot be read.
+    """
+    with place.held(), closing(LoopStore(place.database, place.id)) as store:
+        yield store
+
+
+def read_store(place: LoopPlace) -> LoopStore:
+    """Read all rows of a loop as they are now.
+
+    Raises:
+        UsageError: There is no such loop.
+        InfrastructureFault: Its database cannot be read.
+    """
+    return LoopStore(place.database, place.id, is_writable=False)
+
+
+def read_overview(place: LoopPlace) -> tuple[LoopRow, list[StoryRow]]:
+    """Read a loop and its stories, without their steps.
+
+    Raises:
+        UsageError, InfrastructureFault: As `read_store`.
+    """
+    with _translated(place.database), closing(_connect(place.database, is_writable=False)) as connection:
+        connection.execute("BEGIN")
+        return _read_loop(connection, place.id), _read_stories(connection, place.id)
+
+
+def read_events(place: LoopPlace, after: int) -> list[EventRow]:
+    """Read the events of a loop after an event's number.
+
+    Raises:
+        InfrastructureFault: As `read_store`.
+    """
+    with _translated(place.database), closing(_connect(place.database, is_writable=False)) as connection:
+        return [*map(_event, _select_events(connection, place.id, after))]
+
+
+def create_database(
+    place: LoopPlace, row: LoopRow, stories: Sequence[StoryRow], steps: Sequence[StepRow] = ()
+) -> None:
+    """Make a loop's database, with steps that were done for the loop before; it is there whole or not at all.
+
+    Raises:
+        InfrastructureFault: It cannot be written.
+    """
+    draft = place.database.with_suffix(".draft")
+    with _translated(place.database):
+        draft.unlink(missing_ok=True)
+        keep_database_private(draft)
+        with closing(sqlite3.connect(draft)) as connection, connection:
+            connection.executescript(_TABLES)
+            _insert(connection, "loops", _fields(row))
+            for story in stories:
+                _insert(connection, "loop_stories", _fields(story))
+            for step in steps:
+                _insert(connection, "loop_steps", {"loop": row.id, **_fields(step)})
+        draft.replace(place.database)
+
+
+def now_ms() -> int:
+    """The wall clock, in milliseconds since 1970."""
+    return int(time.time() * 1000)
+
+
+def _connect(file: Path, *, is_writable: bool) -> sqlite3.Connection:
+    if is_writable:
+        keep_database_private(file)
+    mode = "rw" if is_writable else "ro"
+    connection = sqlite3.connect(
+        f"{file.absolute().as_uri()}?mode={mode}", uri=True, timeout=_BUSY_S, isolation_level=None
+    )
+    connection.row_factory = sqlite3.Row
+    if is_writable:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+
+
+@contextmanager
+def _translated(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as exc:
+        raise InfrastructureFault(
+            f"the loop's database {str(file)!r} cannot be used: {exc}; check that it is intact and may be written, "
+            "then try again"
+        ) from exc
+
+
+def _read_loop(connection: sqlite3.Connection, loop: str) -> LoopRow:
+    row = connection.execute("SELECT * FROM loops WHERE id = ?", (loop,)).fetchone()
+    if row is None:
+        raise UsageError(f"there is no loop {loop!r}; `ringfence loop ls` shows them")
+    fields = {name: row[name] for name in LoopRow.__dataclass_fields__}
+    return LoopRow(**{**fields, "state": LoopState(row["state"])})
+
+
+def _read_stories(connection: sqlite3.Connection, loop: str) -> list[StoryRow]:
+    rows = connection.execute("SELECT * FROM loop_stories WHERE loop = ? ORDER BY position", (loop,))
+    return [StoryRow(**{**dict(row), "state": StoryState(row["state"])}) for row in rows]
+
+
+def _select_events(connection: sqlite3.Connection, loop: str, after: int) -> list[sqlite3.Row]:
+    query = "SELECT * FROM loop_events WHERE loop = ? AND number > ? ORDER BY number"
+    return connection.execute(query, (loop, after)).fetchall()
+
+
+def _event(row: sqlite3.Row) -> EventRow:
+    return EventRow(row["number"], row["at_ms"], row["type"], row["story"], json.loads(row["data"]))
+
+
+def _step(row: sqlite3.Row) -> StepRow:
+    fields = {name: row[name] for name in StepRow.__dataclass_fields__}
+    return StepRow(**{**fields, "result": json.loads(row["result"] or "{}")})
+
+
+def _key_of(step: StepRow) -> _StepKey:
+    return step.story, step.generation, step.name
+
+
+def _fields(row: LoopRow | StoryRow | StepRow | EventRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in type(row).__dataclass_fields__}
+
+
+def _insert(connection: sqlite3.Connection, table: str, values: Mapping[str, Any]) -> None:
+    places = ", ".join("?" * len(values))
+    connection.execute(
+        f"INSERT INTO {table} ({', '.join(values)}) VALUES ({places})",  # noqa: S608 -- names of ours
+        [*map(_column, values.values())],
+    )
+
+
+def _column(value: Any) -> Any:
+    """A value as SQLite takes it: mappings become JSON, and lone surrogates, which an agent can write, are escaped."""
+    if isinstance(value, Mapping):
+        return json.dumps(value)
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
