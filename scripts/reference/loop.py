@@ -11,7 +11,7 @@ from reference.markdown import attribute_docs, code, first_paragraph, table
 from ringfence import events
 from ringfence.config.template import describe
 from ringfence.loop.report.model import STAGES
-from ringfence.loop.role import Role, schema_for
+from ringfence.loop.role import ROLES
 from ringfence.loop.settings import (
     CheckSettings,
     LoopLimits,
@@ -42,7 +42,7 @@ no other is allowed. A scripted model, and a prompt of your own, must produce th
 has the turn `tools: [{name: StructuredOutput, input: {...}}]` there, and one with a `text` after it. With `codex` and
 `api` it is the text.
 """
-_SPEAKERS: tuple[tuple[str, Role], ...] = (
+_SPEAKERS: tuple[tuple[str, RoleName], ...] = (
     ("The planner", "planner"),
     ("The test writer and the implementor, who may also just say what they did", "implementor"),
     ("The reviewer, each of the four questions once", "reviewer"),
@@ -125,8 +125,8 @@ def page() -> str:
     )
 
 
-def _answer(names: str, role: Role) -> str:
-    return f"{names}:\n\n```text\n{shape(schema_for(role))}\n```\n"
+def _answer(names: str, role: RoleName) -> str:
+    return f"{names}:\n\n```text\n{shape(ROLES[role].schema)}\n```\n"
 
 
 def _commands() -> Iterator[tuple[str, str]]:

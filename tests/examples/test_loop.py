@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cases import slow_after
 
-from ringfence.loop.role import Role, Verdict, check_evidence, is_passed, parse_answer
+from ringfence.loop.role import JUDGE, PLANNER, REVIEWER, check_evidence, is_passed
 from ringfence.loop.story import check_plan, plan_from, read_plan
 from ringfence.check.suite import TestResult
 from ringfence.model.scripted import Script, load_script
@@ -96,17 +96,17 @@ def at_the_start_of(story: str, kitty: Path) -> Path:
     return kitty
 
 
-def results(place: Path) -> dict[str, TestResult]:
-    """The tests of a green suite, by their ids."""
+def results(place: Path) -> dict[str, str]:
+    """The outcomes of a green suite's tests, by their ids."""
     code = "import unittest\nfor part in unittest.defaultTestLoader.discover('tests', top_level_dir='.'):\n"
     code += " for case in part:\n  for test in case: print(test.id())"
     done = subprocess.run(
         [sys.executable, "-B", "-c", code], cwd=place, capture_output=True, text=True, timeout=60, check=True
     )
-    return {name: TestResult(name, "passed", None, "") for name in done.stdout.split()}
+    return dict.fromkeys(done.stdout.split(), "passed")
 
 
-def said(role: Role, story: str, attempt: int) -> str:
+def said(role: str, story: str, attempt: int) -> str:
     """What a role says at its end."""
     text = turns_of(f"role: {role}", f"story: {story}", f"attempt: {attempt} of 2").turns[-1].text
     assert text is not None
@@ -126,7 +126,7 @@ def test_the_planner_drafts_the_same_stories():
     """A loop that is begun with a goal works on what the file holds."""
     text = turns_of("role: planner").turns[-1].text
     assert text is not None
-    drafted = parse_answer("planner", text)
+    drafted = PLANNER.read(text)
     plan = plan_from(drafted.model_dump(mode="json", exclude={"blocked"}), what="the planner's answer")
     assert plan.stories == read_plan(EXAMPLE / "prd.json").stories
 
@@ -141,9 +141,8 @@ def test_the_judge_names_evidence_that_is_there(kitty: Path, story: str, attempt
         file = kitty / path
         return len(file.read_text().splitlines()) if file.is_file() else None
 
-    parse_answer("reviewer", said("reviewer", story, attempt))
-    verdict = parse_answer("judge", said("judge", story, attempt))
-    assert isinstance(verdict, Verdict)
+    REVIEWER.read(said("reviewer", story, attempt))
+    verdict = JUDGE.read(said("judge", story, attempt))
     criteria = len(next(each.criteria for each in read_plan(EXAMPLE / "prd.json").stories if each.id == story))
     assert check_evidence(verdict, line_count, results(kitty), criteria=criteria) == []
     assert is_passed(verdict) == (PASSES.get(story) == attempt)

@@ -13,7 +13,7 @@ from ringfence.job.request import AgentRequest
 from ringfence.job.resolution import agent_access, agent_request
 from ringfence.job.resumed_run import ResumedRun
 from ringfence.job.sandbox_spec import spec_of
-from ringfence.loop.machine.who import effective_for
+from ringfence.loop.role.run_settings import effective_for
 from ringfence.loop.rows import Spent
 from ringfence.loop.settings import LoopSettings, RoleName, RoleSettings
 from ringfence.model.probe import credential_check

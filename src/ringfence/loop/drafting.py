@@ -15,8 +15,8 @@ from ringfence.errors import (
 from ringfence.frozen import frozen
 from ringfence.journal import new_run_id, run_dir
 from ringfence.loop.machine.turn import Runs, TurnEnd
-from ringfence.loop.machine.who import effective_for
-from ringfence.loop.role import Briefing, parse_answer, prompt_for, schema_for
+from ringfence.loop.role import PLANNER, Briefing
+from ringfence.loop.role.run_settings import effective_for
 from ringfence.loop.rows import Spent, StepRow
 from ringfence.loop.settings import LoopSettings
 from ringfence.loop.store import now_ms
@@ -52,13 +52,13 @@ async def draft(
         AuthenticationFailed: Its credential is missing or wrong.
         ConfigurationError: Its stories make no sense, or its model is not there.
     """
-    prompt = prompt_for("planner", Briefing(goal=goal), template=settings.role("planner").prompt)
+    prompt = PLANNER.prompt(Briefing(goal=goal), template=settings.role("planner").prompt)
     again, spent, began_ms = "", Spent(), now_ms()
     for tried in range(1, settings.limits.faults + 1):
         asked = effective_for(effective, settings, "planner", attempt=1, spent=spent)
         end = await Runs(tell=tell).agent(
             f"role: planner\n\n{prompt.text}{again}", workspace, asked, run_id=new_run_id(),
-            schema=schema_for("planner"),
+            schema=PLANNER.schema,
         )  # fmt: skip
         spent = spent.and_more(end.tokens, end.cost_usd)
         tell(f"the planner took {end.tokens:,} tokens, ${end.cost_usd:.2f}")
@@ -88,7 +88,7 @@ def _read(end: TurnEnd) -> Plan:
     if end.state.value not in ("unverified", "succeeded"):
         kind = ConfigurationError if end.is_misconfigured else _WHY.get(end.state.value, InfrastructureFault)
         raise kind(f"the planner's run {end.run_id} has ended ({end.state.value}): {end.reason}")
-    answer = parse_answer("planner", end.text, end.structured)
+    answer = PLANNER.read(end.text, end.structured)
     if answer.blocked is not None:
         raise UsageError(f"the planner asks: {answer.blocked}; say so in the goal")
     document = answer.model_dump(mode="json", exclude={"blocked"})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ringfence.cli.settings import load_settings
 from ringfence.config.egress import Swap
 from ringfence.loop.machine.complaints import bounded
-from ringfence.loop.machine.who import for_checks
+from ringfence.loop.role.run_settings import effective_for_checks
 
 COMPLAINTS = st.lists(
     st.builds(lambda text, times: text * times, st.text(max_size=9), st.integers(0, 4000)), max_size=80
@@ -32,4 +32,4 @@ def test_a_check_is_sent_no_secret(tmp_path: Path):
     swap = Swap(secret="one", host="api.example.org", env="TOKEN", header="authorization")
     egress = effective.settings.egress.model_copy(update={"swap": (swap,)})
     asked = replace(effective, settings=effective.settings.model_copy(update={"egress": egress}))
-    assert for_checks(asked).settings.egress.swap == ()
+    assert effective_for_checks(asked).settings.egress.swap == ()

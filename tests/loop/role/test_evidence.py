@@ -1,23 +1,16 @@
 """A judge's verdict is looked up before it counts."""
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.loop.role import Verdict, check_evidence, is_passed
-from ringfence.loop.role.answers import CodeLine, CriterionVerdict, PassedTest
+from ringfence.loop.role.judge import CodeLine, CriterionVerdict, PassedTest
 
 LINES = {"src/cart.py": 10, "empty.py": 0}
 
 
-@dataclass(frozen=True)
-class Result:
-    outcome: str
-
-
-TESTS = {"tests/test_a.py::test_one": Result("passed"), "tests/test_a.py::test_two": Result("failed")}
+TESTS = {"tests/test_a.py::test_one": "passed", "tests/test_a.py::test_two": "failed"}
 PLACE = CodeLine(file="src/cart.py", line=10)
 TEST = PassedTest(test="tests/test_a.py::test_one")
 

@@ -1,15 +1,14 @@
 """Exactly one answer out of what an agent said, or none."""
 
 import json
-from typing import Literal, get_args
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.errors import Unparseable
-from ringfence.loop.role import ReviewAnswers, Verdict, WorkAnswer, parse_answer
-from ringfence.loop.role.model import Role
+from ringfence.loop.role import JUDGE, PLANNER, REVIEWER, ROLES, Verdict
 
 
 def verdict(overall: str = "pass", *verdicts: str) -> dict[str, object]:
@@ -39,7 +38,7 @@ REJECT = json.dumps(verdict("reject", "not_met"))
 )
 def test_the_one_answer_is_found(text):
     """Whole, in a fenced block or in running text: if there is one answer, it is that."""
-    assert parse_answer("judge", text) == Verdict.model_validate(verdict())
+    assert JUDGE.read(text) == Verdict.model_validate(verdict())
 
 
 @pytest.mark.parametrize(
@@ -69,7 +68,7 @@ def test_the_one_answer_is_found(text):
 def test_what_is_not_exactly_one_answer_is_none(text, why):
     """Two that differ, a damaged one, one of another form, or none: nothing is guessed, and the reason is told."""
     with pytest.raises(Unparseable) as caught:
-        parse_answer("judge", text)
+        JUDGE.read(text)
     assert why in caught.value.why
     assert len(str(caught.value)) < 400
     assert "\n" not in str(caught.value)
@@ -77,34 +76,33 @@ def test_what_is_not_exactly_one_answer_is_none(text, why):
 
 def test_what_a_runtime_holds_to_the_schema_counts_alone():
     """A structured answer is the answer, whatever stands in the text; a wrong one is not replaced by the text."""
-    assert parse_answer("judge", REJECT, verdict()) == Verdict.model_validate(verdict())
+    assert JUDGE.read(REJECT, verdict()) == Verdict.model_validate(verdict())
     with pytest.raises(Unparseable):
-        parse_answer("judge", PASS, {"overall": "pass"})
+        JUDGE.read(PASS, {"overall": "pass"})
     with pytest.raises(Unparseable):
-        parse_answer("judge", PASS, ["pass"])
+        JUDGE.read(PASS, ["pass"])
 
 
 def test_each_question_is_answered_once():
     """A review lacks no question and answers none twice."""
     ids = ["criteria_tested", "real_implementation", "truthful_tests", "intent_met"]
     questions = [{"id": each, "answer": True, "evidence": "a.py:1"} for each in ids]
-    found = parse_answer("reviewer", json.dumps({"questions": questions}))
-    assert isinstance(found, ReviewAnswers)
+    found = REVIEWER.read(json.dumps({"questions": questions}))
+    assert found.model_dump() == {"questions": questions}
     for wrong in (questions[:3], [*questions[:3], questions[0]]):
         with pytest.raises(Unparseable, match="each of the four questions"):
-            parse_answer("reviewer", json.dumps({"questions": wrong}))
+            REVIEWER.read(json.dumps({"questions": wrong}))
 
 
 @pytest.mark.parametrize("role", ["implementor", "test_writer"])
 def test_who_works_need_not_answer(role: Literal["implementor", "test_writer"]):
     """The work speaks; an answer is for asking a person. Objects in the text are not taken for one."""
-    assert parse_answer(role, 'I return {"status": status} now, and {"a": NaN}.').status == "done"
+    assert ROLES[role].read('I return {"status": status} now, and {"a": NaN}.').status == "done"
     asked = {"status": "blocked", "summary": "", "question": "Which of the two?"}
-    found = parse_answer(role, f"I cannot go on.\n{json.dumps(asked)}")
-    assert isinstance(found, WorkAnswer)
+    found = ROLES[role].read(f"I cannot go on.\n{json.dumps(asked)}")
     assert (found.status, found.question) == ("blocked", "Which of the two?")
     with pytest.raises(Unparseable, match="asked if"):
-        parse_answer(role, json.dumps({**asked, "question": None}))
+        ROLES[role].read(json.dumps({**asked, "question": None}))
 
 
 def test_a_plan_has_stories_or_a_question():
@@ -112,9 +110,9 @@ def test_a_plan_has_stories_or_a_question():
     story = {"id": "S1", "title": "t", "description": "d", "acceptance_criteria": ["c"], "priority": 1}
     story |= {"depends_on": [], "files": [], "check": None}
     plan = {"title": "t", "description": "", "context": [], "stories": [story], "blocked": None}
-    assert parse_answer("planner", json.dumps(plan)).model_dump() == plan
+    assert PLANNER.read(json.dumps(plan)).model_dump() == plan
     with pytest.raises(Unparseable, match="neither stories nor a question"):
-        parse_answer("planner", json.dumps({**plan, "stories": []}))
+        PLANNER.read(json.dumps({**plan, "stories": []}))
 
 
 JSON = st.recursive(
@@ -133,7 +131,7 @@ PIECES = st.sampled_from(
 
 
 @given(
-    st.sampled_from(get_args(Role)),
+    st.sampled_from(list(ROLES)),
     st.lists(PIECES | st.text(max_size=10), max_size=8).map("".join),
     st.none() | JSON,
 )
@@ -141,7 +139,7 @@ def test_nothing_but_an_answer_or_a_refusal_comes_out(role, text, structured):
     """Whatever an agent says, there is an answer of its role's type, or `Unparseable`; nothing else happens."""
     why = ""
     try:
-        answer = parse_answer(role, text, structured)
+        answer = ROLES[role].read(text, structured)
     except Unparseable as refused:
         why = str(refused)
     if why:
@@ -156,4 +154,4 @@ def test_two_different_verdicts_never_pass(before, between, order):
     """A verdict that is quoted beside another is never taken for it, in whatever order and among whatever words."""
     first, second = order
     with pytest.raises(Unparseable):
-        parse_answer("judge", f"{before}{first}{between}{second}")
+        JUDGE.read(f"{before}{first}{between}{second}")

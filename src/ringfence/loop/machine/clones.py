@@ -16,7 +16,7 @@ from ringfence.check.tree_entry import TreeEntry
 from ringfence.config.paths import state_dir
 from ringfence.frozen import frozen
 from ringfence.journal import run_dir
-from ringfence.loop.machine.instructions import as_before
+from ringfence.loop.agent_instructions import restore_agent_instructions
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.repository import Change, Slot, Trailers, Tree, changes_between, check_links, check_size
 from ringfence.loop.rows import StoryRow
@@ -235,7 +235,9 @@ class Clones:
             path for path in await repository.changed(base, commit, slot=slot) if path.startswith(prefix)
         ]
         changed = {os.fsdecode(path.removeprefix(prefix)) for path in paths}
-        changes = as_before(await self.tree(row, base), await self.tree(row, commit), changed)
+        changes = restore_agent_instructions(
+            await self.tree(row, base), await self.tree(row, commit), changed
+        )
         if not changes:
             return commit
         trailers = Trailers(loop=self._loop.id, story=row.id, attempt=attempt, role=role)

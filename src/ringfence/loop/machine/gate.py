@@ -16,7 +16,7 @@ from ringfence.job.resolution import command_request
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.loop.machine.turn import Runs
-from ringfence.loop.machine.who import for_checks
+from ringfence.loop.role.run_settings import effective_for_checks
 from ringfence.sandbox import Sandbox
 
 _FROM_BEST = ("passed", "skipped", "failed", "error")
@@ -111,6 +111,8 @@ async def run_gate(
 
 def _request(effective: Effective, checks: Sequence[Check], workspace: Path) -> RunRequest:
     command = " ; ".join(check.command for check in checks)
-    request = command_request(("/bin/sh", "-c", command), workspace, for_checks(effective), purpose="exec")
+    request = command_request(
+        ("/bin/sh", "-c", command), workspace, effective_for_checks(effective), purpose="exec"
+    )
     total = sum(check.timeout_s for check in checks) + 60.0
     return replace(request, wall_clock_s=total)

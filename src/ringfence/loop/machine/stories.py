@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from ringfence.errors import ConfigurationError
-from ringfence.loop.machine.asking import Asking
+from ringfence.loop.briefing import TaskBuilder
 from ringfence.loop.machine.clones import Clones
 from ringfence.loop.machine.gates import Gates
 from ringfence.loop.machine.loop import Loop
@@ -34,7 +34,7 @@ class Stories:
         self.clones = Clones(loop)
         self.gates = Gates(loop, self.clones)
         self._turns = Turns(loop, self.clones)
-        self._asking = Asking(loop, self.clones, self.gates.removed_tests)
+        self._tasks = TaskBuilder(loop, self.clones, self.gates.removed_tests)
         self._rejecting = Rejecting(loop, self.clones)
         self._parts: Mapping[str, tuple[str, Part]] = {
             "begin": ("tests", self._begin),
@@ -93,7 +93,7 @@ class Stories:
         """The test writer's turn: of its work, the tests are taken."""
         assert row.base is not None
         past = await self._rejecting.past(row, "test_writer")
-        task = await self._asking.tests(row, attempt, past)
+        task = await self._tasks.test_writer(row, attempt, past)
         turn = await self._turns.take(row, f"tests.{attempt}", task)
         ended = await self._ended(row, turn, "test_writer", attempt)
         if ended is not None:
@@ -131,7 +131,7 @@ class Stories:
         assert row.tests is not None
         self.loop.store.update_story(row.id, attempt=attempt)
         past = await self._rejecting.past(row, "implementor")
-        task = await self._asking.code(row, attempt, past)
+        task = await self._tasks.implementor(row, attempt, past)
         turn = await self._turns.take(row, f"code.{attempt}", task)
         ended = await self._ended(row, turn, "implementor", attempt)
         if ended is not None:
@@ -200,13 +200,13 @@ class Stories:
         """The reviewer's answers, for the judge."""
         if self.loop.settings.review:
             commit = (await self._made(row, f"code.{attempt}"))["commit"]
-            await self._turns.take(row, f"review.{attempt}", await self._asking.review(row, attempt, commit))
+            await self._turns.take(row, f"review.{attempt}", await self._tasks.reviewer(row, attempt, commit))
         return {"next": "on"}
 
     async def _judge(self, row: StoryRow, attempt: int) -> Json:
         """The judge's verdict; one that cannot be read or relied on is nobody's attempt."""
         commit = (await self._made(row, f"code.{attempt}"))["commit"]
-        task = await self._asking.judgement(row, attempt, commit)
+        task = await self._tasks.judge(row, attempt, commit)
         verdict = (await self._turns.take(row, f"judgement.{attempt}", task)).answer
         if verdict["complaints"]:
             return await self._rejecting.again(

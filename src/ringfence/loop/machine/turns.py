@@ -14,8 +14,8 @@ from ringfence.loop.machine.clones import Clones
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.machine.stop import ENDS_LOOP, IS_FAULT, Stop
 from ringfence.loop.machine.turn import Runs, TurnEnd
-from ringfence.loop.machine.who import effective_for
-from ringfence.loop.role import schema_for
+from ringfence.loop.role import ROLES
+from ringfence.loop.role.run_settings import effective_for
 from ringfence.loop.rows import StepRow, StoryRow
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopState
@@ -52,7 +52,7 @@ class Task:
     @property
     def schema(self) -> dict[str, Any] | None:
         """Of its answer, where there must be one: who works is not to lose its work for want of a last word."""
-        return schema_for(self.role) if self.must_answer else None
+        return ROLES[self.role].schema if self.must_answer else None
 
 
 @frozen

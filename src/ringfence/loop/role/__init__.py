@@ -1,20 +1,35 @@
-"""Who does what in a loop: what each role is asked, and what it may answer."""
+"""The roles of a loop: one module each, with the type of its answer, what it is shown, and its prompt beside it."""
 
-from ringfence.loop.role.answers import ReviewAnswers, Verdict, WorkAnswer, schema_for
-from ringfence.loop.role.evidence import check_evidence, is_passed
-from ringfence.loop.role.model import Briefing, Role
-from ringfence.loop.role.parsing import parse_answer
-from ringfence.loop.role.rendering import prompt_for
+from collections.abc import Mapping
+from typing import Any
+
+from ringfence.loop.role.base import Role
+from ringfence.loop.role.implementor import Implementor
+from ringfence.loop.role.judge import Judge, Verdict, check_evidence, complaints_of, is_passed
+from ringfence.loop.role.planner import Planner
+from ringfence.loop.role.reviewer import Reviewer
+from ringfence.loop.role.sections import Briefing
+from ringfence.loop.role.test_writer import TestWriter
+from ringfence.loop.settings import RoleName
+
+PLANNER, TEST_WRITER, IMPLEMENTOR, REVIEWER, JUDGE = (
+    Planner(), TestWriter(), Implementor(), Reviewer(), Judge(),
+)  # fmt: skip
+ROLES: Mapping[RoleName, Role[Any]] = {
+    role.name: role for role in (PLANNER, TEST_WRITER, IMPLEMENTOR, REVIEWER, JUDGE)
+}
 
 __all__ = [
+    "IMPLEMENTOR",
+    "JUDGE",
+    "PLANNER",
+    "REVIEWER",
+    "ROLES",
+    "TEST_WRITER",
     "Briefing",
-    "ReviewAnswers",
     "Role",
     "Verdict",
-    "WorkAnswer",
     "check_evidence",
+    "complaints_of",
     "is_passed",
-    "parse_answer",
-    "prompt_for",
-    "schema_for",
 ]

@@ -1,14 +1,56 @@
-"""What of a briefing each role is shown, and in what order."""
+"""What is known when a role begins, and the sections of prompts that are made of it."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from typing import Literal
 
 from ringfence.frozen import frozen
-from ringfence.loop.role.blocks import BlockKind, plain
-from ringfence.loop.role.model import Briefing, Role
+from ringfence.loop.role.blocks import BlockKind
 
 Trim = Literal["never", "end", "middle", "diff"]
-"""How a section is cut if it must be: not at all; its end or its middle is left out; as a diff, with its files named."""
+"""How a section is shortened: not at all; its end or its middle is left out; as a diff, with its files named."""
+
+
+@frozen
+class Briefing:
+    """What is known when a role's turn begins; each role is shown what it needs of it."""
+
+    goal: str = ""
+    """What the user wants, where there are no stories yet."""
+    plan_title: str = ""
+    plan_description: str = ""
+    context: tuple[str, ...] = ()
+    """What the plan says about all of its stories."""
+    story_id: str = ""
+    story_title: str = ""
+    story: str = ""
+    """Its description."""
+    criteria: tuple[str, ...] = ()
+    """Of the story. A verdict names them by their number, counted from 1."""
+    details: str = ""
+    """What else the stories' file says of it."""
+    feedback: tuple[str, ...] = ()
+    """Why earlier attempts were rejected, the oldest first."""
+    commands: tuple[str, ...] = ()
+    """By which the work will be checked."""
+    tests: Mapping[str, str] = field(default_factory=dict)
+    """The frozen tests of this story: paths and texts."""
+    protected: tuple[str, ...] = ()
+    """Files that are put back to what they were, whatever an attempt does to them, each with the reason."""
+    notes: tuple[str, ...] = ()
+    """What was noticed about an attempt without judging it, for those who judge it."""
+    diff: str = ""
+    """Of this story's attempt alone."""
+    checks: Mapping[str, str] = field(default_factory=dict)
+    """What each check said: names and texts."""
+    results: Mapping[str, str] = field(default_factory=dict)
+    """How each test ended, by its id: what a verdict may name as evidence."""
+    review: str = ""
+    """The reviewer's answers."""
+    files: tuple[str, ...] = ()
+    """Of the project."""
+    guides: Mapping[str, str] = field(default_factory=dict)
+    """What the project tells agents: `CLAUDE.md`, `AGENTS.md`, their texts."""
 
 
 @frozen
@@ -17,14 +59,11 @@ class Section:
 
     name: str
     title: str
-    body: str
     kind: BlockKind
     trim: Trim
     share: float
-    """Most of the room for sections that may be cut, where these do not all fit."""
-
-
-_Body = Callable[[Briefing], str]
+    """Most of the room for sections that may be shortened, where these do not all fit."""
+    body: Callable[[Briefing], str]
 
 
 def _numbered(texts: Iterable[str]) -> str:
@@ -57,78 +96,27 @@ def _results(briefing: Briefing) -> str:
     return "\n".join(f"{outcome}: {name}" for name, outcome in sorted(briefing.results.items(), key=rank))
 
 
-_ALL: dict[str, tuple[str, BlockKind, Trim, float, _Body]] = {
-    "goal": ("The goal", "task", "never", 1, lambda b: b.goal),
-    "plan": ("The plan that the story is part of", "task", "end", 0.2, _plan),
-    "story": ("The story", "task", "never", 1, _story),
-    "criteria": ("Acceptance criteria, numbered", "task", "never", 1, lambda b: _numbered(b.criteria)),
-    "feedback": ("Why earlier attempts were rejected, oldest first", "data", "never", 1, _feedback),
-    "details": ("What else the stories' file says of the story", "data", "end", 0.1, lambda b: b.details),
-    "commands": ("Commands that will check the work", "data", "end", 0.1, lambda b: "\n".join(b.commands)),
-    "checks": ("What the checks said", "data", "middle", 0.25, lambda b: _named(b.checks)),
-    "results": ("Tests that ran, by their ids", "data", "end", 0.2, _results),
-    "review": ("The reviewer's answers", "data", "end", 0.15, lambda b: b.review),
-    "diff": ("What the attempt changed", "data", "diff", 0.6, lambda b: b.diff),
-    "tests": ("The story's tests, frozen", "data", "end", 0.5, lambda b: _named(b.tests)),
-    "protected": (
-        "Protected files: your changes of these are left out",
-        "data",
-        "end",
-        0.2,
-        lambda b: "\n".join(b.protected),
+_PROTECTED = "Protected files: your changes of these are left out"
+_ALL = (
+    Section("goal", "The goal", "task", "never", 1, lambda b: b.goal),
+    Section("plan", "The plan that the story is part of", "task", "end", 0.2, _plan),
+    Section("story", "The story", "task", "never", 1, _story),
+    Section("criteria", "Acceptance criteria, numbered", "task", "never", 1, lambda b: _numbered(b.criteria)),
+    Section("feedback", "Why earlier attempts were rejected, oldest first", "data", "never", 1, _feedback),
+    Section(
+        "details", "What else the stories' file says of the story", "data", "end", 0.1, lambda b: b.details
     ),
-    "notes": ("What was noticed about the attempt", "data", "end", 0.2, lambda b: "\n".join(b.notes)),
-    "guides": ("What the project tells agents", "data", "end", 0.3, lambda b: _named(b.guides)),
-    "files": ("Files of the project", "data", "end", 0.3, lambda b: "\n".join(b.files)),
-}
-SHOWN: dict[Role, tuple[str, ...]] = {
-    "planner": ("goal", "plan", "feedback", "guides", "files"),
-    "test_writer": ("story", "criteria", "feedback", "details", "plan", "commands", "guides", "files"),
-    "implementor": (
-        "story",
-        "criteria",
-        "feedback",
-        "details",
-        "tests",
-        "protected",
-        "plan",
-        "commands",
-        "guides",
-        "files",
+    Section(
+        "commands", "Commands that will check the work", "data", "end", 0.1, lambda b: "\n".join(b.commands)
     ),
-    "reviewer": (
-        "story",
-        "criteria",
-        "details",
-        "checks",
-        "results",
-        "notes",
-        "diff",
-        "tests",
-        "plan",
-        "guides",
-    ),
-    "judge": (
-        "story",
-        "criteria",
-        "details",
-        "checks",
-        "results",
-        "notes",
-        "review",
-        "diff",
-        "tests",
-        "plan",
-        "guides",
-    ),
-}
-
-
-def sections_for(role: Role, briefing: Briefing) -> list[Section]:
-    """Those of the role that are not empty, with nothing in them that cannot be seen."""
-    found = []
-    for name in SHOWN[role]:
-        title, kind, trim, share, body = _ALL[name]
-        if text := plain(body(briefing)).strip("\n"):
-            found.append(Section(name, title, text, kind, trim, share))
-    return found
+    Section("checks", "What the checks said", "data", "middle", 0.25, lambda b: _named(b.checks)),
+    Section("results", "Tests that ran, by their ids", "data", "end", 0.2, _results),
+    Section("review", "The reviewer's answers", "data", "end", 0.15, lambda b: b.review),
+    Section("diff", "What the attempt changed", "data", "diff", 0.6, lambda b: b.diff),
+    Section("tests", "The story's tests, frozen", "data", "end", 0.5, lambda b: _named(b.tests)),
+    Section("protected", _PROTECTED, "data", "end", 0.2, lambda b: "\n".join(b.protected)),
+    Section("notes", "What was noticed about the attempt", "data", "end", 0.2, lambda b: "\n".join(b.notes)),
+    Section("guides", "What the project tells agents", "data", "end", 0.3, lambda b: _named(b.guides)),
+    Section("files", "Files of the project", "data", "end", 0.3, lambda b: "\n".join(b.files)),
+)
+SECTIONS = {section.name: section for section in _ALL}

@@ -1,4 +1,4 @@
-"""What each role is told for a story, and what is made of its answer."""
+"""Builds the tasks of roles: gathers what each role is told for a story, and reads its answer."""
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
@@ -7,21 +7,22 @@ from typing import Any
 from ringfence.check.suite import Report, summary
 from ringfence.check.tree_entry import TreeEntry
 from ringfence.errors import Unparseable
+from ringfence.loop.agent_instructions import NOTE
 from ringfence.loop.machine.clones import Clones
-from ringfence.loop.machine.instructions import NOTE
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.machine.reports import loaded
 from ringfence.loop.machine.turn import TurnEnd
 from ringfence.loop.machine.turns import Task
 from ringfence.loop.repository import Tree
 from ringfence.loop.role import (
+    IMPLEMENTOR,
+    JUDGE,
+    REVIEWER,
+    TEST_WRITER,
     Briefing,
     Role,
-    Verdict,
     check_evidence,
-    is_passed,
-    parse_answer,
-    prompt_for,
+    complaints_of,
 )
 from ringfence.loop.rows import StepRow, StoryRow
 from ringfence.loop.story import details
@@ -30,10 +31,10 @@ _GUIDES = ("AGENTS.md", "CLAUDE.md")
 _GUIDE_CHARS = 20_000
 _OUTPUT_CHARS = 8_000
 _EARLIER_CHARS = 3_000
+_SUMMARY_CHARS = 2_000
 _MOST_FILES = 2_000
 _MOST_PROTECTED = 300
 _MOST_NOTED = 20
-
 
 _LEFT_OUT = "Changes of protected files that were left out"
 _CONFIGURATION = (
@@ -46,13 +47,13 @@ _REMOVED = (
 RemovedTests = Callable[[StoryRow], Awaitable[list[str]]]
 
 
-class Asking:
-    """Makes tasks for roles.
+class TaskBuilder:
+    """Builds the tasks of roles for the stories of a loop.
 
     Args:
-        loop: Whose.
-        clones: What they are shown.
-        removed_tests: Tests that a story's test writer removed.
+        loop: The loop.
+        clones: The trees that roles are shown.
+        removed_tests: Returns the tests that a story's test writer removed.
     """
 
     def __init__(self, loop: Loop, clones: Clones, removed_tests: RemovedTests) -> None:
@@ -60,60 +61,56 @@ class Asking:
         self._clones = clones
         self._removed_tests = removed_tests
 
-    async def tests(self, row: StoryRow, attempt: int, past: Sequence[StepRow]) -> Task:
-        """For the test writer."""
+    async def test_writer(self, row: StoryRow, attempt: int, past: Sequence[StepRow]) -> Task:
+        """Build the test writer's task; it finds the commit that the story began at."""
         assert row.base is not None
         tree = await self._clones.tree(row, row.base)
         briefing = await self._briefing(row, tree, past)
-        return self._task("test_writer", attempt, row.base, briefing, read=_read_work)
+        return self._task(TEST_WRITER, attempt, row.base, briefing, read=_read_work)
 
-    async def code(self, row: StoryRow, attempt: int, past: Sequence[StepRow]) -> Task:
-        """For the implementor."""
+    async def implementor(self, row: StoryRow, attempt: int, past: Sequence[StepRow]) -> Task:
+        """Build the implementor's task; it finds the commit with the story's tests."""
         assert row.tests is not None
         tree = await self._clones.tree(row, row.tests)
         protected = await self._clones.protected(row, row.tests)
-        tests, paths = await self._written(row, tree), protected.describe(most=_MOST_PROTECTED)
+        tests, paths = self._own_tests(row, tree), protected.describe(most=_MOST_PROTECTED)
         briefing = await self._briefing(row, tree, past, tests=tests, protected=paths)
-        return self._task("implementor", attempt, row.tests, briefing, read=_read_work)
+        return self._task(IMPLEMENTOR, attempt, row.tests, briefing, read=_read_work)
 
-    async def review(self, row: StoryRow, attempt: int, commit: str) -> Task:
-        """For the reviewer."""
-        briefing = await self._about(row, attempt, commit)
-        return await self._judging("reviewer", row, attempt, commit, briefing, read=_read_review)
+    async def reviewer(self, row: StoryRow, attempt: int, commit: str) -> Task:
+        """Build the reviewer's task about a candidate."""
+        briefing = await self._candidate_briefing(row, attempt, commit)
+        return await self._judging_task(REVIEWER, row, attempt, commit, briefing, read=_read_review)
 
-    async def judgement(self, row: StoryRow, attempt: int, commit: str) -> Task:
-        """For the judge. What it says is checked against the candidate and what its checks said."""
+    async def judge(self, row: StoryRow, attempt: int, commit: str) -> Task:
+        """Build the judge's task about a candidate; its evidence is looked up in what it was shown."""
         step = self._loop.store.step(row, f"review.{attempt}")
         review = json.dumps(step.result["answer"], indent=1) if step is not None else ""
-        briefing = await self._about(row, attempt, commit, review=review)
+        briefing = await self._candidate_briefing(row, attempt, commit, review=review)
         tree = await self._clones.tree(row, commit)
-        results = {
-            name: result
-            for report in (await self._reports(row, attempt)).values()
-            for name, result in report.results.items()
-        }
-        criteria = len(self._loop.story(row.id).criteria)
 
         def read(end: TurnEnd) -> Any:
-            verdict = parse_answer("judge", end.text, end.structured)
-            wrong = check_evidence(verdict, tree.line_count, results, criteria=criteria)
+            verdict = JUDGE.read(end.text, end.structured)
+            wrong = check_evidence(
+                verdict, tree.line_count, briefing.results, criteria=len(briefing.criteria)
+            )
             if wrong:
-                raise Unparseable("judge", "; ".join(wrong[:5]))
-            return {"verdict": verdict.model_dump(mode="json"), "complaints": _complaints(verdict)}
+                raise Unparseable(JUDGE.name, "; ".join(wrong[:5]))
+            return {"verdict": verdict.model_dump(mode="json"), "complaints": complaints_of(verdict)}
 
-        return await self._judging("judge", row, attempt, commit, briefing, read=read)
+        return await self._judging_task(JUDGE, row, attempt, commit, briefing, read=read)
 
-    async def _judging(
-        self, role: Role, row: StoryRow, attempt: int, commit: str, briefing: Briefing, *, read: Any
+    async def _judging_task(
+        self, role: Role[Any], row: StoryRow, attempt: int, commit: str, briefing: Briefing, *, read: Any
     ) -> Task:
-        """For who judges a candidate, which does not instruct them."""
-        shown = await self._clones.for_judges(row, commit, role=role, attempt=attempt)
+        """Build a task about a candidate without the candidate's instructions for agents."""
+        shown = await self._clones.for_judges(row, commit, role=role.name, attempt=attempt)
         note = NOTE if shown != commit else ""
         return self._task(role, attempt, shown, briefing, read=read, note=note, must_answer=True)
 
     def _task(
         self,
-        role: Role,
+        role: Role[Any],
         attempt: int,
         commit: str,
         briefing: Briefing,
@@ -122,12 +119,12 @@ class Asking:
         note: str = "",
         must_answer: bool = False,
     ) -> Task:
-        template = self._loop.settings.role(role).prompt
-        prompt = prompt_for(role, briefing, template=template)
-        head = f"role: {role}\nstory: {briefing.story_id}\nattempt: {attempt} of {self._loop.settings.attempts}\n\n"
+        prompt = role.prompt(briefing, template=self._loop.settings.role(role.name).prompt)
+        head = f"role: {role.name}\nstory: {briefing.story_id}\nattempt: {attempt} of {self._loop.settings.attempts}\n\n"
         cuts = tuple(str(cut) for cut in prompt.cuts)
-        text = head + note + prompt.text
-        return Task(role, attempt, commit, text, read, prompt.version, cuts, must_answer)
+        return Task(
+            role.name, attempt, commit, head + note + prompt.text, read, prompt.version, cuts, must_answer
+        )
 
     async def _briefing(
         self, row: StoryRow, tree: Tree, past: Sequence[StepRow] = (), **more: Any
@@ -155,25 +152,25 @@ class Asking:
         files = (await self._clones.tree(row, row.base)).files
         return {name: _text(files.get(name))[:_GUIDE_CHARS] for name in _GUIDES if name in files}
 
-    async def _about(self, row: StoryRow, attempt: int, commit: str, *, review: str = "") -> Briefing:
-        """About a candidate: what this story's attempt changed, and nothing else."""
+    async def _candidate_briefing(
+        self, row: StoryRow, attempt: int, commit: str, *, review: str = ""
+    ) -> Briefing:
+        """Gather what is known about a candidate: what this story's attempt changed, and nothing else."""
         assert row.tests is not None
         tree = await self._clones.tree(row, commit)
-        slot = await self._loop.repository.slot(row.slot or 0)
-        patch = await self._loop.repository.patch(row.tests, commit, slot=slot)
-        diff = "(larger than 256 MiB)" if patch is None else patch.decode("utf-8", "replace")
-        reports = await self._reports(row, attempt)
+        diff = await self._patch(row, row.tests, commit)
+        reports = self._reports(row, attempt)
         checks = self._loop.checks_of(self._loop.story(row.id))
-        said = {
+        outputs = {
             check.name: summary(check, reports[check.name], most_chars=_OUTPUT_CHARS)
             for check in checks
             if check.name in reports
         }
         results = {each.id: each.outcome for report in reports.values() for each in report.results.values()}
-        tests = {**await self._written(row, tree), **await self._changed_tests(row)}
+        tests = {**self._own_tests(row, tree), **await self._changed_tests(row)}
         notes = await self._notes(row, attempt)
         return await self._briefing(
-            row, tree, diff=diff, checks=said, results=results, review=review, tests=tests, notes=notes
+            row, tree, diff=diff, checks=outputs, results=results, review=review, tests=tests, notes=notes
         )
 
     async def _notes(self, row: StoryRow, attempt: int) -> tuple[str, ...]:
@@ -190,20 +187,21 @@ class Asking:
         assert row.base is not None
         assert row.tests is not None
         before = await self._clones.tree(row, row.base)
-        if not any(before.read(name) for name in await self._names_written(row)):
+        if not any(before.read(name) for name in self._own_test_names(row)):
             return {}
-        slot = await self._loop.repository.slot(row.slot or 0)
-        patch = await self._loop.repository.patch(row.base, row.tests, slot=slot)
-        text = "(larger than 256 MiB)" if patch is None else patch.decode("utf-8", "replace")
+        text = await self._patch(row, row.base, row.tests)
         return {"(the test writer changed tests that were there; its changes as a patch)": text}
 
-    async def _written(self, row: StoryRow, tree: Tree) -> dict[str, str]:
-        """The story's own tests."""
-        return {
-            name: _text(tree.files[name]) for name in await self._names_written(row) if name in tree.files
-        }
+    async def _patch(self, row: StoryRow, before: str, after: str) -> str:
+        slot = await self._loop.repository.slot(row.slot or 0)
+        patch = await self._loop.repository.patch(before, after, slot=slot)
+        return "(larger than 256 MiB)" if patch is None else patch.decode("utf-8", "replace")
 
-    async def _names_written(self, row: StoryRow) -> list[str]:
+    def _own_tests(self, row: StoryRow, tree: Tree) -> dict[str, str]:
+        """Return the story's own tests: paths and texts."""
+        return {name: _text(tree.files[name]) for name in self._own_test_names(row) if name in tree.files}
+
+    def _own_test_names(self, row: StoryRow) -> list[str]:
         steps = [step for step in self._loop.store.steps(row.id) if step.generation == row.generation]
         made = [
             step for step in steps
@@ -211,7 +209,7 @@ class Asking:
         ]  # fmt: skip
         return list(made[-1].result["files"]) if made else []
 
-    async def _reports(self, row: StoryRow, attempt: int) -> dict[str, Report]:
+    def _reports(self, row: StoryRow, attempt: int) -> dict[str, Report]:
         step = self._loop.store.step(row, f"checks.{attempt}")
         assert step is not None
         return {check: loaded(report) for check, report in step.result["reports"].items()}
@@ -235,26 +233,13 @@ def _text(item: TreeEntry | None) -> str:
 
 
 def _read_work(end: TurnEnd) -> Any:
-    """Who works need not say anything; only a question counts."""
+    """Return the question of a role whose work counts, if it has one; an answer that cannot be read is none."""
     try:
-        answer = parse_answer("implementor", end.text, end.structured)
+        answer = IMPLEMENTOR.read(end.text, end.structured)
     except Unparseable:
-        return {"question": None, "summary": end.text[:2000]}
+        return {"question": None, "summary": end.text[:_SUMMARY_CHARS]}
     return {"question": answer.question, "summary": answer.summary}
 
 
 def _read_review(end: TurnEnd) -> Any:
-    return parse_answer("reviewer", end.text, end.structured).model_dump(mode="json")
-
-
-def _complaints(verdict: Verdict) -> list[str]:
-    """What the next attempt is told; empty if the attempt passes."""
-    if is_passed(verdict):
-        return []
-    unmet = [
-        f"criterion {each.criterion} is {each.verdict.replace('_', ' ')}: {each.reason}"
-        for each in verdict.criteria
-        if each.verdict != "met"
-    ]
-    told = [*unmet, *([verdict.feedback] if verdict.feedback else [])]
-    return told or ["the judge rejected it and gave no reason"]
+    return REVIEWER.read(end.text, end.structured).model_dump(mode="json")

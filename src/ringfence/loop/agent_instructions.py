@@ -28,7 +28,7 @@ before the story. What became of it is in the diff.
 """
 
 
-def as_before(base: Tree, candidate: Tree, changed: Collection[str]) -> list[Change]:
+def restore_agent_instructions(base: Tree, candidate: Tree, changed: Collection[str]) -> list[Change]:
     """What to change of a candidate so that all that instructs agents is as it was.
 
     Args:

@@ -1,4 +1,4 @@
-"""From a role to the configuration of its runs."""
+"""The configuration of the runs of each role, and of the checks."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -103,7 +103,7 @@ def _limits(base: Settings, settings: LoopSettings, own: RoleSettings, spent: Sp
     return limits
 
 
-def for_checks(effective: Effective) -> Effective:
+def effective_for_checks(effective: Effective) -> Effective:
     """The same for checks: on a private copy of the workspace, and with no secrets put into their requests."""
     settings = effective.settings
     changed = {

@@ -3,7 +3,7 @@
 import pytest
 
 from ringfence.check.tree_entry import SYMLINK, TreeEntry
-from ringfence.loop.machine.instructions import as_before
+from ringfence.loop.agent_instructions import restore_agent_instructions
 from ringfence.loop.repository import Change, Tree
 
 
@@ -69,7 +69,7 @@ def test_what_instructs_is_as_it_was(base: dict[str, str], candidate: dict[str, 
     changed = {
         path for path in before.files.keys() | after.files.keys() if before.read(path) != after.read(path)
     }
-    shown = after.changed(as_before(before, after, changed))
+    shown = after.changed(restore_agent_instructions(before, after, changed))
     instructing = {path: item for path, item in shown.files.items() if path not in own and path != "x"}
     assert instructing == {path: item for path, item in before.files.items() if path != "code.py"}
     assert {path: shown.files[path].data for path in own} == dict.fromkeys(own, b"new")
@@ -78,7 +78,7 @@ def test_what_instructs_is_as_it_was(base: dict[str, str], candidate: dict[str, 
 def test_a_file_in_place_of_a_directory_with_instructions_stays():
     """There is nothing in it to follow."""
     before, after = _tree({"src/AGENTS.md": "a"}), _tree({"src": "code"})
-    assert as_before(before, after, {"src", "src/AGENTS.md"}) == []
+    assert restore_agent_instructions(before, after, {"src", "src/AGENTS.md"}) == []
 
 
 def test_what_names_no_file_takes_in_no_directory():
@@ -90,10 +90,10 @@ def test_what_names_no_file_takes_in_no_directory():
         "lib/code.py": "old",
     }
     own = {"src/code.py": "new", "lib/code.py": "new", "lib/more.py": "new"}
-    assert as_before(_tree(base), _tree({**base, **own}), {*own}) == []
+    assert restore_agent_instructions(_tree(base), _tree({**base, **own}), {*own}) == []
 
 
 def test_a_file_in_place_of_a_directory_that_is_named_is_gone():
     """It would be taken in, as the directory never was."""
     before, after = _tree({"CLAUDE.md": "@docs", "docs/a": "a"}), _tree({"CLAUDE.md": "@docs", "docs": "b"})
-    assert as_before(before, after, {"docs", "docs/a"}) == [Change(b"docs", None)]
+    assert restore_agent_instructions(before, after, {"docs", "docs/a"}) == [Change(b"docs", None)]

@@ -1,0 +1,68 @@
+"""The contract of a role: what it is shown, the words in which it is asked, and how its answer is read."""
+
+import json
+from abc import ABC
+from pathlib import Path
+from typing import Any, Generic
+
+from ringfence.loop.role.answer import A, WorkAnswer, read_answer, read_work, strict_schema
+from ringfence.loop.role.prompt import Prompt, build_prompt
+from ringfence.loop.role.sections import SECTIONS, Briefing
+from ringfence.loop.settings import RoleName
+
+PROMPT_CHARS = 160_000
+"""Some 40,000 tokens: an attempt is read with attention, and leaves room to look around."""
+
+
+class Role(ABC, Generic[A]):
+    """A role. The words in which it is asked are in the file `NAME.md` beside it; a user may give others."""
+
+    name: RoleName
+    answer: type[A]
+    """The type of its answer."""
+    markers: tuple[str, ...] = ()
+    """Properties that nothing but its answer is expected to have; empty: it need not answer."""
+    shown: tuple[str, ...]
+    """The sections that it is shown, by their names in `SECTIONS`, in order."""
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of its answer."""
+        return strict_schema(self.answer)
+
+    def prompt(
+        self, briefing: Briefing, *, most_chars: int = PROMPT_CHARS, template: Path | None = None
+    ) -> Prompt:
+        """Build its prompt of what is known; no prompt is longer than `most_chars`.
+
+        Raises:
+            ConfigurationError: Goal, story, criteria and feedback, which are never shortened, do not fit; or the user's
+                `template` cannot be used.
+        """
+        answer = f"```json\n{json.dumps(self.schema, separators=(',', ':'))}\n```"
+        sections = [SECTIONS[name] for name in self.shown]
+        return build_prompt(
+            self.name, sections, briefing, answer=answer, most_chars=most_chars, template=template
+        )
+
+    def read(self, text: str, structured: Any = None) -> A:
+        """Return its answer, from its last message or from what its runtime held to the schema.
+
+        Raises:
+            Unparseable: There is not exactly one answer of the type.
+        """
+        return read_answer(self.name, self.answer, self.markers, text, structured)
+
+
+class Worker(Role[WorkAnswer]):
+    """A role whose work counts: it may leave out its answer, unless it has a question."""
+
+    answer = WorkAnswer
+
+    def read(self, text: str, structured: Any = None) -> WorkAnswer:
+        """Return its answer; a text without one is its summary.
+
+        Raises:
+            Unparseable: There are several answers, or one is not of the type.
+        """
+        return read_work(self.name, text, structured)
