@@ -69,7 +69,7 @@ lines is cut, and all diffs of a report after 20,000; the path of the whole patc
 The HTML page is self-contained, has no script, and its content security policy forbids scripts and loading. Text of
 agents is inert there, in `report.md` and on the terminal: no link, no markup, no control character.
 
-The clones and the patches of rejected work are in the cache directory, `ringfence/loops/`, until `ringfence loop
+The worktrees and the patches of rejected work are in the cache directory, `ringfence/loops/`, until `ringfence loop
 rm`.
 """
 _STATUS = """\

@@ -158,7 +158,7 @@ class TaskBuilder:
         """Gather what is known about a candidate: what this story's attempt changed, and nothing else."""
         assert row.tests is not None
         tree = await self._clones.tree(row, commit)
-        diff = await self._patch(row, row.tests, commit)
+        diff = await self._patch(row.tests, commit)
         reports = self._reports(row, attempt)
         checks = self._loop.checks_of(self._loop.story(row.id))
         outputs = {
@@ -189,12 +189,11 @@ class TaskBuilder:
         before = await self._clones.tree(row, row.base)
         if not any(before.read(name) for name in self._own_test_names(row)):
             return {}
-        text = await self._patch(row, row.base, row.tests)
+        text = await self._patch(row.base, row.tests)
         return {"(the test writer changed tests that were there; its changes as a patch)": text}
 
-    async def _patch(self, row: StoryRow, before: str, after: str) -> str:
-        slot = await self._loop.repository.slot(row.slot or 0)
-        patch = await self._loop.repository.patch(before, after, slot=slot)
+    async def _patch(self, before: str, after: str) -> str:
+        patch = await self._loop.repository.patch(before, after)
         return "(larger than 256 MiB)" if patch is None else patch.decode("utf-8", "replace")
 
     def _own_tests(self, row: StoryRow, tree: Tree) -> dict[str, str]:

@@ -6,8 +6,7 @@ import anyio.to_thread
 
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.loop.place import LoopPlace, find_loop, loop_places
-from ringfence.loop.repository import RepositoryRefused
-from ringfence.loop.repository.source import find_source
+from ringfence.loop.repository import RepositoryRefused, find_source
 from ringfence.loop.store import read_overview
 
 

@@ -13,7 +13,7 @@ from ringfence.loop.machine.loop import Loop
 from ringfence.loop.pull_request import open_pull_request
 from ringfence.loop.report.outstanding import MERGED, PROPOSED, outstanding
 from ringfence.loop.report.writing import PROPOSAL, write_report
-from ringfence.loop.repository.refusal import DeliveryRefused
+from ringfence.loop.repository import DeliveryRefused
 
 
 class HandOverStopped(RingfenceError):

@@ -14,9 +14,7 @@ from ringfence.errors import ConfigurationError, ExitCode, RingfenceError, Usage
 from ringfence.loop.credentials import check_players
 from ringfence.loop.loading import load_loop
 from ringfence.loop.machine.loop import conventions_of
-from ringfence.loop.repository import Look, Tree, look
-from ringfence.loop.repository.source import opened
-from ringfence.loop.repository.tree import load_tree
+from ringfence.loop.repository import Look, look, read_base
 from ringfence.loop.settings import LoopLimits, LoopSettings
 from ringfence.loop.starting import checks_for, refuse_second
 from ringfence.loop.story import Plan, check_plan, questions, read_plan
@@ -95,7 +93,7 @@ async def preflight(
     with found.gathering():
         found.look = await look(source, base=settings.base)
         found.notes += found.look.notes
-        tree = await _tree(found.look)
+        tree = await read_base(found.look)
     if tree is not None:
         # A file that cannot be read may say how tests are run.
         with found.gathering() if found.plan is not None else suppress(ConfigurationError):
@@ -112,10 +110,3 @@ async def preflight(
     if found.limits is not None and found.limits.cost_usd is None:
         found.notes.append("there is no bound on money: state one by --max-cost-usd, or loop.limits.cost_usd")
     return found
-
-
-async def _tree(seen: Look) -> Tree:
-    import os
-
-    async with opened(seen.source) as repository:
-        return await load_tree(repository.git, seen.base, inside=os.fsdecode(seen.source.inside))

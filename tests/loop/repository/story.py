@@ -19,8 +19,7 @@ from typing import Any
 import anyio
 from tests.loop.repository.conftest import TRAILERS, make, run_git
 
-from ringfence.loop.repository import Change, LoopRepository, Slot
-from ringfence.loop.repository.merging import Replayed
+from ringfence.loop.repository import Candidate, Change, LoopRepository
 
 _EVENTS = frozenset(
     {"subprocess.Popen", "os.rename", "os.link", "os.remove", "os.mkdir", "os.symlink", "os.rmdir"}
@@ -31,35 +30,33 @@ AT_S = 1_700_000_000
 async def tell(source: Path, place: Path) -> dict[str, Any]:
     """Two stories at once, one of them rejected first, merged and delivered with the files."""
     loop = await make(source, place, loop="l1")
-    one, other = await loop.slot(0), await loop.slot(1)
     base = loop.base
-    for slot in (one, other):
-        await loop.reset(slot, base)
-    bad = await _commit(loop, one, base, Change(b"bad", 0o100644, b"bad"), Change(b"a.txt", None))
-    await loop.reset(one, bad)
-    patch = await loop.reject(one, bad, base=base, story="S1", attempt=1)
-    tests = await _commit(loop, one, base, Change(b"test_one", 0o100644, b"t"))
-    code = await _commit(loop, one, tests, Change(b"sub/one", 0o100755, b"1"), Change(b"run.sh", None))
-    await loop.reset(one, code)
-    second = await _commit(
-        loop, other, base, Change(b"two", 0o120000, b"a.txt"), Change(b"a.txt", 0o100644, b"2")
-    )
-    first_end = await loop.merge(one, code)
-    again = await loop.merge(other, second)
-    if isinstance(again, Replayed):  # not so where the killed one had it merged already
-        await loop.reset(other, again.tip)
-        await loop.merge(other, again.tip)
+    for number in (0, 1):
+        await loop.checkout(number, base)
+    bad = await _commit(loop, base, Change(b"bad", 0o100644, b"bad"), Change(b"a.txt", None))
+    await loop.checkout(0, bad)
+    patch = await loop.keep_rejected(base, bad, story="S1", attempt=1)
+    tests = await _commit(loop, base, Change(b"test_one", 0o100644, b"t"))
+    code = await _commit(loop, tests, Change(b"sub/one", 0o100755, b"1"), Change(b"run.sh", None))
+    tree = await loop.checkout(0, code)
+    second = await _commit(loop, base, Change(b"two", 0o120000, b"a.txt"), Change(b"a.txt", 0o100644, b"2"))
+    first_end = await loop.merge(code)
+    again = await loop.merge(second)
+    if isinstance(again, Candidate):  # not so where the killed one had it merged already
+        await loop.checkout(1, again.tip)
+        await loop.merge(again.tip)
     found = await loop.merge_to_user()
     return {
         "commits": [base, bad, tests, code, second],
         "ends": [str(first_end), str(found)],
         "tip": await loop.tip(),
+        "files": sorted(str(path.relative_to(tree.path)) for path in tree.path.iterdir()),
         "patch": None if patch is None else patch.read_bytes().hex(),
     }
 
 
-async def _commit(loop: LoopRepository, slot: Slot, base: str, *changes: Change) -> str:
-    return await loop.candidate(slot, base, changes, message="A title", trailers=TRAILERS, at_s=AT_S)
+async def _commit(loop: LoopRepository, base: str, *changes: Change) -> str:
+    return await loop.commit(base, changes, message="A title", trailers=TRAILERS, at_s=AT_S)
 
 
 def state_of(source: Path, place: Path) -> dict[str, Any]:

@@ -18,10 +18,9 @@ BRANCH = "ringfence/loop-l1"
 
 async def work(loop: LoopRepository, *changes: Change) -> str:
     """A story's commit on the loop's branch."""
-    slot = await loop.slot(0)
     base = await loop.tip()
-    made = await loop.candidate(slot, base, changes, message="A title", trailers=TRAILERS, at_s=1_700_000_000)
-    await loop.merge(slot, made)
+    made = await loop.commit(base, changes, message="A title", trailers=TRAILERS, at_s=1_700_000_000)
+    await loop.merge(made)
     return made
 
 
@@ -371,10 +370,8 @@ async def test_submodules_stay_as_they_are(users: Path, ground: Path, place: Pat
     base = commit_everything(users)
     (users / "vendor/lib/a.txt").write_text("at work\n")
     loop = await make(users, place, loop="l1")
-    slot = await loop.slot(0)
-    await loop.reset(slot, base)
-    await loop.reset(slot, base)
-    assert list((slot.path / "vendor/lib").iterdir()) == []
+    tree = await loop.checkout(0, base)
+    assert list((tree.path / "vendor/lib").iterdir()) == []
     await work(loop, *CHANGES)
     assert (await loop.merge_to_user()).branch == "main"
     assert (users / "vendor/lib/a.txt").read_text() == "at work\n"

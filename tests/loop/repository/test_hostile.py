@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -18,7 +17,6 @@ from ringfence.loop.repository import (
     DeliveryRefused,
     LoopRepository,
     Merged,
-    Slot,
     WorkRefused,
     changes_between,
     look,
@@ -94,15 +92,16 @@ async def go_through(users: Path, place: Path) -> LoopRepository:
     """Every step of a loop, from the look to the merge."""
     await look(users)
     loop = await make(users, place, loop="l1")
-    one, other = await loop.slot(0), await loop.slot(1)
     made = []
-    for slot, name in ((one, b"x"), (other, b"y")):
-        await loop.reset(slot, loop.base)
+    for number, name in enumerate((b"x", b"y")):
+        await loop.checkout(number, loop.base)
         change = Change(name, 0o100644, b"1")
-        made.append(await loop.candidate(slot, loop.base, [change], message="t", trailers=TRAILERS, at_s=1))
-    await loop.merge(one, made[0])
-    await loop.merge(other, made[1])
-    await loop.reject(other, made[1], base=loop.base, story="S", attempt=1)
+        made.append(await loop.commit(loop.base, [change], message="t", trailers=TRAILERS, at_s=1))
+        await loop.checkout(number, made[-1])
+    await loop.merge(made[0])
+    await loop.merge(made[1])
+    await loop.revert(loop.base, made[0], message="t", trailers=TRAILERS, at_s=1)
+    await loop.keep_rejected(loop.base, made[1], story="S", attempt=1)
     with suppress(DeliveryRefused):  # files that git would send through a filter stay as they are
         await loop.merge_to_user()
     return loop
@@ -117,9 +116,8 @@ async def test_no_program_of_the_repository_runs(users: Path, place: Path, canar
     plant(users, canary)
     (users / "a.txt").write_text("changed\n")
     loop = await go_through(users, place)
-    slot = await loop.slot(0)
-    await loop.reset(slot, loop.base)
-    assert (slot.path / "id.txt").read_bytes() == b"$Id$\n"
+    tree = await loop.checkout(0, loop.base)
+    assert (tree.path / "id.txt").read_bytes() == b"$Id$\n"
 
 
 async def test_objects_from_elsewhere_are_not_taken(users: Path, place: Path, ground: Path) -> None:
@@ -155,14 +153,13 @@ async def test_names_of_any_bytes(users: Path, place: Path) -> None:
         Path(os.fsdecode(os.fsencode(users) + b"/" + name)).write_bytes(name)  # noqa: ASYNC240 - a test
     base = commit_everything(users)
     loop = await make(users, place, loop="l1")
-    slot = await loop.slot(0)
-    await loop.reset(slot, base)
+    await loop.checkout(0, base)
     changes = [Change(name, 0o100755, name * 2) for name in names]
-    made = await loop.candidate(slot, base, changes, message="t", trailers=TRAILERS, at_s=1)
-    await loop.reset(slot, made)
-    found = {os.fsencode(path.name): path.read_bytes() for path in slot.path.iterdir() if path.is_file()}
+    made = await loop.commit(base, changes, message="t", trailers=TRAILERS, at_s=1)
+    tree = await loop.checkout(0, made)
+    found = {os.fsencode(path.name): path.read_bytes() for path in tree.path.iterdir() if path.is_file()}
     assert {name: found[name] for name in names} == {name: name * 2 for name in names}
-    await loop.merge(slot, made)
+    await loop.merge(made)
     assert (await loop.merge_to_user()).branch == "main"
     assert run_git(users, "status", "--porcelain") == ""
 
@@ -186,14 +183,12 @@ IDS = ["../up", "a/b", ".lock", "x.lock", "-x", "~", "a..b", "\udcff", "@{", "x"
 async def test_ids_of_any_text(name: str, users: Path, place: Path) -> None:
     """Whatever a loop and its stories are called, refs and files of theirs are git's and lie where they should."""
     loop = await make(users, place, loop=name.replace("\udcff", "é"))
-    slot = await loop.slot(0)
-    made = await loop.candidate(
-        slot, loop.base, [Change(b"x", 0o100644)], message=name, trailers=TRAILERS, at_s=1
-    )
-    patch = await loop.reject(slot, made, base=loop.base, story=name, attempt=1)
+    change = Change(b"x", 0o100644)
+    made = await loop.commit(loop.base, [change], message=name, trailers=TRAILERS, at_s=1)
+    patch = await loop.keep_rejected(loop.base, made, story=name, attempt=1)
     assert patch is not None
     assert patch.is_relative_to(loop.place.root)
-    await loop.merge(slot, made)
+    await loop.merge(made)
     found = await loop.deliver()
     assert run_git(users, "rev-parse", f"refs/heads/{found.branch}") == made
     run_git(users, "fsck", "--strict")
@@ -202,15 +197,14 @@ async def test_ids_of_any_text(name: str, users: Path, place: Path) -> None:
 async def test_what_a_run_changed(users: Path, place: Path, tmp_path: Path) -> None:
     """A run's two checkpoints become a commit of exactly what differs between them, links and programs included."""
     loop = await make(users, place, loop="l1")
-    slot = await loop.slot(0)
-    await loop.reset(slot, loop.base)
-    store = SnapshotStore(slot.path, tmp_path / "state")
+    tree = await loop.checkout(0, loop.base)
+    store = SnapshotStore(tree.path, tmp_path / "state")
     before = await store.take("r/before")
-    copy = tmp_path / "inside"  # as in mode clone: the slot itself is not written to
+    copy = tmp_path / "inside"  # as in mode clone: the worktree itself is not written to
     copy.mkdir()
     for path in ("a.txt", "sub/b.txt"):
         (copy / path).parent.mkdir(exist_ok=True)
-        (copy / path).write_bytes((slot.path / path).read_bytes())
+        (copy / path).write_bytes((tree.path / path).read_bytes())
     (copy / "new").symlink_to("/etc/passwd")
     (copy / "a.txt").chmod(0o755)
     after = await store.take("r/after", base=before.id, root=copy)
@@ -220,27 +214,20 @@ async def test_what_a_run_changed(users: Path, place: Path, tmp_path: Path) -> N
         (b"new", 0o120000),
         (b"run.sh", None),
     ]
-    made = await loop.candidate(slot, loop.base, changes, message="t", trailers=TRAILERS, at_s=1)
-    assert await loop.changed(loop.base, made, slot=slot) == (b"a.txt", b"new", b"run.sh")
-    assert await loop.merge(slot, made) == Merged(made)
-
-
-@dataclass
-class _Ready:
-    loop: LoopRepository
-    slot: Slot
+    made = await loop.commit(loop.base, changes, message="t", trailers=TRAILERS, at_s=1)
+    assert await loop.changed(loop.base, made) == (b"a.txt", b"new", b"run.sh")
+    assert await loop.merge(made) == Merged(made)
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> _Ready:
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> LoopRepository:
     """A loop to make commits in, of a repository with one file."""
     root = tmp_path_factory.mktemp("hostile")
     (root / "project").mkdir()
     run_git(root / "project", "init", "-q")
     (root / "project" / "zz").write_text("")
     commit_everything(root / "project")
-    loop = anyio.run(lambda: make(root / "project", root / "loop", loop="l1"))
-    return _Ready(loop, anyio.run(loop.slot, 0))
+    return anyio.run(lambda: make(root / "project", root / "loop", loop="l1"))
 
 
 _PARTS = st.one_of(
@@ -269,23 +256,21 @@ _PARTS = st.one_of(
 )
 @settings(max_examples=examples(60), deadline=None)
 def test_what_is_accepted_passes_gits_own_checks(
-    hostile: _Ready, path: bytes, mode: int, data: bytes
+    hostile: LoopRepository, path: bytes, mode: int, data: bytes
 ) -> None:
     """Whatever a path, its kind and its contents: it is refused by name, or git's strictest look finds nothing in it."""
     change = Change(path, mode, data)
     try:
         made = anyio.run(
-            lambda: hostile.loop.candidate(
-                hostile.slot, hostile.loop.base, [change], message="t", trailers=TRAILERS, at_s=1
-            )
+            lambda: hostile.commit(hostile.base, [change], message="t", trailers=TRAILERS, at_s=1)
         )
     except WorkRefused as refused:
         named = list(refused.reasons)
     else:
         named = [os.fsdecode(path)]
         options = ("-c", "core.protectHFS=true", "-c", "core.protectNTFS=true")
-        run_git(hostile.slot.path, *options, "fsck", "--strict", "--no-dangling", made)
-        run_git(hostile.slot.path, *options, "read-tree", made)
+        run_git(hostile.place.git_dir, *options, "fsck", "--strict", "--no-dangling", made)
+        run_git(hostile.place.git_dir, *options, "read-tree", made)
     assert named == [os.fsdecode(path)]
 
 
@@ -293,7 +278,7 @@ async def test_many_bad_paths_are_told_in_one_line(loop: LoopRepository) -> None
     """Ten thousand refused paths make one bounded line, with nothing in it that a terminal obeys."""
     changes = [Change(b".git/\x1b[2J%d" % number, 0o100644) for number in range(10_000)]
     with pytest.raises(WorkRefused) as refused:
-        await loop.candidate(await loop.slot(0), loop.base, changes, message="t", trailers=TRAILERS, at_s=1)
+        await loop.commit(loop.base, changes, message="t", trailers=TRAILERS, at_s=1)
     text = str(refused.value)
     assert len(refused.value.reasons) == 10_000
     assert len(text) < 2000
@@ -318,6 +303,6 @@ async def test_damaged_repository(case: str, users: Path, place: Path) -> None:
     DAMAGED[case](users)
     before = snapshot(users)
     loop = await make(users, place, loop="l1")
-    await loop.reset(await loop.slot(0), loop.base)
+    await loop.checkout(0, loop.base)
     await look(users)
     assert snapshot(users) == before

@@ -1,4 +1,4 @@
-"""Whatever stories do in whatever order: the loop's branch is the accepted work, and each slot what it was put at."""
+"""Whatever stories do in whatever order: the loop's branch is the accepted work, each worktree what it was put at."""
 
 import shutil
 import tempfile
@@ -13,14 +13,15 @@ from tests.cases import examples
 from tests.loop.repository.conftest import TRAILERS, commit_everything, make, run_git
 
 from ringfence.loop.repository import (
+    Candidate,
     Change,
     Conflict,
+    LoopRepository,
     Merged,
     NothingChanged,
-    Slot,
     WorkRefused,
+    Worktree,
 )
-from ringfence.loop.repository.merging import Replayed
 
 Files = dict[bytes, bytes]
 NUMBERS = st.integers(0, 1)
@@ -29,7 +30,7 @@ PATHS = st.sampled_from([b"a", b"b", b"d/x", b"d/y", b"d", b"\xff\n"])
 
 
 class Loop(RuleBasedStateMachine):
-    """Two slots, and a model of them that knows commits as the files they hold."""
+    """Two worktrees, and a model of them that knows commits as the files they hold."""
 
     @initialize()
     def begin(self) -> None:
@@ -43,7 +44,7 @@ class Loop(RuleBasedStateMachine):
         (source / "d/x").write_bytes(b"0\n")
         base = commit_everything(source)
         self.loop = anyio.run(lambda: make(source, self.root / "loop", loop="l"))
-        self.slots = [anyio.run(self.loop.slot, number) for number in range(2)]
+        self.trees: dict[int, Worktree] = {}
         self.files: dict[str, Files] = {base: {b"a": b"0\n", b"d/x": b"0\n"}}
         self.parent: dict[str, str] = {}
         self.base = base
@@ -63,7 +64,7 @@ class Loop(RuleBasedStateMachine):
         data=st.data(),
     )
     def commit(self, number: int, paths: dict[bytes, bytes | None], data: st.DataObject) -> None:
-        """A candidate on the branch's tip, or on an earlier candidate of the slot."""
+        """A candidate on the branch's tip, or on an earlier candidate of the story."""
         base = data.draw(st.sampled_from([self.tip, *self.made[number]]))
         changes = [
             Change(path, None if what is None else 0o100644, what or b"") for path, what in paths.items()
@@ -79,9 +80,7 @@ class Loop(RuleBasedStateMachine):
         )
         try:
             sha = anyio.run(
-                lambda: self.loop.candidate(
-                    self.slots[number], base, changes, message="t", trailers=TRAILERS, at_s=self.time_s
-                )
+                lambda: self.loop.commit(base, changes, message="t", trailers=TRAILERS, at_s=self.time_s)
             )
         except NothingChanged:
             assert after == before
@@ -94,14 +93,15 @@ class Loop(RuleBasedStateMachine):
             self.made[number].append(sha)
 
     @rule(number=NUMBERS, data=st.data(), mess=st.booleans())
-    def reset(self, number: int, data: st.DataObject, mess: bool) -> None:
-        """Put a slot at anything that it or the loop has, with something left behind in it before."""
+    def checkout(self, number: int, data: st.DataObject, mess: bool) -> None:
+        """Put a worktree at anything that the loop has; what a killed process left in it is found by the next one."""
         sha = data.draw(st.sampled_from([self.base, self.tip, *self.made[number]]))
-        if mess and number in self.at:
-            (self.slots[number].path / "left").mkdir(exist_ok=True)
-            (self.slots[number].path / "left" / "x").write_text("")
-            (self.slots[number].path / "a").unlink(missing_ok=True)
-        anyio.run(self.loop.reset, self.slots[number], sha)
+        if mess and number in self.trees:
+            (self.trees[number].path / "left").mkdir(exist_ok=True)
+            (self.trees[number].path / "left" / "x").write_text("")
+            (self.trees[number].path / "a").unlink(missing_ok=True)
+            self.loop = LoopRepository.open(self.loop.place.root)
+        self.trees[number] = anyio.run(self.loop.checkout, number, sha)
         self.at[number] = sha
 
     @rule(number=NUMBERS, data=st.data(), attempt=st.integers(1, 3))
@@ -112,9 +112,8 @@ class Loop(RuleBasedStateMachine):
             return
         sha = data.draw(st.sampled_from(self.made[number]))
         base = self.parent[sha]
-        slot = self.slots[number]
-        anyio.run(lambda: self.loop.reject(slot, sha, base=base, story=f"S{number}", attempt=attempt))
-        self.at[number] = base
+        patch = anyio.run(lambda: self.loop.keep_rejected(base, sha, story=f"S{number}", attempt=attempt))
+        assert patch is not None
 
     @rule(number=NUMBERS, data=st.data())
     @precondition(lambda self: any(self.made.values()))
@@ -123,14 +122,14 @@ class Loop(RuleBasedStateMachine):
         if not self.made[number]:
             return
         sha = data.draw(st.sampled_from(self.made[number]))
-        found = anyio.run(self.loop.merge, self.slots[number], sha)
+        found = anyio.run(self.loop.merge, sha)
         if isinstance(found, Conflict):
             assert found.paths
             assert found.base == self.tip
             return
-        if isinstance(found, Replayed):
+        if isinstance(found, Candidate):
             assert found.base == self.tip
-            replayed = anyio.run(self.loop.merge, self.slots[number], found.tip)
+            replayed = anyio.run(self.loop.merge, found.tip)
             assert replayed == Merged(found.tip)
             tree = run_git(self.loop.place.git_dir, "ls-tree", "-r", "--name-only", "-z", found.tip)
             self.files[found.tip] = self._read(found.tip, tree)
@@ -169,17 +168,17 @@ class Loop(RuleBasedStateMachine):
             assert anyio.run(self.loop.tip) == self.tip
 
     @invariant()
-    def slots_are_where_they_were_put(self) -> None:
+    def worktrees_are_where_they_were_put(self) -> None:
         """Files and nothing else are those of the commit."""
         for number, sha in getattr(self, "at", {}).items():
-            slot: Slot = self.slots[number]
+            tree = self.trees[number]
             found = {
-                bytes(path.relative_to(slot.path)): path.read_bytes()
-                for path in slot.path.rglob("*")
-                if path.is_file() and ".git" not in path.relative_to(slot.path).parts
+                bytes(path.relative_to(tree.path)): path.read_bytes()
+                for path in tree.path.rglob("*")
+                if path.is_file() and ".git" not in path.relative_to(tree.path).parts
             }
             assert found == self.files[sha]
-            assert run_git(slot.path, "rev-parse", "HEAD") == sha
+            assert run_git(tree.path, "rev-parse", "HEAD") == sha
 
 
 TestLoop = pytest.mark.slow(Loop.TestCase)

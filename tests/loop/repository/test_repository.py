@@ -15,28 +15,31 @@ from tests.loop.repository.conftest import (
     trailers_in,
 )
 
-from ringfence.errors import RecordError, UsageError
+from ringfence.errors import InfrastructureFault, RecordError, UsageError
 from ringfence.loop.repository import (
+    Candidate,
     Change,
     Conflict,
     LoopRepository,
     Merged,
     NothingChanged,
     RepositoryRefused,
-    Slot,
     WorkRefused,
+    Worktree,
 )
-from ringfence.loop.repository.merging import Replayed
 
 pytestmark = pytest.mark.anyio
 AT_S = 1_700_000_000
 
 
-async def commit(
-    loop: LoopRepository, slot: Slot, base: str, *changes: Change, message: str = "A title"
-) -> str:
-    """A candidate of story S1."""
-    return await loop.candidate(slot, base, changes, message=message, trailers=TRAILERS, at_s=AT_S)
+async def commit(loop: LoopRepository, base: str, *changes: Change, message: str = "A title") -> str:
+    """A commit of story S1."""
+    return await loop.commit(base, changes, message=message, trailers=TRAILERS, at_s=AT_S)
+
+
+async def revert(loop: LoopRepository, tip: str) -> Merged | Conflict:
+    """Take back all of a story that began at the base."""
+    return await loop.revert(loop.base, tip, message="Take back", trailers=TRAILERS, at_s=AT_S)
 
 
 def write(path: str | bytes, data: bytes = b"new\n", mode: int = 0o100644) -> Change:
@@ -44,8 +47,8 @@ def write(path: str | bytes, data: bytes = b"new\n", mode: int = 0o100644) -> Ch
     return Change(os.fsencode(path), mode, data)
 
 
-def is_exactly(slot: Slot, sha: str) -> bool:
-    """Whether a slot's files and index are the commit, with nothing else there, ignored or not."""
+def is_exactly(slot: Worktree, sha: str) -> bool:
+    """Whether a worktree's files and index are the commit, with nothing else there, ignored or not."""
     status = run_git(slot.path, "status", "--porcelain", "--ignored", "-uall")
     folders = [folder for folder, inner, names in os.walk(slot.path) if not inner and not names]
     empty = [folder for folder in folders if ".git" not in Path(folder).relative_to(slot.path).parts]
@@ -72,7 +75,7 @@ async def test_users_repository_is_only_read(users: Path, place: Path) -> None:
     """To make a loop of it changes not a byte of the user's repository."""
     before = snapshot(users)
     loop = await make(users, place, loop="l1")
-    await loop.reset(await loop.slot(0), loop.base)
+    await loop.checkout(0, loop.base)
     assert snapshot(users) == before
 
 
@@ -96,11 +99,10 @@ async def test_shallow_and_sha256_sources(users: Path, ground: Path, tmp_path: P
     commit_everything(ground / "long")
     for name in ("shallow", "long"):
         loop = await make(ground / name, tmp_path / name, loop="l1")
-        slot = await loop.slot(0)
-        made = await commit(loop, slot, loop.base, write("a.txt"))
-        await loop.reset(slot, made)
+        made = await commit(loop, loop.base, write("a.txt"))
+        slot = await loop.checkout(0, made)
         assert is_exactly(slot, made)
-        assert await loop.merge(slot, made) == Merged(made)
+        assert await loop.merge(made) == Merged(made)
         await loop.deliver()
         assert run_git(ground / name, "rev-parse", "ringfence/loop-l1") == made
         run_git(ground / name, "fsck", "--strict")
@@ -114,109 +116,116 @@ async def test_source_of_another_user(users: Path, place: Path) -> None:
         for name in (".", *folders, *names):
             os.chown(Path(folder, name), 12_345, 12_345, follow_symlinks=False)
     loop = await make(users, place, loop="l1")
-    slot = await loop.slot(0)
-    made = await commit(loop, slot, loop.base, write("a.txt"))
-    await loop.merge(slot, made)
+    made = await commit(loop, loop.base, write("a.txt"))
+    await loop.merge(made)
     await loop.deliver()
     assert run_git(users, "rev-parse", "ringfence/loop-l1") == made
     assert owners(users) == {12_345}
 
 
-async def test_slot_is_exactly_a_commit(loop: LoopRepository) -> None:
-    """Whatever was changed, added, ignored, emptied or nested in a slot, it is the commit afterwards."""
-    slot = await loop.slot(0)
-    await loop.reset(slot, loop.base)
-    assert is_exactly(slot, loop.base)
-    (slot.path / ".gitignore").write_text("*.o\n")
-    (slot.path / "x.o").write_text("ignored")
-    (slot.path / "a.txt").unlink()
-    (slot.path / "a.txt").mkdir()
-    (slot.path / "a.txt" / "inner").write_text("")
-    (slot.path / "run.sh").chmod(0o644)
-    (slot.path / "empty" / "er").mkdir(parents=True)
-    run_git(slot.path, "init", "-q", "nested")
-    (slot.path / "sub" / "b.txt").unlink()
-    (slot.path / "sub").rmdir()
-    (slot.path / "sub").symlink_to("/etc")
-    (slot.path / ".git" / "index.lock").write_text("")
-    await loop.reset(slot, loop.base)
-    assert is_exactly(slot, loop.base)
+async def test_worktree_is_exactly_a_commit(loop: LoopRepository) -> None:
+    """From commit to commit it holds the files of the one it is at; files and directories take each other's place."""
+    made = await commit(
+        loop, loop.base, Change(b"a.txt", None), write("a.txt/inner"), Change(b"sub/b.txt", None), write("sub"),
+        write(".gitignore", b"*.o\n"), write("x.o"), write("run.sh", b"#!/bin/sh\n"),
+    )  # fmt: skip
+    for sha in (loop.base, made, loop.base, made):
+        assert is_exactly(await loop.checkout(0, sha), sha)
 
 
-@pytest.mark.parametrize("damage", slow_after(1, ["index", "closed", "refs"]))
-async def test_slot_is_mended(damage: str, loop: LoopRepository) -> None:
-    """A damaged index, a directory that is closed, and locks that were left do not keep a slot from its commit."""
-    slot = await loop.slot(0)
-    await loop.reset(slot, loop.base)
-    if damage == "index":
-        (slot.path / ".git" / "index").write_bytes(b"DIRC no index")
+@pytest.mark.parametrize("damage", slow_after(2, ["files", "index", "closed", "refs"]))
+async def test_worktree_of_a_killed_process_is_mended(damage: str, loop: LoopRepository) -> None:
+    """Whatever was changed, added, ignored, nested, closed or locked in it, the next process finds the commit."""
+    tree = await loop.checkout(0, loop.base)
+    if damage == "files":
+        (tree.path / ".gitignore").write_text("*.o\n")
+        (tree.path / "x.o").write_text("ignored")
+        (tree.path / "a.txt").unlink()
+        (tree.path / "a.txt").mkdir()
+        (tree.path / "a.txt" / "inner").write_text("")
+        (tree.path / "run.sh").chmod(0o644)
+        (tree.path / "empty" / "er").mkdir(parents=True)
+        run_git(tree.path, "init", "-q", "nested")
+        (tree.path / "sub" / "b.txt").unlink()
+        (tree.path / "sub").rmdir()
+        (tree.path / "sub").symlink_to("/etc")
+        (tree.path / ".git" / "index.lock").write_text("")
+    elif damage == "index":
+        (tree.path / ".git" / "index").write_bytes(b"DIRC no index")
     elif damage == "closed":
-        (slot.path / "closed" / "in").mkdir(parents=True)
-        (slot.path / "closed" / "in" / "x").write_text("")
-        (slot.path / "closed").chmod(0)
+        (tree.path / "closed" / "in").mkdir(parents=True)
+        (tree.path / "closed" / "in" / "x").write_text("")
+        (tree.path / "closed").chmod(0)
     else:
-        (slot.path / ".git" / "refs" / "heads" / "loop.lock").write_text("")
-        (slot.path / ".git" / "HEAD").write_text("ref: refs/heads/other\n")
-    await loop.reset(slot, loop.base)
-    assert is_exactly(slot, loop.base)
+        (tree.path / ".git" / "refs" / "heads" / "loop.lock").write_text("")
+        (tree.path / ".git" / "HEAD").write_text("ref: refs/heads/other\n")
+    tree = await LoopRepository.open(loop.place.root).checkout(0, loop.base)
+    assert is_exactly(tree, loop.base)
 
 
-async def test_same_size_and_time_is_seen(loop: LoopRepository) -> None:
-    """A file of the same length whose time was set back is put right, too."""
-    slot = await loop.slot(0)
-    await loop.reset(slot, loop.base)
-    file = slot.path / "a.txt"
-    status = file.stat()
-    file.write_text("eno\n")
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    await loop.reset(slot, loop.base)
-    assert file.read_text() == "one\n"
+async def test_worktree_shows_nothing_of_others(loop: LoopRepository) -> None:
+    """Its refs are the tags and the branch at its commit: neither what other stories made, nor what runs left."""
+    tree = await loop.checkout(0, loop.base)
+    run_git(tree.path, "update-ref", "refs/ringfence/run/x", loop.base)
+    first = await commit(loop, loop.base, write("one"))
+    await loop.merge(first)
+    await loop.merge(await commit(loop, loop.base, write("two")))
+    second = await commit(loop, loop.base, write("three"))
+    tree = await loop.checkout(0, second)
+    refs = run_git(tree.path, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
+    assert [line for line in refs if "/tags/" not in line] == [f"refs/heads/loop {second}"]
 
 
 async def test_commit_of_another_loop_is_refused(loop: LoopRepository) -> None:
-    """A slot is put at commits of its loop only, by their whole ids."""
-    slot = await loop.slot(0)
-    for name in ("HEAD", "main", loop.base[:10], "--help", "f" * 40):
+    """A worktree is put at commits of its loop only, by their whole ids."""
+    for name in ("HEAD", "main", loop.base[:10], "--help"):
         with pytest.raises(UsageError):
-            await loop.reset(slot, name)
+            await loop.checkout(0, name)
+    with pytest.raises(InfrastructureFault):
+        await loop.checkout(0, "f" * 40)
 
 
 async def test_candidate_differs_by_the_changes_alone(loop: LoopRepository) -> None:
     """Files, programs and links are written, files removed; all else is as in the base, whose child the commit is."""
-    slot = await loop.slot(0)
+    own = loop.place.git_dir
     names = [b"new\nline", b'quo"te\\', b"\xff\xfe", b"deep/er/file", b"A.TXT", b"trailing ", b"tab\there"]
     changes = [write(name) for name in names]
     changes += [write("run2", b"#!\n", 0o100755), write("link", b"../../etc/passwd", 0o120000)]
     changes += [Change(b"a.txt", None), Change(b"sub/b.txt", None), write("sub")]
-    made = await commit(loop, slot, loop.base, *changes)
-    assert run_git(slot.path, "rev-parse", f"{made}^") == loop.base
-    assert set(await loop.changed(loop.base, made, slot=slot)) == {change.path for change in changes}
-    assert run_git(slot.path, "ls-tree", made, "run2", "link", "sub").split()[::4] == [
+    made = await commit(loop, loop.base, *changes)
+    assert run_git(own, "rev-parse", f"{made}^") == loop.base
+    assert set(await loop.changed(loop.base, made)) == {change.path for change in changes}
+    assert run_git(own, "ls-tree", made, "run2", "link", "sub").split()[::4] == [
         "100755",
         "120000",
         "100644",
     ] or (
-        run_git(slot.path, "ls-tree", "--format=%(objectmode)", made, "run2", "link", "sub").split()
+        run_git(own, "ls-tree", "--format=%(objectmode)", made, "run2", "link", "sub").split()
         == ["120000", "100755", "100644"]
     )
-    await loop.reset(slot, made)
-    assert is_exactly(slot, made)
-    run_git(slot.path, "fsck", "--strict", made)
+    assert is_exactly(await loop.checkout(0, made), made)
+    run_git(own, "fsck", "--strict", made)
 
 
 async def test_candidate_is_made_once(loop: LoopRepository) -> None:
-    """The same again is the same commit, in another slot as well; another time, message or file makes another."""
-    one, other = await loop.slot(0), await loop.slot(1)
-    first = await commit(loop, one, loop.base, write("x"))
-    assert (
-        first
-        == await commit(loop, one, loop.base, write("x"))
-        == await commit(loop, other, loop.base, write("x"))
+    """The same again is the same commit; another time, message or file makes another."""
+    first = await commit(loop, loop.base, write("x"))
+    assert first == await commit(loop, loop.base, write("x"))
+    later = await loop.commit(loop.base, [write("x")], message="A title", trailers=TRAILERS, at_s=AT_S + 1)
+    assert len({first, later, await commit(loop, loop.base, write("x"), message="B")}) == 3
+
+
+async def test_files_of_a_commit_that_was_just_made(loop: LoopRepository) -> None:
+    """They are the same as another process reads them from git, those of a mebibyte or more without contents."""
+    await loop.files(loop.base)
+    made = await commit(
+        loop,
+        loop.base,
+        Change(b"a.txt", None),
+        write("sub/new", b"x" * 2_000_000),
+        write("run.sh", b"", 0o100755),
     )
-    later = await loop.candidate(
-        one, loop.base, [write("x")], message="A title", trailers=TRAILERS, at_s=AT_S + 1
-    )
-    assert len({first, later, await commit(loop, one, loop.base, write("x"), message="B")}) == 3
+    assert await loop.files(made) == await LoopRepository.open(loop.place.root).files(made)
 
 
 HOSTILE = (
@@ -230,10 +239,8 @@ HOSTILE = (
 @pytest.mark.parametrize("path", slow_after(4, HOSTILE), ids=[ascii(path)[:30] for path in HOSTILE])
 async def test_paths_that_no_commit_may_hold(path: str, loop: LoopRepository) -> None:
     """Git's own names in any spelling, ways out, submodules and the loop's own files are refused, the file named."""
-    slot = await loop.slot(0)
     with pytest.raises(WorkRefused) as refused:
-        await loop.candidate(
-            slot,
+        await loop.commit(
             loop.base,
             [write("fine"), write(path)],
             message="t",
@@ -268,115 +275,120 @@ async def test_paths_that_no_commit_may_hold(path: str, loop: LoopRepository) ->
 async def test_changes_that_no_commit_may_hold(changes: list[Change], loop: LoopRepository) -> None:
     """Submodules, strange modes, and changes that would remove other files unnamed are refused."""
     with pytest.raises(WorkRefused):
-        await commit(loop, await loop.slot(0), loop.base, *changes)
+        await commit(loop, loop.base, *changes)
 
 
 async def test_nothing_changed_is_told(loop: LoopRepository) -> None:
     """No changes, or such as the base has already, make no commit."""
-    slot = await loop.slot(0)
     for changes in ([], [write("a.txt", b"one\n")], [Change(b"not-there", None)]):
         with pytest.raises(NothingChanged):
-            await commit(loop, slot, loop.base, *changes)
+            await commit(loop, loop.base, *changes)
 
 
-async def test_rejected_work_is_kept_and_the_slot_goes_back(loop: LoopRepository) -> None:
-    """Turned-down work is a patch that applies; the slot is at the base again."""
-    slot = await loop.slot(0)
-    made = await commit(loop, slot, loop.base, write("new.bin", bytes(range(256))), Change(b"a.txt", None))
-    await loop.reset(slot, made)
-    patch = await loop.reject(slot, made, base=loop.base, story="S/1..lock", attempt=2)
+async def test_rejected_work_is_kept(loop: LoopRepository) -> None:
+    """Rejected work is a patch that applies to its base."""
+    made = await commit(loop, loop.base, write("new.bin", bytes(range(256))), Change(b"a.txt", None))
+    patch = await loop.keep_rejected(loop.base, made, story="S/1..lock", attempt=2)
     assert patch is not None
-    assert is_exactly(slot, loop.base)
-    run_git(slot.path, "apply", "--index", str(patch))
-    assert run_git(slot.path, "write-tree") == run_git(slot.path, "rev-parse", f"{made}^{{tree}}")
-    assert await loop.reject(slot, made, base=loop.base, story="S/1..lock", attempt=2) == patch
+    tree = await loop.checkout(0, loop.base)
+    run_git(tree.path, "apply", "--index", str(patch))
+    assert run_git(tree.path, "write-tree") == run_git(tree.path, "rev-parse", f"{made}^{{tree}}")
+    assert await loop.keep_rejected(loop.base, made, story="S/1..lock", attempt=2) == patch
     assert await loop.tip() == loop.base
 
 
 async def test_merge_moves_the_branch_once(loop: LoopRepository) -> None:
     """What is on the branch's tip becomes it; again changes nothing."""
-    slot = await loop.slot(0)
-    tests = await commit(loop, slot, loop.base, write("test_x"))
-    code = await commit(loop, slot, tests, write("x"))
-    assert await loop.merge(slot, code) == await loop.merge(slot, code) == Merged(code)
-    assert await loop.merge(slot, tests) == Merged(tests)
+    tests = await commit(loop, loop.base, write("test_x"))
+    code = await commit(loop, tests, write("x"))
+    assert await loop.merge(code) == await loop.merge(code) == Merged(code)
+    assert await loop.merge(tests) == Merged(tests)
     assert await loop.tip() == code
 
 
 async def test_story_that_was_overtaken_is_replayed(loop: LoopRepository) -> None:
     """Commits of a second story come out again on the first's, the same in all but parent; the branch waits."""
-    one, other = await loop.slot(0), await loop.slot(1)
-    first = await commit(loop, one, loop.base, write("one"), write("a.txt", b"zero\none\n"))
-    tests = await commit(loop, other, loop.base, write("test_two"))
-    code = await commit(loop, other, tests, write("two"), Change(b"sub/b.txt", None))
-    await loop.merge(one, first)
-    found = await loop.merge(other, code)
-    assert isinstance(found, Replayed)
-    assert found == await loop.merge(other, code)
+    first = await commit(loop, loop.base, write("one"), write("a.txt", b"zero\none\n"))
+    tests = await commit(loop, loop.base, write("test_two"))
+    code = await commit(loop, tests, write("two"), Change(b"sub/b.txt", None))
+    await loop.merge(first)
+    found = await loop.merge(code)
+    assert isinstance(found, Candidate)
+    assert found == await loop.merge(code)
     assert (found.base, await loop.tip()) == (first, first)
-    await loop.reset(other, found.tip)
+    other = await loop.checkout(1, found.tip)
     assert is_exactly(other, found.tip)
     told = run_git(other.path, "log", "--format=%an %at %ct %B%x00", f"{first}..{found.tip}")
     assert told == run_git(other.path, "log", "--format=%an %at %ct %B%x00", f"{loop.base}..{code}")
-    assert set(await loop.changed(first, found.tip, slot=other)) == {b"test_two", b"two", b"sub/b.txt"}
-    assert await loop.merge(other, found.tip) == await loop.merge(other, code) == Merged(found.tip)
+    assert set(await loop.changed(first, found.tip)) == {b"test_two", b"two", b"sub/b.txt"}
+    assert await loop.merge(found.tip) == await loop.merge(code) == Merged(found.tip)
     assert await loop.tip() == found.tip
-
-
-@pytest.mark.slow
-async def test_files_of_what_another_slot_made_are_read_through_any(loop: LoopRepository) -> None:
-    """Of what was replayed and of what came onto the branch meanwhile, before the slot is put there."""
-    one, other = await loop.slot(0), await loop.slot(1)
-    first = await commit(loop, one, loop.base, write("one"))
-    code = await commit(loop, other, loop.base, write("two"))
-    await loop.merge(one, first)
-    found = await loop.merge(other, code)
-    assert isinstance(found, Replayed)
-    assert {"one", "two"} <= set((await loop.files(found.tip, slot=other)).files)
-    assert "one" in (await loop.files(first, slot=other)).files
 
 
 async def test_conflict_names_the_files(loop: LoopRepository) -> None:
     """Two stories that wrote one file otherwise: the second is told which, and nothing moved."""
-    one, other = await loop.slot(0), await loop.slot(1)
-    first = await commit(
-        loop, one, loop.base, write("a.txt", b"1\n"), write("b\n\xff".encode("latin-1"), b"1\n")
-    )
-    second = await commit(
-        loop, other, loop.base, write("a.txt", b"2\n"), write("b\n\xff".encode("latin-1"), b"2\n")
-    )
-    await loop.merge(one, first)
-    found = await loop.merge(other, second)
+    first = await commit(loop, loop.base, write("a.txt", b"1\n"), write("b\n\xff".encode("latin-1"), b"1\n"))
+    second = await commit(loop, loop.base, write("a.txt", b"2\n"), write("b\n\xff".encode("latin-1"), b"2\n"))
+    await loop.merge(first)
+    found = await loop.merge(second)
     assert found == Conflict(first, ("a.txt", "b\n\udcff"))
     assert await loop.tip() == first
 
 
 async def test_strangers_commit_is_not_merged(loop: LoopRepository) -> None:
     """A commit without the loop's history, as only a mistake could make one, does not get on the branch."""
-    slot = await loop.slot(0)
-    first = await commit(loop, slot, loop.base, write("x"))
-    await loop.merge(slot, first)
-    stranger = run_git(slot.path, "commit-tree", f"{loop.base}^{{tree}}", "-m", "no parent")
+    first = await commit(loop, loop.base, write("x"))
+    await loop.merge(first)
+    stranger = run_git(loop.place.git_dir, "commit-tree", f"{loop.base}^{{tree}}", "-m", "no parent")
     with pytest.raises(UsageError, match="no line of commits"):
-        await loop.merge(slot, stranger)
+        await loop.merge(stranger)
     assert await loop.tip() == first
 
 
-@pytest.mark.slow
-async def test_new_slot_sees_what_was_merged(loop: LoopRepository) -> None:
-    """A slot that is made or used later can be put at all that the loop has."""
-    one = await loop.slot(0)
-    idle = await loop.slot(2)
-    made = await commit(loop, one, loop.base, write("x"))
-    await loop.merge(one, made)
-    for slot in (idle, await loop.slot(3)):
-        await loop.reset(slot, made)
-        assert is_exactly(slot, made)
+async def test_revert_takes_back_a_story(loop: LoopRepository) -> None:
+    """What a story changed is as before, what others changed stays; again changes nothing."""
+    tests = await commit(loop, loop.base, write("test_one"))
+    one = await commit(loop, tests, write("one"), Change(b"sub/b.txt", None))
+    two = await commit(loop, one, write("two"), write("a.txt", b"2\n"))
+    await loop.merge(one)
+    await loop.merge(two)
+    found = await revert(loop, one)
+    assert isinstance(found, Merged)
+    assert await loop.tip() == found.tip
+    assert await loop.changed(loop.base, found.tip) == (b"a.txt", b"two")
+    assert await revert(loop, one) == found
+    assert run_git(loop.place.git_dir, "rev-parse", f"{found.tip}^") == two
+
+
+async def test_revert_that_does_not_fit(loop: LoopRepository) -> None:
+    """What a later story changed, too, is named, and nothing moved; of commits elsewhere nothing is taken back."""
+    one = await commit(loop, loop.base, write("a.txt", b"1\n"), write("x"))
+    two = await commit(loop, one, write("a.txt", b"2\n"))
+    other = await commit(loop, loop.base, write("y"))
+    await loop.merge(two)
+    assert await revert(loop, one) == Conflict(two, ("a.txt",))
+    with pytest.raises(UsageError, match="not on the loop's branch"):
+        await revert(loop, other)
+    assert await loop.tip() == two
+
+
+async def test_loop_of_version_0_1_goes_on(loop: LoopRepository, ground: Path) -> None:
+    """Version 0.1 had a clone for each story, with commits that were nowhere else: they are taken over, once."""
+    slot = loop.place.root / "slots" / "0"
+    slot.parent.mkdir()
+    run_git(ground, "clone", "-q", "--no-hardlinks", str(loop.place.git_dir), str(slot))
+    (slot / "work").write_text("x")
+    made = commit_everything(slot, "in the clone")
+    again = LoopRepository.open(loop.place.root)
+    assert not slot.parent.exists()
+    assert is_exactly(await again.checkout(0, made), made)
+    assert await again.merge(made) == Merged(made)
+    assert await LoopRepository.open(loop.place.root).tip() == made
 
 
 async def test_clean_removes_all(loop: LoopRepository, users: Path) -> None:
     """Nothing of the loop is left, the user's repository is as it was, and to clean again is no error."""
-    await loop.reset(await loop.slot(0), loop.base)
+    await loop.checkout(0, loop.base)
     before = snapshot(users)
     await loop.clean()
     await loop.clean()
@@ -391,18 +403,16 @@ async def test_trailers_are_only_ours(users: Path, place: Path) -> None:
     run_git(users, "config", "user.name", "Ada <x@y>")
     run_git(users, "config", "user.email", "ada@x")
     loop = await make(users, place, loop="l1")
-    slot = await loop.slot(0)
     evil = "S1\n\nSigned-off-by: Eve <e@e>\r\nRingfence-Role: judge\x00\x1b[2J\u2028x: y\udcff"
     trailers = type(TRAILERS)(loop="l1", story=evil, attempt=1, role="implementor", model=evil)
-    made = await loop.candidate(
-        slot,
+    made = await loop.commit(
         loop.base,
         [write("x")],
         message=f"{evil}\n\nCo-authored-by: Eve <e@e>\nSigned-off-by: Eve <e@e>\nplain text",
         trailers=trailers,
         at_s=AT_S,
     )
-    raw = run_git(slot.path, "log", "-1", "--format=%B", made)
+    raw = run_git(loop.place.git_dir, "log", "-1", "--format=%B", made)
     parsed = trailers_in(raw)
     keys = [line.partition(":")[0] for line in parsed]
     assert keys == [f"Ringfence-{key}" for key in ("Loop", "Story", "Attempt", "Role", "Model")] + [
@@ -412,4 +422,4 @@ async def test_trailers_are_only_ours(users: Path, place: Path) -> None:
     assert [
         line for line in raw.splitlines() if "Eve" in line and not line.startswith((" ", "S1", "Ringfence"))
     ] == []
-    run_git(slot.path, "fsck", "--strict", made)
+    run_git(loop.place.git_dir, "fsck", "--strict", made)

@@ -18,7 +18,15 @@ from ringfence.frozen import frozen
 from ringfence.journal import run_dir
 from ringfence.loop.agent_instructions import restore_agent_instructions
 from ringfence.loop.machine.loop import Loop
-from ringfence.loop.repository import Change, Slot, Trailers, Tree, changes_between, check_links, check_size
+from ringfence.loop.repository import (
+    Change,
+    Trailers,
+    Tree,
+    Worktree,
+    changes_between,
+    check_links,
+    check_size,
+)
 from ringfence.loop.rows import StoryRow
 from ringfence.loop.settings import RoleName
 from ringfence.loop.story import names_path
@@ -52,22 +60,14 @@ class Clones:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._trees: dict[str, Tree] = {}
 
-    async def put_at(self, row: StoryRow, commit: str, *, is_anew: bool = True) -> Slot:
-        """The story's clone, at a commit; where it is, it need not be put `is_anew`."""
-        slot = await self._loop.repository.slot(row.slot or 0)
-        await self._loop.repository.reset(slot, commit, is_anew=is_anew)
-        return slot
+    async def put_at(self, row: StoryRow, commit: str) -> Worktree:
+        """The story's worktree, at a commit."""
+        return await self._loop.repository.checkout(row.slot or 0, commit)
 
-    async def tree(self, row: StoryRow, commit: str) -> Tree:
+    async def tree(self, _row: StoryRow, commit: str) -> Tree:
         """A commit's files, those that the loop works on."""
-        if commit not in self._trees:
-            if len(self._trees) > 3 * self._loop.settings.parallel:
-                self._trees.clear()
-            slot = await self._loop.repository.slot(row.slot or 0)
-            self._trees[commit] = await self._loop.repository.files(commit, slot=slot)
-        return self._trees[commit]
+        return await self._loop.repository.files(commit)
 
     async def test_files(self, row: StoryRow, commit: str) -> list[str]:
         """Paths of files with tests."""
@@ -186,14 +186,13 @@ class Clones:
             NothingChanged: The base has them.
         """
         repository, title = self._loop.repository, self._loop.story(row.id).title
-        slot = await repository.slot(row.slot or 0)
         placed = [Change(self._prefix + change.path, change.git_mode, change.data) for change in changes]
         check_size(placed)
         check_links(placed)
         trailers = Trailers(loop=self._loop.id, story=row.id, attempt=attempt, role=role, model=model)
         message = f"{title}: tests" if role == "test_writer" else title
-        return await repository.candidate(
-            slot, base, placed, message=message, trailers=trailers, at_s=at_s, control=self._control()
+        return await repository.commit(
+            base, placed, message=message, trailers=trailers, at_s=at_s, control=self._control()
         )
 
     async def outside(self, row: StoryRow) -> list[str]:
@@ -215,25 +214,21 @@ class Clones:
     async def with_old(self, row: StoryRow, commit: str, paths: Sequence[str], *, attempt: int) -> str:
         """A candidate in which some files are as they were at the commit with the story's tests."""
         assert row.tests is not None
-        before, slot = await self.tree(row, row.tests), await self._loop.repository.slot(row.slot or 0)
-        changes = []
+        before, changes = await self.tree(row, row.tests), []
         for path in paths:
             entry, name = before.read(path), self._prefix + os.fsencode(path)
             changes.append(Change(name, None) if entry is None else Change(name, entry.mode, entry.data))
         trailers = Trailers(loop=self._loop.id, story=row.id, attempt=attempt, role="implementor")
-        return await self._loop.repository.candidate(
-            slot, commit, changes, message="Configuration as before the story", trailers=trailers, at_s=0
+        return await self._loop.repository.commit(
+            commit, changes, message="Configuration as before the story", trailers=trailers, at_s=0
         )
 
     async def for_judges(self, row: StoryRow, commit: str, *, role: RoleName, attempt: int) -> str:
         """A candidate as those who judge it are shown it: nothing that the attempt wrote instructs them."""
         assert row.base is not None
         repository, base = self._loop.repository, row.base
-        slot = await repository.slot(row.slot or 0)
         prefix = self._prefix
-        paths = [
-            path for path in await repository.changed(base, commit, slot=slot) if path.startswith(prefix)
-        ]
+        paths = [path for path in await repository.changed(base, commit) if path.startswith(prefix)]
         changed = {os.fsdecode(path.removeprefix(prefix)) for path in paths}
         changes = restore_agent_instructions(
             await self.tree(row, base), await self.tree(row, commit), changed
@@ -243,7 +238,7 @@ class Clones:
         trailers = Trailers(loop=self._loop.id, story=row.id, attempt=attempt, role=role)
         placed = [Change(prefix + each.path, each.git_mode, each.data) for each in changes]
         message = "What instructs agents, as it was before the story"
-        return await repository.candidate(slot, commit, placed, message=message, trailers=trailers, at_s=0)
+        return await repository.commit(commit, placed, message=message, trailers=trailers, at_s=0)
 
     @property
     def _prefix(self) -> bytes:
@@ -261,12 +256,10 @@ class Clones:
     async def reject(
         self, row: StoryRow, base: str, commit: str, *, role: RoleName, attempt: int
     ) -> Path | None:
-        """Keep rejected work as a patch, and put the clone back; where the patch is."""
-        repository = self._loop.repository
-        slot = await repository.slot(row.slot or 0)
+        """Keep rejected work as a patch; where the patch is."""
         name = row.id if role == "implementor" else f"{row.id}/tests"
         number = (row.generation - 1) * self._loop.settings.attempts + attempt
-        return await repository.reject(slot, commit, base=base, story=name, attempt=number)
+        return await self._loop.repository.keep_rejected(base, commit, story=name, attempt=number)
 
 
 def _why_not_test(path: str, change: Change, conventions: Conventions) -> str | None:

@@ -118,7 +118,7 @@ class Turns:
         effective = effective_for(
             self._loop.effective, settings, task.role, attempt=task.attempt, spent=spent
         )
-        slot, run_id = await self._clones.put_at(row, task.commit, is_anew=False), new_run_id()
+        slot, run_id = await self._clones.put_at(row, task.commit), new_run_id()
         model = effective.settings.run.model
         step = store.begin_step(row, name, run_id=run_id, role=task.role, attempt=task.attempt, model=model)
         end = await self._loop.runs.agent(

@@ -12,8 +12,7 @@ from ringfence.loop.machine.loop import Loop
 from ringfence.loop.machine.stop import Stop
 from ringfence.loop.machine.stories import Stories
 from ringfence.loop.report.writing import write_report
-from ringfence.loop.repository import Conflict, Merged, RepositoryRefused
-from ringfence.loop.repository.refusal import DeliveryRefused
+from ringfence.loop.repository import Conflict, DeliveryRefused, Merged, RepositoryRefused
 from ringfence.loop.rows import ACCEPTED, StoryRow, code_steps
 from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.story import Ready, ready
@@ -170,8 +169,7 @@ class Whole:
     async def _merge(self, row: StoryRow) -> None:
         assert row.tip is not None
         loop = self._loop
-        slot = await loop.repository.slot(row.slot or 0)
-        tip, found = row.tip, await loop.repository.merge(slot, row.tip)
+        tip, found = row.tip, await loop.repository.merge(row.tip)
         accepted = loop.store.step(row, ACCEPTED)
         is_by_person = accepted is not None and accepted.result.get("commit") == row.tip
         while not isinstance(found, Merged):
@@ -184,7 +182,7 @@ class Whole:
             )
             if complaints:
                 return await self._anew(row, f"together with what came meanwhile: {complaints[0][:1000]}")
-            found = await loop.repository.merge(slot, tip)
+            found = await loop.repository.merge(tip)
         if found.tip == tip:
             gate = f"checks.{row.attempt}" if tip == row.tip else f"merge.{tip}"
             await self._stories.gates.keep_as_base(row, gate, tip)

@@ -10,7 +10,6 @@ from ringfence.loop.place import LoopPlace
 from ringfence.loop.report.diff import MAX_FILES, PatchReader
 from ringfence.loop.report.model import FileStat, Stat
 from ringfence.loop.repository import LoopRepository
-from ringfence.loop.repository.place import git_on
 from ringfence.loop.rows import StepRow, StoryRow
 from ringfence.loop.state import StoryState
 from ringfence.loop.store import LoopStore
@@ -99,9 +98,9 @@ async def _rejected(store: LoopStore, story: str) -> list[StepRow]:
 async def compare_commits(repository: LoopRepository, base: str, commit: str) -> Diff | None:
     """The files that differ between two commits; None where the loop's repository does not have them any more."""
     with suppress(RingfenceError):
-        async with repository.place.locked("loop") as lock:
-            git = git_on(repository.place.git_dir, lock)
-            return parse_diff(await compare_trees(git, base, commit, output_limit_bytes=_LISTING_BYTES))
+        return parse_diff(
+            await compare_trees(repository.git, base, commit, output_limit_bytes=_LISTING_BYTES)
+        )
     return None
 
 
@@ -121,9 +120,8 @@ async def read_story(repository: LoopRepository, row: StoryRow, reader: PatchRea
         if span is None:
             return None
         try:
-            async with repository.place.locked("loop") as lock:
-                git = git_on(repository.place.git_dir, lock)
-                answer = await git.run("diff-tree", *_OPTIONS, *span, output_limit_bytes=_READ_BYTES)
+            command = ("diff-tree", *_OPTIONS, *span)
+            answer = await repository.git.run(*command, output_limit_bytes=_READ_BYTES)
             return await anyio.to_thread.run_sync(reader.read, answer.stdout)
         except GitBoundReached:
             diff = await compare_commits(repository, *span)
@@ -152,9 +150,8 @@ async def _span_of(repository: LoopRepository, row: StoryRow) -> tuple[str, str]
     if row.merged == row.tip:
         return row.base, row.tip
     with suppress(RingfenceError):
-        async with repository.place.locked("loop") as lock:
-            git = git_on(repository.place.git_dir, lock)
-            count = await git.run("rev-list", "--count", f"{row.base}..{row.tip}")
-            before = await git.run("rev-parse", "--verify", "--quiet", f"{row.merged}~{int(count.stdout)}")
+        count = await repository.git.run("rev-list", "--count", f"{row.base}..{row.tip}")
+        parent = f"{row.merged}~{int(count.stdout)}"
+        before = await repository.git.run("rev-parse", "--verify", "--quiet", parent)
         return before.stdout.decode().strip(), row.merged
     return None

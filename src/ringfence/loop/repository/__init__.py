@@ -1,9 +1,9 @@
-"""The git side of a loop: its own repository, a clone for each story at work, and the way back to the user."""
+"""The git side of a loop: its own repository, worktrees of its stories, and the way back to the user."""
 
-from ringfence.loop.repository.candidate import Change, changes_between, check_links, check_size
-from ringfence.loop.repository.looking import Look, look
-from ringfence.loop.repository.merging import Conflict, Merged
-from ringfence.loop.repository.message import Trailers
+from ringfence.loop.repository.branch import Candidate, Conflict, Merged
+from ringfence.loop.repository.change import Change, changes_between, check_links, check_size
+from ringfence.loop.repository.commit import Trailers, Tree
+from ringfence.loop.repository.look import Look, look, read_base
 from ringfence.loop.repository.refusal import (
     DeliveryRefused,
     NothingChanged,
@@ -11,10 +11,11 @@ from ringfence.loop.repository.refusal import (
     WorkRefused,
 )
 from ringfence.loop.repository.repository import LoopRepository
-from ringfence.loop.repository.slot import Slot
-from ringfence.loop.repository.tree import Tree
+from ringfence.loop.repository.source import find_source
+from ringfence.loop.repository.worktree import Worktree
 
 __all__ = [
+    "Candidate",
     "Change",
     "Conflict",
     "DeliveryRefused",
@@ -23,12 +24,14 @@ __all__ = [
     "Merged",
     "NothingChanged",
     "RepositoryRefused",
-    "Slot",
     "Trailers",
     "Tree",
     "WorkRefused",
+    "Worktree",
     "changes_between",
     "check_links",
     "check_size",
+    "find_source",
     "look",
+    "read_base",
 ]

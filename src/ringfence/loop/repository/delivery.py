@@ -14,12 +14,10 @@ from pathlib import Path
 import anyio
 
 from ringfence.frozen import frozen
-from ringfence.loop.repository.dirty import file_options
-from ringfence.loop.repository.merging import tip_of
-from ringfence.loop.repository.paths import is_attributes, is_modules
-from ringfence.loop.repository.place import Place, Record, git_on
+from ringfence.loop.repository.change import is_attributes, is_modules
+from ringfence.loop.repository.look import file_options
+from ringfence.loop.repository.place import Record, ref_part
 from ringfence.loop.repository.refusal import DeliveryRefused
-from ringfence.loop.repository.rejected import ref_part
 from ringfence.loop.repository.source import Opened, Source, opened
 from ringfence.sandbox.workspace.git.command import LARGE, Git, GitBoundReached
 from ringfence.sandbox.workspace.git.commits import adopt_packs, unsafe_places
@@ -34,7 +32,6 @@ _LISTING_BYTES = 512 * 1024**2
 _SAID_BYTES = 600
 _FORGIVEN = "forgiven"
 _MAX_TREES = 1000
-ZERO = "0"
 _IDENTITY = {
     "GIT_COMMITTER_NAME": "ringfence",
     "GIT_COMMITTER_EMAIL": "ringfence@localhost",
@@ -63,38 +60,26 @@ class Delivered:
     tip: str
 
 
-async def deliver(place: Place, record: Record, source: Source, *, lock: int) -> Delivered:
-    """Deliver a loop's work as a branch of the user's repository. The caller holds the loop's lock.
-
-    Raises:
-        DeliveryRefused: A branch of that name with other commits is there, or nothing can be written.
-        InfrastructureFault: Git failed.
-    """
-    branch = f"refs/heads/ringfence/loop-{ref_part(record.loop)}"
-    git = git_on(place.git_dir, lock)
-    tip = await tip_of(git)
-    await deliver_branch(Goods(git, record.loop, record.base, branch, tip), source)
-    return Delivered(short(branch), tip)
-
-
 @frozen
-class Goods:
+class Work:
     """The loop's commits and the branch to create."""
 
     git: Git
-    """The loop's repository."""
-    loop: str
-    base: str
-    branch: str
-    """Full name in the user's repository."""
+    """The loop's repository, under its lock."""
+    record: Record
     tip: str
 
+    @property
+    def branch(self) -> str:
+        """Full name in the user's repository."""
+        return f"refs/heads/ringfence/loop-{ref_part(self.record.loop)}"
 
-async def deliver_branch(goods: Goods, source: Source) -> None:
-    """Put the loop's commits among the user's objects and make a branch of them; a second call has no further effect.
+
+async def deliver(work: Work, source: Source) -> Delivered:
+    """Put a loop's commits among the user's objects and make a branch of them; a second call has no further effect.
 
     Args:
-        goods: Of the loop.
+        work: Of the loop.
         source: The user's repository, found anew.
 
     Raises:
@@ -103,15 +88,15 @@ async def deliver_branch(goods: Goods, source: Source) -> None:
         InfrastructureFault: Git failed; no branch was made.
     """
     async with opened(source) as seen:
-        before = seen.refs.direct.get(goods.branch)
-        if before == goods.tip:
-            return
-        await _check_branch(goods, source, seen)
-        why = await source.actor.call(lambda: _unsafe(source, goods.branch))
-        if why is not None:
-            raise DeliveryRefused(f"the loop's work is not brought to {str(source.root)!r}: {why}")
-        await _check_and_store(goods, source, seen)
-    await set_ref(source, goods.branch, goods.tip, before, loop=goods.loop)
+        before = seen.refs.direct.get(work.branch)
+        if before != work.tip:
+            await _check_branch(work, source, seen)
+            why = await source.actor.call(lambda: _unsafe(source, work.branch))
+            if why is not None:
+                raise DeliveryRefused(f"the loop's work is not brought to {str(source.root)!r}: {why}")
+            await _check_and_store(work, source, seen)
+            await _set_ref(source, work.branch, work.tip, before, loop=work.record.loop)
+    return Delivered(_short(work.branch), work.tip)
 
 
 def _unsafe(source: Source, branch: str) -> str | None:
@@ -119,23 +104,23 @@ def _unsafe(source: Source, branch: str) -> str | None:
     return unsafe_places(source.layout, ["/".join(parts[:depth]) for depth in range(1, len(parts))])
 
 
-async def _check_branch(goods: Goods, source: Source, seen: Opened) -> None:
+async def _check_branch(work: Work, source: Source, seen: Opened) -> None:
     """See that the branch can be made or moved, and is nobody else's."""
-    branch, there = goods.branch, seen.refs.direct
+    branch, there = work.branch, seen.refs.direct
     if branch in seen.refs.symbolic:
         raise DeliveryRefused(
             f"{branch!r} is a name for another ref in your repository; remove it and deliver again"
         )
     _check_free(branch, seen)
-    if branch in there and not await _is_of_loop(goods, there[branch]):
+    if branch in there and not await _is_of_loop(work, there[branch]):
         raise DeliveryRefused(
-            f"a branch {short(branch)!r} with other commits is in your repository; rename it"
-            f" (`git branch -m {short(branch)} NAME`) and deliver again"
+            f"a branch {_short(branch)!r} with other commits is in your repository; rename it"
+            f" (`git branch -m {_short(branch)} NAME`) and deliver again"
         )
-    holder = await source.actor.call(lambda: checked_out_in(source, branch))
+    holder = await source.actor.call(lambda: _checked_out_in(source, branch))
     if holder is not None:
         raise DeliveryRefused(
-            f"the branch {short(branch)!r} is checked out in {str(holder)!r} and would change under it; check out"
+            f"the branch {_short(branch)!r} is checked out in {str(holder)!r} and would change under it; check out"
             " another one and deliver again"
         )
 
@@ -150,25 +135,25 @@ def _check_free(branch: str, seen: Opened) -> None:
     )
     if in_the_way is not None:
         raise DeliveryRefused(
-            f"your branch {short(in_the_way)!r} leaves no room for one called {short(branch)!r}; rename it"
-            f" (`git branch -m {short(in_the_way)} NAME`) and deliver again"
+            f"your branch {_short(in_the_way)!r} leaves no room for one called {_short(branch)!r}; rename it"
+            f" (`git branch -m {_short(in_the_way)} NAME`) and deliver again"
         )
 
 
-async def _is_of_loop(goods: Goods, commit: str) -> bool:
+async def _is_of_loop(work: Work, commit: str) -> bool:
     """Whether a commit is one that this loop made earlier, or the one it began at: the branch then only grows."""
-    if commit == goods.base:  # nothing but stories that were done before had passed
+    if commit == work.record.base:  # nothing but stories that were done before had passed
         return True
-    told = await goods.git.run("rev-list", goods.tip, f"^{goods.base}")
+    told = await work.git.run("rev-list", work.tip, f"^{work.record.base}")
     return commit in told.stdout.decode().split()
 
 
-def short(ref: str) -> str:
+def _short(ref: str) -> str:
     """A branch as people name it."""
     return ref.removeprefix("refs/heads/")
 
 
-def checked_out_in(source: Source, branch: str) -> Path | None:
+def _checked_out_in(source: Source, branch: str) -> Path | None:
     """The work tree, or its git directory, in which a branch is checked out."""
     layout = source.layout
     heads = [] if source.is_bare else [layout.common]
@@ -184,18 +169,18 @@ def checked_out_in(source: Source, branch: str) -> Path | None:
     return None
 
 
-async def _check_and_store(goods: Goods, source: Source, seen: Opened) -> None:
+async def _check_and_store(work: Work, source: Source, seen: Opened) -> None:
     """Take objects over into our copy, every one checked; then copy the packs among the user's."""
-    known = await _known(goods, seen)
-    wanted = f"{goods.tip}\n" + "".join(f"^{commit}\n" for commit in known)
-    packed = await goods.git.run(
+    known = await _known(work, seen)
+    wanted = f"{work.tip}\n" + "".join(f"^{commit}\n" for commit in known)
+    packed = await work.git.run(
         *("pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "-q"),
         stdin=wanted.encode(),
         timeout_s=_PACK_S,
         output_limit_bytes=_PACK_BYTES,
     )
     git = seen.git
-    await _forgive(goods, source, git.directory / _FORGIVEN)
+    await _forgive(work, source, git.directory / _FORGIVEN)
     strict = f"--strict=skiplist={_FORGIVEN}"  # git is run where it is: a path may hold blanks, which end it for git
     try:
         await take_pack(git, packed.stdout, strict=strict)
@@ -204,7 +189,7 @@ async def _check_and_store(goods: Goods, source: Source, seen: Opened) -> None:
             f"the loop's work is not brought to your repository: {exc}; `ringfence loop diff` prints it"
         ) from exc
     connected = ("rev-list", "--objects", "--quiet", "--stdin", "--not", *known, "--all")
-    await git.run(*connected, stdin=f"{goods.tip}\n".encode(), timeout_s=_PACK_S)
+    await git.run(*connected, stdin=f"{work.tip}\n".encode(), timeout_s=_PACK_S)
     try:
         await source.actor.call(lambda: adopt_packs(git, source.layout))
     except OSError as exc:
@@ -214,36 +199,36 @@ async def _check_and_store(goods: Goods, source: Source, seen: Opened) -> None:
         ) from exc
 
 
-async def _forgive(goods: Goods, source: Source, file: Path) -> None:
+async def _forgive(work: Work, source: Source, file: Path) -> None:
     """List what the base has of files that git reads: nobody in the loop wrote those, whatever git says of them."""
-    names = (await _read_by_git(goods.git, goods.base)).values()
+    names = (await _read_by_git(work.git, work.record.base)).values()
     text = "".join(f"{name}\n" for name in names)
     await source.actor.call(lambda: file.write_text(text))  # as who could put a link in its place
 
 
-async def _known(goods: Goods, seen: Opened) -> list[str]:
+async def _known(work: Work, seen: Opened) -> list[str]:
     """The base, if the user still has all of it: history may have been rewritten meanwhile, and thrown away."""
     told = await seen.git.run(
         "rev-list",
         "--objects",
         "--quiet",
-        goods.base,
+        work.record.base,
         "--not",
         "--all",
         accept=(0, 1, 128),
         timeout_s=_PACK_S,
     )
-    return [goods.base] if told.ok else []
+    return [work.record.base] if told.ok else []
 
 
-async def set_ref(source: Source, name: str, commit: str, before: str | None, *, loop: str) -> None:
+async def _set_ref(source: Source, name: str, commit: str, before: str | None, *, loop: str) -> None:
     """Move or make a ref in the user's repository, if it is where it is thought to be.
 
     Raises:
         DeliveryRefused: It has moved meanwhile, or is locked.
     """
     users = Git(source.layout.directory, actor=source.actor, environment=_IDENTITY)
-    old = before or ZERO * (64 if source.object_format == "sha256" else 40)
+    old = before or "0" * (64 if source.object_format == "sha256" else 40)
     told = await users.run(
         "update-ref",
         "--no-deref",
@@ -259,54 +244,50 @@ async def set_ref(source: Source, name: str, commit: str, before: str | None, *,
         raise DeliveryRefused(f"{name!r} could not be set in {str(source.root)!r}: {said!r}; deliver again")
 
 
-async def merge_delivered(record: Record, source: Source, done: Delivered, *, lock: int) -> Delivered:
-    """Fast-forward the branch that the loop began on to delivered work. The caller holds the loop's lock.
+async def merge_delivered(work: Work, source: Source, done: Delivered) -> Delivered:
+    """Fast-forward the branch that the loop began on to delivered work.
 
     Raises:
         DeliveryRefused: Git refuses, or something could be lost; the text says where the work is and what to type.
         InfrastructureFault: Git failed.
     """
-    where = f"the work is in branch {done.branch!r}"
-    if record.branch is None:
+    where, branch = f"the work is in branch {done.branch!r}", work.record.branch
+    if branch is None:
         raise DeliveryRefused(
             f"{where}; the loop began on no branch; check one out and type `git merge {done.branch}`"
         )
     try:
-        await _fast_forward(source, record, done, lock)
+        await _fast_forward(work, source, branch, done)
     except DeliveryRefused as exc:
         raise DeliveryRefused(f"{where}; {exc}") from exc
-    return Delivered(short(record.branch), done.tip)
+    return Delivered(_short(branch), done.tip)
 
 
-async def _fast_forward(source: Source, record: Record, done: Delivered, lock: int) -> None:
-    branch, tip = record.branch or "", done.tip
+async def _fast_forward(work: Work, source: Source, branch: str, done: Delivered) -> None:
     async with opened(source) as seen:
         there = seen.refs.direct.get(branch)
         if there is None:
             raise DeliveryRefused(
-                f"there is no branch {short(branch)!r} to merge into; merge {done.branch!r} by hand"
+                f"there is no branch {_short(branch)!r} to merge into; merge {done.branch!r} by hand"
             )
-        if await _is_in(seen.git, tip, there):
+        told = await seen.git.run("rev-list", "--left-right", "--count", f"{there}...{done.tip}")
+        only_users, only_loops = map(int, told.stdout.split())
+        if not only_loops:
             return  # merged already
-        if not await _is_in(seen.git, there, tip):
+        if only_users:
             raise DeliveryRefused(
-                f"{short(branch)!r} has commits that the loop's work has not, and it is only ever moved forward: "
+                f"{_short(branch)!r} has commits that the loop's work has not, and it is only ever moved forward: "
                 f"`git merge {done.branch}` joins them"
             )
-        holder = await source.actor.call(lambda: checked_out_in(source, branch))
+        holder = await source.actor.call(lambda: _checked_out_in(source, branch))
         with anyio.CancelScope(shield=True):  # files, index and branch go together
             if holder is not None:
-                await _merge_files(source, seen, branch, done, holder, lock)
-            await set_ref(source, branch, tip, there, loop=record.loop)
-
-
-async def _is_in(git: Git, commit: str, branch: str) -> bool:
-    told = await git.run("merge-base", "--is-ancestor", commit, branch, accept=(0, 1))
-    return told.exit_code == 0
+                await _merge_files(source, seen, branch, done, holder, work.git.inherited)
+            await _set_ref(source, branch, done.tip, there, loop=work.record.loop)
 
 
 async def _merge_files(
-    source: Source, seen: Opened, branch: str, done: Delivered, holder: Path, lock: int
+    source: Source, seen: Opened, branch: str, done: Delivered, holder: Path, locks: tuple[int, ...]
 ) -> None:
     """Fast-forward the user's files and index; the branch itself is not moved yet.
 
@@ -316,16 +297,16 @@ async def _merge_files(
     """
     advice = f"`git merge --ff-only {done.branch}`"
     if source.is_bare or seen.branch != branch:
-        raise DeliveryRefused(f"{short(branch)!r} is checked out in {str(holder)!r}: there, type {advice}")
+        raise DeliveryRefused(f"{_short(branch)!r} is checked out in {str(holder)!r}: there, type {advice}")
     why = await source.actor.call(lambda: _why_not_here(source)) or await _why_converted(seen.git, done.tip)
     if why is not None:
-        raise DeliveryRefused(f"the files of {short(branch)!r} are not updated, for {why}; type {advice}")
+        raise DeliveryRefused(f"the files of {_short(branch)!r} are not updated, for {why}; type {advice}")
     git = replace(
         seen.git,
         work_tree=source.root,
         options=("core.bare=false", *file_options(source)),
         environment={**_IDENTITY, "GIT_INDEX_FILE": str(source.layout.directory / "index")},
-        inherited=(lock,),
+        inherited=locks,
         bounds=LARGE,
     )
     merged = await git.run(

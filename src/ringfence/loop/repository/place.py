@@ -1,29 +1,33 @@
-"""Where a loop keeps its repository: one directory of the caller's own, and the locks in it.
+"""Where a loop keeps its repository: one directory of the caller's own, with the locks on it.
 
 Nothing in it is ever written from inside a sandbox: agents get copies. So git may be run on what lies here.
 """
 
 import fcntl
+import hashlib
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import quote_from_bytes, unquote_to_bytes
+from urllib.parse import quote, quote_from_bytes, unquote_to_bytes
 
 import anyio
 import msgspec
 
 from ringfence.config.paths import make_private_dir
-from ringfence.errors import InfrastructureFault, RecordError, next_step
+from ringfence.errors import InfrastructureFault, RecordError, UsageError, next_step
 from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git.command import Git
 
 BRANCH = "refs/heads/loop"
-"""The loop's branch in its own repository and in each slot."""
+"""The loop's branch in its own repository, and the branch that each worktree shows."""
 _RECORD = "ringfence-loop.json"
 _LOCK_S = 120.0
-_OPTIONS = ("core.logAllRefUpdates=false",)
+_MOST_PART = 100
+# A commit's objects come as one pack: otherwise a second git takes the pack apart again.
+_OPTIONS = ("core.logAllRefUpdates=false", "fastimport.unpackLimit=1")
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,7 +41,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     base: str
     """The commit that the loop starts from."""
     branch: str | None = None
-    """The branch that HEAD was on, in full; None if it was on none, or another base was asked for."""
+    """The branch that HEAD was on, in full; None if it was on none, or another base was requested."""
     object_format: str = "sha1"
     name: str = ""
     email: str = ""
@@ -46,7 +50,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def source_path(self) -> Path:
         """The top of the user's repository."""
-        return decoded(self.source)
+        return Path(os.fsdecode(unquote_to_bytes(self.source)))
 
     @property
     def inside_path(self) -> bytes:
@@ -54,14 +58,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return unquote_to_bytes(self.inside)
 
 
-def encoded(path: Path | bytes) -> str:
+def encode_path(path: Path | bytes) -> str:
     """Any path as text that JSON can hold."""
     return quote_from_bytes(os.fsencode(path), safe="/")
-
-
-def decoded(text: str) -> Path:
-    """The path that `encoded` was given."""
-    return Path(os.fsdecode(unquote_to_bytes(text)))
 
 
 @frozen
@@ -76,13 +75,9 @@ class Place:
         return self.root / "loop.git"
 
     @property
-    def patches(self) -> Path:
-        """Where patches are kept."""
-        return self.root / "patches"
-
-    def slot(self, number: int) -> Path:
-        """The clone for one story at a time."""
-        return self.root / "slots" / str(number)
+    def git(self) -> Git:
+        """Git on the repository, to read: objects are never removed, so no lock is needed."""
+        return Git(self.git_dir, options=_OPTIONS)
 
     def load(self) -> Record:
         """What the repository was made of.
@@ -104,14 +99,15 @@ class Place:
             ) from exc
 
     @asynccontextmanager
-    async def locked(self, what: str) -> AsyncIterator[int]:
-        """Hold a part of the place alone; the descriptor is for `Git.inherited`.
+    async def locked(self, what: str, *, work_tree: Path | None = None) -> AsyncIterator[Git]:
+        """Hold a part of the place alone, and run git under that lock.
 
-        What a killed process had started goes on for a moment, and holds the lock until it has ended: two of them
-        never write to one git directory.
+        The lock is inherited by each git: after its caller was killed, a git goes on for a moment and holds the lock
+        until it has ended, so two of them never write at once.
 
         Args:
-            what: `loop`, or `slot-` and a number.
+            what: `loop` for the repository, or `worktree-` and a number.
+            work_tree: The directory of files that git works on, if any.
 
         Raises:
             InfrastructureFault: Another process holds it for two minutes.
@@ -126,9 +122,27 @@ class Place:
                 raise InfrastructureFault(
                     f"another process works on the loop's {what} in {str(self.root)!r}; wait for its end"
                 )
-            yield lock
+            yield Git(self.git_dir, work_tree=work_tree, options=_OPTIONS, inherited=(lock,))
         finally:
             os.close(lock)
+
+
+def ref_part(text: str) -> str:
+    """Any text as a part of a ref's name and of a file's, two texts never as one.
+
+    Raises:
+        UsageError: It is empty.
+    """
+    if not text:
+        raise UsageError("a story or loop without an id cannot be named in git")
+    part = quote(text.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
+    if re.search(r"^[.-]|\.$|\.\.|\.lock$", part):
+        part = part.replace(".", "%2E")
+        part = "%2D" + part[1:] if part.startswith("-") else part
+    if len(part) > _MOST_PART:
+        digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        part = f"{part[: _MOST_PART - 33].rstrip('%.')}+{digest}"
+    return part
 
 
 def write_record(git_dir: Path, record: Record) -> None:
@@ -136,13 +150,8 @@ def write_record(git_dir: Path, record: Record) -> None:
     (git_dir / _RECORD).write_bytes(msgspec.json.encode(record))
 
 
-def git_on(directory: Path, lock: int, *, work_tree: Path | None = None) -> Git:
-    """Git on a directory of the loop's, under a lock of it."""
-    return Git(directory, work_tree=work_tree, options=_OPTIONS, inherited=(lock,))
-
-
 def write_whole(file: Path, data: bytes) -> None:
-    """Write a file at once, under a lock: a reader finds all of it, or what was there before.
+    """Write a file at once: a reader finds all of it, or what was there before. One process at a time writes it.
 
     Raises:
         InfrastructureFault: It cannot be written.
@@ -150,7 +159,10 @@ def write_whole(file: Path, data: bytes) -> None:
     try:
         make_private_dir(file.parent)
         partial = file.with_name(f".{file.name}.new")
-        partial.write_bytes(data)
+        with partial.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
         partial.replace(file)
     except OSError as exc:
         raise InfrastructureFault(f"could not write {str(file)!r}: {exc.strerror}; {next_step(exc)}") from exc

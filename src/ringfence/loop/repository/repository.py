@@ -1,36 +1,56 @@
-"""The git side of a loop: its own repository, the clones that stories are worked on in, and the way back to the user.
+"""The git side of a loop: its own repository, worktrees for its stories, and the way back to the user.
 
 Every call may be repeated after a crash and comes to the same; what a call returned is on disk.
 """
 
 import os
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import anyio.to_thread
 
 from ringfence.config.paths import make_private_dir
-from ringfence.errors import InfrastructureFault
-from ringfence.loop.repository.candidate import Change, check_changes, differences, make_candidate
-from ringfence.loop.repository.delivery import Delivered, deliver, merge_delivered
-from ringfence.loop.repository.looking import Look
-from ringfence.loop.repository.making import make_repository
-from ringfence.loop.repository.merging import Conflict, Merged, Replayed, merge_into, tip_of
-from ringfence.loop.repository.message import Trailers, compose
-from ringfence.loop.repository.place import Place, Record, decoded, git_on, write_whole
+from ringfence.errors import InfrastructureFault, UsageError, next_step
+from ringfence.loop.repository.branch import Candidate, Conflict, Merged, merge_into, read_tip, revert_on
+from ringfence.loop.repository.change import Change, check_changes
+from ringfence.loop.repository.commit import (
+    Trailers,
+    Tree,
+    changed_paths,
+    check_id,
+    compose,
+    load_tree,
+    make_commit,
+    patch_of,
+)
+from ringfence.loop.repository.delivery import Delivered, Work, deliver, merge_delivered
+from ringfence.loop.repository.look import Look
+from ringfence.loop.repository.place import (
+    BRANCH,
+    Place,
+    Record,
+    encode_path,
+    ref_part,
+    write_record,
+    write_whole,
+)
 from ringfence.loop.repository.refusal import RepositoryRefused
-from ringfence.loop.repository.rejected import patch_of, rejected_patch
-from ringfence.loop.repository.slot import Slot, check_id
-from ringfence.loop.repository.slots import Slots
-from ringfence.loop.repository.source import find_source
-from ringfence.loop.repository.tree import Tree, load_tree
+from ringfence.loop.repository.source import Opened, Source, find_source, opened
+from ringfence.loop.repository.worktree import Worktree, check_out, link_objects
 from ringfence.removal import remove_tree
-from ringfence.sandbox.workspace.git.command import Git
+from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir, write_git_dir
+from ringfence.sandbox.workspace.git.packs import copy_history
+from ringfence.sandbox.workspace.git.refs import Refs
+
+_PACKING_S = 900.0
+_MOST_TAGS = 10_000
+_MOST_WORKTREES = 256
+_MOST_TREES = 16
+"""Whose files are kept in memory: a story reads those of three or four commits again and again."""
 
 
 class LoopRepository:
-    """A loop's repository. Calls on one slot wait for each other, and so do calls on the loop's branch.
+    """A loop's repository: one bare repository, in which its commits are made and merged, and worktrees of it.
 
     Everything lies in one directory of the caller's own, which no sandbox is ever shown; so git may be run on it.
     It must not lie in the state directory: what lies there is nobody's workspace.
@@ -39,7 +59,9 @@ class LoopRepository:
     def __init__(self, place: Place, record: Record) -> None:
         self.place = place
         self.record = record
-        self._slots = Slots(place, record)
+        self._checked_out: dict[int, str] = {}
+        """Where this process put worktrees; nobody else does while it works on the loop."""
+        self._trees: dict[str, Tree] = {}
 
     @classmethod
     async def make(cls, found: Look, place: Path, *, loop: str) -> "LoopRepository":
@@ -55,15 +77,15 @@ class LoopRepository:
             InfrastructureFault: Git failed, or the disk is full.
         """
         where = Place(make_private_dir(Path(os.path.realpath(place))))  # noqa: ASYNC240 - ours, at hand
-        async with where.locked("loop") as lock:
+        async with where.locked("loop") as git:
             if not where.git_dir.exists():
-                await make_repository(found, where, loop=loop, lock=lock)
-            record = where.load()
-        if record.loop != loop:
+                await _make(found, where, git, loop=loop)
+        made = cls.open(where.root)
+        if made.record.loop != loop:
             raise RepositoryRefused(
-                f"{str(place)!r} holds the repository of loop {record.loop!r}; name another directory"
+                f"{str(place)!r} holds the repository of loop {made.record.loop!r}; name another directory"
             )
-        return cls(where, record)
+        return made
 
     @classmethod
     def open(cls, place: Path) -> "LoopRepository":
@@ -71,9 +93,12 @@ class LoopRepository:
 
         Raises:
             RecordError: There is none.
+            InfrastructureFault: It was made by version 0.1, and its commits cannot be taken over.
         """
         where = Place(Path(os.path.realpath(place)))
-        return cls(where, where.load())
+        record = where.load()
+        _adopt_slots(where)
+        return cls(where, record)
 
     @property
     def base(self) -> str:
@@ -83,41 +108,43 @@ class LoopRepository:
     @property
     def inside(self) -> Path:
         """The directory that the loop works in, relative to the top; empty (`.`) for the top."""
-        return decoded(self.record.inside)
+        return Path(os.fsdecode(self.record.inside_path))
+
+    @property
+    def git(self) -> Git:
+        """Git on the repository, for commands that only read."""
+        return self.place.git
 
     async def tip(self) -> str:
         """The commit that the loop's branch is at: the base and what was merged."""
-        async with self.place.locked("loop") as lock:
-            return await tip_of(git_on(self.place.git_dir, lock))
+        return read_tip(self.place.git_dir, self.base)
 
-    async def slot(self, number: int) -> Slot:
-        """A clone of its own, made where there is none; it is at no commit until `reset`.
-
-        Args:
-            number: From 0 to 255; who works on a story has it alone.
-
-        Raises:
-            InfrastructureFault: The disk is full.
-        """
-        return await self._slots.make(number)
-
-    async def reset(self, slot: Slot, commit: str, *, is_anew: bool = True) -> None:
-        """Put a slot at a commit: files and index are exactly that, and nothing else is there.
+    async def checkout(self, number: int, commit: str) -> Worktree:
+        """Put a worktree at a commit: files and index are exactly that. Nothing is done where it is there already.
 
         Args:
-            slot: Which.
-            commit: Where it is put.
-            is_anew: Whether it is done though this process put it there the last time. No sandbox writes to a slot.
+            number: From 0 to 255; who works on a story has the worktree alone.
+            commit: A commit of the loop.
 
         Raises:
-            UsageError: The loop has no such commit.
-            InfrastructureFault: The disk is full.
+            UsageError: There is no such number, or the commit is no whole id.
+            InfrastructureFault: The disk is full, or the loop has no such commit.
         """
-        await self._slots.reset(slot, commit, is_anew=is_anew)
+        if not 0 <= number < _MOST_WORKTREES:
+            raise UsageError(f"{number!r} is no worktree; there are {_MOST_WORKTREES}, from 0")
+        path = self.place.root / "worktrees" / str(number)
+        found = Worktree(number, path, path / self.inside)
+        if self._checked_out.get(number) == check_id(commit):
+            return found
+        make_private_dir(path.parent)
+        async with self.place.locked(f"worktree-{number}", work_tree=path) as git:
+            is_known = self._checked_out.pop(number, None) is not None
+            await check_out(git, found, commit, object_format=self.record.object_format, is_known=is_known)
+            self._checked_out[number] = commit
+        return found
 
-    async def candidate(
+    async def commit(
         self,
-        slot: Slot,
         base: str,
         changes: Sequence[Change],
         *,
@@ -126,10 +153,9 @@ class LoopRepository:
         at_s: int,
         control: Collection[bytes] = (),
     ) -> str:
-        """Commit exactly these changes on `base`, and return the commit's id. The slot's files stay as they are.
+        """Commit exactly these changes on `base`, and return the commit's id; no branch and no worktree follows it.
 
         Args:
-            slot: Where the commit is made.
             base: Its parent.
             changes: Each path once, relative to the top of the repository.
             message: Subject in the first line, then any text.
@@ -143,18 +169,20 @@ class LoopRepository:
             InfrastructureFault: Git failed.
         """
         check_changes(changes, control=control)
+        text = self._compose(message, trailers)
+        async with self.place.locked("loop") as git:
+            made = await make_commit(git, base, changes, message=text, at_s=at_s)
+        if base in self._trees:
+            self._keep(made, self._trees[base].changed(changes, inside=self.record.inside_path))
+        return made
+
+    def _compose(self, message: str, trailers: Trailers) -> bytes:
         record = self.record
         user = (record.name, record.email) if record.name and record.email else None
-        text = compose(message, trailers, signed_off_by=user)
-        async with self._slots.locked(slot) as lock:
-            await self._slots.reach(slot, base, lock)
-            git = git_on(slot.git_dir, lock)
-            made = await make_candidate(git, base, changes, message=text, at_s=at_s)
-            self._slots.note(slot, made)
-            return made
+        return compose(message, trailers, signed_off_by=user)
 
-    async def reject(self, slot: Slot, commit: str, *, base: str, story: str, attempt: int) -> Path | None:
-        """Keep turned-down work as a patch, and put the slot back at `base`.
+    async def keep_rejected(self, base: str, commit: str, *, story: str, attempt: int) -> Path | None:
+        """Keep rejected work as a patch.
 
         Returns:
             The patch's file; None where the patch would be larger than 256 MiB.
@@ -162,65 +190,75 @@ class LoopRepository:
         Raises:
             InfrastructureFault: The disk is full.
         """
-        check_id(commit)
-        file = rejected_patch(self.place, story, attempt)
-        async with self._slots.locked(slot) as lock:
-            await self._slots.reach(slot, base, lock)
-            patch = await patch_of(git_on(slot.git_dir, lock), base, commit)
-            if patch is not None:
-                await anyio.to_thread.run_sync(write_whole, file, patch)
-            await self._slots.put_at(slot, base, lock)
-        return file if patch is not None else None
+        file = self.place.root / "patches" / "rejected" / ref_part(story) / f"{attempt:d}.patch"
+        patch = await self.patch(base, commit)
+        if patch is None:
+            return None
+        await anyio.to_thread.run_sync(write_whole, file, patch)
+        return file
 
-    async def merge(self, slot: Slot, tip: str) -> Merged | Replayed | Conflict:
+    async def merge(self, tip: str) -> Merged | Candidate | Conflict:
         """Have the loop's branch contain a story's commits.
 
         Where the branch has moved since the story began, they are replayed on its new tip and the branch stays: pass
-        the gates again on what `Replayed` names, and merge that.
+        the gates again on what `Candidate` names, and merge that.
 
         Args:
-            slot: Where they were made.
             tip: The last of them.
 
         Raises:
             UsageError: They are no line of commits on the loop's.
             InfrastructureFault: Git failed.
         """
-        check_id(tip)
-        async with self._slots.locked(slot) as lock:
-            await self._slots.carry_home(slot, tip, lock)
-            async with self.place.locked("loop") as loop:
-                return await merge_into(git_on(self.place.git_dir, loop), tip)
+        async with self.place.locked("loop") as git:
+            return await merge_into(git, await self.tip(), tip)
 
-    async def changed(self, base: str, commit: str, *, slot: Slot | None = None) -> tuple[bytes, ...]:
-        """Paths in which two commits of the loop, or of a slot, differ."""
-        async with self._reading(slot) as git:
-            return tuple(sorted(await differences(git, check_id(base), check_id(commit))))
+    async def revert(
+        self, base: str, commit: str, *, message: str, trailers: Trailers, at_s: int
+    ) -> Merged | Conflict:
+        """Take a merged story's changes back, by a commit on the loop's branch; again changes nothing.
 
-    async def files(self, commit: str, *, slot: Slot | None = None) -> Tree:
-        """The files of a commit of the loop, or of a slot: those that the loop works on, by their paths there.
+        Args:
+            base: The commit before the story's first, as they are on the branch.
+            commit: The story's last.
+            message: Subject in the first line, then any text.
+            trailers: Whose it is.
+            at_s: The time it bears, in seconds since the epoch.
+
+        Returns:
+            Where the branch is then; or the files that later stories changed, too, so that nothing was done.
+
+        Raises:
+            UsageError: They are not on the branch.
+            InfrastructureFault: Git failed.
+        """
+        text = self._compose(message, trailers)
+        async with self.place.locked("loop") as git:
+            return await revert_on(git, await self.tip(), base, commit, message=text, at_s=at_s)
+
+    async def changed(self, base: str, commit: str) -> tuple[bytes, ...]:
+        """Paths in which two commits of the loop differ, sorted."""
+        return await changed_paths(self.git, base, commit)
+
+    async def files(self, commit: str) -> Tree:
+        """The files of a commit: those that the loop works on, by their paths there.
 
         Raises:
             UsageError: They hold more than 512 MiB.
         """
-        inside = os.fsdecode(self.record.inside_path)
-        if (
-            slot is not None
-        ):  # what was replayed, and what other slots made, is in the loop's repository alone
-            async with self._slots.locked(slot) as lock:
-                await self._slots.reach(slot, commit, lock)
-        async with self._reading(slot) as git:
-            return await load_tree(git, check_id(commit), inside=inside)
+        if commit not in self._trees:
+            inside = os.fsdecode(self.record.inside_path)
+            self._keep(commit, await load_tree(self.git, check_id(commit), inside=inside))
+        return self._trees[commit]
 
-    async def patch(self, base: str, commit: str, *, slot: Slot | None = None) -> bytes | None:
+    def _keep(self, commit: str, tree: Tree) -> None:
+        while len(self._trees) >= _MOST_TREES:
+            self._trees.pop(next(iter(self._trees)))
+        self._trees[commit] = tree
+
+    async def patch(self, base: str, commit: str) -> bytes | None:
         """What one commit changed since another; None where that is more than 256 MiB."""
-        async with self._reading(slot) as git:
-            return await patch_of(git, check_id(base), check_id(commit))
-
-    @asynccontextmanager
-    async def _reading(self, slot: Slot | None) -> AsyncIterator[Git]:
-        async with self._slots.locked(slot) if slot else self.place.locked("loop") as lock:
-            yield git_on(slot.git_dir if slot else self.place.git_dir, lock)
+        return await patch_of(self.git, base, commit)
 
     async def deliver(self) -> Delivered:
         """Bring the loop's work to the user's repository as branch `ringfence/loop-<id>`.
@@ -232,9 +270,9 @@ class LoopRepository:
             DeliveryRefused: A branch of that name with other commits is there, or nothing can be written.
             InfrastructureFault: Git failed.
         """
-        found = await anyio.to_thread.run_sync(find_source, self.record.source_path)
-        async with self.place.locked("loop") as lock:
-            return await deliver(self.place, self.record, found, lock=lock)
+        source = await self._find_source()
+        async with self.place.locked("loop") as git:
+            return await deliver(Work(git, self.record, await self.tip()), source)
 
     async def merge_to_user(self) -> Delivered:
         """Deliver, and fast-forward the branch that was checked out when the loop began, with its files and index.
@@ -247,10 +285,13 @@ class LoopRepository:
             DeliveryRefused: Something could be lost by it; the work is delivered, and the text says what to type.
             InfrastructureFault: Git failed.
         """
-        found = await anyio.to_thread.run_sync(find_source, self.record.source_path)
-        async with self.place.locked("loop") as lock:
-            done = await deliver(self.place, self.record, found, lock=lock)
-            return await merge_delivered(self.record, found, done, lock=lock)
+        source = await self._find_source()
+        async with self.place.locked("loop") as git:
+            work = Work(git, self.record, await self.tip())
+            return await merge_delivered(work, source, await deliver(work, source))
+
+    async def _find_source(self) -> Source:
+        return await anyio.to_thread.run_sync(find_source, self.record.source_path)
 
     async def clean(self) -> None:
         """Remove everything of the loop's, but nothing from the user's repository. Again is the same as once.
@@ -258,14 +299,94 @@ class LoopRepository:
         Raises:
             InfrastructureFault: Something cannot be removed.
         """
+        root = self.place.root
         try:
-            await anyio.to_thread.run_sync(_remove, self.place.root)
+            await anyio.to_thread.run_sync(lambda: remove_tree(root) if root.is_dir() else None)
         except OSError as exc:
             raise InfrastructureFault(
-                f"could not remove {str(self.place.root)!r}: {exc.strerror}; remove it by hand"
+                f"could not remove {str(root)!r}: {exc.strerror}; remove it by hand"
             ) from exc
 
 
-def _remove(root: Path) -> None:
-    if root.is_dir():
-        remove_tree(root)
+def _adopt_slots(place: Place) -> None:
+    """Take over the commits of version 0.1, which had a clone for each story at work, and remove the clones."""
+    slots = place.root / "slots"
+    if not slots.is_dir():
+        return
+    try:
+        for slot in slots.iterdir():
+            link_objects(slot / ".git" / "objects", place.git_dir / "objects")
+        remove_tree(slots)
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"could not take over the commits in {str(slots)!r}: {exc.strerror}; {next_step(exc)}"
+        ) from exc
+
+
+async def _make(found: Look, place: Place, git: Git, *, loop: str) -> None:
+    """Make the bare repository beside its place: the commit it starts from with all history, and nothing else.
+
+    It is put in its place when it is whole.
+
+    Raises:
+        RepositoryRefused: The user's repository lacks a part of the commit.
+        InfrastructureFault: Git failed, or the disk is full.
+    """
+    new = place.git_dir.with_name("loop.git.new")
+    source = found.source
+    record = Record(
+        loop=loop,
+        source=encode_path(source.root),
+        inside=encode_path(source.inside),
+        base=found.base,
+        branch=found.branch,
+        object_format=source.object_format,
+        name=found.name,
+        email=found.email,
+    )
+    try:
+        await anyio.to_thread.run_sync(_begin, new, source.object_format)
+        async with opened(source) as seen:
+            tags = await _tags(seen, found.base)
+            await copy_history(seen.git, [found.base, *tags.values()], new)
+            shallow = seen.git.directory / "shallow"
+            if seen.is_shallow:
+                (new / "shallow").write_bytes(await source.actor.call(shallow.read_bytes))
+        refs = Refs(f"ref: {BRANCH}\n".encode(), {BRANCH: found.base, **tags}, {})
+        write_git_dir(new, refs.files())
+        await _check_whole(Git(new, inherited=git.inherited), found.base)
+        write_record(new, record)
+        new.rename(place.git_dir)
+    except OSError as exc:
+        raise InfrastructureFault(f"could not write {str(new)!r}: {exc.strerror}; {next_step(exc)}") from exc
+
+
+def _begin(new: Path, object_format: str) -> None:
+    if os.path.lexists(new):
+        remove_tree(new)
+    make_private_dir(new)
+    write_clean_git_dir(new, object_format=object_format)
+
+
+async def _tags(seen: Opened, base: str) -> dict[str, str]:
+    """Tags in the history of the base: tools that make a version out of them work in the loop, too."""
+    if not any(name.startswith("refs/tags/") for name in seen.refs.direct):
+        return {}
+    form = "--format=%(objectname) %(refname)"
+    told = await seen.git.run(
+        "for-each-ref", f"--merged={base}", f"--count={_MOST_TAGS}", form, "refs/tags", accept=(0, 1, 128)
+    )
+    lines = os.fsdecode(told.stdout).splitlines() if told.ok else []
+    return {name: target for target, _, name in (line.partition(" ") for line in lines)}
+
+
+async def _check_whole(git: Git, base: str) -> None:
+    """See that every file of the commit came with it."""
+    told = await git.run(
+        "rev-list", "--objects", "--quiet", "--no-walk", base, accept=(0, 1, 128), timeout_s=_PACKING_S
+    )
+    if not told.ok:
+        raise RepositoryRefused(
+            f"files of commit {base[:12]!r} are missing in the repository: it is a partial clone, or damaged; run"
+            " `git checkout` or `git fsck` there to have or find them"
+        )

@@ -1,0 +1,255 @@
+"""Commits of a loop, written from changes and read as data; no work tree is needed for either.
+
+The same base, changes, message and time give the same commit: a step that is done again after a crash makes no second.
+Titles and ids come from story files, models from agents: none of it can make a trailer of its own.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ringfence.check.tree_entry import TreeEntry
+from ringfence.errors import UsageError
+from ringfence.frozen import frozen
+from ringfence.loop.repository.change import Change
+from ringfence.loop.repository.refusal import NothingChanged, WorkRefused
+from ringfence.sandbox.workspace.git.command import Git, GitBoundReached
+from ringfence.sandbox.workspace.snapshot.objects import quoted, read_blobs, read_line
+
+_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_REF = "refs/ringfence/candidate"
+_PERSON = {"NAME": "ringfence", "EMAIL": "ringfence@localhost"}
+_MANY = 200
+_IMPORT_S = 600.0
+_LAST_TIME_S = 2**40
+_LISTING_BYTES = 512 * 1024**2
+_PATCH_BYTES = 256 * 1024**2
+_READ_FILE_BYTES = 1024**2
+"""What is larger is no test and says nothing of how tests run; its place and mode are known."""
+_READ_BYTES = 512 * 1024**2
+_GITLINK = 0o160000
+_TREE = b"040000"
+_MOST_SUBJECT = 200
+_MOST_VALUE = 300
+_MOST_BODY = 20_000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_LIKE_TRAILER = re.compile(r"(?i)^\s*(?:ringfence-[\w-]*|[\w-]+-by)\s*:")
+
+
+@frozen
+class Trailers:
+    """Whose commit it is."""
+
+    loop: str
+    story: str
+    attempt: int
+    role: str
+    model: str = ""
+    """Empty: not known; then there is no such trailer."""
+
+
+def compose(message: str, trailers: Trailers, *, signed_off_by: tuple[str, str] | None) -> bytes:
+    """The whole message, as bytes of UTF-8 without any control letter but line ends.
+
+    Args:
+        message: The subject in its first line, then any text.
+        trailers: Values are cut to one line of 300 letters.
+        signed_off_by: Name and address of the user, where git knows them.
+    """
+    first, _, rest = message.strip().partition("\n")
+    lines = [_line(first, _MOST_SUBJECT) or "(no title)", ""]
+    body = [_body_line(line) for line in rest.strip("\n")[:_MOST_BODY].splitlines()]
+    if any(body):
+        lines += [*body, ""]
+    values = {
+        "Loop": trailers.loop,
+        "Story": trailers.story,
+        "Attempt": str(trailers.attempt),
+        "Role": trailers.role,
+        "Model": trailers.model,
+    }
+    lines += [f"Ringfence-{key}: {value}" for key, text in values.items() if (value := _line(text))]
+    if signed_off_by is not None:
+        name, email = (re.sub(r"[<>]", "", _line(part)) for part in signed_off_by)
+        lines.append(f"Signed-off-by: {name} <{email}>")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _body_line(line: str) -> str:
+    plain = _CONTROL.sub(" ", _plain(line)).rstrip()
+    # Indented it is no trailer to anybody.
+    return f"    {plain.lstrip()}" if _LIKE_TRAILER.match(plain) else plain
+
+
+def _line(text: str, most: int = _MOST_VALUE) -> str:
+    return _CONTROL.sub(" ", _plain(text)).strip()[:most].rstrip()
+
+
+def _plain(text: str) -> str:
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def check_id(commit: str) -> str:
+    """A commit's whole id, as it was given.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if not _ID.fullmatch(commit):
+        raise UsageError(f"{commit!r} is no whole id of a commit")
+    return commit
+
+
+async def make_commit(git: Git, base: str, changes: Sequence[Change], *, message: bytes, at_s: int) -> str:
+    """Commit exactly these changes on a base; return the commit's id.
+
+    Args:
+        git: The loop's repository, under its lock.
+        base: The parent.
+        changes: Checked by `check_changes`.
+        message: Whole.
+        at_s: The time of the commit, in seconds since the epoch.
+
+    Raises:
+        NothingChanged: The base has all of them already.
+        WorkRefused: A change would remove or hide other files of the base.
+        InfrastructureFault: Git failed.
+    """
+    _check_time(at_s)
+    gone = sorted((change.path for change in changes if change.git_mode is None), reverse=True)
+    written = [change for change in changes if change.git_mode is not None]
+    above = sorted({parent for change in written for parent in _parents(change.path)})
+    stamp = b"%s <%s> %d +0000" % (_PERSON["NAME"].encode(), _PERSON["EMAIL"].encode(), at_s)
+    parts = [
+        b"feature done\n",
+        b"commit %s\nmark :1\nauthor %s\ncommitter %s\n" % (_REF.encode(), stamp, stamp),
+        b"data %d\n%s\nfrom %s\n" % (len(message), message, check_id(base).encode()),
+        # Each `ls` is answered by a line: what is there before a file is removed, and before any is written.
+        *(b"ls %s\nD %s\n" % (quoted(path), quoted(path)) for path in gone),
+        *(b"ls %s\n" % quoted(path) for path in (*above, *(change.path for change in written))),
+    ]
+    for change in written:
+        header = b"M %o inline %s\ndata %d\n" % (change.git_mode or 0, quoted(change.path), len(change.data))
+        parts += [header, change.data, b"\n"]
+    parts.append(b'\nget-mark :1\nls :1 ""\nls %s ""\ndone\n' % base.encode())
+    # A file is next to never like the one before it, and to find that out takes longer than all the rest.
+    depth = ("--depth=0",) if len(written) > _MANY else ()
+    # What a killed git left; under the lock none is at work.
+    (git.directory / f"{_REF}.lock").unlink(missing_ok=True)
+    told = await git.run(
+        *("fast-import", "--quiet", "--force", "--date-format=raw", *depth),
+        stdin=b"".join(parts),
+        timeout_s=_IMPORT_S,
+        output_limit_bytes=_LISTING_BYTES,
+    )
+    lines = iter(told.stdout.splitlines())
+    strange = {path for path in (*gone,) if next(lines)[:6] == _TREE}
+    strange |= {path for path in above if next(lines)[:6] not in {_TREE, b"missin"}}
+    strange |= {change.path for change in written if next(lines)[:6] == _TREE}
+    commit, after, before = next(lines).decode(), next(lines), next(lines)
+    if strange:
+        why = "the changes do not fit the base: it would be removed or replaced unnamed"
+        raise WorkRefused({os.fsdecode(path): why for path in sorted(strange)})
+    if after == before:
+        raise NothingChanged("what was changed is in the base already, so there is nothing to commit")
+    return commit
+
+
+def _parents(path: bytes) -> Iterator[bytes]:
+    parts = path.split(b"/")
+    return (b"/".join(parts[:depth]) for depth in range(1, len(parts)))
+
+
+def _check_time(at_s: int) -> None:
+    if not 0 <= at_s < _LAST_TIME_S:
+        raise UsageError(f"{at_s!r} is no time of a commit")
+
+
+async def commit_tree(git: Git, tree: str, parent: str, *, message: bytes, at_s: int) -> str:
+    """Commit a tree that the repository has; return the commit's id."""
+    _check_time(at_s)
+    stamp = {**_PERSON, "DATE": f"@{at_s} +0000"}
+    environment = {
+        f"GIT_{who}_{key}": value for who in ("AUTHOR", "COMMITTER") for key, value in stamp.items()
+    }
+    made = await replace(git, environment=environment).run("commit-tree", tree, "-p", parent, stdin=message)
+    return made.stdout.decode().strip()
+
+
+async def changed_paths(git: Git, base: str, commit: str) -> tuple[bytes, ...]:
+    """Paths in which two commits differ, sorted."""
+    command = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", check_id(base), check_id(commit))
+    told = await git.run(*command, timeout_s=_IMPORT_S, output_limit_bytes=_LISTING_BYTES)
+    return tuple(sorted(path for path in told.stdout.split(b"\0") if path))
+
+
+async def patch_of(git: Git, base: str, commit: str) -> bytes | None:
+    """What a commit changed since another, as `git apply` takes it; None where that is more than 256 MiB."""
+    options = ("-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color")
+    command = ("diff-tree", *options, "--no-ext-diff", "--no-textconv", check_id(base), check_id(commit))
+    try:
+        return (await git.run(*command, output_limit_bytes=_PATCH_BYTES)).stdout
+    except GitBoundReached:
+        return None
+
+
+@frozen
+class Tree:
+    """Files by path; bytes of paths that are no UTF-8 are surrogate escapes."""
+
+    files: Mapping[str, TreeEntry]
+
+    def read(self, path: str) -> TreeEntry | None:
+        """The file at a path, if there is one."""
+        return self.files.get(path)
+
+    def line_count(self, path: str) -> int | None:
+        """How many lines a file has; None: there is none."""
+        item = self.files.get(path)
+        return None if item is None or not item.is_file else len(item.data.splitlines())
+
+    def changed(self, changes: Sequence[Change], *, inside: bytes = b"") -> "Tree":
+        """The tree with changes made to it.
+
+        Args:
+            changes: With paths relative to the top of the repository.
+            inside: The directory whose files the tree has; empty for the top.
+        """
+        files, prefix = dict(self.files), inside + b"/" if inside else b""
+        for change in changes:
+            path = os.fsdecode(change.path.removeprefix(prefix))
+            if not change.path.startswith(prefix):
+                continue
+            if change.git_mode is None:
+                files.pop(path, None)
+            else:
+                is_read = len(change.data) <= _READ_FILE_BYTES
+                files[path] = TreeEntry(change.data if is_read else b"", change.git_mode)
+        return Tree(files)
+
+
+async def load_tree(git: Git, commit: str, *, inside: str) -> Tree:
+    """All files of a commit, those below a directory, by their paths in it.
+
+    Raises:
+        UsageError: They hold more than 512 MiB, those beyond 1 MiB not counted.
+    """
+    listed = await git.run(
+        "ls-tree", "-r", "-z", "-l", f"{commit}:{inside}", output_limit_bytes=_LISTING_BYTES
+    )
+    lines = [line for line in listed.stdout.split(b"\0") if line]
+    blobs = [read_line(line) for line in lines if not line.startswith(b"160000 ")]
+    links = [line.partition(b"\t")[2] for line in lines if line.startswith(b"160000 ")]
+    read = [blob for blob in blobs if blob.size <= _READ_FILE_BYTES]
+    total = sum(blob.size for blob in read)
+    if total > _READ_BYTES:
+        raise UsageError(
+            f"the repository's files hold {total} bytes; a loop works with {_READ_BYTES} at most"
+        )
+    files = {os.fsdecode(blob.path): TreeEntry(b"", blob.git_mode) for blob in blobs}
+    files |= {os.fsdecode(path): TreeEntry(b"", _GITLINK) for path in links}
+    async for batch in read_blobs(git, read):
+        files |= {os.fsdecode(blob.path): TreeEntry(data, blob.git_mode) for blob, data in batch}
+    return Tree(files)
