@@ -6,7 +6,7 @@ person or a server of git could not take.
 
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ringfence.frozen import frozen
 from ringfence.loop.repository.refusal import NothingChanged, WorkRefused
@@ -250,12 +250,13 @@ def _plain(name: str) -> str:
 def _in_each_others_way(paths: Iterable[bytes]) -> set[bytes]:
     """Those that would be a file and a directory at once."""
     every = set(paths)
-    found = set()
-    for path in every:
-        parts = path.split(b"/")
-        above = (b"/".join(parts[:depth]) for depth in range(1, len(parts)))
-        found |= {path for one in above if one in every}
-    return found
+    return {path for path in every if any(parent in every for parent in parents(path))}
+
+
+def parents(path: bytes) -> Iterator[bytes]:
+    """The directories above a path, from the top."""
+    parts = path.split(b"/")
+    return (b"/".join(parts[:depth]) for depth in range(1, len(parts)))
 
 
 def _why_not_contents(path: bytes, data: bytes) -> str | None:

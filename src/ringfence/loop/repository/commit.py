@@ -6,25 +6,24 @@ Titles and ids come from story files, models from agents: none of it can make a 
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ringfence.check.tree_entry import TreeEntry
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
-from ringfence.loop.repository.change import Change
+from ringfence.loop.repository.change import Change, parents
 from ringfence.loop.repository.refusal import NothingChanged, WorkRefused
-from ringfence.sandbox.workspace.git.command import Git, GitBoundReached
+from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.snapshot.objects import quoted, read_blobs, read_line
 
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REF = "refs/ringfence/candidate"
-_PERSON = {"NAME": "ringfence", "EMAIL": "ringfence@localhost"}
+_NAME, _EMAIL = "ringfence", "ringfence@localhost"
 _MANY = 200
 _IMPORT_S = 600.0
 _LAST_TIME_S = 2**40
 _LISTING_BYTES = 512 * 1024**2
-_PATCH_BYTES = 256 * 1024**2
 _READ_FILE_BYTES = 1024**2
 """What is larger is no test and says nothing of how tests run; its place and mode are known."""
 _READ_BYTES = 512 * 1024**2
@@ -120,8 +119,8 @@ async def make_commit(git: Git, base: str, changes: Sequence[Change], *, message
     _check_time(at_s)
     gone = sorted((change.path for change in changes if change.git_mode is None), reverse=True)
     written = [change for change in changes if change.git_mode is not None]
-    above = sorted({parent for change in written for parent in _parents(change.path)})
-    stamp = b"%s <%s> %d +0000" % (_PERSON["NAME"].encode(), _PERSON["EMAIL"].encode(), at_s)
+    above = sorted({parent for change in written for parent in parents(change.path)})
+    stamp = f"{_NAME} <{_EMAIL}> {at_s} +0000".encode()
     parts = [
         b"feature done\n",
         b"commit %s\nmark :1\nauthor %s\ncommitter %s\n" % (_REF.encode(), stamp, stamp),
@@ -157,9 +156,10 @@ async def make_commit(git: Git, base: str, changes: Sequence[Change], *, message
     return commit
 
 
-def _parents(path: bytes) -> Iterator[bytes]:
-    parts = path.split(b"/")
-    return (b"/".join(parts[:depth]) for depth in range(1, len(parts)))
+def identity(**more: str) -> dict[str, str]:
+    """Environment in which git makes commits and log entries as ringfence."""
+    values = {"NAME": _NAME, "EMAIL": _EMAIL, **more}
+    return {f"GIT_{who}_{key}": value for who in ("AUTHOR", "COMMITTER") for key, value in values.items()}
 
 
 def _check_time(at_s: int) -> None:
@@ -170,29 +170,10 @@ def _check_time(at_s: int) -> None:
 async def commit_tree(git: Git, tree: str, parent: str, *, message: bytes, at_s: int) -> str:
     """Commit a tree that the repository has; return the commit's id."""
     _check_time(at_s)
-    stamp = {**_PERSON, "DATE": f"@{at_s} +0000"}
-    environment = {
-        f"GIT_{who}_{key}": value for who in ("AUTHOR", "COMMITTER") for key, value in stamp.items()
-    }
-    made = await replace(git, environment=environment).run("commit-tree", tree, "-p", parent, stdin=message)
+    made = await replace(git, environment=identity(DATE=f"@{at_s} +0000")).run(
+        "commit-tree", tree, "-p", parent, stdin=message
+    )
     return made.stdout.decode().strip()
-
-
-async def changed_paths(git: Git, base: str, commit: str) -> tuple[bytes, ...]:
-    """Paths in which two commits differ, sorted."""
-    command = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", check_id(base), check_id(commit))
-    told = await git.run(*command, timeout_s=_IMPORT_S, output_limit_bytes=_LISTING_BYTES)
-    return tuple(sorted(path for path in told.stdout.split(b"\0") if path))
-
-
-async def patch_of(git: Git, base: str, commit: str) -> bytes | None:
-    """What a commit changed since another, as `git apply` takes it; None where that is more than 256 MiB."""
-    options = ("-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color")
-    command = ("diff-tree", *options, "--no-ext-diff", "--no-textconv", check_id(base), check_id(commit))
-    try:
-        return (await git.run(*command, output_limit_bytes=_PATCH_BYTES)).stdout
-    except GitBoundReached:
-        return None
 
 
 @frozen

@@ -15,6 +15,7 @@ import anyio
 
 from ringfence.frozen import frozen
 from ringfence.loop.repository.change import is_attributes, is_modules
+from ringfence.loop.repository.commit import identity
 from ringfence.loop.repository.look import file_options
 from ringfence.loop.repository.place import Record, ref_part
 from ringfence.loop.repository.refusal import DeliveryRefused
@@ -32,20 +33,9 @@ _LISTING_BYTES = 512 * 1024**2
 _SAID_BYTES = 600
 _FORGIVEN = "forgiven"
 _MAX_TREES = 1000
-_IDENTITY = {
-    "GIT_COMMITTER_NAME": "ringfence",
-    "GIT_COMMITTER_EMAIL": "ringfence@localhost",
-    "GIT_AUTHOR_NAME": "ringfence",
-    "GIT_AUTHOR_EMAIL": "ringfence@localhost",
-}
 _BUSY = (
-    "MERGE_HEAD",
-    "CHERRY_PICK_HEAD",
-    "REVERT_HEAD",
-    "BISECT_LOG",
-    "rebase-merge",
-    "rebase-apply",
-    "sequencer",
+    *("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG"),
+    *("rebase-merge", "rebase-apply", "sequencer"),
 )
 _CONVERTING = (b"filter", b"eol", b"ident", b"working-tree-encoding", b"crlf")
 """Attributes by which git changes a file as it checks it out."""
@@ -208,17 +198,10 @@ async def _forgive(work: Work, source: Source, file: Path) -> None:
 
 async def _known(work: Work, seen: Opened) -> list[str]:
     """The base, if the user still has all of it: history may have been rewritten meanwhile, and thrown away."""
-    told = await seen.git.run(
-        "rev-list",
-        "--objects",
-        "--quiet",
-        work.record.base,
-        "--not",
-        "--all",
-        accept=(0, 1, 128),
-        timeout_s=_PACK_S,
-    )
-    return [work.record.base] if told.ok else []
+    base = work.record.base
+    command = ("rev-list", "--objects", "--quiet", base, "--not", "--all")
+    told = await seen.git.run(*command, accept=(0, 1, 128), timeout_s=_PACK_S)
+    return [base] if told.ok else []
 
 
 async def _set_ref(source: Source, name: str, commit: str, before: str | None, *, loop: str) -> None:
@@ -227,18 +210,10 @@ async def _set_ref(source: Source, name: str, commit: str, before: str | None, *
     Raises:
         DeliveryRefused: It has moved meanwhile, or is locked.
     """
-    users = Git(source.layout.directory, actor=source.actor, environment=_IDENTITY)
+    users = Git(source.layout.directory, actor=source.actor, environment=identity())
     old = before or "0" * (64 if source.object_format == "sha256" else 40)
-    told = await users.run(
-        "update-ref",
-        "--no-deref",
-        "-m",
-        f"ringfence loop {loop[:100]}",
-        name,
-        commit,
-        old,
-        accept=(0, 1, 128),
-    )
+    command = ("update-ref", "--no-deref", "-m", f"ringfence loop {loop[:100]}", name, commit, old)
+    told = await users.run(*command, accept=(0, 1, 128))
     if not told.ok:
         said = told.stderr.decode("utf-8", "replace").strip()[:300]
         raise DeliveryRefused(f"{name!r} could not be set in {str(source.root)!r}: {said!r}; deliver again")
@@ -305,7 +280,7 @@ async def _merge_files(
         seen.git,
         work_tree=source.root,
         options=("core.bare=false", *file_options(source)),
-        environment={**_IDENTITY, "GIT_INDEX_FILE": str(source.layout.directory / "index")},
+        environment={**identity(), "GIT_INDEX_FILE": str(source.layout.directory / "index")},
         inherited=locks,
         bounds=LARGE,
     )

@@ -16,12 +16,10 @@ from ringfence.loop.repository.change import Change, check_changes
 from ringfence.loop.repository.commit import (
     Trailers,
     Tree,
-    changed_paths,
     check_id,
     compose,
     load_tree,
     make_commit,
-    patch_of,
 )
 from ringfence.loop.repository.delivery import Delivered, Work, deliver, merge_delivered
 from ringfence.loop.repository.look import Look
@@ -38,11 +36,13 @@ from ringfence.loop.repository.refusal import RepositoryRefused
 from ringfence.loop.repository.source import Opened, Source, find_source, opened
 from ringfence.loop.repository.worktree import Worktree, check_out, link_objects
 from ringfence.removal import remove_tree
-from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir, write_git_dir
+from ringfence.sandbox.workspace.git.command import Git, GitBoundReached, write_clean_git_dir, write_git_dir
 from ringfence.sandbox.workspace.git.packs import copy_history
 from ringfence.sandbox.workspace.git.refs import Refs
 
 _PACKING_S = 900.0
+_LISTING_BYTES = 512 * 1024**2
+_PATCH_BYTES = 256 * 1024**2
 _MOST_TAGS = 10_000
 _MOST_WORKTREES = 256
 _MOST_TREES = 16
@@ -238,7 +238,9 @@ class LoopRepository:
 
     async def changed(self, base: str, commit: str) -> tuple[bytes, ...]:
         """Paths in which two commits of the loop differ, sorted."""
-        return await changed_paths(self.git, base, commit)
+        command = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", check_id(base), check_id(commit))
+        told = await self.git.run(*command, output_limit_bytes=_LISTING_BYTES)
+        return tuple(sorted(path for path in told.stdout.split(b"\0") if path))
 
     async def files(self, commit: str) -> Tree:
         """The files of a commit: those that the loop works on, by their paths there.
@@ -257,8 +259,13 @@ class LoopRepository:
         self._trees[commit] = tree
 
     async def patch(self, base: str, commit: str) -> bytes | None:
-        """What one commit changed since another; None where that is more than 256 MiB."""
-        return await patch_of(self.git, base, commit)
+        """What one commit changed since another, as `git apply` takes it; None where that is more than 256 MiB."""
+        options = ("-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color")
+        command = ("diff-tree", *options, "--no-ext-diff", "--no-textconv", check_id(base), check_id(commit))
+        try:
+            return (await self.git.run(*command, output_limit_bytes=_PATCH_BYTES)).stdout
+        except GitBoundReached:
+            return None
 
     async def deliver(self) -> Delivered:
         """Bring the loop's work to the user's repository as branch `ringfence/loop-<id>`.

@@ -135,14 +135,8 @@ class Opened:
 
     async def commit(self, revision: str) -> str | None:
         """The commit that a revision names, as git reads it; None if there is none such."""
-        told = await self.git.run(
-            "rev-parse",
-            "--verify",
-            "--quiet",
-            "--end-of-options",
-            f"{revision}^{{commit}}",
-            accept=(0, 1, 128),
-        )
+        command = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        told = await self.git.run(*command, accept=(0, 1, 128))
         return told.stdout.decode().strip() if told.ok else None
 
 
