@@ -82,7 +82,9 @@ def test_a_signed_request_makes_a_job(shop: Crew):
     assert "<data-from-outside" in record
     assert "Lovelace" in record
     forged = {**shop.environment, "SHOP_SECRET": "another-secret-of-mine"}
-    refused = subprocess.run([EXAMPLE / "order.sh", "Eve"], env=forged, capture_output=True, text=True, timeout=60)
+    refused = subprocess.run(
+        [EXAMPLE / "order.sh", "Eve"], env=forged, capture_output=True, text=True, timeout=60
+    )
     assert refused.returncode != 0
     assert "not of this body by the secret of this webhook" in refused.stdout
     assert len([each for each in shop.jobs() if each["trigger"] == "webhook"]) == 1

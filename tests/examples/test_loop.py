@@ -10,7 +10,6 @@ from tests.cases import slow_after
 
 from ringfence.loop.role import JUDGE, PLANNER, REVIEWER, check_evidence, is_passed
 from ringfence.loop.story import check_plan, plan_from, read_plan
-from ringfence.check.suite import TestResult
 from ringfence.model.scripted import Script, load_script
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -143,7 +142,9 @@ def test_the_judge_names_evidence_that_is_there(kitty: Path, story: str, attempt
 
     REVIEWER.read(said("reviewer", story, attempt))
     verdict = JUDGE.read(said("judge", story, attempt))
-    criteria = len(next(each.criteria for each in read_plan(EXAMPLE / "prd.json").stories if each.id == story))
+    criteria = len(
+        next(each.criteria for each in read_plan(EXAMPLE / "prd.json").stories if each.id == story)
+    )
     assert check_evidence(verdict, line_count, results(kitty), criteria=criteria) == []
     assert is_passed(verdict) == (PASSES.get(story) == attempt)
 
@@ -187,10 +188,17 @@ def test_the_first_attempt_of_the_skipped_story_edits_its_test(kitty: Path):
 
 @pytest.mark.parametrize(
     ("story", "attempt", "code"),
-    slow_after(1, [
-        ("S2", 1, "from kitty.settling import settle; b = {'A': 1, 'B': -1}; settle(b); assert b['A'] == 1"),
-        ("S3", 2, "from kitty.money import parse; assert parse('2.345,60') == 234560"),
-    ]),
+    slow_after(
+        1,
+        [
+            (
+                "S2",
+                1,
+                "from kitty.settling import settle; b = {'A': 1, 'B': -1}; settle(b); assert b['A'] == 1",
+            ),
+            ("S3", 2, "from kitty.money import parse; assert parse('2.345,60') == 234560"),
+        ],
+    ),
     ids=["S2 changes what it is given", "S3 knows the amounts of its tests alone"],
 )
 def test_what_the_judge_objects_to_is_so(kitty: Path, story: str, attempt: int, code: str):

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Mapping
 
 from ringfence.check.protected_files import Conventions, ProtectedFiles
 from ringfence.check.protected_names import RUNNER_MODULES, matches_any
+from ringfence.check.runner.registry import runner_of
 from ringfence.check.sections import SECTIONS
-from ringfence.check.suite.runners import runner_of
-from ringfence.check.tree_entry import ReadEntry, TreeEntry
+from ringfence.check.tree import ReadEntry, TreeEntry
 
 LARGEST_READ = 4 << 20
 """Bytes: a larger file is compared as a whole."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from ringfence.check.protected_names import PRODUCT_EXECUTABLES, TOOL_FILES, matches_any
-from ringfence.check.tree_entry import SYMLINK, TreeEntry
+from ringfence.check.tree import SYMLINK, TreeEntry
 
 _LARGEST = 1 << 20
 _MOST_LINKS = 40

@@ -12,9 +12,8 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 
 from ringfence.check import protected_names as names
-from ringfence.check.paths import folded, is_plain_path
 from ringfence.check.project_scripts import Scripts
-from ringfence.check.tree_entry import SYMLINK, ReadEntry, TreeEntry
+from ringfence.check.tree import SYMLINK, ReadEntry, TreeEntry, folded, is_plain_path
 from ringfence.frozen import frozen
 
 _WORD = re.compile(r"[^\s;&|()<>`\"'$=]+")

@@ -17,9 +17,9 @@ from ringfence.check.deciding_files import (
     runner_shadows,
 )
 from ringfence.check.protected_files import Conventions
-from ringfence.check.suite.model import RED, Check, Report
-from ringfence.check.suite.runners import runner_of
-from ringfence.check.tree_entry import TreeEntry
+from ringfence.check.report import RED, Check, Report
+from ringfence.check.runner.registry import runner_of
+from ringfence.check.tree import TreeEntry
 from ringfence.events import VerificationEnded, VerificationStarted
 from ringfence.frozen import frozen
 from ringfence.job.outcome import Outcome
@@ -176,7 +176,7 @@ async def verify(
         The outcome; None if the check had not ended at the deadline.
     """
     # The runners bring a parser for each report, which a run without a check does not need.
-    from ringfence.check.suite.running import run_check
+    from ringfence.check.runner.registry import run_check
 
     await recorder.emit(VerificationStarted(command=command))
     began = time.monotonic()
@@ -187,7 +187,7 @@ async def verify(
     problem = _problem(check, report)
     has_canary = False
     if problem is None and check.runner in _PYTHON_RUNNERS:
-        from ringfence.check.suite.python import why_failure_not_reported
+        from ringfence.check.runner.python import why_failure_not_reported
 
         again = replace(check, timeout_s=_left_s(deadline), on_output=None)
         problem = await why_failure_not_reported(again, sandbox)

@@ -9,7 +9,7 @@ import posixpath
 import re
 from collections.abc import Collection, Iterator
 
-from ringfence.check.tree_entry import SYMLINK
+from ringfence.check.tree import SYMLINK
 from ringfence.loop.repository import Change, Tree
 
 _NAMES = frozenset({

@@ -4,8 +4,8 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ringfence.check.suite import Report, summary
-from ringfence.check.tree_entry import TreeEntry
+from ringfence.check import Report, summary
+from ringfence.check.tree import TreeEntry
 from ringfence.errors import Unparseable
 from ringfence.loop.agent_instructions import NOTE
 from ringfence.loop.machine.clones import Clones

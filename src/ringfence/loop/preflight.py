@@ -7,8 +7,8 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from ringfence.check import Check
 from ringfence.check.protected_files import ProtectedFiles
-from ringfence.check.suite import Check
 from ringfence.config import Effective, Flag
 from ringfence.errors import ConfigurationError, ExitCode, RingfenceError, UsageError
 from ringfence.loop.credentials import check_players

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from ringfence.check.suite import Check, detect
-from ringfence.check.suite.runners import runner_of
+from ringfence.check import Check, detect
+from ringfence.check.runner.registry import runner_of
 from ringfence.config import Effective
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import ConfigurationError, UsageError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringfence.check.tree_entry import SYMLINK, TreeEntry
+from ringfence.check.tree import SYMLINK, TreeEntry
 from ringfence.loop.agent_instructions import restore_agent_instructions
 from ringfence.loop.repository import Change, Tree
 

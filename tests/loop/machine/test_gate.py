@@ -4,8 +4,8 @@ from itertools import permutations
 
 import pytest
 
-from ringfence.check.suite import Report, TestResult
-from ringfence.check.suite.model import Outcome
+from ringfence.check import Report, TestResult
+from ringfence.check.report import Outcome
 from ringfence.loop.machine.gate import merged
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.check.paths import is_cache, is_plain_path
 from ringfence.check.protected_files import Conventions
+from ringfence.check.tree import is_cache, is_plain_path
 
 TESTS = {
     "pytest": ["test_a.py", "src/pkg/a_test.py", "tests/helpers.py", "tests/data/a.bin", "test/a.json"],

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from tests.cases import slow_after
 from tests.loop.protection.trees import Tree, left_out, protection
 
-from ringfence.check.inline_tests import inline_tests, reaches_tests
 from ringfence.check.protected_files import Conventions
-from ringfence.check.python_imports import imported_modules
-from ringfence.check.tree_entry import SYMLINK, TreeEntry
+from ringfence.check.source_code import imported_modules, inline_tests, reaches_tests
+from ringfence.check.tree import SYMLINK, TreeEntry
 
 PYTHON: dict[str, bytes] = {
     "src/shop/__init__.py": b"",

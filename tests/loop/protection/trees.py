@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from ringfence.check.protected_files import Conventions, ProtectedFiles
-from ringfence.check.tree_entry import TreeEntry
+from ringfence.check.tree import TreeEntry
 
 Tree = Mapping[str, "bytes | TreeEntry"]
 

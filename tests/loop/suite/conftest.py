@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.check.suite import Check, Report, run_check
+from ringfence.check import Check, Report, run_check
 from ringfence.sandbox import Mount, Sandbox, SandboxSpec
 
 OTHER_UID = 1500

@@ -4,7 +4,7 @@ import pytest
 from tests.cases import slow_after
 from tests.loop.suite.conftest import Run, needs_node
 
-from ringfence.check.suite import new_failures
+from ringfence.check import new_failures
 
 TEST = "from calc import add\ndef test_add(): assert add(1, 2) == 3\ndef test_more(): assert add(2, 2) == 4\n"
 WRONG = "\ndef add(a, b):\n    return 0\n"
@@ -51,12 +51,12 @@ PYTEST_ATTACKS = {
     ),
     "silences the report": (
         "import sys\nfor name in list(sys.modules):\n"
-        "    if name.startswith('ringfence_') and name.endswith('telling'):\n"
-        "        old = sys.modules[name].Channel.tell\n"
-        "        def tell(self, kind, **fields):\n"
+        "    if name.startswith('ringfence_') and name.endswith('channel'):\n"
+        "        old = sys.modules[name].Channel.send\n"
+        "        def send(self, kind, **fields):\n"
         "            if fields.get('outcome') in ('failed', 'error'): fields.update(outcome='passed', cause=None)\n"
         "            old(self, kind, **fields)\n"
-        "        sys.modules[name].Channel.tell = tell"
+        "        sys.modules[name].Channel.send = send"
     ),
     "overwrites what was told": (
         "import atexit, gc, socket, json, os\n"

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 from tests.loop.suite.conftest import Run
 
-from ringfence.check.suite import Report, TestResult, red_for_the_right_reason
-from ringfence.check.suite.cargo import read_cargo
-from ringfence.check.suite.collecting import Gathered
-from ringfence.check.suite.collection import may_hold_tests
-from ringfence.check.suite.go import read_go
-from ringfence.check.suite.maven import UnsafeXml, parse_surefire, read_maven, read_surefire
-from ringfence.check.suite.reason import Project
+from ringfence.check import Report, TestResult, red_for_the_right_reason
+from ringfence.check.red_reason import Project, may_hold_tests
+from ringfence.check.report_stream import ReportBuilder
+from ringfence.check.runner.cargo import read_cargo
+from ringfence.check.runner.go import read_go
+from ringfence.check.runner.maven import UnsafeXml, parse_surefire, read_maven, read_surefire
 
 RECORDED = Path(__file__).parent / "recorded"
 GO = "example.com/calc"
@@ -24,12 +23,12 @@ def recorded(name: str) -> str:
     return (RECORDED / name).read_text()
 
 
-def outcomes(gathered: Gathered) -> dict[str, str]:
+def outcomes(gathered: ReportBuilder) -> dict[str, str]:
     """Id to outcome."""
     return {name: each.outcome for name, each in gathered.results.items()}
 
 
-def complaints(gathered: Gathered, file: str, *files: str) -> list[str]:
+def complaints(gathered: ReportBuilder, file: str, *files: str) -> list[str]:
     """Why a file's tests are not red for the right reason."""
     report = Report(gathered.results, is_complete=True, exit_code=1, ended_by="exit")
     return red_for_the_right_reason(report, [file], None, project=Project(files=[file, *files]))
@@ -37,7 +36,7 @@ def complaints(gathered: Gathered, file: str, *files: str) -> list[str]:
 
 def test_go() -> None:
     """Of `go test -json` each test's outcome and file are known, and of a package that was not built, why."""
-    gathered = Gathered()
+    gathered = ReportBuilder()
     tests = {
         ":TestRight": "calc_test.go",
         ":TestWrong": "calc_test.go",
@@ -64,7 +63,7 @@ def test_go_of_later_releases() -> None:
         '{"ImportPath":"x","Action":"build-output","Output":"undefined/a_test.go:6:5: undefined: Sub\\n"}\n'
         '{"Action":"fail","Package":"example.com/calc/undefined","Elapsed":0,"FailedBuild":"x"}\n'
     )
-    gathered = Gathered()
+    gathered = ReportBuilder()
     read_go(lines, gathered, tests={}, module=GO)
     assert outcomes(gathered) == {"undefined/a_test.go": "error"}
 
@@ -75,7 +74,7 @@ def test_go_of_later_releases() -> None:
 )
 def test_red_of_go(package: str, said: str) -> None:
     """In Go what is undefined, or of the module, is to be built; a parser's error and a foreign package are not."""
-    gathered = Gathered()
+    gathered = ReportBuilder()
     read_go(recorded("go.txt"), gathered, tests={}, module=GO)
     found = complaints(gathered, f"{package}/a_test.go")
     assert [said in each for each in found] == ([True] if said else []), found
@@ -83,7 +82,7 @@ def test_red_of_go(package: str, said: str) -> None:
 
 def test_cargo() -> None:
     """Of `cargo test` each test is known by its binary, and the summaries fit."""
-    gathered = Gathered()
+    gathered = ReportBuilder()
     read_cargo(recorded("cargo-run.txt"), gathered)
     assert outcomes(gathered) == {
         "src/lib.rs::tests::left_out": "skipped",
@@ -99,14 +98,14 @@ def test_cargo() -> None:
 
 def test_a_binary_that_leaves() -> None:
     """A test binary that ends without its summary is not complete, whatever its exit code."""
-    gathered = Gathered()
+    gathered = ReportBuilder()
     read_cargo(recorded("cargo-exits.txt"), gathered)
     assert gathered.problems == ["tests/exits.rs broke off before its summary"]
 
 
 def test_a_line_that_looks_like_a_result() -> None:
     """A result that the code under test printed does not fit the summary."""
-    gathered = Gathered()
+    gathered = ReportBuilder()
     text = recorded("cargo-run.txt").replace("running 3 tests\n", "running 3 tests\ntest made_up ... ok\n")
     read_cargo(text, gathered)
     assert [problem.split(":")[0] for problem in gathered.problems] == [
@@ -125,7 +124,7 @@ def test_a_line_that_looks_like_a_result() -> None:
 )
 def test_red_of_cargo(case: str, file: str, said: str) -> None:
     """In Rust what cannot be found in the crate is to be built; a parser's error and a foreign crate are not."""
-    gathered = Gathered()
+    gathered = ReportBuilder()
     read_cargo(recorded(f"cargo-{case}.txt"), gathered)
     found = complaints(gathered, file, "src/lib.rs")
     assert [said in each for each in found] == ([True] if said else []), found
@@ -133,7 +132,7 @@ def test_red_of_cargo(case: str, file: str, said: str) -> None:
 
 def test_maven() -> None:
     """Of Surefire's report each test is known with its file and why it failed, and Maven's totals fit."""
-    gathered = Gathered()
+    gathered = ReportBuilder()
     read_surefire((RECORDED / "TEST-calc.CalcTest.xml").read_bytes(), gathered, SOURCES)
     read_maven(recorded("maven-run.txt"), gathered, "/home/agent/calc")
     assert outcomes(gathered) == {
@@ -148,7 +147,7 @@ def test_maven() -> None:
 
 def test_maven_without_reports() -> None:
     """Tests that Maven counted and nobody reported are a problem."""
-    gathered = Gathered()
+    gathered = ReportBuilder()
     read_maven(recorded("maven-run.txt"), gathered, "/home/agent/calc")
     assert gathered.problems == ["Maven counts 4 tests, and there are no reports"]
 
@@ -156,7 +155,7 @@ def test_maven_without_reports() -> None:
 @pytest.mark.parametrize(("case", "said"), [("absent", "com.acme"), ("syntax", "illegal start of type")])
 def test_red_of_maven(case: str, said: str) -> None:
     """In Java a class or a package of the project's is to be built; another's package and a parser's error are not."""
-    gathered = Gathered()
+    gathered = ReportBuilder()
     read_maven(recorded(f"maven-{case}.txt"), gathered, "/home/agent/calc")
     found = complaints(gathered, "src/test/java/calc/SubTest.java", "src/main/java/calc/Calc.java")
     assert [said in each for each in found] == [True], found
@@ -164,7 +163,7 @@ def test_red_of_maven(case: str, said: str) -> None:
 
 def test_red_of_maven_without_what_is_foreign() -> None:
     """A package that is the project's, and absent, is to be built."""
-    gathered = Gathered()
+    gathered = ReportBuilder()
     text = "\n".join(line for line in recorded("maven-absent.txt").splitlines() if "com.acme" not in line)
     read_maven(text, gathered, "/home/agent/calc")
     assert complaints(gathered, "src/test/java/calc/SubTest.java", "src/main/java/calc/Calc.java") == []
@@ -184,7 +183,7 @@ def test_xml_that_is_refused(data: bytes) -> None:
     """A document type, an entity, a depth without an end, or what is no document is refused, and is a problem."""
     with pytest.raises(UnsafeXml):
         parse_surefire(data)
-    gathered = Gathered()
+    gathered = ReportBuilder()
     read_surefire(data, gathered, {})
     assert [problem.split(":")[0] for problem in gathered.problems] == [
         "a report of Surefire's cannot be read"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ringfence.check.suite import Check, detect
-from ringfence.check.suite.detecting import Detected
-from ringfence.check.suite.runners import runner_of
+from ringfence.check import Check, detect
+from ringfence.check.discovery import Detected
+from ringfence.check.runner.registry import runner_of
 from ringfence.errors import ConfigurationError
 
 

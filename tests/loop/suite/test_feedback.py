@@ -2,8 +2,8 @@
 
 import pytest
 
-from ringfence.check.suite import Check, Report, TestResult, feedback, new_failures
-from ringfence.check.suite.expected import Expected, expected_tests, removed
+from ringfence.check import Check, Report, TestResult, feedback, new_failures
+from ringfence.check.baseline import Expected, expected_tests, removed
 
 CHECK = Check("test", "pytest", "python3 -m pytest -q", 60.0, "pytest")
 

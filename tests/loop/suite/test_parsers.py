@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
 
-from ringfence.check.suite.cargo import read_cargo
-from ringfence.check.suite.collecting import MOST_BYTES, Gathered, Session
-from ringfence.check.suite.go import read_go
-from ringfence.check.suite.maven import UnsafeXml, parse_surefire, read_maven
-from ringfence.check.suite.reason import Project, broken_because, cause_in
+from ringfence.check.red_reason import Project, broken_because, cause_in
+from ringfence.check.report_stream import MOST_BYTES, ReportBuilder, ReportConnection
+from ringfence.check.runner.cargo import read_cargo
+from ringfence.check.runner.go import read_go
+from ringfence.check.runner.maven import UnsafeXml, parse_surefire, read_maven
 
 OUTCOMES = ("passed", "failed", "error", "skipped")
 BEGIN = {"kind": "begin", "runner": "pytest"}
@@ -61,10 +61,10 @@ def told(name: str, outcome: str) -> dict[str, Any]:
     return {"kind": "result", "id": name, "outcome": outcome, "file": None, "detail": "", "cause": None}
 
 
-def heard(data: bytes, *cuts: int) -> Gathered:
+def heard(data: bytes, *cuts: int) -> ReportBuilder:
     """What is taken of one connection's bytes, cut into pieces anywhere."""
-    gathered = Gathered()
-    session = Session(gathered)
+    gathered = ReportBuilder()
+    session = ReportConnection(gathered)
     places = sorted({0, *(cut % (len(data) + 1) for cut in cuts), len(data)})
     for start, end in itertools.pairwise(places):
         session.feed(data[start:end])
@@ -117,13 +117,13 @@ def test_what_is_damaged_is_a_problem(results: list[tuple[str, str]], data: st.D
 
 def test_too_much_is_refused() -> None:
     """A line without an end, and more bytes than one report may have, are refused and no longer kept."""
-    gathered = Gathered()
-    session = Session(gathered)
+    gathered = ReportBuilder()
+    session = ReportConnection(gathered)
     session.feed(line(BEGIN))
     session.feed(b"x" * 70_000)
     assert session.is_refused
     for _ in range(MOST_BYTES // 60_000 + 1):
-        other = Session(gathered)
+        other = ReportConnection(gathered)
         other.feed(b"x" * 60_000)
     assert other.is_refused
     assert len(gathered.problems) <= 20
@@ -134,7 +134,7 @@ def test_too_much_is_refused() -> None:
 def test_any_output_of_a_compiled_runner(lines: list[str]) -> None:
     """Whatever go, cargo or Maven seem to print, their readers come to an end with results that are bounded."""
     text = "\n".join(lines)
-    go, cargo, maven = Gathered(), Gathered(), Gathered()
+    go, cargo, maven = ReportBuilder(), ReportBuilder(), ReportBuilder()
     read_go(text, go, tests={}, module="m")
     read_cargo(text, cargo)
     read_maven(text, maven, "/w")
@@ -187,7 +187,7 @@ def test_any_xml(data: bytes) -> None:
 )
 def test_any_traceback(detail: str) -> None:
     """Whatever a failure's text is, it is judged."""
-    from ringfence.check.suite import TestResult
+    from ringfence.check import TestResult
 
     cause = cause_in(detail)
     why = broken_because(TestResult("a", "error", "a", detail, cause), Project())

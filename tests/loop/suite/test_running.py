@@ -10,9 +10,9 @@ from tests.cases import slow_after, slow_but
 from tests.loop.suite.conftest import ENVIRONMENT, Run, needs_node
 from tests.loop.suite.conftest import PYTEST as COMMAND
 
-from ringfence.check.suite import Check, new_failures, red_for_the_right_reason, run_check
-from ringfence.check.suite.expected import Expected
-from ringfence.check.suite.reason import Project
+from ringfence.check import Check, new_failures, red_for_the_right_reason, run_check
+from ringfence.check.baseline import Expected
+from ringfence.check.red_reason import Project
 from ringfence.errors import ConfigurationError
 from ringfence.sandbox import Sandbox, SandboxSpec
 

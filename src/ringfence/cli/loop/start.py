@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractAsyncContextManager
 
-    from ringfence.check.suite import Check
+    from ringfence.check import Check
     from ringfence.config import Effective, Flag
     from ringfence.loop.drafting import Draft
     from ringfence.loop.place import LoopPlace

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from ringfence.check.inline_tests import inline_tests, reaches_tests
-from ringfence.check.paths import is_cache, is_plain_path
 from ringfence.check.protected_files import Conventions, ProtectedFiles
 from ringfence.check.protected_names import COMPANIONS, matches_any
-from ringfence.check.python_imports import imported_modules
-from ringfence.check.tree_entry import TreeEntry
+from ringfence.check.source_code import imported_modules, inline_tests, reaches_tests
+from ringfence.check.tree import TreeEntry, is_cache, is_plain_path
 from ringfence.config.paths import state_dir
 from ringfence.frozen import frozen
 from ringfence.journal import run_dir

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ringfence.check.suite import Check, Report, TestResult, run_check
+from ringfence.check import Check, Report, TestResult, run_check
 from ringfence.config import Effective
 from ringfence.errors import RingfenceError
 from ringfence.events import CommandEnded, Emit

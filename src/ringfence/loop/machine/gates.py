@@ -4,12 +4,10 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from ringfence.check.suite import Check, Report, feedback, new_failures, red_for_the_right_reason
-from ringfence.check.suite.collection import may_hold_tests
-from ringfence.check.suite.expected import Expected, expected_tests, function_of, removed
-from ringfence.check.suite.judging import is_new_test
-from ringfence.check.suite.reason import Project
-from ringfence.check.suite.running import RUN_ALONE
+from ringfence.check import Check, Report, feedback, new_failures, red_for_the_right_reason
+from ringfence.check.baseline import Expected, expected_tests, function_of, is_new_test, removed
+from ringfence.check.red_reason import Project, may_hold_tests
+from ringfence.check.runner.registry import RUN_ALONE
 from ringfence.job.state import JobState
 from ringfence.journal import new_run_id
 from ringfence.loop.machine.clones import Clones

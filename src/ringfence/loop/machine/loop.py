@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from ringfence.check.protected_files import Conventions
-from ringfence.check.suite.model import Check
+from ringfence.check.report import Check
 from ringfence.config import Effective
 from ringfence.frozen import frozen
 from ringfence.job.resolution import secret_values

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ringfence.check.suite import Report
+from ringfence.check import Report
 
 _REPORT = TypeAdapter(Report)
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ringfence.check.tree_entry import TreeEntry
+from ringfence.check.tree import TreeEntry
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
 from ringfence.loop.repository.change import Change, parents

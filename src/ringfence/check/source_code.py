@@ -1,6 +1,7 @@
 """Tests that stand inside product code, as Rust has them."""
 
 import re
+from collections.abc import Iterable
 
 _ATTRIBUTE = re.compile(
     r"#\s*!?\[\s*(?:cfg\s*\(\s*(?:(?:all|any)\s*\([^\]]{0,200}?)?\btest\b"
@@ -57,3 +58,18 @@ def _end_of_item(text: str, position: int) -> int:
         if token[0] in ("}", ";") and depth <= 0:
             return token.end()
     return len(text)
+
+
+_IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([^#;\n]+))", re.MULTILINE)
+_NAME = re.compile(rb"[ \t]*(\w+)")
+
+
+def imported_modules(sources: Iterable[bytes]) -> frozenset[str]:
+    """The first parts of the names of all modules that some files import by a line of its own."""
+    return frozenset(
+        name[1].decode("utf-8", "replace")
+        for data in sources
+        for line in _IMPORT.finditer(data)
+        for part in (line[1] or line[2]).split(b",")
+        if (name := _NAME.match(part)) is not None
+    )

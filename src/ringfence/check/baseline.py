@@ -8,7 +8,7 @@ is not.
 import re
 from collections.abc import Collection
 
-from ringfence.check.suite.model import Check, Report, TestResult
+from ringfence.check.report import Check, Report, TestResult
 from ringfence.frozen import frozen
 
 _GO_FUNCTION = re.compile(r"(.*\.(?:Test|Example|Fuzz|Benchmark)\w*)/.*", re.DOTALL)
@@ -145,3 +145,19 @@ def function_of(name: str) -> str:
 def _parts(report: Report, name: str) -> list[TestResult]:
     """Tests of a file, or of a package of Go's."""
     return [each for each in report.results.values() if each.file == name or each.id.startswith(f"{name}.")]
+
+
+def is_new_test(result: TestResult, baseline: Report) -> bool:
+    """Whether it is one test, of a known file, that was not run before: also where data brought it about."""
+    return result.file not in (None, result.id) and result.id not in baseline.results
+
+
+def new_failures(report: Report, baseline: Report | None) -> list[TestResult]:
+    """What is red and was not red before, by id; a runner whose functions were replaced is one such result."""
+    was_red = {each.id for each in baseline.red()} if baseline is not None else set[str]()
+    altered = sorted(set(report.altered) - set(baseline.altered if baseline is not None else ()))
+    found = [each for each in report.red() if each.id not in was_red]
+    if altered:
+        detail = f"the test runner, or what it reads, was changed while it ran: {', '.join(altered)}"
+        found.insert(0, TestResult("the test runner", "error", None, detail))
+    return found

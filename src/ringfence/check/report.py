@@ -8,6 +8,7 @@ from ringfence.frozen import frozen
 if TYPE_CHECKING:
     from ringfence.sandbox.result import OnOutput
 
+
 Kind = Literal["test", "type", "lint", "other"]
 Outcome = Literal["passed", "failed", "error", "skipped"]
 

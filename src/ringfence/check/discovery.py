@@ -1,13 +1,139 @@
-"""What each language's projects say of their checks."""
+"""Which checks a repository has, by its files: nothing of it is run. What is not there is said, never taken as green."""
 
+import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
 from typing import Any
 
-from ringfence.check.suite.model import Check, Kind
-from ringfence.check.suite.project_files import ProjectFiles
-from ringfence.check.suite.runners import runner_of
+from ringfence.check.report import Check, Kind
+from ringfence.check.runner.registry import runner_of
+from ringfence.errors import ConfigurationError
+from ringfence.frozen import frozen
+
+_MOST_READ = 1_000_000
+_DEEPEST = 12
+Read = Callable[[str], bytes | None]
+
+
+class ProjectFiles:
+    """Files by name and by what is in them.
+
+    Args:
+        files: Paths, relative to the root.
+        read: The bytes of one, None where there is none.
+    """
+
+    def __init__(self, files: Collection[str], read: Read) -> None:
+        self.files = sorted(
+            file for file in files if file.count("/") < _DEEPEST and "node_modules/" not in file
+        )
+        self._top = {file for file in self.files if "/" not in file}
+        self._read = read
+
+    def has(self, *patterns: str) -> bool:
+        """Whether a file matches: at the root, or anywhere for `**/` patterns."""
+        return any(
+            any(fnmatchcase(PurePosixPath(file).name, pattern[3:]) for file in self.files)
+            if pattern.startswith("**/")
+            else any(fnmatchcase(file, pattern) for file in self._top)
+            for pattern in patterns
+        )
+
+    def named(self, *patterns: str) -> list[str]:
+        """Files whose name matches."""
+        return [
+            file
+            for file in self.files
+            if any(fnmatchcase(PurePosixPath(file).name, each) for each in patterns)
+        ]
+
+    def text(self, path: str) -> str:
+        """A file's text; empty where there is none, or it is too large."""
+        data = self._read(path) or b""
+        return data.decode("utf-8", "replace") if len(data) <= _MOST_READ else ""
+
+    def toml(self, path: str) -> dict[str, Any]:
+        """A TOML file's content; empty where it is none."""
+        try:
+            return tomllib.loads(self.text(path))
+        except (tomllib.TOMLDecodeError, RecursionError):
+            return {}
+
+    def json(self, path: str) -> dict[str, Any]:
+        """A JSON file's content; empty where it is no object."""
+        try:
+            found = json.loads(self.text(path) or "{}")
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def tool(self, name: str) -> bool:
+        """Whether pyproject.toml configures a tool."""
+        tools = self.toml("pyproject.toml").get("tool")
+        return isinstance(tools, dict) and name in tools
+
+    def section(self, name: str, *paths: str) -> bool:
+        """Whether an ini file has a section."""
+        return any(re.search(rf"^\[{re.escape(name)}[\]:]", self.text(path), re.MULTILINE) for path in paths)
+
+
+@frozen
+class Detected:
+    """What was found."""
+
+    checks: tuple[Check, ...]
+    lacking: tuple[str, ...]
+    """What is not checked since nothing for it was found, in words for the user and the report."""
+
+
+def detect(files: Collection[str], read: Read, *, commands: Mapping[Kind, str] | None = None) -> Detected:
+    """The checks of a repository.
+
+    Args:
+        files: Its paths, relative to its root.
+        read: The bytes of one, None where there is none.
+        commands: Given by configuration: replaces what would be found of that kind; an empty one means none.
+
+    Raises:
+        ConfigurationError: No way to run tests was found, and none is given.
+    """
+    project = ProjectFiles(files, read)
+    given = dict(commands or {})
+    checks = [_given(kind, command) for kind, command in given.items() if command.strip()]
+    languages, lacking = list[str](), list[str]()
+    for language, finders in LANGUAGES.items():
+        if not project.has(*MARKS[language]):
+            continue
+        languages.append(language)
+        for kind, (looked_for, find) in finders.items():
+            if kind in given:
+                continue
+            found = find(project)
+            checks += found
+            if not found and looked_for:
+                lacking.append(f"no {_WORDS[kind]} for {language} (looked for {looked_for}): not checked")
+    if not any(check.kind == "test" for check in checks):
+        seen = ", ".join(languages) or "no language that is known"
+        raise ConfigurationError(
+            f"no way to run tests was found (seen: {seen}); say how: by `test_command` in the "
+            "stories' file, or `loop.checks` in ringfence.yaml"
+        )
+    lacking += [
+        f"no {_WORDS[kind]}: its command is empty" for kind, command in given.items() if not command.strip()
+    ]
+    return Detected(tuple(checks), tuple(lacking))
+
+
+_WORDS: Mapping[Kind, str] = {"test": "tests", "type": "type checker", "lint": "linter", "other": "check"}
+
+
+def _given(kind: Kind, command: str) -> Check:
+    return Check(kind, kind, command, TIMEOUTS_S[kind], runner_of(command) if kind == "test" else None)
+
 
 _MOST_TEST_FILES = 50
 TIMEOUTS_S: Mapping[Kind, float] = {"test": 900.0, "type": 600.0, "lint": 300.0, "other": 600.0}

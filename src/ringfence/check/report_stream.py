@@ -3,11 +3,20 @@
 A result can only grow worse: whoever speaks later, over the same connection or another, turns no red test green.
 """
 
-from typing import Literal
+import json
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Literal
 
+import anyio
 import msgspec
 
-from ringfence.check.suite.model import Cause, Outcome, TestResult
+from ringfence.check.report import Cause, Outcome, TestResult
+from ringfence.errors import SandboxError
+from ringfence.frozen import frozen
+from ringfence.sandbox import Connection, ExecResult, Sandbox
+from ringfence.sandbox.result import OnOutput
 
 MOST_BYTES = 64 * 1024**2
 """Of all connections of one run together."""
@@ -54,7 +63,7 @@ class _End(msgspec.Struct, tag_field="kind", tag="end", forbid_unknown_fields=Tr
 _DECODER = msgspec.json.Decoder(_Begin | _Collected | _Result | _Altered | _End)
 
 
-class Gathered:
+class ReportBuilder:
     """Everything that was told in one run of a check."""
 
     def __init__(self) -> None:
@@ -67,7 +76,7 @@ class Gathered:
         self.exits: list[int] = []
         self.received_bytes = 0
 
-    def complain(self, problem: str) -> None:
+    def add_problem(self, problem: str) -> None:
         """Note why the report cannot be believed, once."""
         if problem not in self.problems and len(self.problems) < _MOST_PROBLEMS:
             self.problems.append(problem)
@@ -76,23 +85,23 @@ class Gathered:
         """Take a result; the worst that was told of a test holds."""
         known = self.results.get(result.id)
         if known is None and len(self.results) >= _MOST_TESTS:
-            self.complain(f"more than {_MOST_TESTS} tests were reported")
+            self.add_problem(f"more than {_MOST_TESTS} tests were reported")
         elif known is None or _RANK[result.outcome] > _RANK[known.outcome]:
             self.results[result.id] = result
 
     def collect(self, name: str, file: str | None) -> None:
         """A test is going to be run."""
         if len(self.collected) >= _MOST_TESTS and name not in self.collected:
-            self.complain(f"more than {_MOST_TESTS} tests were collected")
+            self.add_problem(f"more than {_MOST_TESTS} tests were collected")
         else:
             self.collected[name] = file
 
 
-class Session:
+class ReportConnection:
     """One connection: what one process tells. Make it when the connection comes, `close` it at its end."""
 
-    def __init__(self, gathered: Gathered) -> None:
-        self._gathered = gathered
+    def __init__(self, builder: ReportBuilder) -> None:
+        self._builder = builder
         self._rest = b""
         self._is_begun = False
         self._open: dict[str, str | None] = {}
@@ -103,9 +112,9 @@ class Session:
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes."""
-        gathered = self._gathered
-        gathered.received_bytes += len(chunk)
-        if gathered.received_bytes > MOST_BYTES:
+        builder = self._builder
+        builder.received_bytes += len(chunk)
+        if builder.received_bytes > MOST_BYTES:
             self._refuse(f"more than {MOST_BYTES} bytes were reported")
         if self.is_refused:
             return
@@ -119,12 +128,12 @@ class Session:
     def close(self) -> None:
         """The connection is over."""
         if not self._is_ended or self._rest:
-            self._gathered.complain("the runner's report breaks off before its end")
+            self._builder.add_problem("the runner's report breaks off before its end")
 
     def _refuse(self, why: str) -> None:
         self.is_refused = True
         self._rest = b""
-        self._gathered.complain(why)
+        self._builder.add_problem(why)
 
     def _line(self, line: bytes) -> None:
         try:
@@ -137,7 +146,7 @@ class Session:
         if isinstance(message, _Begin):
             is_in_order = not self._is_begun
             self._is_begun = True
-            self._gathered.begun += is_in_order
+            self._builder.begun += is_in_order
         else:
             is_in_order = self._is_begun and not self._is_ended
         if not is_in_order:
@@ -146,24 +155,112 @@ class Session:
             self._take(message)
 
     def _take(self, message: _Begin | _Collected | _Result | _Altered | _End) -> None:
-        gathered = self._gathered
+        builder = self._builder
         if isinstance(message, _Collected):
-            gathered.collect(message.id, message.file)
+            builder.collect(message.id, message.file)
             self._open[message.id] = message.file
         elif isinstance(message, _Result):
-            gathered.add(_result(message))
+            builder.add(_result(message))
             self._reported |= {message.id, message.file}
         elif isinstance(message, _Altered):
-            gathered.altered.update(name[:_SHOWN] for name in message.names[:_MOST_PROBLEMS])
-            gathered.altered_by_project.update(name[:_SHOWN] for name in message.own[:_MOST_PROBLEMS])
+            builder.altered.update(name[:_SHOWN] for name in message.names[:_MOST_PROBLEMS])
+            builder.altered_by_project.update(name[:_SHOWN] for name in message.own[:_MOST_PROBLEMS])
         elif isinstance(message, _End):
             self._is_ended = True
             if any(not self._reported & {name, file} for name, file in self._open.items() if file or name):
-                gathered.complain("a runner said that it ended before it had run all that it collected")
-            gathered.exits.append(message.exit)
+                builder.add_problem("a runner said that it ended before it had run all that it collected")
+            builder.exits.append(message.exit)
 
 
 def _result(message: _Result) -> TestResult:
     told = message.cause
     cause = None if told is None else Cause(told.type, told.message, told.name, told.file)
     return TestResult(message.id, message.outcome, message.file, message.detail, cause)
+
+
+OUTPUT_BYTES = 128 * 1024
+_MOST_CONNECTIONS = 32
+_LAST_WORDS_S = 5.0
+_LEFT_S = 30.0
+
+
+@frozen
+class PrivateDirectory:
+    """A directory of our own inside, with a name that nobody could foresee."""
+
+    path: str
+    token: str
+
+    @property
+    def package(self) -> str:
+        """Name of the Python package in it."""
+        return f"ringfence_{self.token}"
+
+    @property
+    def canary(self) -> str:
+        """Name of the test that must fail."""
+        return f"test_{self.token}"
+
+
+@asynccontextmanager
+async def private_directory(
+    sandbox: Sandbox, files: Mapping[str, bytes], settings: Mapping[str, Any]
+) -> AsyncIterator[PrivateDirectory]:
+    """Put files into a new directory inside, and take them away in the end.
+
+    Args:
+        sandbox: Where.
+        files: Name to bytes; they lie in a directory `package`.
+        settings: Written beside them, with the socket's path.
+    """
+    token = secrets.token_hex(8)
+    place = PrivateDirectory(f"/tmp/ringfence-{token}", token)  # noqa: S108 -- inside
+    told = {
+        "socket": f"{place.path}/socket",
+        "workspace": sandbox.workspace,
+        "canary": place.canary,
+        **settings,
+    }
+    try:
+        for name, data in {**files, "settings.json": json.dumps(told).encode()}.items():
+            await sandbox.write_file(f"{place.path}/{place.package}/{name}", data)
+        yield place
+    finally:
+        with anyio.move_on_after(_LEFT_S, shield=True), suppress(SandboxError):
+            await sandbox.remove(place.path)
+
+
+async def run_with_socket(
+    sandbox: Sandbox,
+    place: PrivateDirectory,
+    command: str,
+    *,
+    env: Mapping[str, str],
+    timeout_s: float,
+    on_output: OnOutput | None = None,
+) -> tuple[ReportBuilder, ExecResult]:
+    """Run a shell command and gather what is told over the place's socket meanwhile."""
+    builder = ReportBuilder()
+
+    async def serve(connection: Connection) -> None:
+        session = ReportConnection(builder)
+        try:
+            while not session.is_refused:
+                session.feed(await connection.receive())
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            pass
+        session.close()
+
+    async with sandbox.listen(serve, unix=f"{place.path}/socket", limit=_MOST_CONNECTIONS) as listener:
+        ended = await sandbox.run(
+            ["/bin/sh", "-c", command],
+            timeout_s=timeout_s,
+            env=env,
+            output_limit_bytes=OUTPUT_BYTES,
+            on_output=on_output,
+        )
+        with anyio.move_on_after(_LAST_WORDS_S) as waiting:
+            await listener.wait_until_idle()
+    if waiting.cancelled_caught:
+        builder.add_problem("a process that the tests left behind keeps their report open")
+    return builder, ended

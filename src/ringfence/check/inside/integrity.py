@@ -1,84 +1,21 @@
-"""Tells the host what tests come to, at once and for good: what went over the socket cannot be taken back.
+"""Compares the runner and the tests, as they are in the process that runs them, with what they are in their files.
 
-Runs inside, beside code that is not to be trusted, on whatever Python is there (3.8 and later).
+Also fails in every way that a test can, for the canary: a test that must fail.
 """
 
 import ast
-import json
 import os
-import socket
 import sys
 import types
 import unittest
 
-_MOST_DETAIL = 4000
-_MOST_NAME = 900
+from .channel import clean
+
 _MOST_ALTERED = 20
 _REPLACED = ("_pytest.config.Config._getini_unknown_type",)  # by pytest itself (legacypath)
 # What a test raises by this name ends it as passed; no run of ours stops at the first failure, which it is for.
 unittest.case._ShouldStop = ()  # type: ignore[attr-defined]
 _WATCHED = ("_pytest", "pytest", "pluggy", "unittest", "contextlib", __package__)
-
-
-def settings():
-    """What the host wrote beside this file."""
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "settings.json")) as file:
-        return json.load(file)
-
-
-class Channel:
-    """The way to the host. A fork's messages are dropped: only the process that opened it speaks."""
-
-    def __init__(self, path):
-        self._owner = os.getpid()
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(path)
-
-    def tell(self, kind, **fields):
-        """Send one message."""
-        if os.getpid() == self._owner:
-            self._socket.sendall(json.dumps({"kind": kind, **fields}).encode() + b"\n")
-
-
-def clean(text, most=_MOST_DETAIL):
-    """A text that any JSON can carry: no lone surrogates, cut in its middle."""
-    text = str(text).encode("utf-8", "backslashreplace").decode()
-    if len(text) > most:
-        head, tail = most // 4, most - most // 4
-        text = "%s\n[... %d characters cut ...]\n%s" % (text[:head], len(text) - most, text[-tail:])
-    return text
-
-
-def shown(path, workspace):
-    """A path as the host names it: relative to the workspace where it lies there."""
-    if not path:
-        return None
-    path, workspace = os.path.realpath(path), os.path.realpath(workspace)
-    inside = path.startswith(workspace + os.sep)
-    return clean(os.path.relpath(path, workspace) if inside else path, _MOST_NAME)
-
-
-def cause(error, workspace):
-    """Type, message and place of an exception."""
-    try:
-        where, name = _innermost(error), getattr(error, "name", None)
-        if isinstance(error, SyntaxError):
-            where = error.filename
-        return {
-            "type": clean(type(error).__name__, 200),
-            "message": clean(error, 500),
-            "name": clean(name, 200) if isinstance(name, str) else None,
-            "file": shown(where, workspace),
-        }
-    except Exception:  # an exception of hostile code may raise on being shown
-        return {"type": clean(type(error).__name__, 200), "message": "", "name": None, "file": None}
-
-
-def _innermost(error):
-    trace, where = error.__traceback__, None
-    while trace is not None:
-        where, trace = trace.tb_frame.f_code.co_filename, trace.tb_next
-    return where
 
 
 def fail_in_every_way(further=()):

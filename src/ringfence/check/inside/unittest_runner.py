@@ -4,16 +4,16 @@ import os
 import sys
 import unittest
 
-from . import telling
+from . import channel, integrity
 
-_SETTINGS = telling.settings()
-_BEFORE = telling.functions()
-_CHANNEL = telling.Channel(_SETTINGS["socket"])
+_SETTINGS = channel.settings()
+_BEFORE = integrity.functions()
+_CHANNEL = channel.Channel(_SETTINGS["socket"])
 
 
 def _file_of(test):
     module = sys.modules.get(type(test).__module__)
-    return telling.shown(getattr(module, "__file__", None), _SETTINGS["workspace"])
+    return channel.shown(getattr(module, "__file__", None), _SETTINGS["workspace"])
 
 
 def _named(test):
@@ -23,13 +23,13 @@ def _named(test):
     name, kind = test.id(), type(test).__name__
     if kind in ("_FailedTest", "ModuleSkipped") and type(test).__module__ == "unittest.loader":
         file = _path_of(test._testMethodName)
-        return file or telling.clean(name, 900), file
+        return file or channel.clean(name, 900), file
     if kind == "_ErrorHolder":
         # What a class or module needs could not be made: it stands for the tests there, which were not run.
         owner = name[name.find("(") + 1 : -1]
         file = _path_of(owner) or _path_of(owner.rpartition(".")[0])
-        return file or telling.clean(name, 900), file
-    return telling.clean(name, 900), _file_of(test)
+        return file or channel.clean(name, 900), file
+    return channel.clean(name, 900), _file_of(test)
 
 
 def _path_of(module):
@@ -38,48 +38,48 @@ def _path_of(module):
         for ending in (".py", os.sep + "__init__.py"):
             path = os.path.join(folder, module.replace(".", os.sep)) + ending
             if module and os.path.isfile(path):
-                return telling.shown(path, _SETTINGS["workspace"])
+                return channel.shown(path, _SETTINGS["workspace"])
     return None
 
 
 class _Result(unittest.TextTestResult):
-    def _tell(self, test, outcome, err=None, detail=""):
+    def _send(self, test, outcome, err=None, detail=""):
         name, file = _named(test)
         cause = None
         if err is not None:
-            cause = telling.cause(err[1], _SETTINGS["workspace"])
+            cause = channel.cause(err[1], _SETTINGS["workspace"])
             detail = self._exc_info_to_string(err, test)
-        _CHANNEL.tell(
-            "result", id=name, outcome=outcome, file=file, detail=telling.clean(detail), cause=cause
+        _CHANNEL.send(
+            "result", id=name, outcome=outcome, file=file, detail=channel.clean(detail), cause=cause
         )
 
     def addSuccess(self, test):
         super().addSuccess(test)
-        self._tell(test, "passed")
+        self._send(test, "passed")
 
     def addError(self, test, err):
-        self._tell(test, "error", err)
+        self._send(test, "error", err)
         super().addError(test, err)
 
     def addFailure(self, test, err):
-        self._tell(test, "failed", err)
+        self._send(test, "failed", err)
         super().addFailure(test, err)
 
     def addSkip(self, test, reason):
         super().addSkip(test, reason)
-        self._tell(test, "skipped", detail=reason)
+        self._send(test, "skipped", detail=reason)
 
     def addExpectedFailure(self, test, err):
         super().addExpectedFailure(test, err)
-        self._tell(test, "skipped", err)
+        self._send(test, "skipped", err)
 
     def addUnexpectedSuccess(self, test):
         super().addUnexpectedSuccess(test)
-        self._tell(test, "failed", detail="passed, though it is marked as an expected failure")
+        self._send(test, "failed", detail="passed, though it is marked as an expected failure")
 
     def addSubTest(self, test, subtest, err):
         if err is not None:
-            self._tell(test, "failed", err)
+            self._send(test, "failed", err)
         super().addSubTest(test, subtest, err)
 
 
@@ -88,7 +88,7 @@ class Canary(unittest.TestCase):
 
     def runTest(self):
         """Fail."""
-        telling.fail_in_every_way()
+        integrity.fail_in_every_way()
 
 
 class _Runner(unittest.TextTestRunner):
@@ -102,13 +102,13 @@ class _Runner(unittest.TextTestRunner):
             _compare()
         for each in _each(test) if not _SETTINGS["only_canary"] else ():
             name, file = _named(each)
-            _CHANNEL.tell("collected", id=name, file=file)
+            _CHANNEL.send("collected", id=name, file=file)
         self.failfast = False
         if not _SETTINGS["canary"]:
             result = super().run(test)
             _compare()
             return result
-        _CHANNEL.tell("collected", id=_SETTINGS["canary"], file=None)
+        _CHANNEL.send("collected", id=_SETTINGS["canary"], file=None)
         return super().run(Canary() if _SETTINGS["only_canary"] else unittest.TestSuite([test, Canary()]))
 
 
@@ -117,8 +117,8 @@ _ALTERED = set()  # type: ignore[var-annotated]
 
 def _compare():
     """Compare the test files with what was loaded of them."""
-    _ALTERED.update(telling.unlike_their_files(_SETTINGS["test_files"], _SETTINGS["workspace"]))
-    if telling.is_traced_by(_SETTINGS["workspace"]):
+    _ALTERED.update(integrity.unlike_their_files(_SETTINGS["test_files"], _SETTINGS["workspace"]))
+    if integrity.is_traced_by(_SETTINGS["workspace"]):
         _ALTERED.add("a trace function")
 
 
@@ -131,13 +131,13 @@ def _each(test):
 
 
 def _main():
-    _CHANNEL.tell("begin", runner="unittest")
+    _CHANNEL.send("begin", runner="unittest")
     sys.argv[0] = "python -m unittest"
     program = unittest.main(module=None, testRunner=_Runner, exit=False)
     code = 0 if program.result.wasSuccessful() else 1
-    own = telling.altered_by(_SETTINGS["workspace"], _BEFORE)
-    _CHANNEL.tell("altered", names=[*telling.altered(_BEFORE), *sorted(_ALTERED)], own=own)
-    _CHANNEL.tell("end", exit=code)
+    own = integrity.altered_by(_SETTINGS["workspace"], _BEFORE)
+    _CHANNEL.send("altered", names=[*integrity.altered(_BEFORE), *sorted(_ALTERED)], own=own)
+    _CHANNEL.send("end", exit=code)
     sys.exit(code)
 
 

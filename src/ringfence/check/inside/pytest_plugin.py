@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from . import telling
+from . import channel, integrity
 
-_SETTINGS = telling.settings()
+_SETTINGS = channel.settings()
 _state: "dict[str, Any]" = {
     "channel": None,
     "before": {},
@@ -20,28 +20,28 @@ _state: "dict[str, Any]" = {
 if os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["PYTEST_PLUGINS"] = _SETTINGS["plugins"]
 else:  # workers report to their controller
-    _state["channel"] = telling.Channel(_SETTINGS["socket"])
-    _state["channel"].tell("begin", runner="pytest")
+    _state["channel"] = channel.Channel(_SETTINGS["socket"])
+    _state["channel"].send("begin", runner="pytest")
     # A pytest that a test starts is none of ours.
     os.environ["PYTEST_ADDOPTS"] = _SETTINGS["addopts"]
 
 
-def _tell(kind, **fields):
+def _send(kind, **fields):
     if _state["channel"] is not None:
-        _state["channel"].tell(kind, **fields)
+        _state["channel"].send(kind, **fields)
 
 
 def _named(nodeid):
     """(id, file) of a node, relative to the workspace whatever pytest's root is."""
     path, separator, rest = nodeid.partition("::")
-    file = telling.shown(os.path.join(_state["root"], path), _SETTINGS["workspace"])
-    return telling.clean(file + separator + rest, 900), file
+    file = channel.shown(os.path.join(_state["root"], path), _SETTINGS["workspace"])
+    return channel.clean(file + separator + rest, 900), file
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_load_initial_conftests():
     """Installed plugins are there, code of the project's is not."""
-    _state["before"] = telling.functions()
+    _state["before"] = integrity.functions()
     yield
 
 
@@ -61,7 +61,7 @@ if int(pytest.__version__.split(".")[0]) >= 7:  # before, the argument has anoth
         wanted, name = _SETTINGS["only"].split("::")[0], collection_path.name
         if not wanted or not name.endswith(".py") or name in ("conftest.py", "__init__.py"):
             return None
-        return True if telling.shown(str(collection_path), _SETTINGS["workspace"]) != wanted else None
+        return True if channel.shown(str(collection_path), _SETTINGS["workspace"]) != wanted else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -76,7 +76,7 @@ def _is_conftest(plugin, file):
     if not known:  # they are not given for a check whose result does not hang on it
         return os.path.basename(file or "") == "conftest.py"
     hooks = {name for name in vars(plugin) if name.startswith("pytest_")}
-    return file in known and hooks <= telling.names_in(os.path.join(_SETTINGS["workspace"], file))
+    return file in known and hooks <= integrity.names_in(os.path.join(_SETTINGS["workspace"], file))
 
 
 def _registered_since(config):
@@ -84,9 +84,9 @@ def _registered_since(config):
     for name, plugin in config.pluginmanager.list_name_plugin():
         if plugin is None or id(plugin) in _state["plugins"]:
             continue
-        file = telling.shown(getattr(plugin, "__file__", None), _SETTINGS["workspace"])
+        file = channel.shown(getattr(plugin, "__file__", None), _SETTINGS["workspace"])
         if file in seen or not _is_conftest(plugin, file):
-            names.append(telling.clean("the plugin %s" % name, 200))
+            names.append(channel.clean("the plugin %s" % name, 200))
         seen.add(file)
     return names
 
@@ -116,7 +116,7 @@ def pytest_collection_modifyitems(items):
 
 def _canary(module):
     def test():
-        telling.fail_in_every_way([lambda: pytest.fail("must fail"), _raise_nothing])
+        integrity.fail_in_every_way([lambda: pytest.fail("must fail"), _raise_nothing])
 
     return pytest.Function.from_parent(module, name=_SETTINGS["canary"], callobj=test)
 
@@ -147,7 +147,7 @@ def pytest_xdist_node_collection_finished(ids):
 
 def _collected(nodeid):
     name, file = _named(nodeid)
-    _tell("collected", id=name, file=file)
+    _send("collected", id=name, file=file)
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -161,14 +161,14 @@ def pytest_runtest_call(item):
 def _compare(item):
     if not _SETTINGS["only"]:
         return
-    _state["altered"].update(telling.unlike_their_files(_SETTINGS["test_files"], _SETTINGS["workspace"]))
+    _state["altered"].update(integrity.unlike_their_files(_SETTINGS["test_files"], _SETTINGS["workspace"]))
     if isinstance(item, pytest.Function):
         owner = item.cls or item.module
         defined = getattr(owner, item.originalname or item.name, None)
         run = getattr(item.obj, "__func__", item.obj)
         if run is not getattr(defined, "__func__", defined) or vars(item).get("runtest"):
             _state["altered"].add("the function of %s" % _named(item.nodeid)[0])
-    if telling.is_traced_by(_SETTINGS["workspace"]):
+    if integrity.is_traced_by(_SETTINGS["workspace"]):
         _state["altered"].add("a trace function")
 
 
@@ -177,7 +177,7 @@ def pytest_runtest_makereport(call):
     """Keep what was raised with the report, where workers' reports carry it too."""
     outcome = yield
     if call.excinfo is not None:
-        outcome.get_result().ringfence_cause = telling.cause(call.excinfo.value, _SETTINGS["workspace"])
+        outcome.get_result().ringfence_cause = channel.cause(call.excinfo.value, _SETTINGS["workspace"])
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -188,7 +188,7 @@ def pytest_make_collect_report():
     raised = getattr(getattr(report, "call", None), "excinfo", None)
     if raised is not None:
         error = raised.value
-        report.ringfence_cause = telling.cause(error.__cause__ or error, _SETTINGS["workspace"])
+        report.ringfence_cause = channel.cause(error.__cause__ or error, _SETTINGS["workspace"])
 
 
 def pytest_collectreport(report):
@@ -211,20 +211,20 @@ def _result(report, outcome):
     if outcome in ("failed", "error"):
         detail = "\n".join([*("%s:\n%s" % section for section in report.sections), detail])
     cause = getattr(report, "ringfence_cause", None) if outcome != "passed" else None
-    _tell("result", id=name, outcome=outcome, file=file, detail=telling.clean(detail), cause=cause)
+    _send("result", id=name, outcome=outcome, file=file, detail=channel.clean(detail), cause=cause)
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_sessionfinish(session):
     """The last word; of a worker, to its controller."""
     yield
-    changed = [*telling.altered(_state["before"]), *_registered_since(session.config)]
-    own = telling.altered_by(_SETTINGS["workspace"], _state["before"])
+    changed = [*integrity.altered(_state["before"]), *_registered_since(session.config)]
+    own = integrity.altered_by(_SETTINGS["workspace"], _state["before"])
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["ringfence_altered"], output["ringfence_own"] = changed, own
-    _tell("altered", names=sorted({*changed, *_state["altered"]}), own=sorted({*own, *_state["own"]}))
-    _tell("end", exit=int(session.exitstatus))
+    _send("altered", names=sorted({*changed, *_state["altered"]}), own=sorted({*own, *_state["own"]}))
+    _send("end", exit=int(session.exitstatus))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,14 +5,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from xml.parsers import expat
 
-from ringfence.check.suite.collecting import Gathered
-from ringfence.check.suite.model import Cause, Check, Report
-from ringfence.check.suite.printed import result, run_printed, worst
-from ringfence.check.suite.weighing import weigh
+from ringfence.check.report import Cause, Check, Report
+from ringfence.check.report_stream import ReportBuilder
+from ringfence.check.runner.base import build_report, result, run_for_output, worst
 from ringfence.errors import SandboxFileError
 
 if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox
+
 
 _COMPILER = re.compile(r"^\[ERROR\] (/\S+\.java):\[\d+,\d+\] (.+)$")
 _NO_PACKAGE = re.compile(r"^package (\S+) does not exist")
@@ -55,11 +55,11 @@ async def run_maven(check: Check, sandbox: "Sandbox") -> Report:
     await sandbox.run(
         [*_FIND, "-delete"], timeout_s=_FIND_S
     )  # none of an earlier run, or of the repository's
-    gathered, ended, text = await run_printed(check, sandbox, check.command, {})
+    builder, ended, text = await run_for_output(check, sandbox, check.command, {})
     found = await sandbox.run([*_FIND, "-print0"], timeout_s=_FIND_S, output_limit_bytes=_LISTING_BYTES)
     paths = [path for path in found.stdout.split("\0") if path]
     if len(paths) > _MOST_REPORTS or found.stdout_total > _LISTING_BYTES:
-        gathered.complain(f"more than {_MOST_REPORTS} reports were written")
+        builder.add_problem(f"more than {_MOST_REPORTS} reports were written")
     sources = await _sources(sandbox)
     read_bytes = 0
     for path in sorted(paths)[:_MOST_REPORTS]:
@@ -67,19 +67,19 @@ async def run_maven(check: Check, sandbox: "Sandbox") -> Report:
             data = await sandbox.read_file(path, limit_bytes=_LARGEST_REPORT)
             read_bytes += len(data)
             if read_bytes > _MOST_BYTES:
-                gathered.complain(f"reports of more than {_MOST_BYTES} bytes were written")
+                builder.add_problem(f"reports of more than {_MOST_BYTES} bytes were written")
                 break
-            read_surefire(data, gathered, sources)
+            read_surefire(data, builder, sources)
             continue
-        gathered.complain(f"the report {path} cannot be read, or is larger than {_LARGEST_REPORT} bytes")
-    read_maven(text, gathered, sandbox.workspace)
+        builder.add_problem(f"the report {path} cannot be read, or is larger than {_LARGEST_REPORT} bytes")
+    read_maven(text, builder, sandbox.workspace)
     built = await sandbox.run(_FIND_LIBRARIES, timeout_s=_FIND_S, output_limit_bytes=_LISTING_BYTES)
     for path in built.stdout.split("\0")[:_MOST_NAMED]:
         if path:
-            gathered.complain(
+            builder.add_problem(
                 f"the project builds {path}, which is taken in place of a library that runs the tests"
             )
-    return weigh(check, gathered, ended, canary="")
+    return build_report(check, builder, ended, canary="")
 
 
 async def _sources(sandbox: "Sandbox") -> dict[str, str]:
@@ -92,20 +92,20 @@ async def _sources(sandbox: "Sandbox") -> dict[str, str]:
     }
 
 
-def read_surefire(data: bytes, gathered: Gathered, sources: dict[str, str]) -> None:
+def read_surefire(data: bytes, builder: ReportBuilder, sources: dict[str, str]) -> None:
     """Take one report; one that is no proper document is a problem."""
     try:
         cases, told = parse_surefire(data)
     except UnsafeXml as exc:
-        gathered.complain(f"a report of Surefire's cannot be read: {exc}")
+        builder.add_problem(f"a report of Surefire's cannot be read: {exc}")
         return
-    gathered.begun = 1
+    builder.begun = 1
     if told is not None and told != len(cases):
-        gathered.complain(f"a report of Surefire counts {told} tests and holds {len(cases)}")
+        builder.add_problem(f"a report of Surefire counts {told} tests and holds {len(cases)}")
     for owner, name, outcome, kind, text in cases:
         cause = Cause(kind.rpartition(".")[2], text[:500]) if kind else None
         file = sources.get(owner.split("$")[0])
-        gathered.add(result(f"{owner}.{name}", outcome, file, text, cause))
+        builder.add(result(f"{owner}.{name}", outcome, file, text, cause))
 
 
 Case = tuple[str, str, str, str, str]
@@ -181,16 +181,16 @@ class _Reader:
             self._case = None
 
 
-def read_maven(text: str, gathered: Gathered, workspace: str) -> None:
+def read_maven(text: str, builder: ReportBuilder, workspace: str) -> None:
     """Take what Maven printed: totals that must fit, and errors of the compiler."""
     totals = [tuple(map(int, match)) for match in _TOTAL.findall(text)]
     if totals:
-        gathered.begun = 1
+        builder.begun = 1
         told = sum(total[0] for total in totals)
-        if told < len(gathered.results):
-            gathered.complain(f"Maven counts {told} tests, its reports {len(gathered.results)}")
-        elif told > 0 and not gathered.results:
-            gathered.complain(f"Maven counts {told} tests, and there are no reports")
+        if told < len(builder.results):
+            builder.add_problem(f"Maven counts {told} tests, its reports {len(builder.results)}")
+        elif told > 0 and not builder.results:
+            builder.add_problem(f"Maven counts {told} tests, and there are no reports")
     said = dict[str, list[str]]()
     for line in text.splitlines():
         if match := _COMPILER.match(line):
@@ -198,9 +198,9 @@ def read_maven(text: str, gathered: Gathered, workspace: str) -> None:
             if match[2] not in messages:
                 messages.append(match[2])
     for file, messages in said.items():
-        gathered.begun = 1
+        builder.begun = 1
         cause = worst([cause_of(message) for message in messages])
-        gathered.add(result(file, "error", file, "\n".join(messages), cause))
+        builder.add(result(file, "error", file, "\n".join(messages), cause))
 
 
 def cause_of(message: str) -> Cause:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ringfence.check.suite.collecting import Gathered
-from ringfence.check.suite.finders import NODE_TESTS
-from ringfence.check.suite.model import Check, Report
-from ringfence.check.suite.streamed import private_place, run_listening
-from ringfence.check.suite.weighing import weigh
+from ringfence.check.discovery import NODE_TESTS
+from ringfence.check.report import Check, Report
+from ringfence.check.report_stream import ReportBuilder, private_directory, run_with_socket
+from ringfence.check.runner.base import build_report
 from ringfence.errors import SandboxError, SandboxFileError
 
 if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox
+
 
 _ENDINGS = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts")
 _MOST_FILES = 500
@@ -34,32 +34,32 @@ _REPLACED = re.compile(r"the canary fails, as it must \(replaced: ([\w. ]{1,2000
 
 async def run_node(check: Check, sandbox: "Sandbox", *, canary: bool, test_files: Collection[str]) -> Report:
     """Run `node --test`. Arguments and errors as `run_check`."""
-    inside = files("ringfence.check.suite") / "inside"
+    inside = files("ringfence.check") / "inside"
     own = {**sandbox.facts.environment, **sandbox.spec.env}
-    sent = {name: (inside / name).read_bytes() for name in ("reporter.mjs", "watch.cjs")}
-    async with private_place(sandbox, sent, {}) as place:
-        reporter = f"{place.path}/{place.package}/reporter.mjs"
+    sent = {name: (inside / name).read_bytes() for name in ("node_reporter.mjs", "node_integrity.cjs")}
+    async with private_directory(sandbox, sent, {}) as place:
+        reporter = f"{place.path}/{place.package}/node_reporter.mjs"
         options = (
-            f"--require={place.path}/{place.package}/watch.cjs "
+            f"--require={place.path}/{place.package}/node_integrity.cjs "
             f"--test-reporter=spec --test-reporter-destination=stdout "
             f"--test-reporter={reporter} --test-reporter-destination=stderr"
         )
         env = {"NODE_OPTIONS": f"{own.get('NODE_OPTIONS', '')} {options}".strip()}
         given = [path for path in test_files if path.endswith(_ENDINGS)]
         wanted = (given or await _test_files(sandbox)) if canary else ()
-        text = (inside / "canary.js").read_bytes().replace(b"RINGFENCE", place.canary.encode())
+        text = (inside / "node_canary.js").read_bytes().replace(b"RINGFENCE", place.canary.encode())
         async with _with_canaries(sandbox, wanted, text) as guarded:
-            gathered, ended = await run_listening(
+            builder, ended = await run_with_socket(
                 sandbox, place, check.command, env=env, timeout_s=check.timeout_s, on_output=check.on_output
             )
         mark = place.canary if canary else ""
-        gathered.altered |= _replaced(gathered, mark)
-        return weigh(check, gathered, ended, canary=mark, guarded=guarded)
+        builder.altered |= _replaced(builder, mark)
+        return build_report(check, builder, ended, canary=mark, guarded=guarded)
 
 
-def _replaced(gathered: Gathered, canary: str) -> set[str]:
+def _replaced(builder: ReportBuilder, canary: str) -> set[str]:
     """Functions of `assert` and of the runner that canaries saw replaced in their files' processes."""
-    told = (each.detail for name, each in gathered.results.items() if canary and canary in name)
+    told = (each.detail for name, each in builder.results.items() if canary and canary in name)
     lists = (match[1].split() for detail in told for match in _REPLACED.finditer(detail))
     return {name for names in lists for name in names}
 

@@ -1,15 +1,43 @@
-"""Runs a check in a sandbox, with a runner's own report where it has one."""
+"""Test runners, by the commands that call them."""
 
+import re
 from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ringfence.check.suite.model import Check, Report, TestResult
-from ringfence.check.suite.weighing import output_of
+from ringfence.check.report import Check, Report, TestResult
+from ringfence.check.runner.base import output_of
 from ringfence.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from ringfence.sandbox import ExecResult, Sandbox
+
+
+_RUNNERS = (
+    (r"\bpytest\b|\bpy\.test\b", "pytest"),
+    (r"-m\s+unittest\b", "unittest"),
+    (r"\bnode\b.*\s--test\b", "node"),
+    (r"\bgo\s+test\b", "go"),
+    (r"\bcargo\s+(?:\+\S+\s+)?(?:test|t)\b", "cargo"),
+    (r"\bmvn\b.*\b(?:test|verify|install|package)\b", "maven"),
+)
+_BREAKS = re.compile(r"&&|\|\||[;&|\n]")
+_NO_CALL = re.compile(
+    r"\s*(?:[!({]\s*)*(?:\w+=\S*\s+)*(?:(?:\S*/)?(?:echo|printf|[ef]?grep|rg|test|\[|cat|head|tail|ls|rm|find|cp|mv|mkdir|touch|cd"
+    r"|sed|awk|which|type|pip[\d.]*)|uv\s+pip|uv\s+add|command\s+-v|(?:\S*/)?python[\d.]*\s+-m\s+pip"
+    r"|(?:\S*/)?python[\d.]*\s+-c)(?:\s|$)"
+)
+"""The beginning of a command that may name a runner and does not call it."""
+
+
+def runner_of(command: str) -> str | None:
+    """Which runner's report a command's tests can be read from; None: only its exit code counts."""
+    calls = ";".join(part for part in _BREAKS.split(command) if not _NO_CALL.match(part))
+    for pattern, runner in _RUNNERS:
+        if re.search(pattern, calls):
+            return runner
+    return None
+
 
 RUN_ALONE = ("pytest", "unittest", "go", "cargo")
 """Runners that can be asked for one test (`Check.only`). Those of Node have a process for each file."""
@@ -43,25 +71,25 @@ async def run_check(
         case None:
             return await _by_exit_code(check, sandbox, canary=canary, test_files=test_files)
         case "pytest" | "unittest":
-            from ringfence.check.suite.python import run_python
+            from ringfence.check.runner.python import run_python
 
             return await run_python(
                 check, sandbox, canary=canary and check.only is None, test_files=test_files
             )
         case "node":
-            from ringfence.check.suite.node import run_node
+            from ringfence.check.runner.node import run_node
 
             return await run_node(check, sandbox, canary=canary, test_files=test_files)
         case "go":
-            from ringfence.check.suite.go import run_go
+            from ringfence.check.runner.go import run_go
 
             return await run_go(check, sandbox, canary=canary and check.only is None)
         case "cargo":
-            from ringfence.check.suite.cargo import run_cargo
+            from ringfence.check.runner.cargo import run_cargo
 
             return await run_cargo(check, sandbox)
         case "maven":
-            from ringfence.check.suite.maven import run_maven
+            from ringfence.check.runner.maven import run_maven
 
             return await run_maven(check, sandbox)
         case runner:
@@ -76,7 +104,7 @@ async def _by_exit_code(
 ) -> Report:
     """One result, named as the check; and those of pytest if the command starts it, as `make test` may."""
     if canary and check.kind == "test":
-        from ringfence.check.suite.python import run_started_pytest
+        from ringfence.check.runner.python import run_started_pytest
 
         report, ended = await run_started_pytest(check, sandbox, test_files=test_files)
         if report is not None:

@@ -6,15 +6,15 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from ringfence.check.suite.collecting import Gathered
-from ringfence.check.suite.model import RED, Check, Report
-from ringfence.check.suite.streamed import Place, private_place, run_listening
-from ringfence.check.suite.weighing import weigh
+from ringfence.check.report import RED, Check, Report
+from ringfence.check.report_stream import PrivateDirectory, ReportBuilder, private_directory, run_with_socket
+from ringfence.check.runner.base import build_report
 
 if TYPE_CHECKING:
     from ringfence.sandbox import ExecResult, Sandbox
 
-_SENT = ("__init__.py", "telling.py", "pytest_plugin.py", "unittest_runner.py")
+
+_SENT = ("__init__.py", "channel.py", "integrity.py", "pytest_plugin.py", "unittest_runner.py")
 _UNITTEST = re.compile(r"-m\s+unittest\b(?!\.)")
 _PATH_SET = re.compile(r"(?<![\w-])PYTHONPATH=(?=\S)")
 
@@ -23,8 +23,8 @@ async def run_python(
     check: Check, sandbox: "Sandbox", *, canary: bool, test_files: Collection[str] = ()
 ) -> Report:
     """Run pytest or unittest. Arguments and errors as `run_check`."""
-    gathered, ended, mark = await _run(check, sandbox, canary=canary, test_files=test_files)
-    return weigh(check, gathered, ended, canary=mark)
+    builder, ended, mark = await _run(check, sandbox, canary=canary, test_files=test_files)
+    return build_report(check, builder, ended, canary=mark)
 
 
 async def run_started_pytest(
@@ -35,12 +35,12 @@ async def run_started_pytest(
     The canary has a run of its own: what a command does after pytest would not be done if that failed.
     """
     as_pytest = replace(check, runner="pytest")
-    gathered, ended, _ = await _run(as_pytest, sandbox, canary=False, test_files=test_files)
-    if not gathered.begun:
+    builder, ended, _ = await _run(as_pytest, sandbox, canary=False, test_files=test_files)
+    if not builder.begun:
         return None, ended
     if not check.only and (problem := await why_failure_not_reported(as_pytest, sandbox)) is not None:
-        gathered.complain(problem)
-    return weigh(as_pytest, gathered, ended, canary=""), ended
+        builder.add_problem(problem)
+    return build_report(as_pytest, builder, ended, canary=""), ended
 
 
 async def why_failure_not_reported(check: Check, sandbox: "Sandbox") -> str | None:
@@ -48,10 +48,10 @@ async def why_failure_not_reported(check: Check, sandbox: "Sandbox") -> str | No
 
     The results of the tests themselves come from a separate run without this canary.
     """
-    gathered, ended, mark = await _run(check, sandbox, canary=True, only_canary=True)
+    builder, ended, mark = await _run(check, sandbox, canary=True, only_canary=True)
     if ended.ended_by != "exit":
         return f"the second run, in which one test must fail, ended by {ended.ended_by}"
-    outcomes = {each.outcome for name, each in gathered.results.items() if mark in name}
+    outcomes = {each.outcome for name, each in builder.results.items() if mark in name}
     if outcomes and outcomes <= RED:
         return None
     reported = ", ".join(sorted(outcomes)) or "not run"
@@ -65,8 +65,8 @@ async def _run(
     canary: bool,
     only_canary: bool = False,
     test_files: Collection[str] = (),
-) -> tuple[Gathered, "ExecResult", str]:
-    inside = files("ringfence.check.suite") / "inside"
+) -> tuple[ReportBuilder, "ExecResult", str]:
+    inside = files("ringfence.check") / "inside"
     sent = {name: (inside / name).read_bytes() for name in _SENT}
     own = {**sandbox.facts.environment, **sandbox.spec.env}
     settings: dict[str, str | bool | list[str]] = {
@@ -80,13 +80,13 @@ async def _run(
     }
     if not canary:
         settings["canary"] = ""
-    async with private_place(sandbox, sent, settings) as place:
+    async with private_directory(sandbox, sent, settings) as place:
         env = {"PYTHONPATH": ":".join(filter(None, (place.path, own.get("PYTHONPATH"))))}
         if check.runner == "pytest":
             # Rewritten assertions would be other code than what the file says.
             plain = " --assert=plain" if check.only else ""
             env["PYTEST_ADDOPTS"] = f"{settings['addopts']} -p {place.package}.pytest_plugin{plain}".strip()
-        gathered, ended = await run_listening(
+        builder, ended = await run_with_socket(
             sandbox,
             place,
             _command(check, place),
@@ -94,10 +94,10 @@ async def _run(
             timeout_s=check.timeout_s,
             on_output=check.on_output,
         )
-        return gathered, ended, place.canary if canary else ""
+        return builder, ended, place.canary if canary else ""
 
 
-def _command(check: Check, place: Place) -> str:
+def _command(check: Check, place: PrivateDirectory) -> str:
     command = check.command
     if check.runner == "unittest":
         command = _UNITTEST.sub(f"-m {place.package}.unittest_runner", command)

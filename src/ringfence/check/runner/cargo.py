@@ -7,13 +7,13 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from ringfence.check.suite.collecting import Gathered
-from ringfence.check.suite.model import Cause, Check, Report
-from ringfence.check.suite.printed import result, run_printed, worst
-from ringfence.check.suite.weighing import weigh
+from ringfence.check.report import Cause, Check, Report
+from ringfence.check.report_stream import ReportBuilder
+from ringfence.check.runner.base import build_report, result, run_for_output, worst
 
 if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox
+
 
 _RUNNING = re.compile(r"^\s+Running (?:unittests )?(\S+) \(.+\)$|^\s+Doc-tests (\S+)$")
 _TEST = re.compile(
@@ -36,9 +36,9 @@ _MOST_LINES = 200
 async def run_cargo(check: Check, sandbox: "Sandbox") -> Report:
     """Run `cargo test`. Arguments and errors as `run_check`; there is no canary."""
     command = check.command if check.only is None else _alone(check.command, check.only.partition("::")[2])
-    gathered, ended, text = await run_printed(check, sandbox, command, {"CARGO_TERM_COLOR": "never"})
-    read_cargo(text, gathered)
-    return weigh(check, gathered, ended, canary="")
+    builder, ended, text = await run_for_output(check, sandbox, command, {"CARGO_TERM_COLOR": "never"})
+    read_cargo(text, builder)
+    return build_report(check, builder, ended, canary="")
 
 
 def _alone(command: str, name: str) -> str:
@@ -63,7 +63,7 @@ class _Binary:
         self.is_summed = False
 
 
-def read_cargo(text: str, gathered: Gathered) -> None:
+def read_cargo(text: str, builder: ReportBuilder) -> None:
     """Take what `cargo test` printed."""
     binary: _Binary | None = None
     binaries = list[_Binary]()
@@ -72,7 +72,7 @@ def read_cargo(text: str, gathered: Gathered) -> None:
         if match := _RUNNING.match(line):
             binary, showing = _Binary(match[1] or f"doc {match[2]}", is_doc=match[1] is None), None
             binaries.append(binary)
-            gathered.begun = 1
+            builder.begun = 1
         elif binary is None:
             continue
         elif match := _TEST.match(line):
@@ -80,40 +80,40 @@ def read_cargo(text: str, gathered: Gathered) -> None:
         elif match := _DETAIL.match(line):
             showing = binary.details.setdefault(match[1], [])
         elif match := _SUMMARY.match(line):
-            _sum(binary, match, gathered)
+            _sum(binary, match, builder)
             showing = None
         elif showing is not None and line != "failures:" and len(showing) < _MOST_LINES:
             showing.append(line)
     for each in binaries:
-        _take(each, gathered)
-    _compiler(text, gathered)
+        _take(each, builder)
+    _compiler(text, builder)
 
 
 def _worse(known: str | None, told: str) -> str:
     return "FAILED" if "FAILED" in (known, told) else told
 
 
-def _sum(binary: _Binary, match: re.Match[str], gathered: Gathered) -> None:
+def _sum(binary: _Binary, match: re.Match[str], builder: ReportBuilder) -> None:
     counts = [list(binary.outcomes.values()).count(word) for word in ("ok", "FAILED", "ignored")]
     told = [int(number) for number in match.groups()[1:4]]
     if binary.is_summed or (told != counts and not binary.is_doc):
-        gathered.complain(
+        builder.add_problem(
             f"the summary of {binary.name} does not fit its tests: it counts {told}, {counts} were seen"
         )
     binary.is_summed = True
 
 
-def _take(binary: _Binary, gathered: Gathered) -> None:
+def _take(binary: _Binary, builder: ReportBuilder) -> None:
     if not binary.is_summed:
-        gathered.complain(f"{binary.name} broke off before its summary")
+        builder.add_problem(f"{binary.name} broke off before its summary")
     file = None if binary.is_doc else binary.name
     for name, word in binary.outcomes.items():
         source = name.split(" - ")[0] if binary.is_doc else file
         detail = "\n".join(binary.details.get(name, ())).strip() if word == "FAILED" else ""
-        gathered.add(result(f"{binary.name}::{name}", _OUTCOMES[word], source, detail))
+        builder.add(result(f"{binary.name}::{name}", _OUTCOMES[word], source, detail))
 
 
-def _compiler(text: str, gathered: Gathered) -> None:
+def _compiler(text: str, builder: ReportBuilder) -> None:
     """Errors of the compiler, by the file that each points at first."""
     said = dict[str, list[tuple[str, str, str]]]()
     block: list[str] = []
@@ -125,8 +125,8 @@ def _compiler(text: str, gathered: Gathered) -> None:
             block.append(line)
     for file, errors in said.items():
         cause = worst([cause_of(*each) for each in errors])
-        gathered.begun = 1
-        gathered.add(result(file, "error", file, "\n\n".join(each[2] for each in errors), cause))
+        builder.begun = 1
+        builder.add(result(file, "error", file, "\n\n".join(each[2] for each in errors), cause))
 
 
 def _take_error(block: list[str], said: dict[str, list[tuple[str, str, str]]]) -> None:

@@ -2,9 +2,8 @@
 
 from collections import Counter
 
-from ringfence.check.suite.expected import Expected
-from ringfence.check.suite.judging import new_failures
-from ringfence.check.suite.model import Check, Outcome, Report, TestResult
+from ringfence.check.baseline import Expected, new_failures
+from ringfence.check.report import Check, Outcome, Report, TestResult
 
 _LEAST_DETAIL = 300
 _OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "error", "skipped")

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import anyio
 import msgspec
 
-from ringfence.check.suite.collecting import Gathered
-from ringfence.check.suite.model import Cause, Check, Report
-from ringfence.check.suite.printed import result, run_printed, worst
-from ringfence.check.suite.weighing import weigh
+from ringfence.check.report import Cause, Check, Report
+from ringfence.check.report_stream import ReportBuilder
+from ringfence.check.runner.base import build_report, result, run_for_output, worst
 from ringfence.errors import SandboxError, SandboxFileError
 
 if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox
+
 
 _COMMAND = re.compile(r"\bgo\s+test\b(?!\s+-json)")
 _COMPILER = re.compile(r"^(?:\./)?([^\s:]+\.go):\d+(?::\d+)?: (.+)$")
@@ -60,7 +60,7 @@ async def run_go(check: Check, sandbox: "Sandbox", *, canary: bool) -> Report:
     added = await _add_canaries(sandbox, directories, mark)
     tests |= {f"{path.rpartition('/')[0]}:Test{mark}": path for path in added}
     try:
-        gathered, ended, text = await run_printed(
+        builder, ended, text = await run_for_output(
             check, sandbox, _COMMAND.sub(f"go test -json{_only(check)}", check.command), env
         )
     finally:
@@ -68,8 +68,10 @@ async def run_go(check: Check, sandbox: "Sandbox", *, canary: bool) -> Report:
             for path in added:
                 with suppress(SandboxError):
                     await sandbox.remove(path)
-    read_go(text, gathered, tests=tests, module=module)
-    return weigh(check, gathered, ended, canary=mark if canary else "", guarded=added, by_directory=True)
+    read_go(text, builder, tests=tests, module=module)
+    return build_report(
+        check, builder, ended, canary=mark if canary else "", guarded=added, by_directory=True
+    )
 
 
 def _only(check: Check) -> str:
@@ -118,12 +120,12 @@ async def _add_canaries(sandbox: "Sandbox", directories: Collection[str], mark: 
     return added
 
 
-def read_go(text: str, gathered: Gathered, *, tests: Mapping[str, str], module: str) -> None:
+def read_go(text: str, builder: ReportBuilder, *, tests: Mapping[str, str], module: str) -> None:
     """Take what `go test -json` printed.
 
     Args:
         text: Events and other lines.
-        gathered: Takes results and problems.
+        builder: Takes results and problems.
         tests: `directory:Function` to file, as found in the sources.
         module: The module's path, by which a package's directory is found.
     """
@@ -134,7 +136,7 @@ def read_go(text: str, gathered: Gathered, *, tests: Mapping[str, str], module: 
         if event is None:
             plain.append(line)
             continue
-        gathered.begun = 1
+        builder.begun = 1
         name = f"{event.Package}.{event.Test}" if event.Test else event.Package
         if event.Action == "build-output":
             plain.append(event.Output.rstrip("\n"))
@@ -142,14 +144,14 @@ def read_go(text: str, gathered: Gathered, *, tests: Mapping[str, str], module: 
             lines.append(event.Output)
         elif event.Action == "run" and event.Test:
             running.add(name)
-            gathered.collect(name, _file(event, tests, module))
+            builder.collect(name, _file(event, tests, module))
         elif event.Action in _OUTCOMES and event.Test:
             detail = "" if event.Action == "pass" else "".join(printed.get(name, ()))
-            gathered.add(result(name, _OUTCOMES[event.Action], _file(event, tests, module), detail))
+            builder.add(result(name, _OUTCOMES[event.Action], _file(event, tests, module), detail))
         elif event.Action in _OUTCOMES:
             ends[event.Package] = event.Action
-    broken = _compiler(plain, gathered, module)
-    _packages(gathered, ends, plain, printed, {f"{module}/{directory}".rstrip("/") for directory in broken})
+    broken = _compiler(plain, builder, module)
+    _packages(builder, ends, plain, printed, {f"{module}/{directory}".rstrip("/") for directory in broken})
 
 
 def _event(line: str) -> _Event | None:
@@ -165,7 +167,7 @@ def _file(event: _Event, tests: Mapping[str, str], module: str) -> str | None:
 
 
 def _packages(
-    gathered: Gathered,
+    builder: ReportBuilder,
     ends: dict[str, str],
     plain: list[str],
     printed: Mapping[str, list[str]],
@@ -174,19 +176,17 @@ def _packages(
     """A package that failed without any of its tests failing: it was not built, or broke off."""
     for line in plain:
         if match := _FAILED.match(line):
-            gathered.begun = 1
+            builder.begun = 1
             ends[match[1]] = "fail"
     red = {
-        each.id.rpartition(".")[0]
-        for each in gathered.results.values()
-        if each.outcome in ("failed", "error")
+        each.id.rpartition(".")[0] for each in builder.results.values() if each.outcome in ("failed", "error")
     }
     for package, end in ends.items():
         if end == "fail" and package not in red and package not in explained:
-            gathered.add(result(package, "error", None, "".join(printed.get(package, ()))))
+            builder.add(result(package, "error", None, "".join(printed.get(package, ()))))
 
 
-def _compiler(plain: list[str], gathered: Gathered, module: str) -> set[str]:
+def _compiler(plain: list[str], builder: ReportBuilder, module: str) -> set[str]:
     """What the compiler said of files; the worst of each file is its cause. Gives their directories."""
     said = dict[str, list[str]]()
     for line in plain:
@@ -195,7 +195,7 @@ def _compiler(plain: list[str], gathered: Gathered, module: str) -> set[str]:
     for file, messages in said.items():
         name = PurePosixPath(file).as_posix()
         cause = worst([cause_of(message, module) for message in messages])
-        gathered.add(result(name, "error", name, "\n".join(messages), cause))
+        builder.add(result(name, "error", name, "\n".join(messages), cause))
     return {file.rpartition("/")[0] for file in said}
 
 
