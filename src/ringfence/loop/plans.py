@@ -10,7 +10,7 @@ from ringfence.loop.rows import StoryRow
 from ringfence.loop.state import StoryState
 from ringfence.loop.story import Plan, StoryEnd, plan_again, read_plan
 from ringfence.loop.story.dialect import Entry, entries
-from ringfence.loop.story.exporting import document_of
+from ringfence.loop.story.export import document_of
 
 
 def plan_to_json(plan: Plan) -> str:

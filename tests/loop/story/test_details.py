@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.loop.story import Story, details, read_plan
-from ringfence.loop.story.details import MOST_CHARS
+from ringfence.loop.story.model import DETAILS_CHARS
 
 
 def _read(directory: Path, **more: Any) -> Story:
@@ -34,4 +34,4 @@ LONG = st.builds(str.__mul__, st.text(max_size=20), st.integers(0, 1000))
 @given(st.dictionaries(LONG, LONG | st.lists(LONG, max_size=5), max_size=5))
 def test_they_are_bounded_whatever_they_are(extra: dict[str, Any]):
     """No prompt gets longer by them than by their bound and a word about it."""
-    assert len(details(Story("S1", "A", "", ("a",), 1, extra=extra))) <= MOST_CHARS + 100
+    assert len(details(Story("S1", "A", "", ("a",), 1, extra=extra))) <= DETAILS_CHARS + 100

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.config.yaml import parse_value
-from ringfence.loop.story.yaml_text import yaml_text
+from ringfence.loop.story.export import yaml_text
 
 _texts = (
     st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -1,13 +1,11 @@
-"""The dialects in which stories are written: how one is told, and where its stories stand."""
+"""The dialects in which stories are written: how one is recognised, and where its stories stand."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ringfence.config.document import KeyPath
 from ringfence.frozen import frozen
-from ringfence.loop.story.bounds import STORIES_LIMIT
-from ringfence.loop.story.complaint import Complaints
-from ringfence.loop.story.fields import Fields
+from ringfence.loop.story.fields import Complaints, Fields
 from ringfence.loop.story.model import Dialect
 from ringfence.loop.story.words import quoted
 
@@ -55,50 +53,45 @@ def dialect_of(document: Any, complaints: Complaints) -> Dialect:
 
 
 def entries(document: Any, dialect: Dialect) -> Iterator[Entry]:
-    """The stories of a document, in its order; what is no mapping is left out."""
-    if dialect == "waves":
-        for number, wave in enumerate(document["waves"]):
-            yield from _listed(wave.get("stories"), ("waves", number, "stories"), number)
-    elif isinstance(document, list):
-        yield from _listed(document, (), None)
-    else:
-        key = key_of(document)
-        yield from _listed(document[key], (key,), None)
+    """Yield the stories of a document, in its order; items that are no mapping are left out."""
+    for items, path, wave in _lists(document, dialect):
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            if isinstance(item, dict):
+                yield Entry((*path, index), item, wave)
 
 
-def key_of(document: Mapping[str, Any]) -> str:
-    """The key under which the stories stand."""
-    return next(key for key in LISTS if document.get(key) is not None)
-
-
-def check_shape(
-    document: Any, dialect: Dialect, complaints: Complaints, *, most: int = STORIES_LIMIT
-) -> None:
-    """See that there are lists where lists have to be, of mappings, neither empty nor too long.
+def check_shape(document: Any, dialect: Dialect, complaints: Complaints, *, stories_limit: int) -> None:
+    """Check that there are lists where lists have to be, of mappings, neither empty nor too long.
 
     Raises:
         ConfigurationError: With all that is not so.
     """
     if dialect == "waves":
-        waves = document["waves"]
-        _check_list(waves, ("waves",), "waves", "waves", complaints)
-        for number, wave in enumerate(waves if isinstance(waves, list) else ()):
-            if isinstance(wave, dict):
-                path = ("waves", number, "stories")
-                _check_list(wave.get("stories"), path, f"waves[{number}].stories", "stories", complaints)
-    elif isinstance(document, list):
-        _check_list(document, (), "", "features", complaints)
-    else:
-        key = key_of(document)
-        _check_list(document[key], (key,), key, "stories", complaints)
+        _check_list(document["waves"], ("waves",), "waves", complaints)
+    for items, path, _ in _lists(document, dialect):
+        _check_list(items, path, "features" if isinstance(document, list) else "stories", complaints)
     complaints.raise_any()
     count = sum(1 for _ in entries(document, dialect))
-    if count > most:
-        complaints.add((), f"it has {count} stories, {most} are the most; split it")
+    if count > stories_limit:
+        complaints.add((), f"it has {count} stories, {stories_limit} are the most; split it")
     complaints.raise_any()
 
 
-def _check_list(value: Any, path: KeyPath, name: str, of: str, complaints: Complaints) -> None:
+def _lists(document: Any, dialect: Dialect) -> Iterator[tuple[Any, KeyPath, int | None]]:
+    """Yield what should be a list of stories, where it stands, and which wave it is."""
+    if isinstance(document, list):
+        yield document, (), None
+    elif dialect != "waves":
+        key = next(key for key in LISTS if document.get(key) is not None)
+        yield document[key], (key,), None
+    elif isinstance(document["waves"], list):
+        for number, wave in enumerate(document["waves"]):
+            if isinstance(wave, dict):
+                yield wave.get("stories"), ("waves", number, "stories"), number
+
+
+def _check_list(value: Any, path: KeyPath, of: str, complaints: Complaints) -> None:
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
     if not isinstance(value, list):
         complaints.add(path, f"{name}: {quoted(value)} is no list; write a list of {of}")
     elif not value:
@@ -120,9 +113,3 @@ def _is_pipeline(document: Mapping[str, Any]) -> bool:
     if isinstance(document.get("context"), dict) or "adrs" in document:
         return True
     return any("status" in item for item in items)
-
-
-def _listed(items: Any, path: KeyPath, wave: int | None) -> Iterator[Entry]:
-    for index, item in enumerate(items if isinstance(items, list) else ()):
-        if isinstance(item, dict):
-            yield Entry((*path, index), item, wave)

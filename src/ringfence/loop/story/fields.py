@@ -1,4 +1,7 @@
-"""The fields of one mapping of a plan, taken one by one under any of their names; what nobody took is extra."""
+"""The fields of one mapping of a plan, taken one by one under any of their names; what nobody took is extra.
+
+What is wrong is gathered, and reported at once.
+"""
 
 import difflib
 import math
@@ -7,10 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ringfence.config.document import KeyPath
+from ringfence.config.document import Document, KeyPath
 from ringfence.config.names import nearest
-from ringfence.loop.story.bounds import PRIORITY_LIMIT
-from ringfence.loop.story.complaint import Complaints
+from ringfence.config.validation import combine
+from ringfence.errors import ConfigurationError, RingfenceError
+from ringfence.loop.story.model import FOREIGN_KEYS
 from ringfence.loop.story.words import quoted
 
 _ALIKE = 0.8
@@ -18,7 +22,40 @@ _ALIKE = 0.8
 _LONGEST_KEY = 100
 _LOOKED_AT = 100
 """Among so many keys of a mapping a slip is looked for."""
-_FOREIGN = ("x-", "_", "$")
+_PRIORITY_LIMIT = 1e12
+_COMPLAINTS_LIMIT = 200
+
+
+class Complaints:
+    """Gathers what is wrong.
+
+    Args:
+        what: What is read, where it is no file: `the planner's answer`.
+        document: The file, which knows where each value was written.
+    """
+
+    def __init__(self, what: str, document: Document | None = None) -> None:
+        self._what = what
+        self._document = document
+        self._found: list[RingfenceError] = []
+
+    def add(self, path: KeyPath, message: str, *, of_key: bool = False) -> None:
+        """Note what is wrong with the value, or the key, at a path."""
+        if len(self._found) >= _COMPLAINTS_LIMIT:
+            return
+        if self._document is None:
+            self._found.append(ConfigurationError(f"{self._what}: {message}"))
+        else:
+            self._found.append(self._document.error(path, message, of_key=of_key))
+
+    def raise_any(self) -> None:
+        """Raise what was found, if anything.
+
+        Raises:
+            ConfigurationError: At the first place; the others follow in its text.
+        """
+        if self._found:
+            raise combine(self._found)
 
 
 class Fields:
@@ -116,8 +153,8 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.wrong(name, f"{quoted(value)} is no number; write one, the lower the sooner")
             return None
-        if not math.isfinite(value) or abs(value) > PRIORITY_LIMIT:
-            self.wrong(name, f"{quoted(value)} is beyond {PRIORITY_LIMIT:g}; write a smaller one")
+        if not math.isfinite(value) or abs(value) > _PRIORITY_LIMIT:
+            self.wrong(name, f"{quoted(value)} is beyond {_PRIORITY_LIMIT:g}; write a smaller one")
             return None
         return float(value)
 
@@ -152,7 +189,7 @@ class Fields:
         meaningful = {name for names in known for name in names}
         absent = [names for names in known if not any(self.has(name) for name in names)]
         for key in list(self.extra())[:_LOOKED_AT]:
-            if key in meaningful or key.startswith(_FOREIGN):
+            if key in meaningful or key.startswith(FOREIGN_KEYS):
                 continue
             meant = [name for names in absent for name in names if _alike(key, name, _ALIKE)]
             if meant:

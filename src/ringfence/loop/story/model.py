@@ -1,9 +1,12 @@
 """What a loop works on: stories, and the plan that holds them, whichever dialect they were written in."""
 
 import hashlib
+import heapq
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +15,11 @@ from ringfence.frozen import frozen
 Dialect = Literal["runtime", "pipeline", "ralph", "features", "waves"]
 CheckKind = Literal["test", "type", "lint"]
 
+FOREIGN_KEYS = ("x-", "_", "$")
+"""How keys begin that are somebody else's on purpose."""
+DETAILS_CHARS = 8192
+"""Of all details of a story together."""
+_DETAIL_NAME_CHARS = 100
 _SLUG_CHARS = 32
 _HASH_CHARS = 12
 
@@ -81,16 +89,32 @@ class Plan:
     """The values of the file as they were read; None: there was no file."""
 
     def ordered(self) -> tuple[Story, ...]:
-        """The stories as they should be worked on: by dependency, then priority, then place.
+        """Return the stories as they should be worked on: by dependency, then priority, then place.
 
-        Of stories that depend on each other in a circle, all come last.
+        Of stories that depend on each other in a circle, all come last, as do those that wait for them.
         """
-        from ringfence.loop.story.order import in_order
-
-        return in_order(self.stories)
+        places = {story.id: place for place, story in enumerate(self.stories)}
+        keys = {place: (story.priority, place) for place, story in enumerate(self.stories)}
+        sorter = TopologicalSorter({
+            place: [places[name] for name in story.depends_on if name in places]
+            for place, story in enumerate(self.stories)
+        })  # fmt: skip
+        with suppress(CycleError):  # what waits for no circle is sorted all the same
+            sorter.prepare()
+        found: list[int] = []
+        ready = [keys[place] for place in sorter.get_ready()]
+        heapq.heapify(ready)
+        while ready:
+            _, place = heapq.heappop(ready)
+            found.append(place)
+            sorter.done(place)
+            for follower in sorter.get_ready():
+                heapq.heappush(ready, keys[follower])
+        rest = sorted(keys.keys() - set(found), key=keys.__getitem__)
+        return tuple(self.stories[place] for place in [*found, *rest])
 
     def story(self, story_id: str) -> Story | None:
-        """The story of that id."""
+        """Return the story of that id."""
         return next((story for story in self.stories if story.id == story_id), None)
 
 
@@ -104,3 +128,22 @@ def slug(text: str, *, words: str | None = None) -> str:
     shown = re.sub(r"[^a-z0-9]+", "-", (words or text).lower())[:_SLUG_CHARS].strip("-") or "story"
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_CHARS]
     return f"{shown}-{digest}"
+
+
+def details(story: Story) -> str:
+    """Return a story's fields that mean nothing here and are text or lists of text; roles may make something of them.
+
+    Numbers and flags are left out, since they are rarely for who builds it; so are keys of somebody else.
+    """
+    lines: list[str] = []
+    for key, value in story.extra.items():
+        name = key[:_DETAIL_NAME_CHARS]
+        if key.startswith(FOREIGN_KEYS):
+            continue
+        if isinstance(value, str) and value.strip():
+            lines.append(f"{name}: {value.strip()}")
+        elif isinstance(value, list) and all(isinstance(each, str) for each in value):
+            texts = [each.strip() for each in value if each.strip()]
+            lines += [f"{name}:", *(f"- {each}" for each in texts)] if texts else []
+    told = "\n".join(lines)
+    return told if len(told) <= DETAILS_CHARS else f"{told[:DETAILS_CHARS]}\n[cut: {len(told)} characters]"

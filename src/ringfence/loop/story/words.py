@@ -3,6 +3,8 @@
 import re
 import unicodedata
 
+from ringfence.escape import visible
+
 _SHOWN = 80
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -10,7 +12,7 @@ SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def quoted(text: object) -> str:
-    """A value as a message shows it: one line, nothing active for a terminal, at most about 80 characters."""
+    """Return a value as a message shows it: one line, nothing active for a terminal, at most about 80 characters."""
     if isinstance(text, dict):
         return "a mapping"
     if isinstance(text, list):
@@ -20,12 +22,12 @@ def quoted(text: object) -> str:
 
 
 def id_key(text: str) -> str:
-    """What two ids have in common that people, or file systems, take for the same."""
+    """Return what two ids have in common that people, or file systems, take for the same."""
     return unicodedata.normalize("NFKC", text).casefold()
 
 
 def is_plain(text: str, *, lines: bool = False) -> bool:
-    """Whether it holds no control character, nor half a surrogate pair.
+    """Return whether it holds no control character, nor half a surrogate pair.
 
     Args:
         text: The text.
@@ -35,24 +37,17 @@ def is_plain(text: str, *, lines: bool = False) -> bool:
 
 
 def is_printable(text: str) -> bool:
-    """Whether every character of it shows, or is a space."""
-    return all(_shows(letter) for letter in text)
+    """Return whether every character of it shows, or is a space."""
+    return visible(text, one_line=True) == text
 
 
 def one_line(text: str, most_chars: int) -> str:
-    """The first words of a text, what does not show spelled out; cut with `...` where there are more."""
+    """Return the first words of a text, what does not show spelled out; cut with `...` where there are more."""
     words = printable(" ".join(text.split()), most_chars + 1)
     return words if len(words) <= most_chars else f"{words[: most_chars - 3].rstrip()}..."
 
 
 def printable(text: str, most_chars: int) -> str:
-    """A text for a file: bounded, what does not show spelled out by its code, line breaks kept."""
-    shown = "".join(
-        letter if _shows(letter) or letter in "\n\t" else repr(letter)[1:-1] for letter in text[:most_chars]
-    )
+    """Return a text for a file: bounded, what does not show spelled out by its code, line breaks kept."""
+    shown = visible(text[:most_chars])
     return shown if len(text) <= most_chars else f"{shown}..."
-
-
-def _shows(letter: str) -> bool:
-    # NO-BREAK SPACE and its kin count as unprintable for Python, but do no harm.
-    return letter.isprintable() or unicodedata.category(letter) == "Zs"

@@ -1,6 +1,7 @@
-"""Reads JSON and remembers where each value was written, so that errors name line and column.
+"""Parses the file of a plan, JSON or YAML, with the place of each value, and bounds what it may hold.
 
-YAML would read most JSON, but not tabs between values nor escaped surrogate pairs, both of which JSON writers write.
+YAML would read most JSON, but not tabs between values nor escaped surrogate pairs, both of which JSON writers write. The
+reader of YAML is imported on use.
 """
 
 import json
@@ -10,15 +11,33 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
-from ringfence.config.document import Document, KeyPath, Place
+from ringfence.config.document import Document, KeyPath, Place, read_regular_file
 from ringfence.config.yaml import decoded
 from ringfence.errors import ConfigurationError
-from ringfence.loop.story.bounds import DEPTH_LIMIT, VALUES_LIMIT
-from ringfence.loop.story.words import quoted
+from ringfence.loop.story.words import SURROGATE, quoted
 
+FILE_LIMIT_BYTES = 1024 * 1024
+VALUES_LIMIT = 20_000
+DEPTH_LIMIT = 16
+_NUMBER_DIGITS = 400
+_NUMBER_BITS = 1024
+_YAML = (".yaml", ".yml")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.?)*"?|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.DOTALL)
 """A string without an end goes to the end of the text: no part of a text is looked at twice."""
-_MOST_DIGITS = 400
+
+
+def parse_file(file: Path) -> tuple[Any, Document]:
+    """Parse a file: JSON or, by its suffix, YAML. Return its value, and a document that knows only the places.
+
+    Raises:
+        ConfigurationError: It cannot be read, or is neither; with the place.
+    """
+    content = read_regular_file(file, follow_link=True, limit_bytes=FILE_LIMIT_BYTES)
+    if file.suffix.lower() not in _YAML:
+        return parse_json(content, file)
+    from ringfence.config.yaml import parse_value
+
+    return parse_value(content, file, most_values=VALUES_LIMIT)
 
 
 def parse_json(content: bytes, file: Path) -> tuple[Any, Document]:
@@ -43,7 +62,7 @@ def parse_json(content: bytes, file: Path) -> tuple[Any, Document]:
 
 def _whole_number(digits: str) -> float:
     """A number; one that no plan can hold is infinite, which is refused with all that is."""
-    return int(digits) if len(digits) <= _MOST_DIGITS else math.inf
+    return int(digits) if len(digits) <= _NUMBER_DIGITS else math.inf
 
 
 class _Reader:
@@ -101,3 +120,47 @@ class _Reader:
     def _place(self, at: int) -> Place:
         line = bisect_right(self._starts, at)
         return Place(line, at - self._starts[line - 1] + 1)
+
+
+def check_values(value: Any, *, values_limit: int, chars_limit: int) -> tuple[KeyPath, str] | None:
+    """Return the first value that JSON or YAML cannot hold, or that is beyond a bound: its place, and the reason.
+
+    Args:
+        value: Anything; it is not walked further than the bounds.
+        values_limit: Bound on mappings, lists, keys and scalars together.
+        chars_limit: Bound on all texts together.
+    """
+    waiting: list[tuple[KeyPath, Any]] = [((), value)]
+    values = chars = 0
+    while waiting:
+        path, each = waiting.pop()
+        values += 1
+        chars += len(each) if isinstance(each, str) else 0
+        if values > values_limit or chars > chars_limit or len(path) > DEPTH_LIMIT:
+            bounds = f"{values_limit} values or {chars_limit} characters"
+            return path, f"it holds more than {bounds}, or nests deeper than {DEPTH_LIMIT} levels"
+        if reason := _unfit(each):
+            return path, reason
+        if isinstance(each, dict):
+            chars += sum(len(key) for key in each)
+            waiting.extend(((*path, key), below) for key, below in reversed(each.items()))
+        elif isinstance(each, list):
+            waiting.extend(((*path, index), below) for index, below in reversed(list(enumerate(each))))
+    return None
+
+
+def _unfit(value: Any) -> str | None:
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) and SURROGATE.search(key) is None for key in value):
+            return "a key is no text that can be written"
+    elif isinstance(value, bool) or value is None or isinstance(value, list):
+        return None
+    elif isinstance(value, int):
+        return "this number is too large" if value.bit_length() > _NUMBER_BITS else None
+    elif isinstance(value, float):
+        return None if math.isfinite(value) else f"{value!r} is not a number that can be reckoned with"
+    elif isinstance(value, str):
+        return "it holds half a surrogate pair" if SURROGATE.search(value) else None
+    else:
+        return f"a value of kind {type(value).__name__!r} has no place in stories"
+    return None

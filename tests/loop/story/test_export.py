@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.loop.story import Plan, Story, StoryEnd, check_plan, export, plan_again, read_plan
-from ringfence.loop.story.exporting import exported
+from ringfence.loop.story.export import exported
 
 FILES = ["runtime.json", "pipeline.json", "ralph.json", "features.json", "waves.json", "runtime.yaml"]
 

@@ -1,7 +1,12 @@
-"""Writes a copy of a plan with its progress, in the dialect that it came in; never over the file it came from."""
+"""Writes a copy of a plan with its progress, in the dialect that it came in; never over the file it came from.
+
+The writer of YAML is imported on use.
+"""
 
 import copy
+import io
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -9,13 +14,15 @@ from typing import Any
 
 from ringfence.errors import InfrastructureFault, UsageError, next_step
 from ringfence.filesystem import replace_file
-from ringfence.loop.story.bounds import NOTE_CHARS
 from ringfence.loop.story.dialect import entries
 from ringfence.loop.story.model import Dialect, Plan, Story, StoryEnd
 from ringfence.loop.story.words import SURROGATE, printable
-from ringfence.loop.story.yaml_text import yaml_text
 
 _YAML = (".yaml", ".yml")
+_NOTE_CHARS = 2000
+_PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*", re.ASCII)
+_WORDS_WITH_A_MEANING = frozenset({"true", "false", "null", "yes", "no", "y", "n", "on", "off"})
+"""In one version of YAML or another."""
 _STATUS = {"passed": "done", "skipped": "skipped", "blocked": "blocked"}
 _BY_STATUS: frozenset[Dialect] = frozenset({"pipeline", "waves"})
 _WITHOUT_NOTES: frozenset[Dialect] = frozenset({"features"})
@@ -90,7 +97,7 @@ def _mark(values: dict[str, Any], end: StoryEnd, dialect: Dialect) -> None:
     if "skipped" in values:
         values["skipped"] = end.outcome == "skipped"
     if end.note and dialect not in _WITHOUT_NOTES:
-        values["notes"] = _noted(values.get("notes"), printable(end.note, NOTE_CHARS))
+        values["notes"] = _noted(values.get("notes"), printable(end.note, _NOTE_CHARS))
 
 
 def _noted(before: Any, note: str) -> Any:
@@ -103,6 +110,43 @@ def _noted(before: Any, note: str) -> Any:
 
 def _json(document: Any) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def yaml_text(value: Any) -> str:
+    """Return a mapping or list as YAML for people, of which every character comes back."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
+
+    def styled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {styled(key): styled(below) for key, below in value.items()}
+        if isinstance(value, list):
+            return [styled(below) for below in value]
+        if not isinstance(value, str) or _is_plain(value):
+            return value
+        return LiteralScalarString(value) if _is_block(value) else DoubleQuotedScalarString(value)
+
+    writer = YAML()
+    writer.width = 1 << 30  # else it folds long lines
+    writer.indent(mapping=2, sequence=4, offset=2)
+    written = io.StringIO()
+    writer.dump(styled(value), written)
+    return written.getvalue()
+
+
+def _is_plain(text: str) -> bool:
+    return _PLAIN.fullmatch(text) is not None and text.lower() not in _WORDS_WITH_A_MEANING
+
+
+def _is_block(text: str) -> bool:
+    """Whether it has several lines that are plain enough to stand as they are."""
+    lines = text.removesuffix("\n").split("\n")
+    return (
+        len(lines) > 1
+        and not text.startswith((" ", "\n"))
+        and bool(lines[-1])
+        and all(line.isprintable() and (not line or line.strip()) for line in lines)
+    )
 
 
 def _refuse_source(plan: Plan, file: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ringfence.config.document import KeyPath, Place
 from ringfence.errors import ConfigurationError
-from ringfence.loop.story.json_text import parse_json
+from ringfence.loop.story.parse import parse_json
 
 FILE = Path("prd.json")
 

@@ -66,7 +66,7 @@ def test_a_question_blocks_a_story_and_those_that_wait_for_it(plan_of: PlanOf):
         "b": "it depends on 'a', which is blocked",
     }
     assert _ids(found) == ["c"]
-    assert ready(plan, ["c"], (), ()).stories == ()
+    assert ready(plan, ["c"], (), ()).stories == []
 
 
 def test_stories_that_share_files_never_run_at_once(plan_of: PlanOf):
@@ -94,7 +94,7 @@ def test_a_circle_ends_a_loop_rather_than_keeping_it_waiting():
     """A plan that nobody checked still ends, and says why."""
     plan = Plan("P", stories=tuple(_story(one, needs=[other]) for one, other in ("ab", "ba")))
     found = ready(plan, (), (), ())
-    assert found.stories == ()
+    assert found.stories == []
     assert found.blocked["a"] == "it depends on 'b', which will never be done"
     assert [story.id for story in plan.ordered()] == ["a", "b"]
 
