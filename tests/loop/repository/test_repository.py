@@ -228,6 +228,19 @@ async def test_files_of_a_commit_that_was_just_made(loop: LoopRepository) -> Non
     assert await loop.files(made) == await LoopRepository.open(loop.place.root).files(made)
 
 
+async def test_files_are_restored_whatever_their_size(loop: LoopRepository) -> None:
+    """They are as in an earlier commit, those that it has not are gone, and all else is kept."""
+    lock = bytes(range(256)) * 8192
+    before = await commit(loop, loop.base, write("sub/lock.json", lock))
+    after = await commit(loop, before, write("sub/lock.json", b"{}"), write("new.toml"), write("x.py"))
+    await loop.files(before)
+    found = await loop.restore(
+        after, [b"sub/lock.json", b"new.toml"], before, message="As before", trailers=TRAILERS, at_s=AT_S
+    )
+    assert await loop.changed(before, found) == (b"x.py",)
+    assert (await loop.files(found)).files["x.py"].data == b"new\n"
+
+
 HOSTILE = (
     ".git/config", ".GIT/hooks/x", ".git", "sub/.git/HEAD", ".git./x", ".git /x", ".g\u200cit/config", "git~1/config",
     ".git::$INDEX_ALLOCATION/x", "a\\.git\\config", "../x", "a/../b", "/etc/passwd", "a//b", "./a", "", "a/",

@@ -212,13 +212,11 @@ class Clones:
     async def with_old(self, row: StoryRow, commit: str, paths: Sequence[str], *, attempt: int) -> str:
         """A candidate in which some files are as they were at the commit with the story's tests."""
         assert row.tests is not None
-        before, changes = await self.tree(row, row.tests), []
-        for path in paths:
-            entry, name = before.read(path), self._prefix + os.fsencode(path)
-            changes.append(Change(name, None) if entry is None else Change(name, entry.mode, entry.data))
         trailers = Trailers(loop=self._loop.id, story=row.id, attempt=attempt, role="implementor")
-        return await self._loop.repository.commit(
-            commit, changes, message="Configuration as before the story", trailers=trailers, at_s=0
+        placed = [self._prefix + os.fsencode(path) for path in paths]
+        message = "Configuration as before the story"
+        return await self._loop.repository.restore(
+            commit, placed, row.tests, message=message, trailers=trailers, at_s=0
         )
 
     async def for_judges(self, row: StoryRow, commit: str, *, role: RoleName, attempt: int) -> str:

@@ -54,6 +54,8 @@ class Change:
     """0o100644, 0o100755 or 0o120000 (a link); None: it is removed."""
     data: bytes = b""
     """Contents, or where a link leads."""
+    object_id: str | None = None
+    """The id of contents that the loop's repository has already; `data` is empty then."""
 
 
 async def changes_between(store: SnapshotStore, before: str, after: str) -> list[Change]:

@@ -6,7 +6,7 @@ Titles and ids come from story files, models from agents: none of it can make a 
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ringfence.check.tree import TreeEntry
@@ -130,8 +130,10 @@ async def make_commit(git: Git, base: str, changes: Sequence[Change], *, message
         *(b"ls %s\n" % quoted(path) for path in (*above, *(change.path for change in written))),
     ]
     for change in written:
-        header = b"M %o inline %s\ndata %d\n" % (change.git_mode or 0, quoted(change.path), len(change.data))
-        parts += [header, change.data, b"\n"]
+        contents = (change.object_id or "inline").encode()
+        parts.append(b"M %o %s %s\n" % (change.git_mode or 0, contents, quoted(change.path)))
+        if change.object_id is None:
+            parts += [b"data %d\n" % len(change.data), change.data, b"\n"]
     parts.append(b'\nget-mark :1\nls :1 ""\nls %s ""\ndone\n' % base.encode())
     # A file is next to never like the one before it, and to find that out takes longer than all the rest.
     depth = ("--depth=0",) if len(written) > _MANY else ()
@@ -174,6 +176,21 @@ async def commit_tree(git: Git, tree: str, parent: str, *, message: bytes, at_s:
         "commit-tree", tree, "-p", parent, stdin=message
     )
     return made.stdout.decode().strip()
+
+
+async def changes_to_restore(git: Git, source: str, paths: Collection[bytes]) -> list[Change]:
+    """The changes by which files become as they are in a commit, however large they are."""
+    listed = await git.run("ls-tree", "-r", "-z", check_id(source), output_limit_bytes=_LISTING_BYTES)
+    found = {}
+    for line in listed.stdout.split(b"\0")[:-1]:
+        head, _, path = line.partition(b"\t")
+        found[path] = head.decode().split()
+    return [
+        Change(path, int(found[path][0], 8), object_id=found[path][2])
+        if path in found
+        else Change(path, None)
+        for path in sorted(paths)
+    ]
 
 
 @frozen

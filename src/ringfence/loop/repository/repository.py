@@ -16,6 +16,7 @@ from ringfence.loop.repository.change import Change, check_changes
 from ringfence.loop.repository.commit import (
     Trailers,
     Tree,
+    changes_to_restore,
     check_id,
     compose,
     load_tree,
@@ -175,6 +176,36 @@ class LoopRepository:
         if base in self._trees:
             self._keep(made, self._trees[base].changed(changes, inside=self.record.inside_path))
         return made
+
+    async def restore(
+        self,
+        commit: str,
+        paths: Collection[bytes],
+        source: str,
+        *,
+        message: str,
+        trailers: Trailers,
+        at_s: int,
+    ) -> str:
+        """Commit on `commit` that files are as in `source`, an earlier commit of the loop; return the commit's id.
+
+        Args:
+            commit: The parent.
+            paths: Relative to the top of the repository; those that `source` has not are removed.
+            source: Whose files they are.
+            message: As for `commit`, like the others.
+            trailers: Whose it is.
+            at_s: The time it bears.
+
+        Raises:
+            WorkRefused: The files do not fit the other files of `commit`.
+            NothingChanged: They are so already.
+            InfrastructureFault: Git failed.
+        """
+        changes = await changes_to_restore(self.git, source, paths)
+        async with self.place.locked("loop") as git:
+            text = self._compose(message, trailers)
+            return await make_commit(git, commit, changes, message=text, at_s=at_s)
 
     def _compose(self, message: str, trailers: Trailers) -> bytes:
         record = self.record
