@@ -20,6 +20,8 @@ _WORD = re.compile(r"[^\s;&|()<>`\"'$=]+")
 _SOURCES = ("src", "lib", "python")
 _MODULE_FILES = (".py", ".pyc", ".pyo", ".so", ".pyd")
 _PYTHON = ("pytest", "unittest")
+_NOT_OF_CHECKS = frozenset({".gitattributes", ".envrc"})
+"""They change what git checks out and what a shell begins with, and neither happens in the check of a run."""
 
 
 @frozen
@@ -248,6 +250,49 @@ class ProtectedFiles:
             for directory in {"", *_SOURCES, *tests}
             if not directory or f"{directory}/__init__.py" not in self._files
         )
+
+
+def decisive_changes(
+    changed: Collection[str],
+    before: Mapping[str, TreeEntry],
+    after: ReadEntry,
+    conventions: Conventions,
+    *,
+    protected: Collection[str] | None,
+) -> dict[str, str]:
+    """Which of a run's changes determine the result of its check regardless of the code, each with the reason.
+
+    Of tests that is `conftest.py` alone: which others may change, the user says by patterns (`sandbox.protect`).
+
+    Args:
+        changed: Paths that differ between the states before and after the run.
+        before: All files of the state before it, with the contents of those that `says_what_checks_run` names.
+        after: Returns entries of the state after it.
+        conventions: Of the check.
+        protected: Files of the state before that the user protects. None: nothing is protected, and only new files
+            that Python would take for the test runner itself count, as these have no honest use.
+    """
+    is_protected = protected is not None
+    files = ProtectedFiles(before, conventions if is_protected else Conventions(frozenset(_PYTHON)))
+    above = {folder for path in protected or () for folder in _prefixes(posixpath.dirname(path))}
+    found: dict[str, str] = {}
+    for path in changed:
+        directory, _, name = path.rpartition("/")
+        why: str | None = None
+        if not is_protected:
+            is_of_runner = any(part.split(".")[0] in names.RUNNER_MODULES for part in path.split("/"))
+            why = files.shadowing(path, after) if is_of_runner else None
+        elif name == "__init__.py" and directory in above:
+            why = "is imported before the protected tests below it"
+        elif name == "conftest.py" or not (conventions.is_test(path) or name in _NOT_OF_CHECKS):
+            why = files.why(path, after)
+        found |= {path: why} if why else {}
+    return found
+
+
+def says_what_checks_run(path: str, conventions: Conventions) -> bool:
+    """Whether the contents of a file may name further files that a check runs."""
+    return names.matches_any(path, conventions.configuration) or path.endswith((".sh", ".bash"))
 
 
 def _prefixes(path: str) -> Iterator[str]:

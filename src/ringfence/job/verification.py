@@ -3,20 +3,12 @@
 import math
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ringfence.check.deciding_files import (
-    LARGEST_READ,
-    changed_tests,
-    conventions_of,
-    deciding_changes,
-    is_read,
-    runner_shadows,
-)
-from ringfence.check.protected_files import Conventions
+from ringfence.check.protected_files import Conventions, decisive_changes, says_what_checks_run
 from ringfence.check.report import RED, Check, Report
 from ringfence.check.runner.registry import runner_of
 from ringfence.check.tree import TreeEntry
@@ -36,6 +28,8 @@ TIMEOUT_S = 1800.0
 _NOT_RUN = {126: "command not executable", 127: "command not found"}
 """The exit codes with which a shell reports that it could not run the command."""
 _SHOWN = 5
+_LARGEST_READ = 4 << 20
+"""Bytes: what a larger file names is not looked for."""
 _INSTALLED = ("node_modules", ".venv", "venv")
 _PYTHON_RUNNERS = ("pytest", "unittest")
 _REFUSED = "not_run"
@@ -65,7 +59,8 @@ async def checked_changes(
     Raises:
         InfrastructureFault: Git failed.
     """
-    conventions = conventions_of(command)
+    runner = runner_of(command)
+    conventions = Conventions(frozenset({runner} if runner else ()), (command,))
     installed = (
         await record.actor.call(partial(_installed_in, Path(record.workspace))) if not record.clone else ()
     )
@@ -80,46 +75,32 @@ async def checked_changes(
     changed = sorted({os.fsdecode(path) for path in (*(blob.path for blob in forward), *gone)})
     before = await _files(store, record.before, conventions)
     after = await _files(store, record.after, conventions)
-    added = [path for path in changed if path in after and path not in before]
-    if not protect:
-        tests = changed_tests(changed, conventions)
-        caveats += [f"the run changed tests: {_named(tests)}"] if tests else []
-        return CheckedChanges(tuple(runner_shadows(added, before, after.get)), tuple(caveats))
-    decisive = deciding_changes(
-        changed,
-        before=before,
-        after=after.get,
-        conventions=conventions,
-        protected=matches_any(list(before), protect),
-        matching=matches_any(changed, protect),
-    )
-    return CheckedChanges(tuple(decisive), tuple(caveats))
+    protected = matches_any(list(before), protect) if protect else None
+    found = decisive_changes(changed, before, after.get, conventions, protected=protected)
+    matching = matches_any(changed, protect)
+    found |= dict.fromkeys(matching, "lies where nothing may be written (sandbox.protect)")
+    if not protect and (tests := [path for path in changed if conventions.is_test(path)]):
+        caveats.append(f"the run changed tests: {_named(tests)}")
+    decisive = tuple(f"{path!r} {why}" for path, why in sorted(found.items()))
+    return CheckedChanges(decisive, tuple(caveats))
 
 
 async def _files(store: SnapshotStore, snapshot: str, conventions: Conventions) -> dict[str, TreeEntry]:
-    """All files of a snapshot; of those that say how checks run, and of links, the contents as well."""
+    """All files of a snapshot; of those that may name what a check runs, and of links, the contents as well."""
     blobs = {os.fsdecode(blob.path): blob for blob in await store.blobs(snapshot)}
-    read = [blob for path, blob in blobs.items() if is_read(path, conventions) or _is_link(blob)]
+    read = [
+        blob
+        for path, blob in blobs.items()
+        if blob.size <= _LARGEST_READ and (says_what_checks_run(path, conventions) or _is_link(blob))
+    ]
     files = {path: TreeEntry(b"", blob.git_mode) for path, blob in blobs.items()}
-    return files | await _entries(store, read)
+    async for batch in store.contents(read):
+        files |= {os.fsdecode(blob.path): TreeEntry(data, blob.git_mode) for blob, data in batch}
+    return files
 
 
 def _is_link(blob: Blob) -> bool:
     return blob.git_mode & 0o170000 == 0o120000
-
-
-async def _entries(store: SnapshotStore, blobs: Iterable[Blob]) -> dict[str, TreeEntry]:
-    """Return entries with their contents; for a file that is too large to inspect, with its size and id."""
-    found: dict[str, TreeEntry] = {}
-    small = []
-    for blob in blobs:
-        if blob.size <= LARGEST_READ:
-            small.append(blob)
-        else:
-            found[os.fsdecode(blob.path)] = TreeEntry(f"{blob.size} {blob.id}".encode(), blob.git_mode)
-    async for batch in store.contents(small):
-        found |= {os.fsdecode(blob.path): TreeEntry(data, blob.git_mode) for blob, data in batch}
-    return found
 
 
 def _installed_in(workspace: Path) -> tuple[str, ...]:

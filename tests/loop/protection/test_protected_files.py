@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import slow_after
-from tests.loop.protection.trees import Tree, left_out, protection
+from tests.loop.protection.trees import Tree, entries, left_out, protection
 
-from ringfence.check.protected_files import Conventions
+from ringfence.check.protected_files import Conventions, decisive_changes
 from ringfence.check.source_code import imported_modules, inline_tests, reaches_tests
 from ringfence.check.tree import SYMLINK, TreeEntry
 
@@ -702,6 +702,29 @@ def test_what_an_attempt_does_to_tests_beside_code_of_rust_is_seen(text):
 def test_a_check_is_not_switched_off(before, command, path):
     """By a directory in place of a target of make, or by a file that a linter takes for what to leave out."""
     assert left_out(before, {path: b"*.py"}, Conventions(frozenset({"pytest"}), (command,)))
+
+
+@pytest.mark.parametrize(
+    ("path", "protected", "is_decisive"),
+    [
+        ("pyproject.toml", ["tests/test_cart.py"], True),
+        ("pyproject.toml", [], True),
+        ("pyproject.toml", None, False),
+        ("unittest.py", None, True),
+        ("traceback.py", None, False),
+        ("traceback.py", [], True),
+        ("tests/__init__.py", ["tests/test_cart.py"], True),
+        ("tests/test_cart.py", [], False),
+        ("tests/conftest.py", [], True),
+        (".gitattributes", [], False),
+        ("src/shop/cart.py", ["tests/test_cart.py"], False),
+    ],
+)
+def test_what_decides_the_check_of_a_run(path, protected, is_decisive):
+    """Where a user protects tests, even such as are not there yet, the files that decide a check may not change."""
+    after = {path: TreeEntry(b"other")}
+    found = decisive_changes([path], entries(PYTHON), after.get, PYTEST, protected=protected)
+    assert (path in found) == is_decisive
 
 
 def test_installed_modules_that_tests_import_are_not_replaced():
