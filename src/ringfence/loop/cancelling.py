@@ -12,7 +12,7 @@ from ringfence.errors import RingfenceError, UsageError
 from ringfence.loop.control import send_cancel
 from ringfence.loop.place import LoopPlace
 from ringfence.loop.plans import plan_from_json
-from ringfence.loop.report.writing import write_report
+from ringfence.loop.report.files import write_report
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.store import LoopStore, now_ms, open_store

@@ -11,8 +11,8 @@ import anyio
 from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError, UsageError
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.pull_request import open_pull_request
-from ringfence.loop.report.outstanding import MERGED, PROPOSED, outstanding
-from ringfence.loop.report.writing import PROPOSAL, write_report
+from ringfence.loop.report.build import outstanding
+from ringfence.loop.report.files import PROPOSAL, write_report
 from ringfence.loop.repository import DeliveryRefused
 
 
@@ -56,7 +56,7 @@ async def _hand_over(loop: Loop, asked: tuple[str, ...]) -> RingfenceError | Non
 async def _merge(loop: Loop) -> None:
     done = await loop.repository.merge_to_user()
     row = loop.store.loop
-    loop.store.add_event(f"merged.{row.round}", MERGED, branch=done.branch, commit=done.tip)
+    loop.store.add_event(f"merged.{row.round}", "loop.merged", branch=done.branch, commit=done.tip)
 
 
 async def _propose(loop: Loop) -> None:
@@ -68,4 +68,4 @@ async def _propose(loop: Loop) -> None:
         report=loop.place.directory / PROPOSAL,
         base=base.removeprefix("refs/heads/") if base is not None else None,
     )
-    loop.store.add_event(f"proposed.{row.round}", PROPOSED, address=address)
+    loop.store.add_event(f"proposed.{row.round}", "loop.proposed", address=address)

@@ -59,7 +59,7 @@ def report_of(text: str) -> LoopReport:
         kind="code", generation=1, number=1, state="rejected",
         turns=(Turn("code.1", "implementor", text, text, "unverified", 1, USED, text),),
         checks=(CheckResult(text, "red", "1 failed"),), review=(Answer(text, is_yes=False, evidence=text),),
-        verdict=(criterion,), feedback=text, complaints=(text,), commit="c0ffee", patch=text,
+        verdict=(criterion,), complaints=(text,), commit="c0ffee", patch=text,
         files=(text,), left_out=(text,), configuration=(text,), stat=_stat_of(text),
     )  # fmt: skip
     story = StoryReport(
@@ -69,8 +69,8 @@ def report_of(text: str) -> LoopReport:
     )  # fmt: skip
     return LoopReport(
         id=text, title=text, source=text, prd=text, state="incomplete", reason=text, base=text, branch=text, tip=text,
-        patch=text, record=text, round=2, created_ms=1_767_225_600_000, ended_ms=1_767_229_200_000, most_calls=200,
-        most_tokens=1, most_cost_usd=None, red_before=(text,), red_before_count=1, stat=_stat_of(text),
+        patch=text, record=text, round=2, created_ms=1_767_225_600_000,
+        ended_ms=1_767_229_200_000, red_before=(text,), red_before_count=1, stat=_stat_of(text),
         flagged=(FlaggedFile(text, text),), flagged_count=2, stories=(story,), used=USED,
         roles=(RoleUsed("implementor", (text,), USED), RoleUsed("", (), USED)),
     )  # fmt: skip
@@ -104,7 +104,7 @@ def lifelike(*, hostile: str) -> LoopReport:
         checks=(CheckResult("unittest", "green", "7 passed"),),
         review=(Answer("real_implementation", is_yes=True, evidence="calc.py adds the numbers."),),
         verdict=(CriterionVerdict(1, "add(2, 3) is 5", "unclear", "No test shows it.", (Evidence("calc.py", 4),)),),
-        feedback="", complaints=("criterion 1 is unclear: no test shows it",), commit="c0ffee",
+        complaints=("criterion 1 is unclear: no test shows it",), commit="c0ffee",
         patch="/home/ana/.cache/ringfence/loops/1/rejected/add/1.patch", files=("calc.py",),
         left_out=("go.mod says how checks run",), configuration=(), stat=rejected,
     )  # fmt: skip
@@ -126,7 +126,7 @@ def lifelike(*, hostile: str) -> LoopReport:
         state="blocked", reason="1 passed, 1 waits for an answer", base="a1b2c3d4e5f6a7b8", branch="ringfence/loop-1",
         tip="c0ffee0c0ffee0", patch="/home/ana/.local/state/ringfence/loops/1/loop.patch",
         record="2026-11-26T10-00-00-00000001", round=1, created_ms=1_795_687_200_000, ended_ms=1_795_687_500_000,
-        most_calls=200, most_tokens=1, most_cost_usd=None, red_before=(), red_before_count=0, stat=stat,
+        red_before=(), red_before_count=0, stat=stat,
         flagged=(), flagged_count=0, stories=(first, second, *evil.stories), used=USED,
         roles=tuple(RoleUsed(role, ("claude-sonnet-4-5",), each) for role, each in used.items()),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.loop.report.diff import MAX_FILES, MAX_LINES, PatchReader
-from ringfence.loop.report.model import Hunk, Stat, numbered
+from ringfence.loop.report.model import Hunk, Stat
 
 _GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]
 
@@ -39,7 +39,7 @@ def test_a_change_is_read_with_the_numbers_of_its_lines(tmp_path: Path):
     stat = _read(_patch(tmp_path, {b"a": b"1\n2\n3\n"}, {b"a": b"1\n2b\n3\n4"}))
     (file,) = stat.files
     assert (file.path, file.insertions, file.deletions, stat.count) == ("a", 2, 1, 1)
-    assert [*numbered(file.hunks[0])] == [
+    assert [*file.hunks[0].numbered()] == [
         (1, 1, " 1"), (2, None, "-2"), (None, 2, "+2b"), (3, 3, " 3"), (None, 4, "+4"),
         (None, None, "\\ No newline at end of file"),
     ]  # fmt: skip

@@ -98,7 +98,7 @@ def test_a_cell_stays_one(text: str):
         ("1. first", "`1.` first"),
         ("it's well-known (really)!", "it's well-known (really)!"),
         ("add(2, 3) is 5, add(add(1, 2), 3) 6.", "`add(2, 3)` is 5, `add(add(1, 2), 3)` 6."),
-        ("Then x == 3, and f() -> [1, 2].", "Then `x == 3`, and `f() -> [1, 2]`."),
+        ("Then x == 3, and f() -> [1, 2].", "Then x `==` 3, and `f()` `->` `[1, 2]`."),
         ("open( is never closed", "`open(` is never closed"),
         ("", ""),
     ],

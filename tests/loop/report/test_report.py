@@ -15,13 +15,12 @@ from tests.loop.report.test_page import read, style_digest
 from tests.loop.repository.conftest import commit_everything, run_git
 
 from ringfence.errors import RecordError, UsageError
-from ringfence.loop.report import LoopReport, gather
-from ringfence.loop.report.attempts import stages
-from ringfence.loop.report.diff import MAX_LINES
+from ringfence.loop.report import LoopReport, build_report
+from ringfence.loop.report.build import stages
+from ringfence.loop.report.diff import MAX_LINES, rejected_patch, story_patch
 from ringfence.loop.report.html import render_html
 from ringfence.loop.report.markdown import render_markdown
 from ringfence.loop.report.model import Used
-from ringfence.loop.report.patches import rejected_patch, story_patch
 from ringfence.loop.report.text import next_steps
 from ringfence.loop.repository import LoopRepository, look
 from ringfence.loop.state import LoopState, StoryState
@@ -46,7 +45,7 @@ async def filling(tmp_path: Path) -> AsyncIterator[Filling]:
 
 
 async def _report(filling: Filling) -> LoopReport:
-    return await gather(filling.place, filling.store, None, filling.plan)
+    return await build_report(filling.place, filling.store, None, filling.plan)
 
 
 async def _hostile(state: Path) -> Filling:
@@ -176,15 +175,15 @@ async def test_a_story_on_the_branch_is_shown_as_git_has_it(
     user.mkdir()
     run_git(user, "init", "-q")
     commits = []
-    for text in ("first\n", "first\n" + "a line\n" * lines):
+    for text in ("first\n", "first\na line\n", "first\n" + "a line\n" * lines):
         for name in names:
             (user / name).write_text(text)
         commits.append(commit_everything(user))
-    base, tip = commits
+    base, _, tip = commits
     repository = await LoopRepository.make(await look(user), filling.place.clones, loop=filling.place.id)
     filling.store.update_story("one", state=StoryState.PASSED, base=base, tip=tip, merged=tip)
     (filling.place.directory / "loop.patch").write_text("all of it")
-    report = await gather(filling.place, filling.store, repository, filling.plan)
+    report = await build_report(filling.place, filling.store, repository, filling.plan)
     stat = report.stories[0].stat
     assert stat is not None
     assert [(file.path, file.insertions) for file in stat.files] == [(name, lines) for name in names]
@@ -194,14 +193,38 @@ async def test_a_story_on_the_branch_is_shown_as_git_has_it(
     assert is_named == (shown < lines)
 
 
-async def test_a_story_that_a_person_accepted_is_shown_as_such(filling: Filling):
-    """Nobody takes it for one that the judge let pass."""
+async def test_a_story_that_a_person_accepted_names_the_person(filling: Filling):
+    """In each form of the report, so that nobody takes it for one that the judge accepted."""
+    accepted = {"commit": COMMIT, "by": "ana"}
+    await filling.step("one", "accepted", outcome="accepted", run_id=None, result=accepted)
     await filling.passed("one")
-    filling.store.add_event("p", "story.passed", story="one", attempt=1, is_by_person=True)
     report = await _report(filling)
-    assert [each.is_by_person for each in report.stories] == [True, False, False]
-    assert "**A person accepted an attempt that was rejected.**" in render_markdown(report)
-    assert "accepted by a person" in read(render_html(report)).texts
+    words = "accepted by a person (ana)"
+    assert [each.reason for each in report.stories] == [words, "", ""]
+    assert f"Reason: {words}" in render_markdown(report)
+    assert words in read(render_html(report)).texts
+
+
+async def test_one_story_is_shown_with_its_lines_and_those_that_evidence_names(
+    filling: Filling, tmp_path: Path
+):
+    """Without the other stories; a line that a criterion rests on has the criterion's number in front."""
+    file = tmp_path / "1.patch"
+    file.write_bytes(PATCH)
+    await filling.tests("one")
+    await filling.code("one", 1)
+    await filling.judged("one", 1, verdict="unclear", evidence=[{"file": "calc.py", "line": 4}])
+    await filling.rejected("one", 1, "criterion 1 is unclear", patch=str(file))
+    report = await _report(filling)
+    text = render_markdown(report, story="one")
+    assert "1 >     4 +    return a + b" in text
+    assert "        3 +def add(a, b):" in text
+    assert "The piece two" not in text
+    page = read(render_html(report, story="one"))
+    assert "criterion 1" in page.texts
+    assert "The piece two" not in page.texts
+    with pytest.raises(UsageError, match="has no story 'four'; it has one, two, three"):
+        render_markdown(report, story="four")
 
 
 async def test_what_was_left_out_of_an_attempt_is_named(filling: Filling):

@@ -278,6 +278,10 @@ def status(loop: LoopArgument = None, *, json: JsonOption = False) -> None:
 def show(
     loop: LoopArgument = None,
     *,
+    story: Annotated[
+        str | None,
+        typer.Option("--story", metavar="STORY", help="Show only this story, with the lines it changed."),
+    ] = None,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page instead.")
     ] = None,
@@ -286,7 +290,7 @@ def show(
     """Show a loop's report: evidence, changes, cost and time."""
     from ringfence.cli.loop.inspection import show_report
 
-    show_report(loop, html=html, json=json)
+    show_report(loop, story=story, html=html, json=json)
 
 
 def logs(

@@ -1,13 +1,12 @@
 """List loops, and print a loop's status, report, changes and stories, once the command line is parsed."""
 
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ringfence.cli.output import notify, print_answer, replace_file
 from ringfence.errors import ConfigurationError, RecordError, RingfenceError, UsageError
-from ringfence.escape import visible
 
 if TYPE_CHECKING:
     from ringfence.loop.place import LoopPlace
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from ringfence.loop.store import LoopStore
     from ringfence.loop.story import Plan, StoryEnd
 
-_MAX_COLUMN_CHARS = 24
-"""Width limit of a column; a longer id shifts only its own line."""
 _T = TypeVar("_T")
 
 
@@ -37,7 +34,7 @@ def list_loops(*, json: bool) -> None:
 
 
 async def _list_row(place: "LoopPlace", store: "LoopStore") -> dict[str, Any]:
-    from ringfence.loop.report.gathering import state_of
+    from ringfence.loop.report.build import state_of
 
     row, stories = store.loop, store.stories
     return {
@@ -59,7 +56,7 @@ def show_status(loop_ref: str | None, *, json: bool) -> None:
 
     from ringfence.cli.render.console import open_console, print_line
     from ringfence.loop.report.model import STAGES
-    from ringfence.loop.report.text import next_steps, one_line, used_words
+    from ringfence.loop.report.text import next_steps, one_line, status_table, used_words
 
     report = _read_report(loop_ref, with_repository=False)
     if json:
@@ -85,7 +82,7 @@ def show_status(loop_ref: str | None, *, json: bool) -> None:
     console = open_console()
     reason = f": {one_line(report.reason)}" if report.reason not in ("", report.state) else ""
     print_line(console, f"loop {report.id}  {report.state}{reason}", "bold")
-    for line in _table(report):
+    for line in status_table(report):
         print_line(console, line)
     for story in report.stories:
         if story.reason:
@@ -95,39 +92,11 @@ def show_status(loop_ref: str | None, *, json: bool) -> None:
         print_line(console, f"next: {command}")
 
 
-def _table(report: "LoopReport") -> "Iterator[str]":
-    """Yield a line per story: its state, its last stage, and the time, tokens and money it used."""
-    from ringfence.loop.report.model import STAGES
-    from ringfence.loop.report.text import cost, duration, tokens
-
-    rows = [("story", "state", "attempt", "stage", "time", "tokens", "cost", "title")]
-    for story in report.stories:
-        attempt = story.attempt or story.tests_attempt
-        stages = [f"{name} {result}" for name, result in zip(STAGES, story.stages, strict=True) if result]
-        used = story.used
-        rows.append(
-            (
-                visible(story.id, one_line=True),
-                story.state,
-                f"{attempt}/{story.most_attempts}" if attempt else "",
-                stages[-1] if stages else "",
-                duration(used.seconds),
-                tokens(used.tokens),
-                cost(used.cost_usd),
-                story.title,
-            )
-        )
-    widths = [min(max(len(row[column]) for row in rows), _MAX_COLUMN_CHARS) for column in range(7)]
-    for row in rows:
-        cells = [f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True)]
-        yield "  ".join(cells).rstrip()
-
-
-def show_report(loop_ref: str | None, *, html: Path | None, json: bool) -> None:
-    """Print a loop's report, or write it as an HTML page.
+def show_report(loop_ref: str | None, *, story: str | None, html: Path | None, json: bool) -> None:
+    """Print a loop's report or that of one story, or write it as an HTML page.
 
     Raises:
-        UsageError: The page cannot be written to that file.
+        UsageError: There is no such story, or the page cannot be written to that file.
     """
     import dataclasses
 
@@ -138,11 +107,12 @@ def show_report(loop_ref: str | None, *, html: Path | None, json: bool) -> None:
 
     report = _read_report(loop_ref)
     if html is not None:
-        replace_file(html, render_html(report))
+        replace_file(html, render_html(report, story=story))
     if json:
-        print_answer(dataclasses.asdict(report), (), json=True)
+        shown = report if story is None else report.story(story)
+        print_answer(dataclasses.asdict(shown), (), json=True)
     elif html is None:
-        typer.echo(render_markdown(report), nl=False)
+        typer.echo(render_markdown(report, story=story), nl=False)
 
 
 def print_diff(loop_ref: str | None, story: str | None, *, rejected: int | None) -> None:
@@ -157,7 +127,7 @@ def print_diff(loop_ref: str | None, story: str | None, *, rejected: int | None)
     place = _find_loop(loop_ref)
 
     async def find(place: "LoopPlace", store: "LoopStore") -> bytes:
-        from ringfence.loop.report.patches import loop_patch, rejected_patch, story_patch
+        from ringfence.loop.report.diff import loop_patch, rejected_patch, story_patch
 
         if story is None:
             return await loop_patch(place, store)
@@ -217,10 +187,10 @@ def _find_loop(loop_ref: str | None) -> "LoopPlace":
 
 def _read_report(loop_ref: str | None, *, with_repository: bool = True) -> "LoopReport":
     async def read(place: "LoopPlace", store: "LoopStore") -> "LoopReport":
-        from ringfence.loop.report import gather
+        from ringfence.loop.report import build_report
 
         repository = open_repository(place) if with_repository else None
-        return await gather(place, store, repository, plan_of(store), with_diffs=with_repository)
+        return await build_report(place, store, repository, plan_of(store), with_diffs=with_repository)
 
     return _read_store(_find_loop(loop_ref), read)
 

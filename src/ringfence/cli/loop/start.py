@@ -130,7 +130,7 @@ async def _run_to_end(
     from ringfence.cli.loop.view import LoopView
     from ringfence.cli.run.execution import handle_interrupts
     from ringfence.loop.machine.turn import Runs
-    from ringfence.loop.report.outstanding import OVER
+    from ringfence.loop.report.build import OVER
     from ringfence.loop.running import work
     from ringfence.loop.state import EXIT_CODES
 
@@ -212,8 +212,7 @@ async def _my_loop(loop_ref: str | None) -> "LoopPlace":
 
 def _outstanding_steps(place: "LoopPlace", row: "LoopRow") -> tuple[str, ...]:
     """The steps after the last story (merge, pull request) that are not done."""
-    from ringfence.loop.report.gathering import settings_of
-    from ringfence.loop.report.outstanding import outstanding
+    from ringfence.loop.report.build import outstanding, settings_of
     from ringfence.loop.store import read_events
 
     return outstanding(place, row, settings_of(row), read_events(place, 0))

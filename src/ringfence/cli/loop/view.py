@@ -71,13 +71,13 @@ class LoopView:
             problem: Why the steps after the last story (merge, pull request) were not completed.
         """
         from ringfence.cli.loop.inspection import open_repository, plan_of
-        from ringfence.loop.report import gather
+        from ringfence.loop.report import build_report
         from ringfence.loop.store import read_store
 
         self.print_new()
         store = read_store(self._place)
         repository = open_repository(self._place)
-        report = await gather(self._place, store, repository, plan_of(store), with_diffs=False)
+        report = await build_report(self._place, store, repository, plan_of(store), with_diffs=False)
         self._print_unless_closed(lambda: self._print_end(report, problem))
         if self._output_closed:
             notify(f"loop {report.id}  {report.state}: {report.reason}")
@@ -167,8 +167,8 @@ def _outside_warning(story: "StoryReport") -> str:
 
 def _summary(place: "LoopPlace", report: "LoopReport", problem: "RingfenceError | None") -> dict[str, Any]:
     """Collect how a loop ended, and the files and commands that follow from it."""
+    from ringfence.loop.report.files import PAGE
     from ringfence.loop.report.text import next_steps
-    from ringfence.loop.report.writing import PAGE
     from ringfence.loop.state import EXIT_CODES, LoopState
 
     page = place.directory / PAGE

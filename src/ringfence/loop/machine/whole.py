@@ -11,7 +11,7 @@ from ringfence.loop.machine.gate import merged
 from ringfence.loop.machine.loop import Loop
 from ringfence.loop.machine.stop import Stop
 from ringfence.loop.machine.stories import Stories
-from ringfence.loop.report.writing import write_report
+from ringfence.loop.report.files import write_report
 from ringfence.loop.repository import Conflict, DeliveryRefused, Merged, RepositoryRefused
 from ringfence.loop.rows import ACCEPTED, StoryRow, code_steps
 from ringfence.loop.state import LoopState, StoryState

@@ -1,9 +1,9 @@
-"""A loop's report: one model, gathered from its rows, with renderings as Markdown and as HTML.
+"""A loop's report: one model, built from its rows, and its forms as text, Markdown and HTML.
 
-The renderings are imported from their modules, on use: they need Jinja, which no loop has to wait for at its start.
+The forms are imported from their modules, on use: they need Jinja, for which no loop has to wait at its start.
 """
 
-from ringfence.loop.report.gathering import gather
+from ringfence.loop.report.build import build_report
 from ringfence.loop.report.model import LoopReport
 
-__all__ = ["LoopReport", "gather"]
+__all__ = ["LoopReport", "build_report"]

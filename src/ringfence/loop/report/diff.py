@@ -1,18 +1,37 @@
-"""Reads git's patches as files, hunks and lines, as many as a report has room for."""
+"""The diffs of a loop, of a story and of a rejected attempt: as patches, as numbers, and as lines for a report."""
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 
+import anyio.to_thread
+
+from ringfence.errors import RecordError, RingfenceError, UsageError
 from ringfence.frozen import frozen
+from ringfence.loop.place import LoopPlace
 from ringfence.loop.report.model import FileStat, Hunk, Stat
+from ringfence.loop.repository import LoopRepository
+from ringfence.loop.rows import StepRow, StoryRow
+from ringfence.loop.state import StoryState
+from ringfence.loop.store import LoopStore
+from ringfence.sandbox.workspace.git.command import GitBoundReached
+from ringfence.sandbox.workspace.snapshot.diff import Diff, compare_trees, parse_diff
 
+PATCH = "loop.patch"
+"""The file with all of a loop's work, in the loop's directory."""
 MAX_FILES = 200
 MAX_LINES = 2_000
 """Of one diff that are shown."""
 MAX_REPORT_LINES = 20_000
 """Of all diffs of a report together."""
 _MAX_LINE_CHARS = 400
+_READ_BYTES = 8 * 1024**2
+"""Of a patch that a report reads."""
+_LISTING_BYTES = 64 * 1024**2
+_TOO_LARGE = "is larger than 256 MiB; look at it with git in the loop's branch"
+_OPTIONS = ("-r", "-p", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv")
 _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _ESCAPE = re.compile(rb'\\([abtnvfr"\\]|[0-7]{3})')
 _LETTERS = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
@@ -23,6 +42,130 @@ _KINDS = {
     b"100755": "executable",
     b"100644": "not executable",
 }
+
+
+async def loop_patch(place: LoopPlace, store: LoopStore) -> bytes:
+    """The patch of everything on the loop's branch; empty if nothing is.
+
+    Raises:
+        UsageError: It is too large for a patch.
+        RecordError: The loop's repository was removed, and no patch was written before.
+    """
+    row, kept = store.loop, place.directory / PATCH
+    try:
+        repository = LoopRepository.open(place.clones)
+    except RecordError:
+        if not kept.is_file():
+            raise
+        return await anyio.to_thread.run_sync(kept.read_bytes)
+    patch = await repository.patch(row.base, await repository.tip())
+    if patch is None:
+        raise UsageError(f"the patch of loop {row.id} {_TOO_LARGE}")
+    return patch
+
+
+async def story_patch(place: LoopPlace, store: LoopStore, story: str) -> bytes:
+    """The patch of a story that passed, as it is on the loop's branch.
+
+    Raises:
+        UsageError: There is no such story, nothing of it is on the branch, or it is too large for a patch.
+        RecordError: The loop's repository was removed.
+    """
+    row = store.story(story)
+    if row.state is not StoryState.PASSED or row.merged is None:
+        tried = [step.attempt for step in _rejected(store, story)]
+        hint = f"; --rejected {tried[-1]} prints its attempt {tried[-1]}" if tried else ""
+        raise UsageError(f"story {story[:80]!r} is {row.state.value}: nothing of it is on the branch{hint}")
+    repository = LoopRepository.open(place.clones)
+    before = await repository.git.run("rev-parse", "--verify", "--quiet", _before(row.merged))
+    patch = await repository.patch(before.stdout.decode().strip(), row.merged)
+    if patch is None:
+        raise UsageError(f"the patch of story {story[:80]!r} {_TOO_LARGE}")
+    return patch
+
+
+async def rejected_patch(store: LoopStore, story: str, attempt: int) -> bytes:
+    """The patch of an attempt at a story's code that was rejected.
+
+    Raises:
+        UsageError: There is no such story, or no such attempt of it.
+        RecordError: The patch was removed with the loop's working files.
+    """
+    store.story(story)
+    known = _rejected(store, story)
+    found = next((step for step in reversed(known) if step.attempt == attempt), None)
+    if found is None:
+        tried = ", ".join(str(step.attempt) for step in known) or "none"
+        raise UsageError(
+            f"no attempt {attempt} of story {story[:80]!r} was rejected with work to show (there are: {tried})"
+        )
+    file = Path(str(found.result["patch"]))
+    try:
+        return await anyio.to_thread.run_sync(file.read_bytes)
+    except FileNotFoundError as exc:
+        raise RecordError(
+            f"{str(file)!r} is gone: `ringfence loop rm` removes rejected work with the loop's clones"
+        ) from exc
+
+
+def _rejected(store: LoopStore, story: str) -> list[StepRow]:
+    """Rejected attempts at a story's code that have a patch, in order."""
+    steps = [step for step in store.steps(story) if step.name.startswith("rejected.implementor.")]
+    with_work = [step for step in steps if step.result.get("patch")]
+    return sorted(with_work, key=lambda step: (step.generation, step.attempt))
+
+
+def _before(merged: str) -> str:
+    """The commit before a story on the loop's branch: a story is two commits, its tests and its code."""
+    return f"{merged}~2"
+
+
+async def compare_commits(repository: LoopRepository, base: str, commit: str) -> Diff | None:
+    """The files that differ between two commits; None if the loop's repository does not have them any more."""
+    with suppress(RingfenceError):
+        return parse_diff(
+            await compare_trees(repository.git, base, commit, output_limit_bytes=_LISTING_BYTES)
+        )
+    return None
+
+
+def numbers_of(diff: Diff) -> Stat:
+    """The numbers of a difference, without its lines."""
+    files = tuple(
+        FileStat(each.path, each.insertions, each.deletions, each.binary, is_cut=not each.binary)
+        for each in diff.files[:MAX_FILES]
+    )
+    return Stat(files, len(diff.files), diff.insertions, diff.deletions)
+
+
+async def read_story(repository: LoopRepository, row: StoryRow, reader: "PatchReader") -> Stat | None:
+    """The diff of a story that is on the loop's branch; only its numbers if it is too large."""
+    if row.merged is None:
+        return None
+    with suppress(RingfenceError):
+        commits = _before(row.merged), row.merged
+        try:
+            command = ("diff-tree", *_OPTIONS, *commits)
+            answer = await repository.git.run(*command, output_limit_bytes=_READ_BYTES)
+            return await anyio.to_thread.run_sync(reader.read, answer.stdout)
+        except GitBoundReached:
+            diff = await compare_commits(repository, *commits)
+            return None if diff is None else numbers_of(diff)
+    return None
+
+
+async def read_rejected(file: str, reader: "PatchReader") -> Stat | None:
+    """The diff of a rejected attempt's patch; None if the file is gone."""
+
+    def read() -> Stat:
+        with Path(file).open("rb") as stream:
+            patch = stream.read(_READ_BYTES + 1)
+        return reader.read(patch[:_READ_BYTES], is_partial=len(patch) > _READ_BYTES)
+
+    try:
+        return await anyio.to_thread.run_sync(read)
+    except OSError:
+        return None
 
 
 class PatchReader:

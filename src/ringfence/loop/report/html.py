@@ -12,14 +12,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ringfence.escape import visible
-from ringfence.loop.report.model import LoopReport, numbered
+from ringfence.loop.report.model import LoopReport
 from ringfence.loop.report.text import FILTERS, next_steps, one_line
 
 _TONES = {
     "passed": "good", "succeeded": "good", "met": "good", "accepted": "good", "green": "good", "yes": "good",
     "skipped": "bad", "rejected": "bad", "not met": "bad", "red": "bad", "no": "bad", "incomplete": "bad",
     "blocked": "warn", "unclear": "warn", "interrupted": "warn", "limit": "warn", "timed_out": "warn",
-    "accepted by a person": "warn",
 }  # fmt: skip
 _SIGNS = {"+": "plus", "-": "minus"}
 _TAB = 4
@@ -27,25 +26,29 @@ _MAX_CHARS = 4_000
 """Of one text that are shown."""
 
 
-def render_html(report: LoopReport) -> str:
-    """Render a report."""
+def render_html(report: LoopReport, *, story: str | None = None) -> str:
+    """Render a report.
+
+    Args:
+        report: The report.
+        story: Render only this story.
+
+    Raises:
+        UsageError: There is no such story.
+    """
     style = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     names: dict[int, str] = {}  # of the diffs, in the order in which the page needs them
-
-    def name_diff(stat: object) -> str:
-        return names.setdefault(id(stat), f"d{len(names) + 1}")
-
     return (
         _environment()
         .get_template("report.html.j2")
         .render(
             report=report,
+            stories=report.stories if story is None else [report.story(story)],
+            is_whole=story is None,
             next_steps=next_steps(report),
             style=Markup(style),  # noqa: S704 - our own file
-            digest=digest,
-            name_diff=name_diff,
-            numbered=numbered,
+            digest=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+            name_diff=lambda stat: names.setdefault(id(stat), f"d{len(names) + 1}"),
         )
     )
 

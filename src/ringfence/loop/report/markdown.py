@@ -1,12 +1,12 @@
 """Renders a report as Markdown in which texts of agents do nothing: no link, no picture, no heading, no markup of HTML.
 
 The template prints every value by `inline`, unless a filter has made it inert already. A word that a renderer could take
-for more than a word stands in a code span, in which nothing is active; so do names, paths and expressions. There are no
+for more than a word is put into a code span, in which nothing is active; so are names and paths. There are no
 backslashes: on a terminal the text reads as it was written.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -16,18 +16,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ringfence.escape import visible
 from ringfence.loop.report import text as words
-from ringfence.loop.report.model import LoopReport
+from ringfence.loop.report.model import FileStat, LoopReport
 
 _TOKEN = re.compile(r"(?<!\S)(\(?)`([^`]*[^`\s][^`]*)`([.,;:!?)]*)(?!\S)|\S+")
+"""A code span of the author's, or a word."""
 _PLAIN = re.compile(r"""[("'\u201c]*[^\W_]+(?:['\u2019-][^\W_]+)*["'\u201d.,;:!?)]*""")
 """Words as in prose: nothing in them means anything to Markdown, nor to what makes links of addresses."""
 _END = re.compile(r"(.*[^.,;:!?])([.,;:!?]+)")
 _SIGN = re.compile(r"[.,;:!?()'\"%/\u2013\u2014\u2026-]{1,3}")
-_OPERATOR = re.compile(r"[^\w\s`]+")
 _BLOCK = re.compile(r"\d+[.)]+|[-\u2013\u2014\u2026'\"]*")
 """What begins a list or draws a line if a block begins with it."""
 _MAX_JOINED = 30
-"""Words that are looked through for a closing bracket."""
+"""Words among which a closing bracket is searched."""
 
 
 class Inert(str):
@@ -36,25 +36,31 @@ class Inert(str):
     __slots__ = ()
 
 
-def render_markdown(report: LoopReport, *, is_for_others: bool = False) -> str:
+def render_markdown(report: LoopReport, *, story: str | None = None, is_for_others: bool = False) -> str:
     """Render a report.
 
     Args:
         report: The report.
-        is_for_others: Leave out what only your machine knows: where things lie there, and what to type next.
+        story: Render only this story, with its diffs.
+        is_for_others: Leave out what only concerns your machine: paths, and the commands that are useful next.
+
+    Raises:
+        UsageError: There is no such story.
     """
     shown = _for_others(report) if is_for_others else report
-    steps = [] if is_for_others else words.next_steps(report)
-    return _environment().get_template("report.md.j2").render(report=shown, next_steps=steps)
+    return (
+        _environment()
+        .get_template("report.md.j2")
+        .render(
+            report=shown,
+            story=None if story is None else report.story(story),
+            next_steps=[] if is_for_others else words.next_steps(report),
+        )
+    )
 
 
 def inline(text: str, *, max_chars: int = 4_000) -> Inert:
-    """A text as one line within a line.
-
-    Args:
-        text: Anything.
-        max_chars: Of it that are shown.
-    """
+    """A text as one line within a line, with at most so many of its characters."""
     shown = visible(" ".join(text[: max_chars + 1].split()))
     return Inert(" ".join([*_pieces(shown), *(["..."] if len(text) > max_chars else [])]))
 
@@ -71,7 +77,7 @@ def span(text: str) -> Inert:
 
 
 def block(text: str, *, max_chars: int = 4_000) -> Inert:
-    """A text as a code block of its own, lines and all."""
+    """A text as a code block of its own, with its line breaks."""
     shown = visible(text[:max_chars]) + ("\n..." if len(text) > max_chars else "")
     longest = max((len(run) for run in re.findall("`+", shown)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -83,38 +89,46 @@ def cell(text: str, *, max_chars: int = 300) -> Inert:
     return Inert(inline(text, max_chars=max_chars).replace("|", "\\|"))
 
 
-def _pieces(shown: str) -> list[str]:
-    """Words of prose, and code spans: an operator and what it stands between are one span."""
-    found, joins_next = list[tuple[str, str]](), False
-    for kind, text in _words(shown):
-        is_operator = kind == "code" and _OPERATOR.fullmatch(text) is not None
-        if found and (is_operator or joins_next) and "given" not in (kind, found[-1][0]):
-            found[-1] = "code", f"{found[-1][1]} {text}"
-        else:
-            found.append((kind, text))
-        joins_next = is_operator
-    return [_span_of_code(text) if kind == "code" else text for kind, text in found]
+def diff_block(file: FileStat, position: int, cited: Mapping[tuple[int, int], str]) -> Inert:
+    """A file's diff as a code block: criteria whose evidence names the line, the line's number, its sign and text.
+
+    Args:
+        file: The file.
+        position: The position of the file in the diff, from 1.
+        cited: The criteria by position of the file and number of the line.
+    """
+    width = max(map(len, cited.values()), default=0)
+    lines = [
+        f"{cited.get((position, after or 0), '') or '':>{width}}{' > ' if (position, after or 0) in cited else '   '}"
+        f"{after or '':>5} {line[0]}{visible(line[1:].expandtabs(4), one_line=True)}"
+        for hunk in file.hunks
+        for _, after, line in hunk.numbered()
+    ]
+    return block("\n".join(lines), max_chars=10**7)
 
 
-def _words(shown: str) -> Iterator[tuple[str, str]]:
-    """Each word with its kind: `prose`, `code`, or `given` as a span by its author; what brackets hold is one word."""
+def _pieces(shown: str) -> Iterator[str]:
+    """Yield words of prose as they are, and others as code spans; what brackets hold is one word."""
     matches, position = list(_TOKEN.finditer(shown)), 0
     while position < len(matches):
         match, last = matches[position], position
-        if match[2] is not None:
-            yield "given", f"{match[1]}{span(match[2])}{match[3]}"
+        opening, quoted, closing = match.groups()
+        if quoted is not None:
+            yield f"{opening}{span(quoted)}{closing}"
         elif not match.start() and _BLOCK.fullmatch(match[0]):
-            yield "given", span(match[0])
+            yield span(match[0])
         elif _PLAIN.fullmatch(match[0]) or _SIGN.fullmatch(match[0]):
-            yield "prose", match[0]
+            yield match[0]
         else:
             last = _closing_word(matches, position)
-            yield "code", shown[match.start() : matches[last].end()]
+            text = shown[match.start() : matches[last].end()]
+            ended = _END.fullmatch(text)
+            yield f"{span(ended[1])}{ended[2]}" if ended is not None else span(text)
         position = last + 1
 
 
 def _closing_word(matches: Sequence[re.Match[str]], first: int) -> int:
-    """The position of the word with which the brackets are closed that a word opens; its own if none are."""
+    """The position of the word that closes the brackets that a word opens; the word's own if none does."""
     depth = 0
     for position in range(first, min(first + _MAX_JOINED, len(matches))):
         word = matches[position][0]
@@ -124,17 +138,12 @@ def _closing_word(matches: Sequence[re.Match[str]], first: int) -> int:
     return first
 
 
-def _span_of_code(text: str) -> str:
-    ended = _END.fullmatch(text)
-    return f"{span(ended[1])}{ended[2]}" if ended is not None else span(text)
-
-
 def _print(value: object) -> str:
     return value if isinstance(value, Inert) else inline(str(value))
 
 
 def _ours(function: Callable[..., Any] = str) -> Callable[..., Inert]:
-    """A filter whose result is made of our own words and of figures."""
+    """A filter whose result consists of our own words and of figures."""
     return lambda *given: Inert(function(*given))
 
 
@@ -148,8 +157,16 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(span=span, block=block, cell=cell, inline=inline, ours=_ours())
     environment.filters.update({name: _ours(function) for name, function in words.FILTERS.items()})
+    environment.filters.update(
+        span=span,
+        block=block,
+        cell=cell,
+        inline=inline,
+        diff_block=diff_block,
+        ours=_ours(),
+        question=words.question,
+    )
     return environment
 
 

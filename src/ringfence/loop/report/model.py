@@ -1,27 +1,36 @@
-"""A loop's report: what is shown of it, taken from its rows. Texts of agents are in it as they are, not escaped."""
+"""The model of a loop's report, which all of its forms show. Texts of agents are in it as they are, not escaped."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
+from ringfence.errors import UsageError
 from ringfence.frozen import frozen
 
 AttemptKind = Literal["tests", "code"]
 StageName = Literal["tests", "code", "checks", "review", "verdict"]
 STAGES: tuple[StageName, ...] = ("tests", "code", "checks", "review", "verdict")
 INTERRUPTED = "interrupted"
-"""Of a loop, in the place of `running`: nobody works on it."""
+"""The state of a loop whose row says `running`, although no process runs it."""
 
 
 @frozen
 class Hunk:
-    """Lines of a file that stand together in a diff."""
+    """Adjacent lines of a file in a diff."""
 
     before: int
     """The number of the first line before the change."""
     after: int
-    """And after it."""
+    """The number of the first line after the change."""
     lines: tuple[str, ...]
     """Each begins with ` `, `+` or `-`, as in a patch, or with a backslash where the last line has no line end."""
+
+    def numbered(self) -> Iterator[tuple[int | None, int | None, str]]:
+        """Yield each line with its number before and after the change; None on the side that does not have it."""
+        before, after = self.before, self.after
+        for line in self.lines:
+            is_before, is_after = line[0] in " -", line[0] in " +"
+            yield before if is_before else None, after if is_after else None, line
+            before, after = before + is_before, after + is_after
 
 
 @frozen
@@ -45,9 +54,9 @@ class Stat:
     """The difference between two commits."""
 
     files: tuple[FileStat, ...]
-    """At most `MAX_FILES` of them."""
+    """The first `MAX_FILES`."""
     count: int
-    """Of all files."""
+    """The number of all files."""
     insertions: int
     deletions: int
     is_partial: bool = False
@@ -57,24 +66,15 @@ class Stat:
         """The position of a file, and one of its lines as it is after the change; None if the diff does not have it."""
         for position, file in enumerate(self.files, start=1):
             if file.path == path:
-                found = (line for hunk in file.hunks for _, after, line in numbered(hunk) if after == number)
+                found = (line for hunk in file.hunks for _, after, line in hunk.numbered() if after == number)
                 line = next(found, None)
                 return None if line is None else (position, line[1:])
         return None
 
 
-def numbered(hunk: Hunk) -> Iterator[tuple[int | None, int | None, str]]:
-    """Yield each line with its number before and after the change; None on the side that does not have it."""
-    before, after = hunk.before, hunk.after
-    for line in hunk.lines:
-        is_before, is_after = line[0] in " -", line[0] in " +"
-        yield before if is_before else None, after if is_after else None, line
-        before, after = before + is_before, after + is_after
-
-
 @frozen
 class FlaggedFile:
-    """A file of the branch that runs, or is trusted, on the user's machine without being asked for."""
+    """A file of the branch that is executed or trusted on the user's machine without a further request."""
 
     path: str
     why: str
@@ -82,19 +82,18 @@ class FlaggedFile:
 
 @frozen
 class Used:
-    """What something took."""
+    """What runs used."""
 
     calls: int = 0
     """Runs of agents."""
     tokens: int = 0
     cost_usd: float = 0.0
     seconds: float = 0.0
-    """In which its runs were at work."""
 
 
 @frozen
 class RoleUsed:
-    """What all runs of a role took."""
+    """What all runs of a role used."""
 
     role: str
     """Empty: checks."""
@@ -107,26 +106,26 @@ class Turn:
     """A run: of a role's agent, or of checks."""
 
     name: str
-    """Of the step: `code.1`."""
+    """The step's, like `code.1`."""
     role: str
     """Empty: checks."""
     model: str
     run_id: str | None
     outcome: str | None
-    """None: it goes on, or its process died."""
+    """None: it is still running, or its process died."""
     tries: int
     used: Used
     words: str
-    """What the agent said of its work at its end."""
+    """The agent's summary of its work."""
 
 
 @frozen
 class CheckResult:
-    """What one check came to."""
+    """The result of one check."""
 
     name: str
     colour: str
-    """`green`, `red`, `red, as before`; empty where it decided nothing."""
+    """`green`, `red` or `red, as before`; empty where it decided nothing."""
     words: str
     """Counts, or the exit code."""
 
@@ -142,7 +141,7 @@ class Answer:
 
 @frozen
 class Evidence:
-    """What a verdict rests on: a line of a file, or a test that passed."""
+    """What a verdict is based on: a line of a file, or a test that passed."""
 
     file: str = ""
     """Relative to the directory that the loop works in."""
@@ -156,13 +155,13 @@ class Evidence:
 
 @frozen
 class CriterionVerdict:
-    """What was said of one criterion."""
+    """The judge's verdict on one criterion."""
 
     number: int
-    """From 1."""
+    """Counted from 1."""
     text: str
     verdict: Literal["met", "not_met", "unclear"] | None
-    """None: nobody has judged it."""
+    """None: not judged yet."""
     reason: str
     evidence: tuple[Evidence, ...]
 
@@ -173,29 +172,27 @@ class Attempt:
 
     kind: AttemptKind
     generation: int
-    """Of the story: 1, and one more each time it was begun anew."""
+    """Of the story: 1, and one more for each restart."""
     number: int
-    """From 1."""
+    """Counted from 1."""
     state: Literal["accepted", "rejected", "under way"]
     turns: tuple[Turn, ...]
     checks: tuple[CheckResult, ...]
     review: tuple[Answer, ...]
     verdict: tuple[CriterionVerdict, ...]
-    feedback: str
-    """The judge's, for the next attempt."""
     complaints: tuple[str, ...]
     """Why it was rejected."""
     commit: str | None
     patch: str | None
     """File with the rejected work."""
     files: tuple[str, ...]
-    """That it changed."""
+    """The files that it changed; the first 200."""
     left_out: tuple[str, ...]
-    """Changes of protected files that were not taken, each with the reason."""
+    """Changes of protected files that were not taken over, each with the reason."""
     configuration: tuple[str, ...]
-    """Protected files that it changed because the story names them: checks ran with and without them."""
+    """Protected files that it changed because the story names them; checks ran with and without these changes."""
     stat: Stat | None
-    """Of rejected work, which is in `patch`."""
+    """The diff of rejected work, which `patch` holds."""
 
 
 @frozen
@@ -206,31 +203,30 @@ class StoryReport:
     title: str
     state: str
     stage: str
-    """While it is worked on."""
+    """The step that is in progress."""
     stages: tuple[str, ...]
-    """How each of `STAGES` stands in the present attempt: `ok`, `no`, `...`, counts, or nothing."""
+    """The result of each of `STAGES` in the current attempt: `ok`, `no`, `...` while in progress, or empty."""
     reason: str
+    """Why it was skipped, its question, or the person who accepted or rejected it."""
     answer: str
-    """A person's."""
+    """A person's answer to its question."""
     depends_on: tuple[str, ...]
     attempt: int
-    """At its code; 0: none was begun."""
+    """The current attempt at its code; 0: there was none."""
     tests_attempt: int
-    """At its tests."""
+    """The current attempt at its tests; 0: there was none."""
     most_attempts: int
     generation: int
     criteria: tuple[CriterionVerdict, ...]
-    """With the last verdict on them."""
+    """With the last verdict on each."""
     merged: str | None
     stat: Stat | None
-    """Of what is on the loop's branch."""
+    """The diff of its part of the loop's branch."""
     attempts: tuple[Attempt, ...]
     used: Used
     outside: tuple[str, ...] = ()
-    """Files that it changed outside of those that it names, its tests aside; the first 20."""
+    """Files that it changed although neither its `files` nor its tests include them; the first 20."""
     outside_count: int = 0
-    is_by_person: bool = False
-    """Whether a person accepted it, though its attempts were rejected."""
 
     @property
     def judged_stat(self) -> Stat | None:
@@ -253,37 +249,46 @@ class LoopReport:
     base: str
     branch: str
     tip: str | None
-    """Commit of the branch, if something passed."""
+    """Commit of the branch, if a story passed."""
     patch: str | None
     """File with all of the work."""
     record: str
-    """The run whose record holds what happened in its last round."""
+    """The run whose record holds the events of the last round."""
     round: int
     created_ms: int
     ended_ms: int | None
-    most_calls: int
-    most_tokens: int
-    most_cost_usd: float | None
     red_before: tuple[str, ...]
-    """Tests that failed before anything was done; at most 20."""
+    """Tests that failed before the loop started; the first 20."""
     red_before_count: int
     stat: Stat | None
     flagged: tuple[FlaggedFile, ...]
-    """What to look at before the branch is used; at most `MAX_FLAGGED`, of each reason the first come first."""
+    """Files to look at before the branch is used: the first `MAX_FLAGGED`, in turn of each reason."""
     flagged_count: int
     stories: tuple[StoryReport, ...]
     used: Used
     roles: tuple[RoleUsed, ...] = ()
     directory: str = ""
-    """That the loop works in, relative to the top of the repository."""
+    """The directory that the loop works in, relative to the top of the repository."""
     has_clones: bool = True
-    """Whether what it is gone on with is there: `loop rm` removes it."""
+    """Whether the working files exist that a resumed loop needs; `loop rm` removes them."""
     is_started: bool = True
-    """Whether its base let it begin: where not, a later commit may, which only another loop starts from."""
+    """Whether the checks on its base let it start; if not, only a new loop can start from a later commit."""
     is_merged: bool = False
-    """Whether the user's branch was moved forward to it, as was asked for."""
+    """Whether the user's branch was fast-forwarded to it, as `--merge` requests."""
     outstanding: tuple[str, ...] = ()
-    """What was asked for once every story has passed, is not done, and nobody is at: options, as `--merge`."""
+    """Options like `--merge` whose work is not done although the loop has ended."""
+
+    def story(self, name: str) -> StoryReport:
+        """One of the stories.
+
+        Raises:
+            UsageError: There is none of this name.
+        """
+        found = next((story for story in self.stories if story.id == name), None)
+        if found is None:
+            names = ", ".join(story.id for story in self.stories)
+            raise UsageError(f"loop {self.id!r} has no story {name[:80]!r}; it has {names}")
+        return found
 
     def find_evidence(self, evidence: Evidence, stat: Stat | None) -> tuple[int, str] | None:
         """The position of the file and the line that evidence names, in the diff of the work that was judged."""
@@ -292,12 +297,25 @@ class LoopReport:
         path = evidence.file.removeprefix("./")
         return stat.find_line(f"{self.directory}/{path}" if self.directory else path, evidence.line)
 
+    def cited_lines(
+        self, verdicts: Sequence[CriterionVerdict], stat: Stat | None
+    ) -> Mapping[tuple[int, int], str]:
+        """The numbers of the criteria, like `1, 3`, for each line that evidence names: by file position and line."""
+        found = dict[tuple[int, int], list[str]]()
+        for verdict in verdicts:
+            for evidence in verdict.evidence:
+                place = self.find_evidence(evidence, stat)
+                if place is not None:
+                    numbers = found.setdefault((place[0], evidence.line), [])
+                    numbers.extend({str(verdict.number)} - {*numbers})
+        return {line: ", ".join(numbers) for line, numbers in found.items()}
+
     @property
     def outside(self) -> Mapping[str, tuple[str, ...]]:
-        """By story, files that it changed outside of those that it names; the first 20."""
+        """The files that each story changed and does not name, by story; the first 20 each."""
         return {story.id: story.outside for story in self.stories if story.outside}
 
     @property
     def passed(self) -> int:
-        """How many stories passed."""
+        """The number of stories that passed."""
         return sum(story.state == "passed" for story in self.stories)

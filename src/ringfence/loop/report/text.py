@@ -1,12 +1,14 @@
-"""Figures and words of the report as people read them, and the commands that it suggests."""
+"""Figures and words of the report as people read them, the table of stories, and the commands that it suggests."""
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from ringfence.escape import visible
 from ringfence.loop.report.model import (
     INTERRUPTED,
+    STAGES,
     Answer,
     Attempt,
     CriterionVerdict,
@@ -17,19 +19,17 @@ from ringfence.loop.report.model import (
     Used,
 )
 
-_MINUTE_S, _HOUR_S = 60, 3600
-_THOUSAND, _MILLION = 1_000, 1_000_000
-_EXACT = 10_000
-_CENT = 0.01
-VERDICTS = {"met": "met", "not_met": "not met", "unclear": "unclear", None: "not judged"}
-QUESTIONS = {
+_VERDICTS = {"met": "met", "not_met": "not met", "unclear": "unclear", None: "not judged"}
+_QUESTIONS = {
     "criteria_tested": "Is every criterion tested?",
-    "real_implementation": "Is it really built, not made to look so?",
-    "truthful_tests": "Do the tests say what the story says?",
-    "intent_met": "Is what the story is about done?",
+    "real_implementation": "Is the implementation real, and not a pretence?",
+    "truthful_tests": "Do the tests match the story?",
+    "intent_met": "Is the intent of the story met?",
 }
-_MOST_RETRIES = 5
-_BOUNDS = ("--max-agent-calls N", "--max-tokens N", "--max-cost-usd USD")
+_MAX_RETRIES = 5
+_LIMITS = ("--max-agent-calls N", "--max-tokens N", "--max-cost-usd USD")
+_MAX_COLUMN_CHARS = 24
+"""Width limit of a column; a longer id shifts only its own line."""
 
 
 def one_line(text: str) -> str:
@@ -43,29 +43,29 @@ def duration(seconds: float) -> str:
         return "-"
     if seconds < 10:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < _MINUTE_S:
-        return f"{whole} s"
-    hours, rest = divmod(whole, _HOUR_S)
-    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02}"
+    return f"{minutes}:{rest:02}" if minutes else f"{rest} s"
 
 
 def tokens(count: int) -> str:
     """`812`, `9,870`, `41.2k`, `3.1M`."""
-    if count < _EXACT:
+    if count < 10_000:
         return f"{count:,}"
-    return f"{count / _THOUSAND:.1f}k" if count < _MILLION else f"{count / _MILLION:.1f}M"
+    return f"{count / 1_000:.1f}k" if count < 1_000_000 else f"{count / 1_000_000:.1f}M"
 
 
 def cost(usd: float) -> str:
     """US dollars; `-` for none, or none that is known."""
     if usd <= 0:
         return "-"
-    return f"${usd:.4f}" if usd < _CENT else f"${usd:,.2f}"
+    return f"${usd:.4f}" if usd < 0.01 else f"${usd:,.2f}"
 
 
 def moment(at_ms: int) -> str:
-    """When, in UTC: `2026-11-22 10:23 UTC`."""
+    """A time in UTC: `2026-11-22 10:23 UTC`."""
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
@@ -82,106 +82,121 @@ def used_words(used: Used) -> str:
     return f"{calls}, {used.tokens:,} tokens{money}, {duration(used.seconds)} at work"
 
 
-def verdict_words(said: CriterionVerdict) -> str:
+def verdict_words(given: CriterionVerdict) -> str:
     """A verdict in a word or two."""
-    return VERDICTS[said.verdict]
+    return _VERDICTS[given.verdict]
 
 
-def attempt_title(attempt: Attempt, story: StoryReport) -> str:
-    """`Code, attempt 2: rejected`."""
-    begun = f" of the {attempt.generation}. beginning" if story.generation > 1 else ""
-    return f"{attempt.kind.capitalize()}, attempt {attempt.number}{begun}: {attempt.state}"
+def attempt_name(attempt: Attempt, story: StoryReport) -> str:
+    """`Code, attempt 2`; with its start, where the story was restarted."""
+    start = f" of start {attempt.generation}" if story.generation > 1 else ""
+    return f"{attempt.kind.capitalize()}, attempt {attempt.number}{start}"
 
 
 def attempts_made(story: StoryReport) -> str:
-    """At a story's code; where it did not come to that, at its tests."""
+    """The attempts at a story's code; at its tests, where there was none at its code."""
     return (
         f"{story.tests_attempt} (tests)" if story.tests_attempt and not story.attempt else str(story.attempt)
     )
 
 
-def who(role: str) -> str:
-    """A role's name; without one it is checks that ran."""
+def role_name(role: str) -> str:
+    """A role's name; checks have none."""
     return role.replace("_", " ") or "checks"
 
 
 def outcome(turn: Turn) -> str:
-    """How a run ended. An agent's ends `unverified`, for it is the loop that verifies; that of checks as they do."""
+    """How a run ended. An agent's run ends `unverified`, as the loop verifies its work."""
     if turn.outcome is None:
         return "under way"
-    told = (
-        "done" if turn.outcome in ("unverified", "succeeded", "check_red") else turn.outcome.replace("_", " ")
-    )
-    return f"{told}, {turn.tries} tries" if turn.tries > 1 else told
-
-
-def next_steps(report: LoopReport) -> list[str]:
-    """Commands that one may want next; the first is the most likely."""
-    short = report.id[-6:]
-    merge = [] if report.is_merged else [f"git merge {report.branch}"]
-    if report.state == "running":
-        return [f"ringfence loop logs --follow {short}"]
-    if not report.has_clones:
-        return _cleaned(report, short, merge)
-    if report.state == "succeeded":
-        return [*([f"ringfence loop resume {short}"] if report.outstanding else []), *merge]
-    if report.state in ("incomplete", "blocked"):
-        return [*_retries(report, short), *(merge if any(story.merged for story in report.stories) else [])]
-    if report.state == "configuration" and not report.is_started:
-        return [_another(report)]
-    option = next((f" {option}" for option in _BOUNDS if option.split()[0] in report.reason), "")
-    return [f"ringfence loop resume {short}{option if report.state == 'limit' else ''}"]
-
-
-def _cleaned(report: LoopReport, short: str, merge: list[str]) -> list[str]:
-    """What can be done without the clones: the branch is there, where the loop came to an end; the rest begins anew."""
-    is_delivered = report.state != INTERRUPTED and any(story.merged for story in report.stories)
-    found = merge if is_delivered else []
-    if report.state == "succeeded":
-        return found
-    if report.state not in ("incomplete", "cancelled"):  # it would stand against another one
-        found = [*found, f"ringfence loop cancel {short}"]
-    if is_delivered:  # what passed is not to be done again
-        return [*found, f"ringfence loop export FILE --loop {short}", "ringfence loop start --prd FILE"]
-    return [*found, _another(report)]
-
-
-def _another(report: LoopReport) -> str:
-    """How another loop is begun with the same stories."""
-    said = f"--prd {shlex.quote(report.prd)}" if report.prd is not None else "--goal TEXT"
-    return f"ringfence loop start {said}"
-
-
-def _retries(report: LoopReport, short: str) -> list[str]:
-    """How each story is begun anew that has a reason of its own; those that only wait for it follow by themselves."""
-    lost = {story.id for story in report.stories if story.state in ("blocked", "skipped")}
-    own = [story for story in report.stories if story.id in lost and not lost.intersection(story.depends_on)]
-    found = [
-        _retry(story.id, f"{answer} --loop {short}")
-        for state, answer in (("blocked", " --answer TEXT"), ("skipped", ""))
-        for story in own
-        if story.state == state
-    ]
-    return found[:_MOST_RETRIES]
-
-
-def _retry(story: str, options: str) -> str:
-    """No story's name is taken for an option."""
-    named = shlex.quote(story)
-    words = f"{options} -- {named}" if story.startswith("-") else f" {named}{options}"
-    return f"ringfence loop retry{words}"
+    is_done = turn.outcome in ("unverified", "succeeded", "check_red")
+    words = "done" if is_done else turn.outcome.replace("_", " ")
+    return f"{words}, {turn.tries} tries" if turn.tries > 1 else words
 
 
 def question(answer: Answer) -> str:
-    """The question of the reviewer's that was answered."""
-    return QUESTIONS.get(answer.id, answer.id)
+    """The reviewer's question that was answered."""
+    return _QUESTIONS.get(answer.id, answer.id)
+
+
+def status_table(report: LoopReport) -> Iterator[str]:
+    """Yield a heading, and a line per story: its state, its last stage, and the time, tokens and money it used."""
+    rows = [("story", "state", "attempt", "stage", "time", "tokens", "cost", "title")]
+    for story in report.stories:
+        attempt, used = story.attempt or story.tests_attempt, story.used
+        reached = [f"{name} {result}" for name, result in zip(STAGES, story.stages, strict=True) if result]
+        rows.append(
+            (
+                visible(story.id, one_line=True),
+                story.state,
+                f"{attempt}/{story.most_attempts}" if attempt else "",
+                reached[-1] if reached else "",
+                duration(used.seconds),
+                tokens(used.tokens),
+                cost(used.cost_usd),
+                story.title,
+            )
+        )
+    widths = [min(max(len(row[column]) for row in rows), _MAX_COLUMN_CHARS) for column in range(7)]
+    for row in rows:
+        cells = [f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True)]
+        yield "  ".join(cells).rstrip()
+
+
+def next_steps(report: LoopReport) -> list[str]:
+    """The commands that are useful next; the first is the most likely."""
+    short, has_work = report.id[-6:], any(story.merged for story in report.stories)
+    merge = [f"git merge {report.branch}"] if has_work and not report.is_merged else []
+    if report.state == "running":
+        return [f"ringfence loop logs --follow {short}"]
+    if not report.has_clones:
+        return _next_without_clones(report, short, merge)
+    if report.state == "succeeded":
+        return [*([f"ringfence loop resume {short}"] if report.outstanding else []), *merge]
+    if report.state in ("incomplete", "blocked"):
+        return [*_retries(report, short), *merge]
+    if report.state == "configuration" and not report.is_started:
+        return [_start(report)]
+    limit = next((f" {option}" for option in _LIMITS if option.split()[0] in report.reason), "")
+    return [f"ringfence loop resume {short}{limit if report.state == 'limit' else ''}"]
+
+
+def _next_without_clones(report: LoopReport, short: str, merge: list[str]) -> list[str]:
+    """Without its working files a loop cannot be resumed; its branch is there if it has ended."""
+    found = merge if report.state != INTERRUPTED else []
+    if report.state == "succeeded":
+        return found
+    if report.state not in ("incomplete", "cancelled"):  # it would refuse another loop
+        found = [*found, f"ringfence loop cancel {short}"]
+    if report.state != INTERRUPTED and any(story.merged for story in report.stories):
+        return [*found, f"ringfence loop export FILE --loop {short}", "ringfence loop start --prd FILE"]
+    return [*found, _start(report)]
+
+
+def _start(report: LoopReport) -> str:
+    """The command that starts another loop with the same stories."""
+    stories = f"--prd {shlex.quote(report.prd)}" if report.prd is not None else "--goal TEXT"
+    return f"ringfence loop start {stories}"
+
+
+def _retries(report: LoopReport, short: str) -> list[str]:
+    """Commands that restart the stories with a reason of their own; those that only wait for them follow."""
+    lost = {story.id for story in report.stories if story.state in ("blocked", "skipped")}
+    own = [story for story in report.stories if story.id in lost and not lost.intersection(story.depends_on)]
+    found = list[str]()
+    for story in sorted(own, key=lambda story: story.state):  # blocked ones first
+        options = f"{' --answer TEXT' if story.state == 'blocked' else ''} --loop {short}"
+        name = shlex.quote(story.id)
+        words = f"{options} -- {name}" if story.id.startswith("-") else f" {name}{options}"
+        found.append(f"ringfence loop retry{words}")
+    return found[:_MAX_RETRIES]
 
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     each.__name__: each
     for each in (
-        attempt_title, attempts_made, cost, duration, moment, outcome, question, stat_words, tokens, used_words,
-        verdict_words, who,
+        attempt_name, attempts_made, cost, duration, moment, outcome, question, role_name, stat_words, tokens,
+        used_words, verdict_words,
     )
 }  # fmt: skip
-"""Of both templates: none of them prints a text of an agent."""
+"""For both templates; only `question` may return text that is not ours."""

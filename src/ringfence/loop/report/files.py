@@ -1,11 +1,11 @@
-"""Writes a loop's report to its directory, where it outlives the loop's clones."""
+"""Writes a loop's report to its directory, where `loop rm` leaves it."""
 
 import anyio.to_thread
 
 from ringfence.errors import RingfenceError
 from ringfence.loop.place import LoopPlace
-from ringfence.loop.report.gathering import gather
-from ringfence.loop.report.patches import PATCH
+from ringfence.loop.report.build import build_report
+from ringfence.loop.report.diff import PATCH
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.repository.place import write_whole
 from ringfence.loop.state import StoryState
@@ -26,19 +26,19 @@ async def write_report(
     *,
     redactor: Redactor | None = None,
 ) -> str | None:
-    """Write `report.md`, `report.html`, `proposal.md` and, if something passed, `loop.patch`. Again is the same as once.
+    """Write `report.md`, `report.html`, `proposal.md` and, if something passed, `loop.patch`; again it writes the same.
 
-    That a report cannot be written is no reason for a loop to fail: `ringfence loop show` makes it at any time.
+    A loop does not fail because its report cannot be written: `ringfence loop show` prints it at any time.
 
     Args:
-        place: The loop's.
-        store: Its rows: call it after its end was written there.
-        repository: Its repository.
-        plan: Its stories.
-        redactor: Takes the user's secrets out of what agents wrote into diffs. None: they are not known here.
+        place: The loop's place.
+        store: The loop's rows, with its end.
+        repository: The loop's repository.
+        plan: The loop's stories.
+        redactor: Removes the user's secrets from what agents wrote into diffs. None: they are not known here.
 
     Returns:
-        What went wrong; None: nothing.
+        The error that was ignored; None: there was none.
     """
     try:
         await _write(place, store, repository, plan, redactor or Redactor(()))
@@ -50,14 +50,16 @@ async def write_report(
 async def _write(
     place: LoopPlace, store: LoopStore, repository: LoopRepository, plan: Plan, redactor: Redactor
 ) -> None:
-    from ringfence.loop.report.html import render_html  # with Jinja: no loop waits for it at its start
+    from ringfence.loop.report.html import (
+        render_html,
+    )  # Jinja is imported on use: no loop waits for it at its start
     from ringfence.loop.report.markdown import render_markdown
 
     if any(story.state is StoryState.PASSED and story.merged for story in store.stories):
         patch = await repository.patch(repository.base, await repository.tip())
         if patch is not None:
             await anyio.to_thread.run_sync(write_whole, place.directory / PATCH, patch)
-    report = await gather(place, store, repository, plan)
+    report = await build_report(place, store, repository, plan)
     others = render_markdown(report, is_for_others=True)
     texts = ((MARKDOWN, render_markdown(report)), (PROPOSAL, others), (PAGE, render_html(report)))
     for name, text in texts:

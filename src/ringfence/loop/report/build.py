@@ -1,0 +1,410 @@
+"""Builds the report of a loop from its rows and its repository."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ringfence.errors import ConfigurationError, RecordError, RingfenceError
+from ringfence.frozen import frozen
+from ringfence.loop.loading import brought_back
+from ringfence.loop.place import LoopPlace
+from ringfence.loop.report.diff import (
+    PATCH,
+    PatchReader,
+    compare_commits,
+    numbers_of,
+    read_rejected,
+    read_story,
+)
+from ringfence.loop.report.model import (
+    INTERRUPTED,
+    Answer,
+    Attempt,
+    AttemptKind,
+    CheckResult,
+    CriterionVerdict,
+    Evidence,
+    FlaggedFile,
+    LoopReport,
+    RoleUsed,
+    StoryReport,
+    Turn,
+    Used,
+)
+from ringfence.loop.repository import LoopRepository
+from ringfence.loop.rows import ACCEPTED, CODE, TESTS, EventRow, LoopRow, StepRow, StoryRow
+from ringfence.loop.settings import LoopSettings
+from ringfence.loop.state import LoopState, StoryState
+from ringfence.loop.store import LoopStore
+from ringfence.loop.story import Plan, Story
+from ringfence.sandbox.workspace.protect.flags import flag, reason
+
+MAX_FLAGGED = 50
+OVER = (LoopState.SUCCEEDED, LoopState.INCOMPLETE, LoopState.BLOCKED)
+"""The ends after which `--merge` and `--pr` deliver what passed."""
+_PARTS: Mapping[AttemptKind, tuple[str, ...]] = {"tests": TESTS, "code": CODE}
+_AUTHORS: Mapping[AttemptKind, str] = {"tests": "test_writer", "code": "implementor"}
+_ROLES = ("planner", "test_writer", "implementor", "", "reviewer", "judge")
+"""In the order of their work; checks have no role."""
+_OUTCOMES = ("passed", "failed", "error", "skipped")
+_MAX_NAMES = 200
+
+
+async def build_report(
+    place: LoopPlace,
+    store: LoopStore,
+    repository: LoopRepository | None,
+    plan: Plan | None,
+    *,
+    with_diffs: bool = True,
+) -> LoopReport:
+    """The report of a loop in its current state.
+
+    Args:
+        place: The loop's place.
+        store: The loop's rows.
+        repository: The loop's repository; None: it was removed, and everything that only it holds is left out.
+        plan: The loop's stories; None: they cannot be read any more.
+        with_diffs: Whether to read the lines that stories changed.
+
+    Raises:
+        InfrastructureFault: Its repository cannot be read.
+    """
+    row, rows, steps, events = store.loop, store.stories, store.steps(), store.events
+    settings = settings_of(row)
+    tip = await _tip(repository, rows)
+    diff = await compare_commits(repository, row.base, tip) if repository is not None and tip else None
+    flagged = _flagged(change.path for change in diff.files) if diff is not None else []
+    patch = place.directory / PATCH
+    started = next((event.data for event in events if event.type == "loop.started"), None)
+    known = {story.id: story for story in plan.stories} if plan is not None else {}
+    reader = PatchReader() if with_diffs else None
+    stories = [
+        await _story(_StoryRows.select(each, known.get(each.id), steps, events), settings, repository, reader)
+        for each in rows
+    ]
+    return LoopReport(
+        id=row.id,
+        title=plan.title if plan is not None else "",
+        source=row.source,
+        prd=None if plan is None or plan.source is None else str(plan.source),
+        state=state_of(place, row),
+        reason=row.reason,
+        base=row.base,
+        branch=row.branch,
+        tip=tip,
+        patch=str(patch) if patch.is_file() else None,
+        record=row.record,
+        round=row.round,
+        created_ms=row.created_ms,
+        ended_ms=row.ended_ms,
+        red_before=tuple((started or {}).get("red", ())),
+        red_before_count=(started or {}).get("red_count", 0),
+        stat=numbers_of(diff) if diff is not None else None,
+        flagged=tuple(flagged[:MAX_FLAGGED]),
+        flagged_count=len(flagged),
+        stories=tuple(stories),
+        used=_used(steps),
+        roles=_roles(steps),
+        directory="" if repository is None or repository.inside == Path() else str(repository.inside),
+        has_clones=place.clones.is_dir(),
+        is_started=started is not None,
+        is_merged=any(event.type == "loop.merged" for event in events),
+        outstanding=() if place.is_worked_on else outstanding(place, row, settings, events),
+    )
+
+
+def state_of(place: LoopPlace, row: LoopRow) -> str:
+    """A loop's state as it is shown: `interrupted` if it has not ended and no process runs it."""
+    return INTERRUPTED if row.state is LoopState.RUNNING and not place.is_worked_on else row.state.value
+
+
+def settings_of(row: LoopRow) -> LoopSettings:
+    """The settings of a loop; the defaults if another version wrote them, as only limits are taken from them."""
+    try:
+        return brought_back(row.configuration, loop=row.id)[1]
+    except (RecordError, ConfigurationError):
+        return LoopSettings()
+
+
+def outstanding(
+    place: LoopPlace, row: LoopRow, settings: LoopSettings, events: Iterable[EventRow]
+) -> tuple[str, ...]:
+    """The options `--merge` and `--pr`, where the loop has ended and a change of its branch is not delivered so yet."""
+    if row.state not in OVER or not place.clones.is_dir():
+        return ()
+    last = {event.type: event.number for event in events}
+    if "story.passed" not in last:
+        return ()
+    changed = max(last["story.passed"], last.get("story.rejected", 0))
+    requested = (("--merge", settings.merge, "loop.merged"), ("--pr", settings.pr, "loop.proposed"))
+    return tuple(option for option, is_set, kind in requested if is_set and last.get(kind, 0) < changed)
+
+
+def stages(row: StoryRow, steps: Sequence[StepRow]) -> tuple[str, ...]:
+    """For each of `STAGES`: `ok`, `no` where it was rejected, `...` while it is in progress; empty: not started.
+
+    Args:
+        row: The story.
+        steps: The story's steps.
+    """
+    own = _current(row, steps)
+    last = max(_numbers(own, "tests"), default=0)
+    is_rejected = f"rejected.test_writer.{last}" in own
+    tests = "ok" if row.tests is not None else "" if not last else "no" if is_rejected else "..."
+    code = [own.get(f"{name}.{row.attempt}") for name in CODE]
+    found = ["" if step is None else "..." if step.outcome is None else "ok" for step in code]
+    if f"rejected.implementor.{row.attempt}" in own and any(found):
+        found[max(position for position, stage in enumerate(found) if stage)] = "no"
+    return tests, *found
+
+
+async def _tip(repository: LoopRepository | None, rows: Sequence[StoryRow]) -> str | None:
+    """The commit of the loop's branch, if a story passed."""
+    if repository is not None and any(row.state is StoryState.PASSED and row.merged for row in rows):
+        with suppress(RingfenceError):
+            return await repository.tip()
+    return None
+
+
+def _flagged(paths: Iterable[str]) -> list[FlaggedFile]:
+    """The changed files that are executed or trusted on the user's machine, in turn of each reason.
+
+    So none is hidden behind many of another reason.
+    """
+    seen, ranked = Counter[str](), list[tuple[int, str, str]]()
+    for path in flag(paths):
+        why = reason(path)
+        ranked.append((seen[why], path, why))
+        seen[why] += 1
+    return [FlaggedFile(path, why) for _, path, why in sorted(ranked)]
+
+
+def _used(steps: Sequence[StepRow]) -> Used:
+    return Used(
+        calls=sum(step.tries for step in steps if step.role),
+        tokens=sum(step.tokens for step in steps),
+        cost_usd=sum(step.cost_usd for step in steps),
+        seconds=sum(_seconds(step) for step in steps if step.run_id is not None),  # others are bookkeeping
+    )
+
+
+def _seconds(step: StepRow) -> float:
+    return 0.0 if step.ended_ms is None else max(0, step.ended_ms - step.began_ms) / 1000
+
+
+def _roles(steps: Sequence[StepRow]) -> tuple[RoleUsed, ...]:
+    """What each role that had a run used, and the checks."""
+    runs = {
+        role: [step for step in steps if step.role == role and step.run_id is not None] for role in _ROLES
+    }
+    return tuple(
+        RoleUsed(role, tuple(sorted({step.model for step in own if step.model})), _used(own))
+        for role, own in runs.items()
+        if own
+    )
+
+
+@frozen
+class _StoryRows:
+    """The rows of one story."""
+
+    row: StoryRow
+    story: Story | None
+    """None: the stories cannot be read any more."""
+    steps: list[StepRow]
+    events: list[EventRow]
+
+    @classmethod
+    def select(
+        cls, row: StoryRow, story: Story | None, steps: Sequence[StepRow], events: Sequence[EventRow]
+    ) -> "_StoryRows":
+        """Those of a story among all of a loop."""
+        return cls(
+            row,
+            story,
+            [step for step in steps if step.story == row.id],
+            [event for event in events if event.story == row.id],
+        )
+
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        return self.story.criteria if self.story is not None else ()
+
+    def data(self, kind: str) -> list[Mapping[str, Any]]:
+        """The data of its events of one type, in order."""
+        return [event.data for event in self.events if event.type == kind]
+
+    @property
+    def passed(self) -> Mapping[str, Any]:
+        """The data of the event with which it passed; empty if it has not."""
+        found = self.data("story.passed") if self.row.state is StoryState.PASSED else []
+        return found[-1] if found else {}
+
+    @property
+    def reason(self) -> str:
+        """The reason in its row, or the person who accepted it."""
+        accepted = _current(self.row, self.steps).get(ACCEPTED)
+        if accepted is None or self.row.state is not StoryState.PASSED:
+            return self.row.reason
+        by = accepted.result.get("by")
+        return f"accepted by a person ({by})" if by else "accepted by a person"
+
+
+async def _story(
+    rows: _StoryRows, settings: LoopSettings, repository: LoopRepository | None, reader: PatchReader | None
+) -> StoryReport:
+    row, story, attempts, stat = rows.row, rows.story, _attempts(rows), None
+    if reader is not None:
+        stat = await read_story(repository, row, reader) if repository is not None else None
+        attempts = [
+            replace(each, stat=await read_rejected(each.patch, reader)) if each.patch is not None else each
+            for each in attempts
+        ]
+    judged = [attempt for attempt in attempts if attempt.verdict]
+    return StoryReport(
+        id=row.id,
+        title=story.title if story is not None else "",
+        state=row.state.value,
+        stage=row.stage,
+        stages=stages(row, rows.steps),
+        reason=rows.reason,
+        answer=row.answer,
+        depends_on=story.depends_on if story is not None else (),
+        attempt=row.attempt,
+        tests_attempt=max(_numbers(_current(row, rows.steps), "tests"), default=0),
+        most_attempts=settings.attempts,
+        generation=row.generation,
+        criteria=judged[-1].verdict if judged else _criteria(rows.criteria, None),
+        merged=row.merged,
+        stat=stat,
+        attempts=tuple(attempts),
+        used=_used(rows.steps),
+        outside=tuple(rows.passed.get("outside", ())),
+        outside_count=rows.passed.get("outside_count", 0),
+    )
+
+
+def _current(row: StoryRow, steps: Iterable[StepRow]) -> Mapping[str, StepRow]:
+    """A story's steps since it was last started, by name."""
+    return {step.name: step for step in steps if step.generation == row.generation}
+
+
+def _numbers(own: Iterable[str], kind: str) -> list[int]:
+    """The numbers of the attempts of one kind, by the names of the steps."""
+    parts = (name.split(".") for name in own)
+    return sorted(int(each[1]) for each in parts if each[0] == kind and len(each) == 2)
+
+
+def _attempts(rows: _StoryRows) -> list[Attempt]:
+    """All attempts in order, without the diffs of rejected work."""
+    checked = rows.data("checks.completed")
+    overtaken = iter([data for data in rows.data("story.retried") if data.get("role") == "merge"])
+    found = list[Attempt]()
+    for generation in sorted({step.generation for step in rows.steps}):
+        own = {step.name: step for step in rows.steps if step.generation == generation}
+        for kind in _PARTS:
+            found += [
+                _attempt(kind, number, generation, own, rows.criteria, checked)
+                for number in _numbers(own, kind)
+            ]
+        is_earlier = generation < rows.row.generation
+        if is_earlier and found and (found[-1].kind, found[-1].state) == ("code", "accepted"):
+            # It conflicted with later commits of the loop's branch, or a person restarted the story.
+            why = next(overtaken, {}).get("complaints") or ("the story was restarted",)
+            found[-1] = replace(found[-1], state="rejected", complaints=tuple(map(str, why)))
+    return found
+
+
+def _attempt(
+    kind: AttemptKind,
+    number: int,
+    generation: int,
+    own: Mapping[str, StepRow],
+    criteria: Sequence[str],
+    checked: list[Mapping[str, Any]],
+) -> Attempt:
+    parts = {name: own[f"{name}.{number}"] for name in _PARTS[kind] if f"{name}.{number}" in own}
+    made = _result(own.get(f"{kind}.{number}.commit"))
+    rejected = own.get(f"rejected.{_AUTHORS[kind]}.{number}")
+    last = parts.get(_PARTS[kind][-1])
+    is_over = last is not None and last.outcome is not None
+    gate = parts.get("red" if kind == "tests" else "checks")
+    verdict = _answer(parts.get("judgement")).get("verdict")
+    return Attempt(
+        kind=kind,
+        generation=generation,
+        number=number,
+        state="rejected" if rejected is not None else "accepted" if is_over else "under way",
+        turns=tuple(map(_turn, parts.values())),
+        checks=_checks(gate, _take_colours(checked, number) if kind == "code" and gate else {}),
+        review=tuple(
+            Answer(each["id"], each["answer"], each["evidence"])
+            for each in _answer(parts.get("review")).get("questions", ())
+        ),
+        verdict=_criteria(criteria, verdict) if verdict else (),
+        complaints=tuple(_result(rejected).get("complaints", ())),
+        commit=made.get("commit"),
+        patch=_result(rejected).get("patch"),
+        files=tuple(made.get("files", ()))[:_MAX_NAMES],
+        left_out=tuple(made.get("left_out", ()))[:_MAX_NAMES],
+        configuration=tuple(made.get("configuration", ()))[:_MAX_NAMES],
+        stat=None,
+    )
+
+
+def _result(step: StepRow | None) -> Mapping[str, Any]:
+    return step.result if step is not None else {}
+
+
+def _answer(step: StepRow | None) -> Mapping[str, Any]:
+    return _result(step).get("answer") or {}
+
+
+def _take_colours(checked: list[Mapping[str, Any]], number: int) -> Mapping[str, str]:
+    """The colour of each check in the next attempt with this number; events are in the order of attempts."""
+    for position, data in enumerate(checked):
+        if data["attempt"] == number:
+            colours: Mapping[str, str] = checked.pop(position)["checks"]
+            return colours
+    return {}
+
+
+def _turn(step: StepRow) -> Turn:
+    used = Used(step.tries if step.role else 0, step.tokens, step.cost_usd, _seconds(step))
+    words = _answer(step).get("summary") or ""
+    return Turn(step.name, step.role, step.model, step.run_id, step.outcome, step.tries, used, words)
+
+
+def _checks(step: StepRow | None, colours: Mapping[str, str]) -> tuple[CheckResult, ...]:
+    """The results of the checks of a gate."""
+    reports = _result(step).get("reports", {})
+    return tuple(
+        CheckResult(name, colours.get(name, ""), _counts(report)) for name, report in reports.items()
+    )
+
+
+def _counts(report: Mapping[str, Any]) -> str:
+    counts = Counter(each["outcome"] for each in report["results"].values())
+    if not counts:
+        is_exit = report["ended_by"] == "exit"
+        return f"exit code {report['exit_code']}" if is_exit else f"ended by {report['ended_by']}"
+    words = [f"{counts[name]} {name}" for name in _OUTCOMES if counts[name]]
+    return ", ".join([*words, *([] if report["is_complete"] else ["not complete"])])
+
+
+def _criteria(criteria: Sequence[str], verdict: Mapping[str, Any] | None) -> tuple[CriterionVerdict, ...]:
+    """A story's criteria with the judge's verdict on each; None: there is no verdict."""
+    texts = dict(enumerate(criteria, start=1))
+    given = {each["criterion"]: each for each in verdict["criteria"]} if verdict else {}
+    found = list[CriterionVerdict]()
+    for number in sorted({*texts, *given}):
+        each = given.get(number, {"verdict": None, "reason": "", "evidence": ()})
+        evidence = tuple(Evidence(**item) for item in each["evidence"])
+        found.append(
+            CriterionVerdict(number, texts.get(number, ""), each["verdict"], each["reason"], evidence)
+        )
+    return tuple(found)
