@@ -108,7 +108,7 @@ class Delivery:
                 return await refuse_check(command, changes.decisive, self.recorder)
             async with AsyncExitStack() as stack:
                 if work.record.mode == "clone":
-                    copy = open_copy(self.workspace.workspace, work.after.id)
+                    copy = open_copy(self.workspace.workspace, work.after)
                     placement = await stack.enter_async_context(copy)
                 sandbox = await stack.enter_async_context(self.sandboxes.opened("verify", placement))
                 return await verify(command, sandbox, self.recorder, changes.caveats, deadline=deadline)

@@ -326,7 +326,7 @@ async def test_a_first_snapshot_in_parts_is_whole(
     workspace: Path, store: SnapshotStore, monkeypatch: pytest.MonkeyPatch
 ):
     """Files that are handed to git part by part, the next read while it works on the last, are all there."""
-    monkeypatch.setattr(objects, "_BATCH_BYTES", 5000)
+    monkeypatch.setattr(objects, "BATCH_BYTES", 5000)
     for file in range(40):
         (workspace / f"g{file}").write_text(f"{file}\n" * 300)
     one = await store.take("r/a")

@@ -31,7 +31,8 @@ from ringfence.sandbox.workspace.protect.mounts import (
     special_files,
 )
 from ringfence.sandbox.workspace.restore import materialise
-from ringfence.sandbox.workspace.run_as import temporary_directory
+from ringfence.sandbox.workspace.run_as import Actor, temporary_directory
+from ringfence.sandbox.workspace.snapshot.store import Snapshot
 from ringfence.sandbox.workspace.snapshot.walk import Walk
 
 
@@ -41,7 +42,8 @@ async def place_workspace(
     found: Walk | None,
     *,
     protect: Collection[str] = (),
-    start: str | None = None,
+    start: Snapshot | str | None = None,
+    reader: Actor | None = None,
 ) -> Workspace:
     """Make what a sandbox is shown of a workspace.
 
@@ -50,7 +52,8 @@ async def place_workspace(
         directory: Takes the private git directory and the clone; goes when no sandbox needs them any more.
         found: What is in the workspace. None: nothing is guarded, for a copy that is thrown away or the bare host.
         protect: Patterns, as in `.gitignore`, of further paths that the agent may not write.
-        start: The snapshot that a clone starts from.
+        start: The snapshot that a clone starts from; one that was taken just now is copied from where it was taken.
+        reader: The user that reads it there, if not the workspace's owner.
 
     Returns:
         The workspace with its placement, the git directories that were made, and notes on what was done.
@@ -64,7 +67,7 @@ async def place_workspace(
     submodules, left_out = await _make_submodules(workspace, directory, found, git)
     if workspace.mode == "clone":
         assert start is not None
-        source = await _make_clone(workspace, directory, git, start)
+        source = await _make_clone(workspace, directory, git, start, reader)
     if git is not None and not git.mounts:
         git = replace(git, directory=source / ".git")
     made = (*((git,) if git is not None else ()), *submodules)
@@ -96,8 +99,8 @@ async def place_workspace(
 
 
 @asynccontextmanager
-async def open_copy(workspace: Workspace, snapshot: str) -> AsyncIterator[Placement]:
-    """A copy of a snapshot at the same path inside, to be thrown away; the user's workspace is not touched.
+async def open_copy(workspace: Workspace, snapshot: Snapshot) -> AsyncIterator[Placement]:
+    """A copy of a run's last snapshot at the same path inside, to be thrown away; the workspace is not touched.
 
     The private git directory is the user's repository as it is now: commits fetched since are in it.
 
@@ -106,7 +109,8 @@ async def open_copy(workspace: Workspace, snapshot: str) -> AsyncIterator[Placem
         InfrastructureFault: Git failed or the disk is full.
     """
     async with temporary_directory(workspace.state, "replica-") as directory:
-        yield (await place_workspace(workspace, directory, None, start=snapshot)).placement
+        placed = await place_workspace(workspace, directory, None, start=snapshot, reader=Actor.current())
+        yield placed.placement
 
 
 def protected_placement(workspace: Workspace, protect: Collection[str]) -> Placement:
@@ -190,13 +194,20 @@ async def _make_submodules(
     )
 
 
-async def _make_clone(workspace: Workspace, directory: Path, git: PrivateGit | None, snapshot: str) -> Path:
+async def _make_clone(
+    workspace: Workspace,
+    directory: Path,
+    git: PrivateGit | None,
+    start: Snapshot | str,
+    reader: Actor | None,
+) -> Path:
     """A directory with the files of a snapshot."""
     clone = directory / "work"
     clone.mkdir(mode=0o700)
     if git is not None:
         make_mount_point(clone, git, directory / "git")
-    await materialise(workspace.store, snapshot, clone, workspace.sandbox_user)
+    snapshot, taken = (start, None) if isinstance(start, str) else (start.id, start)
+    await materialise(workspace.store, snapshot, clone, workspace.sandbox_user, taken=taken, reader=reader)
     return clone
 
 

@@ -133,6 +133,24 @@ async def diff_run(record: WorkRecord, store: SnapshotStore) -> Diff:
     """
     before, after = await store.memo(record.before), await store.memo(_after(record))
     diff = await store.diff(record.before, _after(record)) if before.tree != after.tree else Diff()
+    return _with_unkept(record, diff, before, after)
+
+
+async def compare_run(record: WorkRecord, store: SnapshotStore) -> tuple[Diff, bytes]:
+    """As `diff_run` and `patch_run`, by one git.
+
+    Raises:
+        RecordError: It has no end to compare with.
+        PatchTooLarge: As `SnapshotStore.patch`.
+    """
+    before, after = await store.memo(record.before), await store.memo(_after(record))
+    diff, patch = Diff(), b""
+    if before.tree != after.tree:
+        diff, patch = await store.compare(record.before, _after(record))
+    return _with_unkept(record, diff, before, after), patch
+
+
+def _with_unkept(record: WorkRecord, diff: Diff, before: Memo, after: Memo) -> Diff:
     if record.clone:
         # A clone does not get files that a snapshot does not keep: all of them in it are the run's.
         before = Memo(before.tree)

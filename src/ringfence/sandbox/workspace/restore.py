@@ -11,7 +11,7 @@ import re
 import secrets
 import shlex
 import stat
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
 from datetime import UTC, datetime
@@ -28,7 +28,8 @@ from ringfence.sandbox.workspace.protect.repositories import Retired
 from ringfence.sandbox.workspace.run_as import Actor, give
 from ringfence.sandbox.workspace.snapshot.diff import Diff, FileChange
 from ringfence.sandbox.workspace.snapshot.memo import Mark, Memo, lies_in, marks_of, named
-from ringfence.sandbox.workspace.snapshot.objects import Blob
+from ringfence.sandbox.workspace.snapshot.objects import BATCH_BYTES, Blob, blob_id, git_mode
+from ringfence.sandbox.workspace.snapshot.stat_cache import StatCache
 from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
 from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE
 from ringfence.sandbox.workspace.tree import Tree
@@ -77,7 +78,15 @@ class Restored:
     """Files that were not as expected, and that `force` has overwritten."""
 
 
-async def materialise(store: SnapshotStore, snapshot: str, directory: Path, owner: Actor) -> None:
+async def materialise(
+    store: SnapshotStore,
+    snapshot: str,
+    directory: Path,
+    owner: Actor,
+    *,
+    taken: Snapshot | None = None,
+    reader: Actor | None = None,
+) -> None:
     """Fill an empty directory with the files of a snapshot.
 
     Args:
@@ -85,14 +94,62 @@ async def materialise(store: SnapshotStore, snapshot: str, directory: Path, owne
         snapshot: Its id.
         directory: Exists, is empty, and nobody else can reach it yet.
         owner: To whom it and all in it will belong.
+        taken: The snapshot, if it was taken just now: its files are copied from where it was taken, by their ids, and
+            the store is only asked for those that have changed since.
+        reader: The user that reads them there.
 
     Raises:
         InfrastructureFault: The disk is full, or the directory is not writable.
     """
     private = (await store.memo(snapshot)).private
-    async for batch in store.contents(await store.blobs(snapshot)):
+    if taken is None or taken.covered is None:
+        blobs = await store.blobs(snapshot)
+    else:
+        changed = await _copy_files(taken.root, taken.covered, reader or store.actor, directory, private)
+        blobs = [blob for blob in await store.blobs(snapshot) if blob.path in changed] if changed else []
+    async for batch in store.contents(blobs):
         await _in_tree(directory, Actor.current(), partial(_fill, batch=batch, private=private))
     await Actor.current().call(lambda: give(directory, owner))
+
+
+async def _copy_files(
+    root: Path, covered: StatCache, reader: Actor, directory: Path, private: frozenset[bytes]
+) -> set[bytes]:
+    """Copy the files that still hold what the snapshot holds; return the others."""
+    changed: set[bytes] = set()
+    paths = iter(covered)
+
+    def read() -> list[tuple[Blob, bytes]]:
+        with Tree(root) as tree:
+            return _read_unchanged(tree, covered, paths, changed)
+
+    while batch := await reader.call(read):
+        await _in_tree(directory, Actor.current(), partial(_fill, batch=batch, private=private))
+    return changed
+
+
+def _read_unchanged(
+    tree: Tree, covered: StatCache, paths: Iterator[bytes], changed: set[bytes]
+) -> list[tuple[Blob, bytes]]:
+    """Read files until about 32 MiB are together; an empty list at the end."""
+    batch: list[tuple[Blob, bytes]] = []
+    size = 0
+    for path in paths:
+        entry = covered.get(path)
+        assert entry is not None
+        try:
+            data, _ = tree.read(path, entry.size)
+        except OSError:
+            changed.add(path)
+            continue
+        if blob_id(data) != entry.blob:
+            changed.add(path)
+            continue
+        batch.append((Blob(path, git_mode(entry.mode), entry.blob.hex(), len(data)), data))
+        size += len(data) + 1000
+        if size >= BATCH_BYTES:
+            break
+    return batch
 
 
 def _fill(tree: Tree, batch: Iterable[tuple[Blob, bytes]], private: frozenset[bytes]) -> None:

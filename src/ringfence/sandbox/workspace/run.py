@@ -42,10 +42,10 @@ from ringfence.sandbox.workspace.protect.repositories import distrust_all
 from ringfence.sandbox.workspace.record import (
     WorkRecord,
     apply_run,
+    compare_run,
     diff_run,
     load_record,
     open_store,
-    patch_run,
     runs_on_your_machine,
     save_record,
 )
@@ -290,10 +290,10 @@ async def prepare(
     before = await store.take(f"{run}/before")
     start = await _find_start(earlier, workspace, store, before)
     found = before.found if workspace.traits.is_fence else None
-    workspace = await place_workspace(workspace, run_dir, found, protect=protect, start=start)
+    workspace = await place_workspace(workspace, run_dir, found, protect=protect, start=start or before)
     source, repositories = workspace.placement.workspace_source, workspace.repositories
     own_start = None
-    if start != before.id:
+    if start is not None:
         # A checkpoint of this run, which stays when those of the earlier run are removed.
         own_start = await store.take(f"{run}/start", base=before.id, root=source, actor=Actor.current())
     record = WorkRecord(
@@ -317,7 +317,8 @@ async def prepare(
         protect=[*protect, *(f"/{os.fsdecode(escape(path))}" for path in workspace.obeyed_paths)],
     )
     save_record(run_dir, record)
-    return RunWorkspace(workspace, before, record, run_dir)
+    # The list of files is of no use any more, and would be kept for as long as the run lasts.
+    return RunWorkspace(workspace, replace(before, covered=None), record, run_dir)
 
 
 async def _links_note(workspace: Workspace, before: Snapshot) -> tuple[str, ...]:
@@ -337,10 +338,10 @@ async def _links_note(workspace: Workspace, before: Snapshot) -> tuple[str, ...]
 
 async def _find_start(
     earlier: WorkRecord | None, workspace: Workspace, store: SnapshotStore, before: Snapshot
-) -> str:
-    """The checkpoint that a clone starts from."""
+) -> str | None:
+    """The checkpoint that a clone starts from; None: the one taken before the run."""
     if earlier is None or earlier.after is None:
-        return before.id
+        return None
     mode = workspace.mode
     is_same = not (await store.diff(earlier.before, before.id)).files
     if mode != "clone" or not is_same:
@@ -391,15 +392,14 @@ async def _compare(
     record: WorkRecord, after: Snapshot, store: SnapshotStore, notes: tuple[str, ...]
 ) -> Finished:
     """Compare the run's end with its beginning."""
-    diff = await diff_run(record, store)
+    try:
+        diff, patch = await compare_run(record, store)
+    except PatchTooLarge as exc:
+        diff, patch, notes = await diff_run(record, store), b"", (*notes, str(exc))
     if diff.unkept:
         names = "; ".join(map(str, diff.unkept[:_MAX_SHOWN]))
         more = f"; and {len(diff.unkept) - _MAX_SHOWN} more" if len(diff.unkept) > _MAX_SHOWN else ""
         notes = (*notes, f"changed, but in no patch: {names}{more}")
-    try:
-        patch = await patch_run(record, store)
-    except PatchTooLarge as exc:
-        patch, notes = b"", (*notes, str(exc))
     await _remember_settings(record, diff, store.state)
     return Finished(
         record=record,

@@ -11,8 +11,10 @@ condition may hold for the user's git later, on another branch for example.
 import os
 import pwd
 import re
+import secrets
 import shlex
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -20,6 +22,7 @@ from pathlib import Path
 
 from ringfence.errors import InfrastructureFault, PolicyRefused
 from ringfence.frozen import frozen
+from ringfence.process import ProcessResult
 from ringfence.sandbox.workspace.git.command import git_program, run_git
 from ringfence.sandbox.workspace.git.layout import GitLayout, read_small
 from ringfence.sandbox.workspace.git.private import Identity
@@ -31,6 +34,12 @@ _MAX_SETTINGS = 10_000
 _MAX_HOOKS = 200
 _MAX_LINKS = 40
 _TIMEOUT_S = 10.0
+_SHORT_BYTES = 64 * 1024
+"""Files up to this length are parsed once per process and contents: a loop opens its workspace eight times a story."""
+_MOST_PARSED = 64
+_PARSED: dict[bytes, bytes] = {}
+"""What git lists of the contents of a file."""
+_BOM = b"\xef\xbb\xbf"
 _USED = ("user.name", "user.email")
 _NAMES_FILES = (
     (("alias.", "pager.", "filter.", "sendemail.", "instaweb."), ("",)),
@@ -98,7 +107,9 @@ async def read_settings(actor: Actor, workspace: Path, layout: GitLayout | None)
     home = _home(actor)
     environ = {} if actor.switches else dict(os.environ)
     reader = _Reader(actor, workspace, home)
-    for file in _config_files(environ, home):
+    files = _config_files(environ, home)
+    await reader.parse_together([*files, *([layout.common / "config"] if layout is not None else [])])
+    for file in files:
         await reader.read(file)
     if layout is not None:
         await actor.call(lambda: [reader.leads_in(part) for part in _parts_that_may_be_links(layout)])
@@ -140,43 +151,72 @@ class _Reader:
                 " what it leads to in the workspace cannot be guarded; include fewer",
                 rule="too-many-includes",
             )
-        if not await self.actor.call(lambda: not self.leads_in(file) and os.path.isfile(file)):  # noqa: PTH113 -- this one never fails
+        if not await self.actor.call(lambda: self._may_be_read(file)):
             return
-        for key, value in await self._parse(file):
+        for key, value in await self._settings_in(file):
             self.found.append(_Setting(key, value, is_sure))
             if _is_include(key) and value:
                 included = _normal(self._expand(value, file.parent))
                 await self.read(included, is_sure=is_sure and key == "include.path")
 
-    async def _parse(self, file: Path) -> list[tuple[str, str]]:
-        """Have git parse a file. One that it finds unsound says nothing, and stops the user's git, too."""
-        result = await run_git(
-            ["config", "--file", str(file), "--no-includes", "-z", "--list"],
-            env={"HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"},
-            cwd=Path("/"),
-            timeout_s=_TIMEOUT_S,
-            output_limit_bytes=_MAX_BYTES,
-            stop_at_limit=True,
-            actor=self.actor,
+    def _may_be_read(self, file: Path) -> bool:
+        return not self.leads_in(file) and os.path.isfile(file)  # noqa: PTH113 -- this one never fails
+
+    async def parse_together(self, files: Sequence[Path]) -> None:
+        """Have one git parse several files. Where that fails, each is parsed alone when it is read."""
+        contents = await self.actor.call(
+            lambda: [_read_short(file) for file in files if self._may_be_read(file)]
         )
-        entries = (entry.partition("\n") for entry in result.stdout.decode("utf-8", "replace").split("\0"))
+        new = [data for data in dict.fromkeys(contents) if data and data not in _PARSED]
+        if len(new) < 2:
+            return
+        mark = f"ringfence-{secrets.token_hex(16)}"  # no file can know it
+        header = f"\n[{mark}]\n\tnext\n".encode()
+        result = await self._run_git("-", stdin=b"".join(header + data.removeprefix(_BOM) for data in new))
+        parts = result.stdout.split(f"{mark}.next\0".encode())[1:]
+        if result.ok and not result.truncated and len(parts) == len(new):
+            for data, listing in zip(new, parts, strict=True):
+                _remember(data, listing)
+
+    async def _settings_in(self, file: Path) -> list[tuple[str, str]]:
+        """What a file sets that matters here. One that git finds unsound says nothing, and stops the user's git, too."""
+        listing = await self._list(file)
+        entries = (entry.partition("\n") for entry in listing.decode("utf-8", "replace").split("\0"))
         pairs = [(key.lower(), value) for key, _, value in entries]
         pairs = [pair for pair in pairs if pair[0] in _USED or _is_include(pair[0]) or _names_files(pair[0])]
-        self.size_bytes += len(result.stdout)
-        is_too_large = self.size_bytes > _MAX_BYTES or len(self.found) + len(pairs) > _MAX_SETTINGS
-        if result.truncated or is_too_large:
-            raise PolicyRefused(
-                f"your git configuration says more than {_MAX_BYTES // 1024**2} MiB, or names more than"
-                f" {_MAX_SETTINGS} programs and files, in or before {str(file)!r}, and what it leads to in the"
-                " workspace cannot be guarded; have it say less",
-                rule="too-many-settings",
-            )
+        self.size_bytes += len(listing)
+        if self.size_bytes > _MAX_BYTES or len(self.found) + len(pairs) > _MAX_SETTINGS:
+            raise _too_long(file)
+        return pairs
+
+    async def _list(self, file: Path) -> bytes:
+        """What git lists of a file; a short file whose contents it has listed before is not parsed again."""
+        data = await self.actor.call(lambda: _read_short(file))
+        if data is not None and data in _PARSED:
+            return _PARSED[data]
+        result = await (self._run_git(str(file)) if data is None else self._run_git("-", stdin=data))
+        if result.truncated:
+            raise _too_long(file)
         if result.timed_out or result.exit_code < 0:
             raise InfrastructureFault(
                 f"git did not say in {_TIMEOUT_S:g} s what {str(file)!r} of your git configuration holds, and what it"
                 " leads to in the workspace cannot be guarded; see to that file, or try again"
             )
-        return pairs
+        if data is not None and result.ok:
+            _remember(data, result.stdout)
+        return result.stdout
+
+    async def _run_git(self, file: str, *, stdin: bytes = b"") -> ProcessResult:
+        return await run_git(
+            ["config", "--file", file, "--no-includes", "-z", "--list"],
+            env={"HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"},
+            cwd=Path("/"),
+            timeout_s=_TIMEOUT_S,
+            stdin=stdin,
+            output_limit_bytes=_MAX_BYTES,
+            stop_at_limit=True,
+            actor=self.actor,
+        )
 
     def settings(self, ignore: Path) -> UserSettings:
         """What all files that were read come to; `ignore` is the ignore file if they name no other."""
@@ -224,6 +264,34 @@ class _Reader:
         if clean.startswith("~"):
             return Path(os.path.expanduser(clean))  # noqa: PTH111 -- another user's home; it stays as it is if there is none
         return base / clean
+
+
+def _read_short(file: Path) -> bytes | None:
+    """A file's contents; None for one that is long, cannot be read, or is no regular file."""
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with open(fd, "rb") as opened:  # noqa: PTH123 -- a descriptor
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        data = opened.read(_SHORT_BYTES + 1)
+    return data if len(data) <= _SHORT_BYTES else None
+
+
+def _remember(data: bytes, listing: bytes) -> None:
+    if len(_PARSED) >= _MOST_PARSED:
+        _PARSED.clear()
+    _PARSED[data] = listing
+
+
+def _too_long(file: Path) -> PolicyRefused:
+    return PolicyRefused(
+        f"your git configuration says more than {_MAX_BYTES // 1024**2} MiB, or names more than"
+        f" {_MAX_SETTINGS} programs and files, in or before {str(file)!r}, and what it leads to in the"
+        " workspace cannot be guarded; have it say less",
+        rule="too-many-settings",
+    )
 
 
 def _ways(path: Path) -> set[str]:

@@ -24,6 +24,8 @@ files of many lines, each below the threshold, take git minutes."""
 _IGNORED = "ignored by git"
 _UNSAFE = re.compile(rb"[*?\[\\]")
 """Characters that have a meaning of their own in a pattern of attributes."""
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
+_ESCAPED = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 _RULE_BYTES, _RULES_BYTES = 2000, 50 * 1024**2
 """Git ignores longer lines, and files of more than 100 MiB."""
 
@@ -138,6 +140,36 @@ def parse_diff(output: bytes) -> Diff:
         counts = (0, 0) if binary else (int(inserted), int(deleted))
         changes.append(FileChange(os.fsdecode(path), kind, *counts, binary, mode_changed, mode, name_after))
     return Diff(tuple(changes))
+
+
+def parse_diff_and_patch(output: bytes) -> tuple[Diff, bytes]:
+    """Read the output of `git diff-tree -r -p --raw --numstat --no-renames`: the changes, and the patch.
+
+    Without `-z`, which would write names into the patch as they are, line ends included.
+    """
+    raw, position = [], 0
+    while output.startswith(b":", position):
+        end = output.index(b"\n", position)
+        head, path = output[position:end].split(b"\t", 1)
+        raw.append(head + b"\0" + _unquote(path) + b"\0")
+        position = end + 1
+    counts = []
+    while position < len(output) and not output.startswith(b"\n", position):
+        end = output.index(b"\n", position)
+        inserted, deleted, path = output[position:end].split(b"\t", 2)
+        counts.append(b"\t".join((inserted, deleted, _unquote(path))) + b"\0")
+        position = end + 1
+    return parse_diff(b"".join((*raw, *counts))), output[position + 1 :]
+
+
+def _unquote(path: bytes) -> bytes:
+    """A path as git prints it in lines: in quotes, with C's escapes, where it has characters that need them."""
+    return _ESCAPE.sub(_unescape, path[1:-1]) if path.startswith(b'"') else path
+
+
+def _unescape(found: re.Match[bytes]) -> bytes:
+    text = found[1]
+    return bytes([int(text, 8)]) if text.isdigit() else _ESCAPED.get(text, text)
 
 
 def without_lines(paths: Iterable[bytes]) -> bytes:

@@ -31,6 +31,7 @@ from ringfence.sandbox.workspace.snapshot.diff import (
     PatchTooLarge,
     compare_trees,
     parse_diff,
+    parse_diff_and_patch,
     without_lines,
 )
 from ringfence.sandbox.workspace.snapshot.memo import Memo, load_memo, save_memo
@@ -51,6 +52,17 @@ _LOCK_TIMEOUT_S = 120.0
 _MOST_PACKS = 20
 """Of snapshots that are no more; it takes seconds to pack a large workspace's anew."""
 _OPTIONS = ("core.compression=1",)
+_PATCH = (
+    "-r",
+    "-p",
+    "--binary",
+    "--full-index",
+    "--no-abbrev",
+    "--no-renames",
+    "--no-color",
+    "--no-ext-diff",
+    "--no-textconv",
+)
 NAMED = "named-"
 """Labels that begin so are of checkpoints taken by hand; `gc` leaves them alone."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/[a-z]+")
@@ -86,12 +98,16 @@ class Snapshot:
     tree: str
     """Equal states have equal trees."""
     files: int
+    root: Path
+    """The directory that was read."""
     found: Walk
     """The result of the walk. The snapshot does not hold its `skipped` paths, though they are not ignored."""
     ignored: frozenset[bytes] = frozenset()
     """Paths that git ignores; whole directories end in a slash."""
     notes: tuple[str, ...] = ()
     duration_ms: float = 0.0
+    covered: StatCache | None = None
+    """The files that it holds, with the ids of their contents; None once nobody needs the list any more."""
 
 
 class SnapshotStore:
@@ -165,6 +181,8 @@ class SnapshotStore:
             id=capture.commit,
             tree=capture.tree,
             files=len(capture.cache),
+            root=root,
+            covered=capture.cache,
             found=capture.found,
             ignored=memo.ignored,
             notes=capture.notes(),
@@ -228,6 +246,26 @@ class SnapshotStore:
             await compare_trees(self._git, earlier, later, output_limit_bytes=_LISTING_LIMIT_BYTES)
         )
 
+    async def compare(self, earlier: str, later: str) -> tuple[Diff, bytes]:
+        """The changes from one snapshot to another, and their patch, by one git.
+
+        Raises:
+            PatchTooLarge: As `patch`; `diff` has the changes.
+        """
+        try:
+            answer = await self._git.run(
+                "diff-tree",
+                "--raw",
+                "--numstat",
+                *_PATCH,
+                earlier,
+                later,
+                output_limit_bytes=PATCH_LIMIT_BYTES,
+            )
+        except GitBoundReached:
+            return await self.diff(earlier, later), await self.patch(earlier, later)
+        return parse_diff_and_patch(answer.stdout)
+
     async def changed_paths(self, earlier: str, later: str) -> set[bytes]:
         """Files that differ between two snapshots."""
         return {path for path, _, _ in await self._changed(earlier, later)}
@@ -243,8 +281,7 @@ class SnapshotStore:
         Raises:
             PatchTooLarge: It is larger than 256 MiB, or takes minutes, or much memory.
         """
-        options = ("-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color")
-        command = ("diff-tree", *options, "--no-ext-diff", "--no-textconv", earlier, later)
+        command = ("diff-tree", *_PATCH, earlier, later)
         try:
             return (await self._git.run(*command, output_limit_bytes=PATCH_LIMIT_BYTES)).stdout
         except GitBoundReached as exc:
