@@ -18,7 +18,6 @@ from ringfence.loop.machine.turn import Runs
 from ringfence.loop.machine.whole import Whole
 from ringfence.loop.plans import plan_from_json
 from ringfence.loop.record import LoopRecord
-from ringfence.loop.repository import LoopRepository
 from ringfence.loop.rows import LoopRow
 from ringfence.loop.settings import LoopSettings
 from ringfence.loop.starting import Begun
@@ -71,7 +70,7 @@ async def work(
         await tasks.start(server.serve)
         await recover_runs(tell)
         loop = Loop(
-            place, store, plan_from_json(row.plan), settings, effective, LoopRepository.open(place.clones), runs,
+            place, store, plan_from_json(row.plan), settings, effective, begun.repository, runs,
             begun.checks,
         )  # fmt: skip
         record = LoopRecord(store)

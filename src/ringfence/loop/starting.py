@@ -40,6 +40,7 @@ class Begun:
 
     place: LoopPlace
     store: LoopStore
+    repository: LoopRepository
     checks: tuple[Check, ...]
 
 
@@ -85,7 +86,8 @@ async def reopen(place: LoopPlace, settings: LoopSettings) -> AsyncIterator[Begu
         RecordError: Its repository was removed.
     """
     with open_store(place) as store:
-        yield Begun(place, store, await _checks_of(place, store.loop, settings))
+        repository = LoopRepository.open(place.clones)
+        yield Begun(place, store, repository, await _checks_of(repository, store.loop, settings))
 
 
 async def _begin(
@@ -118,7 +120,7 @@ async def _begin(
     except BaseException:
         await repository.clean()
         raise
-    return Begun(place, store, checks)
+    return Begun(place, store, repository, checks)
 
 
 async def refuse_second(source: Path) -> None:
@@ -181,9 +183,9 @@ def checks_for(settings: LoopSettings, plan: Plan, tree: Tree, tell: Tell) -> tu
     return found.checks
 
 
-async def _checks_of(place: LoopPlace, row: LoopRow, settings: LoopSettings) -> tuple[Check, ...]:
+async def _checks_of(repository: LoopRepository, row: LoopRow, settings: LoopSettings) -> tuple[Check, ...]:
     """What decides about the stories of a loop that is gone on with."""
-    tree = await LoopRepository.open(place.clones).files(row.base)
+    tree = await repository.files(row.base)
     return checks_for(settings, plan_from_json(row.plan), tree, lambda _line: None)
 
 
