@@ -1,7 +1,6 @@
-"""What clients take for instructions without being asked to, kept from those who judge: theirs is the base's.
+"""Files that agent CLIs read as instructions by themselves: reviewer and judge get them as they were before the story.
 
-A client reads such files of its workspace by itself, before it reads what it is asked. So a candidate is shown to its
-judges with all of them as they were before the story; what became of them is in the diff.
+An agent CLI reads such files of its workspace before its prompt. What an attempt made of them is in the diff.
 """
 
 import os
@@ -15,11 +14,11 @@ from ringfence.loop.repository import Change, Tree
 _NAMES = frozenset({
     "agents.md", "agents.override.md", "claude.md", "claude.local.md", ".agents", ".claude", ".codex", ".mcp.json",
 })  # fmt: skip
-"""Of files and directories, wherever they lie, in lower case."""
+"""Names of files and directories, wherever they lie, in lower case."""
 _IMPORT = re.compile(r"(?:^|[\s*_~\[>)])@((?:[^\s\\]|\\ )+)")
-"""A client looks for these in the pieces that Markdown makes of a text: what is bold, or a link's text, is one."""
+"""An import. Agent CLIs look for imports in each piece that Markdown makes of a text, such as bold text or a link's."""
 _BEHIND = re.compile(r"[#*~<\]|]")
-"""What cannot be of a name that is imported: a heading's name behind it, and Markdown."""
+"""Characters that end the name of an import: a heading behind it, and Markdown."""
 _DEEPEST = 8
 NOTE = """\
 What instructs agents (AGENTS.md, CLAUDE.md, .claude and the like, and what those take in) is in your workspace as it was
@@ -29,14 +28,14 @@ before the story. What became of it is in the diff.
 
 
 def restore_agent_instructions(base: Tree, candidate: Tree, changed: Collection[str]) -> list[Change]:
-    """What to change of a candidate so that all that instructs agents is as it was.
+    """Return the changes of a candidate after which all files that instruct agents are as they were.
 
     Args:
-        base: Before the story.
-        candidate: Who judges it is shown this.
+        base: The tree before the story.
+        candidate: The tree that reviewer and judge are shown.
         changed: Paths in which they differ.
     """
-    imported, led_to = _taken_in(base)
+    imported, led_to = _named_places(base)
     above = {each for path in (*imported, *led_to, *filter(_is_by_name, base.files)) for each in _above(path)}
     # No directory is imported; but a file in its place would be.
     whole = led_to | (imported - {each for path in base.files for each in _above(path)})
@@ -60,12 +59,12 @@ def _is_by_name(path: str) -> bool:
 
 
 def _is_below(path: str, places: Collection[str]) -> bool:
-    """Whether a path is one of some places, or lies in one."""
+    """Return whether a path is one of some places, or lies in one."""
     return path in places or any(each in places for each in _above(path))
 
 
 def _above(path: str) -> Iterator[str]:
-    """The directories that a path lies in."""
+    """Return the directories that a path lies in."""
     parts = path.split("/")
     return ("/".join(parts[:depth]) for depth in range(1, len(parts)))
 
@@ -75,20 +74,20 @@ def _is_link(tree: Tree, path: str) -> bool:
     return item is not None and item.mode == SYMLINK
 
 
-def _taken_in(tree: Tree) -> tuple[set[str], set[str]]:
-    """Places that the instructions of a tree name to be read with them; and those that links lead to."""
+def _named_places(tree: Tree) -> tuple[set[str], set[str]]:
+    """Return the places that the instructions of a tree import, and those that their links lead to."""
     imported, led_to = set[str](), set[str]()
     new = {path for path in tree.files if _is_by_name(path)}
     for _ in range(_DEEPEST):
-        named = {place for path in new for place in _named_in(tree, path)} - imported
-        led = {place for path in new for place in _led_to(tree, path)} - led_to
+        named = {place for path in new for place in _imports_of(tree, path)} - imported
+        led = {place for path in new for place in _targets_of(tree, path)} - led_to
         new = named | led
         new |= {path for path in tree.files if _is_below(path, led)} if led else set()
         imported, led_to = imported | named, led_to | led
     return imported, led_to
 
 
-def _named_in(tree: Tree, path: str) -> Iterator[str]:
+def _imports_of(tree: Tree, path: str) -> Iterator[str]:
     item = tree.files.get(path)
     if item is None or item.mode == SYMLINK:
         return
@@ -99,8 +98,8 @@ def _named_in(tree: Tree, path: str) -> Iterator[str]:
             yield from _places(path, named.rstrip(".,;:)_"))
 
 
-def _led_to(tree: Tree, path: str) -> Iterator[str]:
-    """Where a path is in truth: it may be a link, or lie in one."""
+def _targets_of(tree: Tree, path: str) -> Iterator[str]:
+    """Yield where a path leads: it may be a link, or lie in one."""
     for link in (*_above(path), path):
         if _is_link(tree, link):
             target = os.fsdecode(tree.files[link].data)
@@ -108,7 +107,7 @@ def _led_to(tree: Tree, path: str) -> Iterator[str]:
 
 
 def _places(path: str, named: str) -> Iterator[str]:
-    """The place in the tree that a file names, seen from where it lies: no directory that it lies in."""
+    """Yield the place in the tree that a file names, relative to its directory, unless that is a directory above it."""
     place = posixpath.normpath(posixpath.join(posixpath.dirname(path), named))
     if place not in (".", "..", *_above(path)) and not place.startswith(("../", "/")):
         yield place

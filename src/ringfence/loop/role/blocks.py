@@ -1,7 +1,7 @@
-"""Blocks of text in a prompt that what is in them cannot end.
+"""Blocks of text in a prompt that their own text cannot end.
 
-A block ends with a mark that is made of everything that is shown, and that occurs in none of it. So no text can hold it:
-whoever wrote it would have had to know a digest of what they were still writing.
+A block ends with a mark: a digest of everything that is shown, which occurs in none of it. Nobody can write a text that
+holds a digest of itself.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ _HIDDEN = re.compile(
 
 
 def plain(text: str) -> str:
-    """`text` with all that a reader cannot see spelled by its code, so that what a model reads a person can read too."""
+    """Return `text` with invisible characters spelled by their codes, so that a person can read what a model reads."""
     return _HIDDEN.sub(lambda match: f"\\u{{{ord(match[0]):x}}}", text.replace("\r\n", "\n"))
 
 
 def mark_for(texts: Iterable[str]) -> str:
-    """16 hexadecimal digits that occur in none of the texts, the same for the same texts."""
+    """Return 16 hexadecimal digits that occur in none of the texts, the same for the same texts."""
     texts = list(texts)
     hashed = hashlib.sha256()
     for text in texts:
@@ -44,5 +44,5 @@ def mark_for(texts: Iterable[str]) -> str:
 
 
 def block(title: str, body: str, *, mark: str, kind: BlockKind, note: str = "") -> str:
-    """One block under its title; `note` says what of it is missing and stands outside."""
+    """Return one block under its title; `note`, which says what is missing of it, stands outside."""
     return f"## {title}\n<<<{kind} {mark}\n{body}\n{mark}>>>\n{note}\n"

@@ -9,7 +9,7 @@ from ringfence.config.document import Origin
 from ringfence.config.model import Settings
 from ringfence.job.resolution import DEFAULT_MODELS, is_set
 from ringfence.loop.rows import Spent
-from ringfence.loop.settings import LoopSettings, ModelChoice, RoleName, RoleSettings
+from ringfence.loop.settings import LoopSettings, RoleName, RoleSettings
 from ringfence.model.registry import needs_credential
 from ringfence.runtime.registry import agent_cli_of, provider_of, runs_agent_cli
 
@@ -17,14 +17,16 @@ from ringfence.runtime.registry import agent_cli_of, provider_of, runs_agent_cli
 def effective_for(
     effective: Effective, settings: LoopSettings, role: RoleName, *, attempt: int, spent: Spent
 ) -> Effective:
-    """The configuration of a role's run: the loop's, with the role's own model, fence and limits, within what is left.
+    """Return the configuration of a role's run: the loop's, with the role's own model, sandbox and limits.
 
-    Its work is done on a private copy, whatever the mode that was asked for: what becomes of it is decided later.
+    No limit exceeds what the loop has left. The role works on a private copy, whatever the mode is.
     """
-    who, own, base = settings.who(role, attempt), settings.role(role), effective.settings
+    choice, own, base = settings.who(role, attempt), settings.role(role), effective.settings
+    runtime = choice.runtime or base.run.runtime
+    is_other = provider_of(runtime) != provider_of(base.run.runtime)
     run = {
-        "runtime": who.runtime or base.run.runtime,
-        "model": _model(effective, who),
+        "runtime": runtime,
+        "model": choice.model or _model(effective, runtime, is_other_provider=is_other),
         "verify": None,
         "require_verified": False,
         "output_schema": None,
@@ -34,8 +36,8 @@ def effective_for(
             "run": base.run.model_copy(update=run),
             "limits": base.limits.model_copy(update=_limits(base, settings, own, spent)),
             "sandbox": base.sandbox.model_copy(update=_sandbox(own)),
-            "client": base.client.model_copy(update=_client(base, who)),
-            "tools": base.tools.model_copy(update=_tools(base, role, who.runtime or base.run.runtime)),
+            "client": base.client.model_copy(update=_client(base, is_other_provider=is_other)),
+            "tools": base.tools.model_copy(update=_tools(base, role, runtime)),
         }
     )
     return Effective(
@@ -56,37 +58,29 @@ def _tools(base: Settings, role: RoleName, runtime: str) -> dict[str, Any]:
     return {"deny": tuple(dict.fromkeys((*base.tools.deny, *agent_cli_of(runtime).author_tools)))}
 
 
-def _asks_another(base: Settings, who: ModelChoice) -> bool:
-    """Whether a role asks another provider than the loop's own runs do."""
-    return provider_of(who.runtime or base.run.runtime) != provider_of(base.run.runtime)
-
-
-def _model(effective: Effective, who: ModelChoice) -> str:
-    """The role's; or the loop's, unless it is one that the role's provider does not have."""
-    base = effective.settings
-    is_foreign = _asks_another(base, who) and needs_credential(base.run.model)
-    if who.model is not None:
-        return who.model
+def _model(effective: Effective, runtime: str, *, is_other_provider: bool) -> str:
+    """Return the loop's model, unless the role's provider does not have it."""
+    model = effective.settings.run.model
+    is_foreign = is_other_provider and needs_credential(model)
     if is_set(effective, "run.model") and not is_foreign:
-        return base.run.model
-    return DEFAULT_MODELS.get(who.runtime or base.run.runtime, Settings().run.model)
+        return model
+    return DEFAULT_MODELS.get(runtime, Settings().run.model)
 
 
-def _client(base: Settings, who: ModelChoice) -> dict[str, Any]:
-    """Nothing of a client's own program where the loop's runs are another's; without one it is for whoever is."""
-    is_foreign = base.run.runtime != "api" and _asks_another(base, who)
-    return {"path": None, "args": ()} if is_foreign else {}
+def _client(base: Settings, *, is_other_provider: bool) -> dict[str, Any]:
+    """Drop program and arguments of the loop's agent CLI where the role runs another; those of `api` are for any."""
+    return {"path": None, "args": ()} if is_other_provider and base.run.runtime != "api" else {}
 
 
 def _sandbox(own: RoleSettings) -> dict[str, Any]:
-    """The role's fence; another kind of fence does not take the loop's image along."""
+    """Return the role's sandbox; another backend does not use the loop's image."""
     if own.sandbox is not None:
         return {"mode": "clone", "backend": own.sandbox, "image": own.image}
     return {"mode": "clone", **({"image": own.image} if own.image is not None else {})}
 
 
 def _limits(base: Settings, settings: LoopSettings, own: RoleSettings, spent: Spent) -> dict[str, Any]:
-    """The role's, or the run's, but no more than the loop has left."""
+    """Return the role's limits, or the run's, but no more than the loop has left."""
     limits: dict[str, Any] = {
         name: value
         for name, value in {
@@ -104,7 +98,7 @@ def _limits(base: Settings, settings: LoopSettings, own: RoleSettings, spent: Sp
 
 
 def effective_for_checks(effective: Effective) -> Effective:
-    """The same for checks: on a private copy of the workspace, and with no secrets put into their requests."""
+    """Return the configuration of checks: on a private copy of the workspace, and without injected secrets."""
     settings = effective.settings
     changed = {
         "sandbox": settings.sandbox.model_copy(update={"mode": "clone"}),
@@ -114,7 +108,7 @@ def effective_for_checks(effective: Effective) -> Effective:
 
 
 def _origins(origins: Mapping[str, Origin], role: RoleName, *, has_fence: bool) -> Mapping[str, Origin]:
-    """Where values come from: the role says who it is, so that no default of a runtime takes its place."""
+    """Return the origins of values: runtime and model are the role's, so that no default of a runtime replaces them."""
     said = Origin("project", name=f"loop.roles.{role}")
     fence = {"sandbox.backend": said} if has_fence else {}
     return {**origins, "run.runtime": said, "run.model": said, **fence}

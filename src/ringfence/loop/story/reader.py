@@ -37,26 +37,18 @@ _PLAN_TITLE = ("title", "name", "project")
 _PLAN_FIELDS = (_PLAN_TITLE, ("description", "summary"), ("context",), *((key,) for key in _COMMANDS))
 _UNTITLED = "Untitled"
 
-_ID = ("id",)
 _TITLE = ("title", "name")
-_DESCRIPTION = ("description",)
 _CRITERIA = ("acceptance_criteria", "acceptance", "acceptanceCriteria", "criteria")
-_PRIORITY = ("priority",)
 _NEEDS = ("depends_on", "dependsOn", "dependencies")
-_FILES = ("files",)
 _CHECK = ("check", "test_command")
-_PASSES = ("passes",)
-_STATUS = ("status",)
-_QUESTION = ("question",)
-_STEPS = ("steps",)
-_PROMPT = ("prompt",)
-_SUMMARY = ("summary",)
 _FIELDS = (
-    _ID, _TITLE, _DESCRIPTION, _CRITERIA, _PRIORITY, _NEEDS, _FILES, _CHECK, _PASSES, _STATUS, _QUESTION,
+    ("id",), _TITLE, ("description",), _CRITERIA, ("priority",), _NEEDS, ("files",), _CHECK, ("passes",), ("status",),
+    ("question",),
 )  # fmt: skip
+"""All fields of a story, each with its names."""
 _DIALECT_FIELDS: Mapping[Dialect, tuple[tuple[str, ...], ...]] = {
-    "features": (_STEPS,),
-    "waves": (_PROMPT, _SUMMARY),
+    "features": (("steps",),),
+    "waves": (("prompt",), ("summary",)),
 }
 _PROGRESS = ("passes", "status", "skipped", "notes")
 
@@ -125,22 +117,7 @@ def _interpret(
     stories = [reader.read(entry, number) for number, entry in enumerate(written, start=1)]
     if dialect == "waves":
         stories = _after_the_wave_before(stories, written)
-    plan = _plan(document if isinstance(document, dict) else {}, complaints)
-    _add_problems(stories, written, complaints)
-    complaints.raise_any()
-    return replace(
-        plan,
-        stories=tuple(stories),
-        dialect=dialect,
-        source=source,
-        notes=(*plan.notes, *reader.notes),
-        document=document,
-    )
-
-
-def _plan(document: Mapping[str, Any], complaints: Complaints) -> Plan:
-    """What stands beside the stories."""
-    fields = Fields(document, (), complaints)
+    fields = Fields(document if isinstance(document, dict) else {}, (), complaints)
     title = fields.text(fields.first(_PLAN_TITLE), most_chars=_TEXT_CHARS)
     description = fields.text(fields.first(("description", "summary")), most_chars=_TEXT_CHARS)
     for key in LISTS:
@@ -148,28 +125,37 @@ def _plan(document: Mapping[str, Any], complaints: Complaints) -> Plan:
     checks = _checks(fields)
     context = _context(fields, checks, complaints)
     fields.slips(_PLAN_FIELDS)
+    _add_problems(stories, written, complaints)
+    complaints.raise_any()
     return Plan(
         title=one_line(title or description or _UNTITLED, _TITLE_CHARS),
         description=description or "",
         context=context,
+        stories=tuple(stories),
+        dialect=dialect,
+        source=source,
         extra=fields.extra(),
+        notes=tuple(reader.notes),
         checks=checks,
+        document=document,
     )
 
 
 def _checks(fields: Fields) -> dict[CheckKind, str]:
-    found: dict[CheckKind, str] = {}
-    for key, kind in _COMMANDS.items():
-        command = fields.text(key, most_chars=_COMMAND_CHARS)
-        if command is not None and not is_plain(command, lines=True):
-            fields.wrong(key, "it holds control characters; remove them")
-        elif command is not None:
-            found[kind] = command
-    return found
+    commands = {kind: _command(fields, key) for key, kind in _COMMANDS.items()}
+    return {kind: command for kind, command in commands.items() if command is not None}
+
+
+def _command(fields: Fields, *names: str) -> str | None:
+    found = fields.text(*names, most_chars=_COMMAND_CHARS)
+    if found is None or is_plain(found, lines=True):
+        return found
+    fields.wrong(fields.key(names) or names[0], "it holds control characters; remove them")
+    return None
 
 
 def _context(fields: Fields, checks: dict[CheckKind, str], complaints: Complaints) -> tuple[str, ...]:
-    """What every role should know: texts, a text, or a mapping, of which commands are taken for checks."""
+    """Return what every role should know: texts, a text, or a mapping, of which commands are taken for checks."""
     value = fields.peek("context")
     if isinstance(value, dict):
         fields.key(("context",))
@@ -226,7 +212,7 @@ class _StoryReader:
         self._made = Counter[str]()
 
     def read(self, entry: Entry, number: int) -> Story:
-        """Make a story; what is wrong with it is noted, and something harmless stands for it.
+        """Return a story; what is wrong with it is noted, and something harmless stands for it.
 
         Args:
             entry: What stands in the file.
@@ -239,7 +225,7 @@ class _StoryReader:
         else:
             fields.of = f"story {quoted(story_id)}: "
         title, description, summary = self._words(fields, story_id)
-        priority = fields.number(*_PRIORITY)
+        priority = fields.number("priority")
         needs = fields.texts(*_NEEDS, most_items=STORIES_LIMIT, most_chars=_ID_CHARS)
         story = Story(
             id=story_id,
@@ -249,28 +235,29 @@ class _StoryReader:
             priority=float(number) if priority is None else priority,
             depends_on=tuple(dict.fromkeys(needs or ())),
             files=_files(fields),
-            check=_check(fields),
+            check=_command(fields, *_CHECK),
             is_done=_is_done(fields),
             question=_question(fields),
+            extra=fields.extra(),
         )
         fields.slips((*_FIELDS, *_DIALECT_FIELDS.get(self._dialect, ())))
         if entry.values.get("skipped") is True and not story.is_done:
             self.notes.append(f"story {quoted(story_id)} was skipped before; it is worked on again")
-        return replace(story, extra=fields.extra())
+        return story
 
     def _id(self, fields: Fields) -> str | None:
         if self._dialect == "features" and not fields.has("id"):
             return self._made_id(fields)
-        found = fields.text(*_ID, most_chars=_ID_CHARS)
+        found = fields.text("id", most_chars=_ID_CHARS)
         if found is not None and not is_printable(found):
             fields.wrong("id", f"{quoted(found)} holds characters that do not show; remove them")
             return None
         if not fields.has("id"):
-            fields.missing(_ID, "give each story one of its own")
+            fields.missing(("id",), "give each story one of its own")
         return found
 
     def _made_id(self, fields: Fields) -> str | None:
-        """An id that stays when features are moved, ticked off or given other steps."""
+        """Return an id that stays when features are moved, ticked off or given other steps."""
         description = fields.peek("description")
         if not isinstance(description, str):
             return None
@@ -279,17 +266,17 @@ class _StoryReader:
         return made if self._made[made] == 1 else f"{made}-{self._made[made]}"
 
     def _words(self, fields: Fields, story_id: str) -> tuple[str, str, str | None]:
-        """Title, description and, of waves, the summary."""
+        """Return title, description and, of waves, the summary."""
         title = fields.text(fields.first(_TITLE), most_chars=_LINE_CHARS)
-        description = fields.text(*_DESCRIPTION, most_chars=_TEXT_CHARS)
+        description = fields.text("description", most_chars=_TEXT_CHARS)
         summary = None
         if self._dialect == "waves":
-            summary = fields.text(*_SUMMARY, most_chars=_TEXT_CHARS)
-            prompt = fields.text(*_PROMPT, most_chars=_TEXT_CHARS)
+            summary = fields.text("summary", most_chars=_TEXT_CHARS)
+            prompt = fields.text("prompt", most_chars=_TEXT_CHARS)
             parts = dict.fromkeys(part for part in (summary, description, prompt) if part)
             description = "\n\n".join(parts) or None
         if title is None and description is None:
-            if not any(fields.has(name) for name in (*_TITLE, *_DESCRIPTION, *_PROMPT, *_SUMMARY)):
+            if not any(fields.has(name) for name in (*_TITLE, "description", "prompt", "summary")):
                 fields.missing(_TITLE, "say in a line what is to be built")
             return story_id, "", None
         if description is None and self._dialect != "features":
@@ -300,7 +287,7 @@ class _StoryReader:
         return shown, description or shown, summary
 
     def _criteria(self, fields: Fields, story_id: str, instead: str) -> tuple[str, ...]:
-        names = (*_STEPS, *_CRITERIA) if self._dialect == "features" else _CRITERIA
+        names = ("steps", *_CRITERIA) if self._dialect == "features" else _CRITERIA
         found = fields.texts(*names, most_items=_CRITERIA_LIMIT, most_chars=_CRITERION_CHARS)
         if found is None and self._dialect == "waves":
             self.notes.append(
@@ -316,7 +303,7 @@ class _StoryReader:
 
 def _files(fields: Fields) -> tuple[str, ...]:
     found: dict[str, None] = {}
-    names = fields.texts(*_FILES, most_items=_FILES_LIMIT, most_chars=_PATH_CHARS)
+    names = fields.texts("files", most_items=_FILES_LIMIT, most_chars=_PATH_CHARS)
     for index, text in enumerate(names or ()):
         try:
             found[_within(text)] = None
@@ -325,22 +312,14 @@ def _files(fields: Fields) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _check(fields: Fields) -> str | None:
-    found = fields.text(*_CHECK, most_chars=_COMMAND_CHARS)
-    if found is not None and not is_plain(found, lines=True):
-        fields.wrong(fields.key(_CHECK) or _CHECK[0], "it holds control characters; remove them")
-        return None
-    return found
-
-
 def _is_done(fields: Fields) -> bool:
-    status = fields.text(*_STATUS, most_chars=_LINE_CHARS)
-    passes = fields.flag(*_PASSES)
+    status = fields.text("status", most_chars=_LINE_CHARS)
+    passes = fields.flag("passes")
     return passes or (status or "").lower() in DONE
 
 
 def _question(fields: Fields) -> str | None:
-    found = fields.text(*_QUESTION, most_chars=_TEXT_CHARS)
+    found = fields.text("question", most_chars=_TEXT_CHARS)
     if found is None and str(fields.peek("status")).lower() in BLOCKED:
         notes = fields.peek("notes")
         is_told = isinstance(notes, str) and notes.strip()
@@ -349,7 +328,7 @@ def _question(fields: Fields) -> str | None:
 
 
 def _within(text: str) -> str:
-    """A path, or pattern, relative to the repository, without `.` and double slashes.
+    """Return a path, or pattern, relative to the repository, without `.` and double slashes.
 
     Raises:
         ValueError: It leads out of the repository, or is no path.
