@@ -61,8 +61,8 @@ async def test_a_loop_of_0_1_is_read_and_resumed(tmp_path: Path):
         link.executescript(_TABLES_OF_0_1)
     with open_store(place) as store:
         (row,) = store.stories
-        store.begin_step(row, "code.2", run_id="again", role="implementor", attempt=2, model="m")
-        store.end_step(row, "code.2", outcome="unverified", result={}, tokens=3)
+        store.begin_step(row.key("code.2"), run_id="again", role="implementor", attempt=2, model="m")
+        store.end_step(row.key("code.2"), outcome="unverified", result={}, tokens=3)
         store.add_event("started", "loop.started", stories=1)
         store.add_event("ended", "loop.completed")
         store.end(LoopState.SUCCEEDED, "done")

@@ -7,12 +7,10 @@ from typing import Any
 from ringfence.check import Report, summary
 from ringfence.check.tree import TreeEntry
 from ringfence.errors import Unparseable
-from ringfence.loop.agent_instructions import NOTE
-from ringfence.loop.machine.clones import Clones
-from ringfence.loop.machine.loop import Loop
-from ringfence.loop.machine.reports import loaded
-from ringfence.loop.machine.turn import TurnEnd
-from ringfence.loop.machine.turns import Task
+from ringfence.loop.agent_instructions import NOTE, restore_agent_instructions
+from ringfence.loop.agent_run import Task
+from ringfence.loop.gate import kept_reports
+from ringfence.loop.loop import Loop
 from ringfence.loop.repository import Tree
 from ringfence.loop.role import (
     IMPLEMENTOR,
@@ -25,7 +23,10 @@ from ringfence.loop.role import (
     complaints_of,
 )
 from ringfence.loop.rows import StepRow, StoryRow
+from ringfence.loop.runs import AgentEnd
+from ringfence.loop.settings import RoleName
 from ringfence.loop.story import details
+from ringfence.loop.trees import Trees
 
 _GUIDES = ("AGENTS.md", "CLAUDE.md")
 _GUIDE_CHARS = 20_000
@@ -52,27 +53,28 @@ class TaskBuilder:
 
     Args:
         loop: The loop.
-        clones: The trees that roles are shown.
+        trees: The trees that roles are shown.
         removed_tests: Returns the tests that a story's test writer removed.
     """
 
-    def __init__(self, loop: Loop, clones: Clones, removed_tests: RemovedTests) -> None:
+    def __init__(self, loop: Loop, trees: Trees, removed_tests: RemovedTests) -> None:
         self._loop = loop
-        self._clones = clones
+        self._trees = trees
         self._removed_tests = removed_tests
 
     async def test_writer(self, row: StoryRow, attempt: int, past: Sequence[StepRow]) -> Task:
         """Build the test writer's task; it finds the commit that the story began at."""
         assert row.base is not None
-        tree = await self._clones.tree(row, row.base)
+        tree = await self._trees.tree(row.base)
         briefing = await self._briefing(row, tree, past)
         return self._task(TEST_WRITER, attempt, row.base, briefing, read=_read_work)
 
     async def implementor(self, row: StoryRow, attempt: int, past: Sequence[StepRow]) -> Task:
         """Build the implementor's task; it finds the commit with the story's tests."""
         assert row.tests is not None
-        tree = await self._clones.tree(row, row.tests)
-        protected = await self._clones.protected(row, row.tests)
+        tree = await self._trees.tree(row.tests)
+        assert row.base is not None
+        protected = await self._trees.protected(row.tests, base=row.base)
         tests, paths = self._own_tests(row, tree), protected.describe(most=_MOST_PROTECTED)
         briefing = await self._briefing(row, tree, past, tests=tests, protected=paths)
         return self._task(IMPLEMENTOR, attempt, row.tests, briefing, read=_read_work)
@@ -84,12 +86,12 @@ class TaskBuilder:
 
     async def judge(self, row: StoryRow, attempt: int, commit: str) -> Task:
         """Build the judge's task about a candidate; its evidence is looked up in what it was shown."""
-        step = self._loop.store.step(row, f"review.{attempt}")
+        step = self._loop.store.step(row.key(f"review.{attempt}"))
         review = json.dumps(step.result["answer"], indent=1) if step is not None else ""
         briefing = await self._candidate_briefing(row, attempt, commit, review=review)
-        tree = await self._clones.tree(row, commit)
+        tree = await self._trees.tree(commit)
 
-        def read(end: TurnEnd) -> Any:
+        def read(end: AgentEnd) -> Any:
             verdict = JUDGE.read(end.text, end.structured)
             wrong = check_evidence(
                 verdict, tree.line_count, briefing.results, criteria=len(briefing.criteria)
@@ -104,9 +106,22 @@ class TaskBuilder:
         self, role: Role[Any], row: StoryRow, attempt: int, commit: str, briefing: Briefing, *, read: Any
     ) -> Task:
         """Build a task about a candidate without the candidate's instructions for agents."""
-        shown = await self._clones.for_judges(row, commit, role=role.name, attempt=attempt)
+        shown = await self._without_instructions(row, commit, role=role.name, attempt=attempt)
         note = NOTE if shown != commit else ""
         return self._task(role, attempt, shown, briefing, read=read, note=note, must_answer=True)
+
+    async def _without_instructions(self, row: StoryRow, commit: str, *, role: RoleName, attempt: int) -> str:
+        """A candidate as those who judge it are shown it: nothing that the attempt wrote instructs them."""
+        assert row.base is not None
+        changed = set(await self._trees.changed(row.base, commit))
+        before, after = await self._trees.tree(row.base), await self._trees.tree(commit)
+        changes = restore_agent_instructions(before, after, changed)
+        if not changes:
+            return commit
+        message = "What instructs agents, as it was before the story"
+        return await self._trees.commit(
+            commit, changes, story=row.id, message=message, role=role, attempt=attempt, is_work=False
+        )
 
     def _task(
         self,
@@ -149,7 +164,7 @@ class TaskBuilder:
     async def _guides(self, row: StoryRow) -> dict[str, str]:
         """What the project told agents before the story: an attempt does not instruct those who judge it."""
         assert row.base is not None
-        files = (await self._clones.tree(row, row.base)).files
+        files = (await self._trees.tree(row.base)).files
         return {name: _text(files.get(name))[:_GUIDE_CHARS] for name in _GUIDES if name in files}
 
     async def _candidate_briefing(
@@ -157,8 +172,8 @@ class TaskBuilder:
     ) -> Briefing:
         """Gather what is known about a candidate: what this story's attempt changed, and nothing else."""
         assert row.tests is not None
-        tree = await self._clones.tree(row, commit)
-        diff = await self._patch(row.tests, commit)
+        tree = await self._trees.tree(commit)
+        diff = await self._trees.patch(row.tests, commit)
         reports = self._reports(row, attempt)
         checks = self._loop.checks_of(self._loop.story(row.id))
         outputs = {
@@ -175,7 +190,7 @@ class TaskBuilder:
 
     async def _notes(self, row: StoryRow, attempt: int) -> tuple[str, ...]:
         """What a judge should look at twice."""
-        step = self._loop.store.step(row, f"code.{attempt}.commit")
+        step = self._loop.store.step(row.key(f"code.{attempt}.commit"))
         assert step is not None
         left_out, configuration = step.result.get("left_out", ()), step.result.get("configuration", ())
         removed = await self._removed_tests(row)
@@ -186,22 +201,18 @@ class TaskBuilder:
         """What the test writer did to tests that were there: now, they do not show what they asked before."""
         assert row.base is not None
         assert row.tests is not None
-        before = await self._clones.tree(row, row.base)
+        before = await self._trees.tree(row.base)
         if not any(before.read(name) for name in self._own_test_names(row)):
             return {}
-        text = await self._patch(row.base, row.tests)
+        text = await self._trees.patch(row.base, row.tests)
         return {"(the test writer changed tests that were there; its changes as a patch)": text}
-
-    async def _patch(self, before: str, after: str) -> str:
-        patch = await self._loop.repository.patch(before, after)
-        return "(larger than 256 MiB)" if patch is None else patch.decode("utf-8", "replace")
 
     def _own_tests(self, row: StoryRow, tree: Tree) -> dict[str, str]:
         """Return the story's own tests: paths and texts."""
         return {name: _text(tree.files[name]) for name in self._own_test_names(row) if name in tree.files}
 
     def _own_test_names(self, row: StoryRow) -> list[str]:
-        steps = [step for step in self._loop.store.steps(row.id) if step.generation == row.generation]
+        steps = self._loop.store.steps(row.id, generation=row.generation)
         made = [
             step for step in steps
             if step.name.startswith("tests.") and step.name.endswith(".commit") and step.result["commit"] == row.tests
@@ -209,9 +220,9 @@ class TaskBuilder:
         return list(made[-1].result["files"]) if made else []
 
     def _reports(self, row: StoryRow, attempt: int) -> dict[str, Report]:
-        step = self._loop.store.step(row, f"checks.{attempt}")
+        step = self._loop.store.step(row.key(f"checks.{attempt}"))
         assert step is not None
-        return {check: loaded(report) for check, report in step.result["reports"].items()}
+        return kept_reports(step)
 
 
 def _with_answer(description: str, answer: str) -> str:
@@ -231,7 +242,7 @@ def _text(item: TreeEntry | None) -> str:
     return "" if item is None else item.data.decode("utf-8", "replace")
 
 
-def _read_work(end: TurnEnd) -> Any:
+def _read_work(end: AgentEnd) -> Any:
     """Return the question of a role whose work counts, if it has one; an answer that cannot be read is none."""
     try:
         answer = IMPLEMENTOR.read(end.text, end.structured)
@@ -240,5 +251,5 @@ def _read_work(end: TurnEnd) -> Any:
     return {"question": answer.question, "summary": answer.summary}
 
 
-def _read_review(end: TurnEnd) -> Any:
+def _read_review(end: AgentEnd) -> Any:
     return REVIEWER.read(end.text, end.structured).model_dump(mode="json")

@@ -78,7 +78,7 @@ async def accept(place: LoopPlace, story: str, number: int | None) -> None:
         attempt, commit = _attempt(store, row, number, attempts)
         waits = _leaning_on(story, plan_from_json(loop.plan)) - {story}
         with store.transaction():
-            store.keep_step(row, ACCEPTED, outcome="accepted", result={"commit": commit}, attempt=attempt)
+            store.keep_step(row.key(ACCEPTED), outcome="accepted", result={"commit": commit}, attempt=attempt)
             store.update_story(
                 story, state=StoryState.RUNNING, stage="merge", tip=commit, attempt=attempt, reason="",
                 slot=row.slot or 0,

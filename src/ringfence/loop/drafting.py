@@ -14,10 +14,10 @@ from ringfence.errors import (
 )
 from ringfence.frozen import frozen
 from ringfence.journal import new_run_id, run_dir
-from ringfence.loop.machine.turn import Runs, TurnEnd
 from ringfence.loop.role import PLANNER, Briefing
 from ringfence.loop.role.run_settings import effective_for
 from ringfence.loop.rows import Spent, StepRow
+from ringfence.loop.runs import AgentEnd, Runs
 from ringfence.loop.settings import LoopSettings
 from ringfence.loop.store import now_ms
 from ringfence.loop.story import Plan, export, plan_from
@@ -84,7 +84,7 @@ async def draft(
     raise AssertionError("nobody was asked")
 
 
-def _read(end: TurnEnd) -> Plan:
+def _read(end: AgentEnd) -> Plan:
     if end.state.value not in ("unverified", "succeeded"):
         kind = ConfigurationError if end.is_misconfigured else _WHY.get(end.state.value, InfrastructureFault)
         raise kind(f"the planner's run {end.run_id} has ended ({end.state.value}): {end.reason}")

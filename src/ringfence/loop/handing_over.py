@@ -9,7 +9,7 @@ import math
 import anyio
 
 from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError, UsageError
-from ringfence.loop.machine.loop import Loop
+from ringfence.loop.loop import Loop
 from ringfence.loop.pull_request import open_pull_request
 from ringfence.loop.report.build import outstanding
 from ringfence.loop.report.files import PROPOSAL, write_report

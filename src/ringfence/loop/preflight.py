@@ -13,7 +13,7 @@ from ringfence.config import Effective, Flag
 from ringfence.errors import ConfigurationError, ExitCode, RingfenceError, UsageError
 from ringfence.loop.credentials import check_players
 from ringfence.loop.loading import load_loop
-from ringfence.loop.machine.loop import conventions_of
+from ringfence.loop.loop import conventions_of
 from ringfence.loop.repository import Look, look, read_base
 from ringfence.loop.settings import LoopLimits, LoopSettings
 from ringfence.loop.starting import checks_for, refuse_second

@@ -1,7 +1,7 @@
 """Loops, stories and steps as the database knows them."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringfence.frozen import frozen
 from ringfence.loop.state import LoopState, StoryState
@@ -34,6 +34,20 @@ class LoopRow:
     ended_ms: int | None
 
 
+class StepKey(NamedTuple):
+    """Names a step of a loop."""
+
+    story: str
+    """Empty: a step of the loop itself."""
+    generation: int
+    name: str
+
+
+def base_key(commit: str) -> StepKey:
+    """Names the run of all checks on a commit of the loop's branch: the same for all stories."""
+    return StepKey("", 1, f"base.{commit}")
+
+
 @frozen
 class StoryRow:
     """A story of a loop."""
@@ -60,11 +74,20 @@ class StoryRow:
     answer: str = ""
     """A person's, to what the story asked."""
 
+    def key(self, name: str) -> StepKey:
+        """Names a step of the story's present generation."""
+        return StepKey(self.id, self.generation, name)
+
 
 TESTS = ("tests", "red")
 """Parts of an attempt at a story's tests."""
 CODE = ("code", "checks", "review", "judgement")
 """Parts of an attempt at its code."""
+STAGES: Mapping[str, str] = {
+    "tests": "tests", "red": "tests", "code": "code", "checks": "checks", "configuration": "checks",
+    "alone": "checks", "review": "review", "judgement": "judgement",
+}  # fmt: skip
+"""The stage that a story is in from the beginning of a step, by the first part of the step's name."""
 ACCEPTED = "accepted"
 """The step by which a person accepted an attempt."""
 COUNTED = "counted"
@@ -91,6 +114,11 @@ class StepRow:
     tries: int
     began_ms: int
     ended_ms: int | None
+
+    @property
+    def key(self) -> StepKey:
+        """Its name among all steps of the loop."""
+        return StepKey(self.story, self.generation, self.name)
 
     @property
     def is_counted(self) -> bool:

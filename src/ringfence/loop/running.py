@@ -13,12 +13,12 @@ from ringfence.loop.cancelling import drain_pool
 from ringfence.loop.control import ControlServer
 from ringfence.loop.handing_over import hand_over
 from ringfence.loop.loading import kept
-from ringfence.loop.machine.loop import Loop
-from ringfence.loop.machine.turn import Runs
-from ringfence.loop.machine.whole import Whole
+from ringfence.loop.loop import Loop
 from ringfence.loop.plans import plan_from_json
 from ringfence.loop.record import LoopRecord
 from ringfence.loop.rows import LoopRow
+from ringfence.loop.runs import Runs
+from ringfence.loop.scheduler import LoopScheduler
 from ringfence.loop.settings import LoopSettings
 from ringfence.loop.starting import Begun
 from ringfence.loop.state import LoopState
@@ -90,7 +90,7 @@ async def work(
 
 async def _execute(loop: Loop) -> None:
     try:
-        await Whole(loop).work()
+        await LoopScheduler(loop).work()
     except Exception as exc:
         how = f"failed: {root_cause(exc)}"
         loop.store.end(LoopState.INFRASTRUCTURE, f"the work on it {how}")

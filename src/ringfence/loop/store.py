@@ -19,7 +19,7 @@ from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.filesystem import keep_database_private
 from ringfence.journal import new_run_id
 from ringfence.loop.place import LoopPlace
-from ringfence.loop.rows import COUNTED, EventRow, LoopRow, Spent, StepRow, StoryRow
+from ringfence.loop.rows import COUNTED, STAGES, EventRow, LoopRow, Spent, StepKey, StepRow, StoryRow
 from ringfence.loop.state import LoopState, StoryState
 
 _BUSY_S = 10
@@ -50,9 +50,6 @@ CREATE TABLE loop_events (
 CREATE UNIQUE INDEX loop_events_key ON loop_events (loop, key);
 """
 """The tables of version 0.1, so that each version can read the other's loops."""
-
-_StepKey = tuple[str, int, str]
-"""A story's id, its generation, and the step's name."""
 
 
 class LoopStore:
@@ -94,7 +91,7 @@ class LoopStore:
         self._loop = _read_loop(connection, self.loop_id)
         self._stories = {row.id: row for row in _read_stories(connection, self.loop_id)}
         steps = connection.execute("SELECT * FROM loop_steps WHERE loop = ?", (self.loop_id,))
-        self._steps: dict[_StepKey, StepRow] = {_key_of(row): row for row in map(_step, steps)}
+        self._steps: dict[StepKey, StepRow] = {row.key: row for row in map(_step, steps)}
         events = _select_events(connection, self.loop_id, 0)
         self._events, self._event_keys = [*map(_event, events)], {row["key"] for row in events}
         connection.execute("COMMIT")
@@ -130,9 +127,9 @@ class LoopStore:
         ]
         return sorted(found, key=lambda step: (step.began_ms, step.name))
 
-    def step(self, story: StoryRow, name: str) -> StepRow | None:
-        """A step of a story's present generation, if it was begun."""
-        return self._steps.get((story.id, story.generation, name))
+    def step(self, key: StepKey) -> StepRow | None:
+        """A step, if it was begun."""
+        return self._steps.get(key)
 
     @property
     def events(self) -> list[EventRow]:
@@ -151,7 +148,7 @@ class LoopStore:
 
     def runs_of(self, story: StoryRow, names: Sequence[str]) -> list[str]:
         """The run ids of some of a story's steps, in this order; a step that was not begun has none."""
-        found = [self.step(story, name) for name in names]
+        found = [self.step(story.key(name)) for name in names]
         return [step.run_id for step in found if step is not None and step.run_id is not None]
 
     def subscribe(self, listener: Callable[[EventRow], None]) -> None:
@@ -160,46 +157,47 @@ class LoopStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make several changes as one. Nothing may be awaited meanwhile.
+        """Make several changes as one; a single change is one by itself. Nothing may be awaited meanwhile.
 
         Raises:
             InfrastructureFault: They cannot be written; the store is then as it was before.
         """
-        if self._is_in_transaction:
-            yield
-            return
+        self.execute("BEGIN IMMEDIATE")
         self._is_in_transaction = True
         try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            self._added.clear()
             with _translated(self._file):
-                self._connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield
-                    self._connection.execute("COMMIT")
-                except BaseException:
-                    self._connection.rollback()
-                    self._load()
-                    self._added.clear()
-                    raise
+                self._connection.rollback()
+                self._load()
+            raise
         finally:
             self._is_in_transaction = False
+        self._publish()
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
+        """Write to the file; what is in memory is changed after it."""
+        with _translated(self._file):
+            self._connection.execute(statement, [*map(_column, values)])
+
+    def _update(self, table: str, where: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        columns = ", ".join(f"{name} = ?" for name in values)
+        condition = " AND ".join(f"{name} = ?" for name in where)
+        statement = f"UPDATE {table} SET {columns} WHERE {condition}"  # noqa: S608 -- names of ours
+        self.execute(statement, (*values.values(), *where.values()))
+
+    def _publish(self) -> None:
         added, self._added = self._added, []
         for event in added:
             for listener in self._listeners:
                 listener(event)
 
-    def _update(self, table: str, where: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        columns = ", ".join(f"{name} = ?" for name in values)
-        condition = " AND ".join(f"{name} = ?" for name in where)
-        self._connection.execute(
-            f"UPDATE {table} SET {columns} WHERE {condition}",  # noqa: S608 -- names of ours
-            (*map(_column, values.values()), *where.values()),
-        )
-
     def update_loop(self, **values: Any) -> LoopRow:
         """Change columns of the loop."""
-        with self.transaction():
-            self._update("loops", {"id": self.loop_id}, values)
-            self._loop = replace(self._loop, **values)
+        self._update("loops", {"id": self.loop_id}, values)
+        self._loop = replace(self._loop, **values)
         return self._loop
 
     def update_story(self, name: str, **values: Any) -> StoryRow:
@@ -207,9 +205,8 @@ class LoopStore:
         known = self.story(name)
         changed = replace(known, **values)
         if changed != known:
-            with self.transaction():
-                self._update("loop_stories", {"loop": self.loop_id, "id": name}, values)
-                self._stories[name] = changed
+            self._update("loop_stories", {"loop": self.loop_id, "id": name}, values)
+            self._stories[name] = changed
         return changed
 
     def end(self, state: LoopState, reason: str) -> None:
@@ -227,28 +224,24 @@ class LoopStore:
         )  # fmt: skip
 
     def begin_step(
-        self,
-        story: StoryRow,
-        name: str,
-        *,
-        run_id: str | None,
-        role: str = "",
-        attempt: int = 0,
-        model: str = "",
+        self, key: StepKey, *, run_id: str | None, role: str = "", attempt: int = 0, model: str = ""
     ) -> StepRow:
-        """Begin a step, or begin it again with another run.
+        """Begin a step, or begin it again with another run; its story is then in the stage of the step.
 
         A step that was interrupted with its process in an earlier round begins now: the time between is not counted.
         """
-        known, now = self.step(story, name), now_ms()
+        known, now = self.step(key), now_ms()
+        stage = STAGES.get(key.name.partition(".")[0])
+        if stage is not None and key.story and self.story(key.story).stage != stage:
+            with self.transaction():
+                self.update_story(key.story, stage=stage)
+                return self.begin_step(key, run_id=run_id, role=role, attempt=attempt, model=model)
         if known is None:
-            return self._insert_step(
-                StepRow(
-                    story=story.id, generation=story.generation, name=name, role=role, attempt=attempt, model=model,
-                    run_id=run_id, outcome=None, result={}, tokens=0, cost_usd=0.0, tries=1, began_ms=now,
-                    ended_ms=None,
-                )
+            step = StepRow(
+                story=key.story, generation=key.generation, name=key.name, role=role, attempt=attempt, model=model,
+                run_id=run_id, outcome=None, result={}, tokens=0, cost_usd=0.0, tries=1, began_ms=now, ended_ms=None,
             )  # fmt: skip
+            return self._insert_step(step)
         is_interrupted = known.outcome is None and known.began_ms < self.loop.begun_ms
         began_ms = now if is_interrupted else known.began_ms
         return self._update_step(
@@ -257,8 +250,7 @@ class LoopStore:
 
     def end_step(
         self,
-        story: StoryRow,
-        name: str,
+        key: StepKey,
         *,
         outcome: str,
         result: Mapping[str, Any],
@@ -266,19 +258,32 @@ class LoopStore:
         cost_usd: float = 0.0,
     ) -> StepRow:
         """End a step. What it used is added to what its earlier tries used."""
-        known = self._steps[story.id, story.generation, name]
+        known = self._steps[key]
         return self._update_step(
             known, outcome=outcome, result=result, ended_ms=now_ms(),
             tokens=known.tokens + tokens, cost_usd=known.cost_usd + cost_usd,
         )  # fmt: skip
 
     def keep_step(
-        self, story: StoryRow, name: str, *, outcome: str, result: Mapping[str, Any], attempt: int = 0
+        self,
+        key: StepKey,
+        *,
+        outcome: str,
+        result: Mapping[str, Any],
+        attempt: int = 0,
+        run_id: str | None = None,
     ) -> StepRow:
-        """Begin and end a step that has no run."""
-        with self.transaction():
-            self.begin_step(story, name, run_id=None, attempt=attempt)
-            return self.end_step(story, name, outcome=outcome, result=result)
+        """Begin and end a step at once; one that is there is replaced."""
+        known, now = self.step(key), now_ms()
+        if known is not None:
+            return self._update_step(known, outcome=outcome, result=result, attempt=attempt, ended_ms=now)
+        return self._insert_step(
+            StepRow(
+                story=key.story, generation=key.generation, name=key.name, role="", attempt=attempt, model="",
+                run_id=run_id, outcome=outcome, result=result, tokens=0, cost_usd=0.0, tries=1, began_ms=now,
+                ended_ms=now,
+            )
+        )  # fmt: skip
 
     def add_spent(self, step: StepRow, *, tokens: int, cost_usd: float) -> StepRow:
         """Count what a try of a step used that came to nothing; its run is not counted again (`StepRow.is_counted`)."""
@@ -290,17 +295,13 @@ class LoopStore:
         )
 
     def _insert_step(self, step: StepRow) -> StepRow:
-        with self.transaction():
-            _insert(self._connection, "loop_steps", {"loop": self.loop_id, **_fields(step)})
-            self._steps[_key_of(step)] = step
+        self.execute(*_insertion("loop_steps", {"loop": self.loop_id, **_fields(step)}))
+        self._steps[step.key] = step
         return step
 
     def _update_step(self, step: StepRow, **values: Any) -> StepRow:
-        key, changed = _key_of(step), replace(step, **values)
-        where = dict(zip(("loop", "story", "generation", "name"), (self.loop_id, *key), strict=True))
-        with self.transaction():
-            self._update("loop_steps", where, values)
-            self._steps[key] = changed
+        self._update("loop_steps", {"loop": self.loop_id, **step.key._asdict()}, values)
+        changed = self._steps[step.key] = replace(step, **values)
         return changed
 
     def add_event(self, key: str, kind: str, *, story: str | None = None, **data: Any) -> None:
@@ -309,11 +310,12 @@ class LoopStore:
             return
         number = self._events[-1].number + 1 if self._events else 1
         event = EventRow(number, now_ms(), kind, story, json.loads(json.dumps(data)))
-        with self.transaction():
-            _insert(self._connection, "loop_events", {"loop": self.loop_id, "key": key, **_fields(event)})
-            self._events.append(event)
-            self._event_keys.add(key)
-            self._added.append(event)
+        self.execute(*_insertion("loop_events", {"loop": self.loop_id, "key": key, **_fields(event)}))
+        self._events.append(event)
+        self._event_keys.add(key)
+        self._added.append(event)
+        if not self._is_in_transaction:
+            self._publish()
 
 
 @contextmanager
@@ -373,11 +375,11 @@ def create_database(
         keep_database_private(draft)
         with closing(sqlite3.connect(draft)) as connection, connection:
             connection.executescript(_TABLES)
-            _insert(connection, "loops", _fields(row))
+            connection.execute(*_insertion("loops", _fields(row)))
             for story in stories:
-                _insert(connection, "loop_stories", _fields(story))
+                connection.execute(*_insertion("loop_stories", _fields(story)))
             for step in steps:
-                _insert(connection, "loop_steps", {"loop": row.id, **_fields(step)})
+                connection.execute(*_insertion("loop_steps", {"loop": row.id, **_fields(step)}))
         draft.replace(place.database)
 
 
@@ -438,20 +440,14 @@ def _step(row: sqlite3.Row) -> StepRow:
     return StepRow(**{**fields, "result": json.loads(row["result"] or "{}")})
 
 
-def _key_of(step: StepRow) -> _StepKey:
-    return step.story, step.generation, step.name
-
-
 def _fields(row: LoopRow | StoryRow | StepRow | EventRow) -> dict[str, Any]:
     return {name: getattr(row, name) for name in type(row).__dataclass_fields__}
 
 
-def _insert(connection: sqlite3.Connection, table: str, values: Mapping[str, Any]) -> None:
+def _insertion(table: str, values: Mapping[str, Any]) -> tuple[str, list[Any]]:
     places = ", ".join("?" * len(values))
-    connection.execute(
-        f"INSERT INTO {table} ({', '.join(values)}) VALUES ({places})",  # noqa: S608 -- names of ours
-        [*map(_column, values.values())],
-    )
+    statement = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({places})"  # noqa: S608 -- names of ours
+    return statement, [*map(_column, values.values())]
 
 
 def _column(value: Any) -> Any:

@@ -8,15 +8,15 @@ request is).
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from ringfence.cli import main
 from ringfence.job.outcome import RunResult
 from ringfence.job.run import JobRun
-from ringfence.loop.machine.turn import Runs
-from ringfence.loop.state import LoopState
+from ringfence.loop import running
+from ringfence.loop.loop import Loop
+from ringfence.loop.runs import Runs
 from ringfence.loop.store import LoopStore
 
 
@@ -38,28 +38,24 @@ def _at_step(most: int) -> None:
 
 
 def _at_write(number: int) -> None:
-    written, count = LoopStore.transaction, 0
+    written, count = LoopStore.execute, 0
 
-    @contextmanager
-    def transaction(self: LoopStore) -> Iterator[None]:
+    def execute(self: LoopStore, statement: str, values: Sequence[Any] = ()) -> None:
         nonlocal count
-        is_outer = not self._is_in_transaction
-        count += is_outer
-        with written(self):
-            yield
-            if is_outer and count == number and number % 2:
-                _die()
-        if is_outer and count == number:
+        count += 1
+        if count == number and number % 2:
+            _die()
+        written(self, statement, values)
+        if count == number:
             _die()
 
-    LoopStore.transaction = transaction  # type: ignore[method-assign]
+    LoopStore.execute = execute  # type: ignore[method-assign]
 
 
 def _over(when: int) -> None:
-    ended, added = LoopStore.end, LoopStore.add_event
+    added = LoopStore.add_event
 
-    def end(self: LoopStore, state: LoopState, reason: str) -> None:
-        ended(self, state, reason)
+    async def hand_over(_loop: Loop) -> None:
         _die()
 
     def add_event(self: LoopStore, key: str, kind: str, **data: Any) -> None:
@@ -68,7 +64,7 @@ def _over(when: int) -> None:
         added(self, key, kind, **data)
 
     if when == 1:
-        LoopStore.end = end  # type: ignore[method-assign]
+        running.hand_over = hand_over  # type: ignore[attr-defined, assignment]
     else:
         LoopStore.add_event = add_event  # type: ignore[method-assign]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ringfence.cli.settings import load_settings
 from ringfence.config.egress import Swap
-from ringfence.loop.machine.complaints import bounded
+from ringfence.loop.rejection import bound_complaints
 from ringfence.loop.role.run_settings import effective_for_checks
 
 COMPLAINTS = st.lists(
@@ -19,7 +19,7 @@ COMPLAINTS = st.lists(
 @given(COMPLAINTS)
 def test_complaints_are_bounded_and_what_is_left_out_is_said(complaints: list[str]):
     """An agent can make as many and as long ones as it likes; the prompt of the next attempt must hold them."""
-    told = bounded(complaints)
+    told = bound_complaints(complaints)
     assert sum(map(len, told)) <= 16_000 + 200
     assert len(told) <= 51
     if told != complaints:

@@ -252,3 +252,22 @@ def test_a_storys_tests_are_run_once_more_each_alone(tmp_path: Path):
         True,
         True,
     ), reason
+
+
+def test_tests_that_take_too_long_each_alone_are_no_proof(tmp_path: Path):
+    """Code that is slow to load passes the suite in time, and is rejected once the time of all single runs is up."""
+    code = (
+        "printf 'import time\\n\\ntime.sleep(2)\\n\\n\\ndef one():\\n    return \"one\"\\n' > pieces/one.py"
+    )
+    writer, *others = parts_of("one", code=code)
+    test = writer["turns"][0]["tools"][0]["run"]
+    many = "".join(
+        f'\\n    def test_{number}(self):\\n        self.assertEqual(one(), "one")\\n' for number in range(9)
+    )
+    cases = [case("role: test_writer", run=f"{test}\nprintf '{many}' >> tests/test_one.py"), *others]
+    project = Project.make(tmp_path, [story_of("one")], cases)
+    project.configure(checks=[{**_TESTS, "timeout": "5s"}])
+    done = project.start("--attempts", "1")
+    assert done.returncode == _INCOMPLETE, done
+    reason = project.rows()["one"]["reason"]
+    assert reason == "the story's own tests, each of them run alone, took longer than 15 s together"

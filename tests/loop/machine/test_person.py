@@ -29,7 +29,9 @@ def test_a_rejected_attempt_is_accepted_by_a_person(tmp_path: Path):
     assert [(each["story"], each["is_by_person"]) for each in passed] == [("one", True), ("two", False)]
     files = project.git("ls-tree", "-r", "--name-only", project.branch).splitlines()
     assert {"pieces/one.py", "tests/test_one.py", "pieces/two.py"} <= {*files}
-    assert {row["state"] for row in project.rows().values()} == {"passed"}
+    rows = project.rows()
+    assert {row["state"] for row in rows.values()} == {"passed"}
+    assert [rows[name]["reason"] for name in ("one", "two")] == ["accepted by a person", ""]
     assert "accepted by a person, attempt 2" in project.run("loop", "logs").stdout
 
 

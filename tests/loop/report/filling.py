@@ -55,9 +55,11 @@ class Filling:
         """A step, at its end or (None) not there yet."""
         row = self.store.story(story)
         tokens, cost = more.pop("tokens", 0), more.pop("cost_usd", 0.0)
-        self.store.begin_step(row, name, run_id=more.pop("run_id", f"run-{name}"), **more)
+        self.store.begin_step(row.key(name), run_id=more.pop("run_id", f"run-{name}"), **more)
         if outcome is not None:
-            self.store.end_step(row, name, outcome=outcome, result=result or {}, tokens=tokens, cost_usd=cost)
+            self.store.end_step(
+                row.key(name), outcome=outcome, result=result or {}, tokens=tokens, cost_usd=cost
+            )
 
     async def tests(self, story: str, *, said: str = "tests are there", number: int = 1) -> None:
         """Tests that were written and are red for the right reason."""

@@ -129,9 +129,9 @@ async def _run_to_end(
 
     from ringfence.cli.loop.view import LoopView
     from ringfence.cli.run.execution import handle_interrupts
-    from ringfence.loop.machine.turn import Runs
     from ringfence.loop.report.build import OVER
     from ringfence.loop.running import work
+    from ringfence.loop.runs import Runs
     from ringfence.loop.state import EXIT_CODES
 
     runs = Runs(tell=notify, is_checked=True)

@@ -1,4 +1,4 @@
-"""Gates as steps: what checks say of a commit, and what is wrong with it."""
+"""What the reports of checks prove about a story's commits: its tests fail first, then pass, and nothing else broke."""
 
 import random
 from collections.abc import Collection, Mapping, Sequence
@@ -9,113 +9,41 @@ from ringfence.check.baseline import Expected, expected_tests, function_of, is_n
 from ringfence.check.red_reason import Project, may_hold_tests
 from ringfence.check.runner.registry import RUN_ALONE
 from ringfence.job.state import JobState
-from ringfence.journal import new_run_id
-from ringfence.loop.machine.clones import Clones
-from ringfence.loop.machine.gate import GateEnd, merged, run_gate
-from ringfence.loop.machine.loop import Loop
-from ringfence.loop.machine.reports import dumped, loaded
-from ringfence.loop.machine.stop import ENDS_LOOP, IS_FAULT, Stop
-from ringfence.loop.machine.turns import pause_before
+from ringfence.loop.gate import Gate, kept_reports, merged
+from ringfence.loop.loop import Loop
 from ringfence.loop.repository import Tree
 from ringfence.loop.rows import StoryRow
-from ringfence.loop.state import LoopState
+from ringfence.loop.trees import Trees
 
 _SHOWN = 20
 _OUTPUT_CHARS = 8000
-_NAME_CHARS = 200
 _DETAIL_CHARS = 500
 _MOST_ALONE = 50
 """Of a story with more tests, so many are run alone, chosen by chance."""
-_NOBODYS = (JobState.TIMED_OUT, JobState.LIMIT, JobState.FAILED)
-"""Ends of a gate's run that the checked code brought about."""
-_WAS_RUN = (JobState.SUCCEEDED.value, JobState.CHECK_RED.value)
+_ALONE_TIMES = 3
+"""All of a story's tests, each run alone, may take so many times what one run of the check may take."""
 
 
-class Gates:
-    """Runs checks.
+class Proof:
+    """Judges a story's commits by what the gate reports of them.
 
     Args:
-        loop: Whose.
-        clones: What is checked.
+        loop: The loop.
+        trees: The trees of the story.
+        gate: Runs the checks.
     """
 
-    def __init__(self, loop: Loop, clones: Clones) -> None:
+    def __init__(self, loop: Loop, trees: Trees, gate: Gate) -> None:
         self._loop = loop
-        self._clones = clones
-
-    async def reports(
-        self, row: StoryRow, name: str, commit: str, checks: Sequence[Check]
-    ) -> dict[str, Report]:
-        """Checks on a commit, in a new sandbox; what is known under the step's name is not run again.
-
-        Raises:
-            Stop: They cannot be run.
-        """
-        state, why = LoopState.INFRASTRUCTURE, ""
-        for number in range(self._loop.settings.limits.faults):
-            known = self._loop.store.step(row, name)
-            if known is not None and known.outcome is not None:
-                return {check: loaded(report) for check, report in known.result["reports"].items()}
-            await pause_before(number, self._loop.runs)
-            end = await self._run(row, name, commit, checks)
-            if end.was_run or end.state in _NOBODYS:
-                reports = (
-                    dict(end.reports) if end.was_run else {each.name: _unfinished(end) for each in checks}
-                )
-                told = {
-                    check: self._loop.redactor.redact(dumped(report)) for check, report in reports.items()
-                }
-                self._loop.store.end_step(row, name, outcome=end.state.value, result={"reports": told})
-                return {check: loaded(report) for check, report in told.items()}
-            why, state = end.reason, IS_FAULT.get(end.state, ENDS_LOOP.get(end.state, state))
-            if end.state in ENDS_LOOP:
-                raise self._loop.why_stopped() or Stop(state, f"the checks could not be run: {why}")
-        raise Stop(state, f"the checks could not be run: {why}")
-
-    async def _run(self, row: StoryRow, name: str, commit: str, checks: Sequence[Check]) -> GateEnd:
-        self._loop.left()
-        tests = await self._clones.test_files(row, commit)
-        slot, run_id = await self._clones.put_at(row, commit), new_run_id()
-        self._loop.store.begin_step(row, name, run_id=run_id)
-        end = await run_gate(
-            self._loop.runs, self._loop.effective, checks, slot.inside, run_id=run_id, test_files=tests
-        )
-        return await self._with_touched(end, row, commit, checks) if end.was_run else end
-
-    async def _with_touched(
-        self, end: GateEnd, row: StoryRow, commit: str, checks: Sequence[Check]
-    ) -> GateEnd:
-        """Code that is loaded before a test is could write another test in its place."""
-        touched = await self._clones.protected_written(row, commit, end.run_id)
-        names = tuple(f"the file {ascii(path)[:_NAME_CHARS]}" for path in touched[:_SHOWN])
-        reports = {
-            check.name: replace(end.reports[check.name], altered=(*end.reports[check.name].altered, *names))
-            for check in checks
-            if check.kind == "test"
-        }
-        return replace(end, reports={**end.reports, **reports})
-
-    async def before(self, row: StoryRow, base: str) -> dict[str, Report]:
-        """What all checks say of a commit of the loop's branch: the same for all stories."""
-        return await self.reports(_branch(row), f"base.{base}", base, self._loop.checks)
-
-    async def keep_as_base(self, row: StoryRow, name: str, commit: str) -> None:
-        """What a gate said of a commit that is the branch's now is what `before` is asked for: it is not run twice."""
-        store, gate, base = self._loop.store, self._loop.store.step(row, name), f"base.{commit}"
-        if gate is None or gate.outcome not in _WAS_RUN or store.step(_branch(row), base) is not None:
-            return
-        reports = {each.name: gate.result["reports"].get(each.name) for each in self._loop.checks}
-        if None not in reports.values():
-            store.begin_step(_branch(row), base, run_id=None)
-            store.end_step(
-                _branch(row), base, outcome=gate.outcome, result={"reports": reports, "run": gate.run_id}
-            )
+        self._trees = trees
+        self._gate = gate
 
     async def tests_are_red(self, row: StoryRow, name: str, commit: str, files: Collection[str]) -> list[str]:
         """What is wrong with tests that were written: they must be red, and nothing else may have become so."""
         assert row.base is not None
         tests = [check for check in self._loop.checks if check.kind == "test"]
-        earlier, later = await self.before(row, row.base), await self.reports(row, name, commit, tests)
+        earlier = await self._gate.base_reports(row.base)
+        later = await self._gate.reports(row.key(name), commit, tests, base=row.base)
         told = [check for check in tests if later[check.name].runner]
         silent = [check for check in tests if not later[check.name].runner]
         written = [file for file in files if self._loop.conventions.is_test(file)]
@@ -123,7 +51,7 @@ class Gates:
         if not told:
             return unproved
         before, after = merged(_of(earlier, told)), merged(_of(later, told))
-        tree, story = await self._clones.tree(row, commit), self._loop.story(row.id)
+        tree, story = await self._trees.tree(commit), self._loop.story(row.id)
         about = "\n".join((story.title, story.description, *story.criteria))
         project = Project((*tree.files, *story.files), about)
         complaints = red_for_the_right_reason(after, written, before, project=project, checks=told)
@@ -140,10 +68,10 @@ class Gates:
     async def green(self, row: StoryRow, name: str, commit: str) -> tuple[list[str], dict[str, str]]:
         """What is wrong with a candidate: complaints; and what each check came to, in a word or two."""
         assert row.base is not None
-        before, red = await self.before(row, row.base), await self._last_red(row)
-        written, changed = await self._written(row), await self._clones.changed_by_writer(row)
+        before, red = await self._gate.base_reports(row.base), self._last_red(row)
+        written, changed = await self._written(row), await self._changed_by_writer(row)
         checks = self._loop.checks_of(self._loop.story(row.id))
-        reports = await self.reports(row, name, commit, checks)
+        reports = await self._gate.reports(row.key(name), commit, checks, base=row.base)
         complaints, told = list[str](), dict[str, str]()
         for check in checks:
             report, earlier = reports[check.name], before.get(check.name)
@@ -161,9 +89,10 @@ class Gates:
 
         Code under test shares a process with the tests, and could change those that run after it.
         """
-        written, step = await self._written(row), self._loop.store.step(row, f"checks.{attempt}")
+        assert row.base is not None
+        written, step = await self._written(row), self._loop.store.step(row.key(f"checks.{attempt}"))
         assert step is not None
-        reports = {check: loaded(report) for check, report in step.result["reports"].items()}
+        reports = kept_reports(step)
         alone = [
             replace(check, name=f"{check.name}: {name}", only=name)
             for check in self._loop.checks
@@ -182,7 +111,11 @@ class Gates:
             return []
         if len(alone) > _MOST_ALONE:
             alone = random.Random(commit).sample(alone, _MOST_ALONE)  # noqa: S311 -- whoever wrote the code cannot know
-        found = await self.reports(row, f"alone.{attempt}", commit, alone)
+        limit_s = _ALONE_TIMES * max(check.timeout_s for check in alone)
+        key = row.key(f"alone.{attempt}")
+        found = await self._gate.reports(key, commit, alone, base=row.base, limit_s=limit_s)
+        if any(report.ended_by == JobState.TIMED_OUT.value for report in found.values()):
+            return [f"the story's own tests, each of them run alone, took longer than {limit_s:g} s together"]
         return [
             f"{check.only} passes among the other tests and not alone: {_alone_problem(found[check.name])}"
             for check in alone
@@ -192,8 +125,8 @@ class Gates:
     async def removed_tests(self, row: StoryRow) -> list[str]:
         """Tests that passed before the story and that its test writer removed, or that are skipped now."""
         assert row.base is not None
-        before, red = await self.before(row, row.base), await self._last_red(row)
-        changed = await self._clones.changed_by_writer(row)
+        before, red = await self._gate.base_reports(row.base), self._last_red(row)
+        changed = await self._changed_by_writer(row)
         return sorted(
             name
             for check in self._loop.checks
@@ -204,7 +137,7 @@ class Gates:
     async def tested_files(self, row: StoryRow) -> set[str]:
         """Files that a runner said it ran tests of, before the story or with its tests."""
         assert row.base is not None
-        reports = [*(await self.before(row, row.base)).values(), *(await self._last_red(row)).values()]
+        reports = [*(await self._gate.base_reports(row.base)).values(), *self._last_red(row).values()]
         return {
             each.file
             for report in reports
@@ -215,33 +148,29 @@ class Gates:
     async def _written(self, row: StoryRow) -> dict[str, str]:
         """The story's own files with tests, and the check that ran each when it was red."""
         assert row.tests is not None
-        tree = await self._clones.tree(row, row.tests)
+        tree, changed = await self._trees.tree(row.tests), await self._changed_by_writer(row)
         return {
             each.file: check
-            for check, report in (await self._last_red(row)).items()
+            for check, report in self._last_red(row).items()
             for each in report.red()
-            if each.file is not None and await self._is_new(row, each.file) and _holds_tests(tree, each.file)
+            if each.file is not None and each.file in changed and _holds_tests(tree, each.file)
         }
 
-    async def _is_new(self, row: StoryRow, file: str) -> bool:
-        """Whether the test writer wrote a file."""
+    async def _changed_by_writer(self, row: StoryRow) -> frozenset[str]:
+        """Files in which the commit with the story's tests differs from the one that the story began at."""
         assert row.base is not None
         assert row.tests is not None
-        before, after = await self._clones.tree(row, row.base), await self._clones.tree(row, row.tests)
-        return before.read(file) != after.read(file)
+        before, after = (await self._trees.tree(row.base)).files, (await self._trees.tree(row.tests)).files
+        return frozenset(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
 
-    async def _last_red(self, row: StoryRow) -> dict[str, Report]:
-        """By check, what was told of the story's own tests on its base."""
-        steps = [step for step in self._loop.store.steps(row.id) if step.generation == row.generation]
-        last = next(
-            step for step in reversed(steps) if step.name.startswith("red.") and step.outcome is not None
+    def _last_red(self, row: StoryRow) -> dict[str, Report]:
+        """By check, what was reported of the story's own tests on its base."""
+        steps = self._loop.store.steps(row.id, generation=row.generation)
+        return kept_reports(
+            next(
+                step for step in reversed(steps) if step.name.startswith("red.") and step.outcome is not None
+            )
         )
-        return {check: loaded(report) for check, report in last.result["reports"].items()}
-
-
-def _branch(row: StoryRow) -> StoryRow:
-    """In a story's place, the loop's branch."""
-    return replace(row, id="", generation=1)
 
 
 def _holds_tests(tree: Tree, file: str) -> bool:
@@ -311,7 +240,3 @@ def _alone_problem(report: Report) -> str:
     said = [*report.problems, *(f"{name} was changed while it ran" for name in report.altered)]
     said += [each.detail or each.outcome for each in report.results.values() if each.outcome != "passed"]
     return " ".join("; ".join(said or ["it was not run"]).split())[:_DETAIL_CHARS]
-
-
-def _unfinished(end: GateEnd) -> Report:
-    return Report({}, is_complete=False, exit_code=None, ended_by=end.state.value, problems=(end.reason,))

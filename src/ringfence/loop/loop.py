@@ -9,11 +9,11 @@ from ringfence.check.report import Check
 from ringfence.config import Effective
 from ringfence.frozen import frozen
 from ringfence.job.resolution import secret_values
-from ringfence.loop.machine.stop import Stop
-from ringfence.loop.machine.turn import Runs
+from ringfence.loop.outcome import Stop
 from ringfence.loop.place import LoopPlace
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.rows import Spent, StoryRow
+from ringfence.loop.runs import Runs
 from ringfence.loop.settings import LoopSettings
 from ringfence.loop.state import LoopState
 from ringfence.loop.store import LoopStore, now_ms
@@ -68,10 +68,10 @@ class Loop:
         own = Check(kind="other", name=f"check of {story.id}", command=story.check, timeout_s=_OWN_CHECK_S)
         return (*self.checks, own)
 
-    def tell(
+    def add_event(
         self, row: StoryRow, key: str, kind: str, *, of: Sequence[str] | None = None, **data: Any
     ) -> None:
-        """Something happened to a story; `of` names the steps whose runs are its proof."""
+        """Record that something happened to a story; `of` names the steps whose runs are its proof."""
         if of is not None:
             data["runs"] = self.store.runs_of(row, of)
         self.store.add_event(f"{row.id}.{row.generation}.{key}", kind, story=row.id, **data)

@@ -1,4 +1,4 @@
-"""A role's turn: a run of its agent on a story's clone, with a record of its own."""
+"""The runs of a loop, and how they are stopped: each has a sandbox and a record of its own."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +18,8 @@ Tell = Callable[[str], None]
 
 
 @frozen
-class TurnEnd:
-    """How a run of an agent or of checks ended."""
+class AgentEnd:
+    """How a run of an agent ended."""
 
     run_id: str
     run_dir: Path | None
@@ -78,7 +78,7 @@ class Runs:
         *,
         run_id: str,
         schema: dict[str, Any] | None = None,
-    ) -> TurnEnd:
+    ) -> AgentEnd:
         """Let an agent work. Never raises for what goes wrong in it.
 
         Args:
@@ -121,9 +121,9 @@ class Runs:
             self.tell(problem)
         return result
 
-    def _end(self, run: JobRun, result: RunResult) -> TurnEnd:
+    def _end(self, run: JobRun, result: RunResult) -> AgentEnd:
         tokens, cost = run.spent
-        return TurnEnd(
+        return AgentEnd(
             run.id,
             result.run_dir,
             result.state,
@@ -136,6 +136,6 @@ class Runs:
         )
 
 
-def _not_begun(run_id: str, error: RingfenceError) -> TurnEnd:
+def _not_begun(run_id: str, error: RingfenceError) -> AgentEnd:
     outcome = outcome_of(error)
-    return TurnEnd(run_id, None, outcome.state, outcome.reason)
+    return AgentEnd(run_id, None, outcome.state, outcome.reason)

@@ -1,0 +1,140 @@
+"""What is taken of the files that a role changed, so that nothing that decides about an attempt is the attempt's."""
+
+import os
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from ringfence.check.protected_files import Conventions, ProtectedFiles
+from ringfence.check.protected_names import COMPANIONS, matches_any
+from ringfence.check.source_code import inline_tests, reaches_tests
+from ringfence.check.tree import TreeEntry, is_cache, is_plain_path
+from ringfence.config.paths import state_dir
+from ringfence.frozen import frozen
+from ringfence.journal import run_dir
+from ringfence.loop.repository import Change, Tree, changes_between
+from ringfence.loop.story import names_path
+from ringfence.sandbox.workspace.record import WorkRecord, has_record, load_record, open_store
+
+_FILES = (0o100644, 0o100755)
+_DATA = frozenset({"fixtures", "__fixtures__", "data", "testdata", "resources"})
+"""Directories of tests whose files configure nothing, whatever they are called."""
+
+
+@frozen
+class Assembled:
+    """What is taken of an implementor's changes, so that nothing that decides about them is theirs."""
+
+    changes: tuple[Change, ...]
+    """Those that are taken."""
+    left_out: tuple[str, ...]
+    """Changes of protected files, each with the reason: these files are as they were."""
+    configuration: frozenset[bytes]
+    """Paths of protected files among those that are taken, as the story's `files` name them and they are no tests."""
+    complaints: tuple[str, ...]
+    """What cannot be left out: changes of tests that stand in files of product code."""
+
+
+async def run_changes(run_id: str) -> list[Change]:
+    """What a run changed, relative to the directory that the loop works in, caches aside.
+
+    Raises:
+        WorkRefused: It is more than is taken over.
+    """
+    record = _workspace_record(run_id)
+    if record is None or record.after is None:
+        return []
+    store = open_store(record, state_dir())
+    changes = await changes_between(store, record.start or record.before, record.after)
+    return [change for change in changes if not is_cache(os.fsdecode(change.path))]
+
+
+async def changed_paths(run_id: str) -> list[str]:
+    """Paths of files that a run changed or removed."""
+    record = _workspace_record(run_id)
+    if record is None or record.after is None:
+        return []
+    store = open_store(record, state_dir())
+    return [*map(os.fsdecode, await store.changed_paths(record.start or record.before, record.after))]
+
+
+def _workspace_record(run_id: str) -> WorkRecord | None:
+    directory = run_dir(run_id)
+    return load_record(directory) if has_record(directory) else None
+
+
+def only_tests(changes: Sequence[Change], conventions: Conventions) -> tuple[list[Change], list[str]]:
+    """Of a test writer's changes those that are taken, and why others are not."""
+    kept, dropped = list[Change](), list[str]()
+    for change in changes:
+        path = os.fsdecode(change.path)
+        why = _why_not_test(path, change, conventions)
+        dropped += [f"{path!r} {why}"] if why else []
+        kept += [] if why else [change]
+    return kept, dropped
+
+
+def assemble(
+    before: Tree, protected: ProtectedFiles, changes: Sequence[Change], *, named: Collection[str]
+) -> Assembled:
+    """Leave out what an implementor changed of protected files.
+
+    Args:
+        before: The tree with the story's tests.
+        protected: Its protected files.
+        changes: All that the implementor's run changed of it.
+        named: The files that the story names.
+    """
+    after = before.changed(changes)
+    kept, left_out, configuration, complaints = list[Change](), list[str](), set[bytes](), list[str]()
+    for change in changes:
+        path = os.fsdecode(change.path)
+        why = protected.why(path, after.read)
+        is_lifted = why is not None and protected.may_be_lifted(path) and _is_named(named, path)
+        if is_lifted and not protected.is_of_story(path):
+            configuration.add(change.path)
+        if why is None or is_lifted:
+            kept.append(change)
+            complaints += _inline_complaints(path, before, after)
+        else:
+            left_out.append(f"{path!r} {why}")
+    return Assembled(tuple(kept), tuple(left_out), frozenset(configuration), tuple(complaints))
+
+
+def _why_not_test(path: str, change: Change, conventions: Conventions) -> str | None:
+    """Why a test writer's change is not taken; None: it is a test, or what tests need."""
+    if not is_plain_path(path):
+        return "is not a path that a project can have"
+    is_data = not _DATA.isdisjoint(path.split("/")[:-1])
+    if matches_any(path, conventions.configuration) and not is_data and not path.endswith("conftest.py"):
+        return "says how checks run"
+    if not conventions.is_test(path):
+        return "is no test and no data of one"
+    if change.git_mode not in (None, *_FILES):
+        return "is no regular file"
+    if path.endswith("conftest.py") and not conventions.is_test(f"{path.rpartition('/')[0]}/data"):
+        return "would change tests outside of the directories of tests"
+    return None
+
+
+def _is_named(named: Collection[str], path: str) -> bool:
+    """Whether a story may change protected configuration: its `files` name it, or a file that it goes with."""
+    directory, _, name = path.rpartition("/")
+    others = [
+        f"{directory}/{main}".lstrip("/") for main, files in COMPANIONS.items() if matches_any(name, files)
+    ]
+    return any(names_path(named, each) for each in (path, *others))
+
+
+def _inline_complaints(path: str, before: Tree, after: Tree) -> list[str]:
+    """Tests of Rust stand in files of product code, so that they cannot be put back: what is in them is compared."""
+    if not path.endswith(".rs"):
+        return []
+    was, now = (_source(tree.read(path)) for tree in (before, after))
+    tests = inline_tests(was)
+    gone = Counter(tests) - Counter(inline_tests(now))
+    changed = [f"{path!r}: tests in it were changed"] if gone else []
+    return [*changed, *(f"{path!r} {what}" for what in sorted(reaches_tests(now) - reaches_tests(was)))]
+
+
+def _source(entry: TreeEntry | None) -> str:
+    return "" if entry is None else entry.data.decode("utf-8", "surrogateescape")

@@ -1,0 +1,242 @@
+"""One story from top to bottom: its tests are written and fail, its code is written, checked, reviewed and judged.
+
+Each part is a durable step. A story that is worked on again, after its process died, comes to the same part at once.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import anyio.to_thread
+
+from ringfence.errors import ConfigurationError
+from ringfence.loop.agent_run import AgentResult, AgentRuns, Task
+from ringfence.loop.assembly import assemble, only_tests, run_changes
+from ringfence.loop.briefing import TaskBuilder
+from ringfence.loop.gate import Gate
+from ringfence.loop.loop import Loop
+from ringfence.loop.outcome import Blocked, Rejected, Skipped, Stop
+from ringfence.loop.proof import Proof
+from ringfence.loop.rejection import reason_of, reject, rejections
+from ringfence.loop.repository import Change, NothingChanged, WorkRefused
+from ringfence.loop.rows import StoryRow, tests_steps
+from ringfence.loop.settings import RoleName
+from ringfence.loop.state import LoopState, StoryState
+from ringfence.loop.steps import keep_once
+from ringfence.loop.trees import Trees
+
+_SHOWN = 20
+
+
+class StoryWork:
+    """Works on one story.
+
+    Args:
+        loop: The loop.
+        story: The story's id.
+    """
+
+    def __init__(self, loop: Loop, story: str) -> None:
+        self._loop = loop
+        self._story = story
+        self._trees = Trees(loop, self._row.slot or 0)
+        self._proof = Proof(loop, self._trees, Gate(loop, self._trees))
+        self._agents = AgentRuns(loop, self._trees)
+        self._tasks = TaskBuilder(loop, self._trees, self._proof.removed_tests)
+
+    @property
+    def _row(self) -> StoryRow:
+        return self._loop.store.story(self._story)
+
+    async def work(self) -> None:
+        """Work on the story until it waits to be merged, is skipped, or is blocked.
+
+        Raises:
+            Stop: The loop ends.
+        """
+        try:
+            await self._attempts("test_writer", self._attempt_tests)
+            commit = await self._attempts("implementor", self._attempt_code)
+        except Skipped as exc:
+            self._end(StoryState.SKIPPED, exc.reason, "story.skipped", reason=exc.reason)
+        except Blocked as exc:
+            self._end(StoryState.BLOCKED, exc.question, "story.blocked", question=exc.question)
+        except ConfigurationError as exc:
+            raise Stop(LoopState.CONFIGURATION, str(exc)) from exc
+        else:
+            self._loop.store.update_story(self._story, tip=commit, stage="merge")
+
+    def _end(self, state: StoryState, why: str, kind: str, **data: str) -> None:
+        with self._loop.store.transaction():
+            self._loop.store.update_story(self._story, state=state, reason=why, stage="")
+            self._loop.add_event(self._row, "ended", kind, **data)
+
+    async def _attempts(self, role: RoleName, attempt_once: Callable[[int], Awaitable[str]]) -> str:
+        """Try until an attempt is not rejected, and return its commit.
+
+        Raises:
+            Skipped: All attempts were rejected.
+        """
+        reason = ""
+        for attempt in range(1, self._loop.settings.attempts + 1):
+            rejection = self._loop.store.step(self._row.key(f"rejected.{role}.{attempt}"))
+            if rejection is None:
+                try:
+                    return await attempt_once(attempt)
+                except Rejected as exc:
+                    rejection = await reject(self._loop, self._trees, self._row, role, attempt, exc)
+            reason = reason_of(rejection)
+        raise Skipped(reason)
+
+    async def _attempt_tests(self, attempt: int) -> str:
+        """Have the story's tests written: of the test writer's work the tests are taken, and they must fail."""
+        row = self._row
+        assert row.base is not None
+        task = await self._tasks.test_writer(row, attempt, rejections(self._loop, row, "test_writer"))
+        result = await self._run_agent(f"tests.{attempt}", task)
+
+        async def take() -> dict[str, Any]:
+            kept, dropped = only_tests(await _changes(result), self._loop.conventions)
+            if not kept:
+                others = f"; these are none: {', '.join(dropped[:_SHOWN])}" if dropped else ""
+                raise Rejected([f"no test file was written{others}"])
+            return await self._commit(str(row.base), kept, result, "test_writer", attempt)
+
+        made = await self._keep(f"tests.{attempt}.commit", take, attempt)
+        commit, files = made["commit"], made["files"]
+        complaints = await self._proof.tests_are_red(row, f"red.{attempt}", commit, files)
+        if complaints:
+            raise Rejected(complaints, commit=commit)
+        with self._loop.store.transaction():
+            row = self._loop.store.update_story(self._story, tests=commit)
+            self._loop.add_event(
+                row, "tests", "tests.written", of=tests_steps(attempt), commit=commit, files=files[:_SHOWN]
+            )
+        return str(commit)
+
+    async def _attempt_code(self, attempt: int) -> str:
+        """Have the story's code written, and judge it: nothing that decides about it is taken from its author."""
+        row = self._loop.store.update_story(self._story, attempt=attempt)
+        task = await self._tasks.implementor(row, attempt, rejections(self._loop, row, "implementor"))
+        result = await self._run_agent(f"code.{attempt}", task)
+
+        async def take() -> dict[str, Any]:
+            return await self._take_code(row, await _changes(result), result, attempt)
+
+        made = await self._keep(f"code.{attempt}.commit", take, attempt)
+        self._loop.add_event(
+            row, f"code.{attempt}", "code.committed", of=[f"code.{attempt}"], attempt=attempt, commit=made["commit"],
+            files=len(made["files"]), left_out=made.get("left_out", [])[:_SHOWN],
+        )  # fmt: skip
+        await self._check(row, attempt, made)
+        commit = str(made["commit"])
+        if self._loop.settings.review:
+            await self._run_agent(f"review.{attempt}", await self._tasks.reviewer(row, attempt, commit))
+        judged = await self._run_agent(f"judgement.{attempt}", await self._tasks.judge(row, attempt, commit))
+        if judged.answer["complaints"]:
+            raise Rejected(judged.answer["complaints"], commit=commit)
+        return commit
+
+    async def _take_code(
+        self, row: StoryRow, changes: Sequence[Change], result: AgentResult, attempt: int
+    ) -> dict[str, Any]:
+        """Commit what is taken of the implementor's changes on the story's tests."""
+        assert row.base is not None
+        assert row.tests is not None
+        reported = await self._proof.tested_files(row)
+        protected = await self._trees.protected(row.tests, base=row.base, reported=reported)
+        before, named = await self._trees.tree(row.tests), self._loop.story(row.id).files
+        assembled = await anyio.to_thread.run_sync(lambda: assemble(before, protected, changes, named=named))
+        if assembled.complaints or not assembled.changes:
+            raise Rejected([*assembled.complaints, *_left_out(assembled.left_out)])
+        made = await self._commit(row.tests, assembled.changes, result, "implementor", attempt)
+        return {
+            **made,
+            "left_out": list(assembled.left_out),
+            "configuration": sorted(os.fsdecode(path) for path in assembled.configuration),
+        }
+
+    async def _check(self, row: StoryRow, attempt: int, made: Mapping[str, Any]) -> None:
+        """Run all checks in a new sandbox: what was green stays green, and the story's tests have become so."""
+        commit = made["commit"]
+        complaints, said = await self._proof.green(row, f"checks.{attempt}", commit)
+        if not complaints and made.get("configuration"):
+            complaints = await self._check_with_old_configuration(row, attempt, commit, made["configuration"])
+        if not complaints:
+            complaints = await self._proof.own_tests_alone(row, attempt, commit)
+        self._loop.add_event(
+            row, f"checks.{attempt}", "checks.completed", of=[f"checks.{attempt}"], attempt=attempt,
+            is_green=not complaints, checks=said,
+        )  # fmt: skip
+        if complaints:
+            raise Rejected([*complaints, *_left_out(made.get("left_out", ()))], commit=commit)
+
+    async def _check_with_old_configuration(
+        self, row: StoryRow, attempt: int, commit: str, configuration: Sequence[str]
+    ) -> list[str]:
+        """What is wrong with a candidate whose configuration is as it was before the story."""
+        assert row.tests is not None
+        other = await self._trees.restore(row, commit, configuration, attempt=attempt)
+        complaints, _ = await self._proof.green(row, f"configuration.{attempt}", other)
+        return [f"with {', '.join(configuration)} as before the story: {each}" for each in complaints]
+
+    async def _run_agent(self, name: str, task: Task) -> AgentResult:
+        """Have a role do its task.
+
+        Raises:
+            Rejected: Its run failed.
+            Blocked: It asks a question.
+        """
+        result = await self._agents.run(self._row.key(name), task)
+        if result.complaint is not None:
+            raise Rejected([result.complaint])
+        if result.answer.get("question"):
+            raise Blocked(result.answer["question"])
+        return result
+
+    async def _keep(
+        self, name: str, make: Callable[[], Awaitable[dict[str, Any]]], attempt: int
+    ) -> Mapping[str, Any]:
+        return await keep_once(self._loop, self._row.key(name), make, outcome="committed", attempt=attempt)
+
+    async def _commit(
+        self, base: str, changes: Sequence[Change], result: AgentResult, role: RoleName, attempt: int
+    ) -> dict[str, Any]:
+        """Commit what is taken of a role's work; the commit and the paths of its files."""
+        title = self._loop.story(self._story).title
+        message = f"{title}: tests" if role == "test_writer" else title
+        try:
+            commit = await self._trees.commit(
+                base, changes, story=self._story, message=message, role=role, attempt=attempt, model=result.model,
+                at_s=result.at_s,
+            )  # fmt: skip
+        except (WorkRefused, NothingChanged) as exc:
+            raise Rejected([str(exc)]) from exc
+        files = [change.path.decode("utf-8", "surrogateescape") for change in changes]
+        return {
+            "commit": commit,
+            "files": [path.encode("utf-8", "backslashreplace").decode() for path in files],
+        }
+
+
+async def _changes(result: AgentResult) -> list[Change]:
+    """What a role's run changed.
+
+    Raises:
+        Rejected: It is nothing, or more than is taken over.
+    """
+    try:
+        found = await run_changes(result.run_id)
+    except WorkRefused as exc:
+        raise Rejected([str(exc)]) from exc
+    if not found:
+        raise Rejected(["nothing was changed"])
+    return found
+
+
+def _left_out(changes: Sequence[str]) -> list[str]:
+    """What an attempt is told about its changes of protected files."""
+    if not changes:
+        return []
+    shown = [*changes[:_SHOWN], *([f"and {len(changes) - _SHOWN} more"] if len(changes) > _SHOWN else [])]
+    return [f"these changes were left out, as the files are protected: {'; '.join(shown)}"]

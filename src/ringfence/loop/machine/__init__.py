@@ -1,1 +1,0 @@
-"""What works a loop's stories through, durably."""

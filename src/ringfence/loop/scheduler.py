@@ -1,0 +1,258 @@
+"""Schedules the stories of a loop, merges those whose attempt was accepted, and decides how the loop ends."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ringfence.loop.attempt import StoryWork
+from ringfence.loop.gate import Gate, merged
+from ringfence.loop.loop import Loop
+from ringfence.loop.outcome import Stop
+from ringfence.loop.proof import Proof
+from ringfence.loop.report.files import write_report
+from ringfence.loop.repository import Conflict, DeliveryRefused, Merged, RepositoryRefused
+from ringfence.loop.rows import ACCEPTED, StoryRow, code_steps
+from ringfence.loop.state import LoopState, StoryState
+from ringfence.loop.story import Ready, ready
+from ringfence.loop.trees import Trees
+
+_SHOWN = 20
+
+
+class LoopScheduler:
+    """Works a loop through.
+
+    Args:
+        loop: The loop.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._active: set[str] = set()
+        """Stories that a task works on."""
+        self._ended = anyio.Event()
+        """Set whenever one of them came to an end."""
+        self._stop: Stop | None = None
+        """How the loop ends, by the first story that ends it."""
+
+    async def work(self) -> None:
+        """Work all stories through, deliver what passed and record the end.
+
+        Each step can be repeated: a loop whose process died goes on at the step that was interrupted.
+        """
+        try:
+            await self._check_base()
+            await self._work_stories()
+            end = self._end()
+        except Stop as exc:
+            end = exc
+        await self._complete(end.state, end.reason)
+
+    async def _check_base(self) -> None:
+        """Run all checks on the commit that the loop begins at.
+
+        Raises:
+            Stop: They cannot be run, or tests fail and the settings refuse that.
+        """
+        loop, base = self._loop, self._loop.store.loop.base
+        reports = await Gate(loop, Trees(loop, 0)).base_reports(base)
+        suite = merged([report for name, report in reports.items() if name in loop.test_names])
+        red = [each.id for each in suite.red()]
+        if not suite.is_complete:
+            raise Stop(
+                LoopState.CONFIGURATION,
+                f"the tests cannot be run on {base[:12]}: {'; '.join(suite.problems)[:1000]}; "
+                "see `loop.checks` and `sandbox.setup`",
+            )
+        if red and loop.settings.baseline == "refuse":
+            count = "1 test fails" if len(red) == 1 else f"{len(red)} tests fail"
+            raise Stop(
+                LoopState.CONFIGURATION,
+                f"{count} before anything is done: {', '.join(red[:_SHOWN])}; mend and commit them, or take "
+                "`--baseline record`, so that only new failures count, and start another loop",
+            )
+        others = {name: report for name, report in reports.items() if name not in loop.test_names}
+        loop.store.add_event(
+            "started", "loop.started", base=base, stories=len(loop.plan.stories), red=red[:_SHOWN], red_count=len(red),
+            red_checks=sorted(name for name, report in others.items() if not report.is_green),
+        )  # fmt: skip
+
+    async def _work_stories(self) -> None:
+        """Work on stories until none is left that can be worked on.
+
+        Raises:
+            Stop: The loop ends before; no story is worked on any more then.
+        """
+        async with anyio.create_task_group() as tasks:
+            try:
+                while await self._dispatch(tasks):
+                    await self._ended.wait()
+                    self._ended = anyio.Event()
+                    if self._stop is not None:
+                        raise self._stop
+                    await self._merge_accepted()
+            except Stop as exc:
+                self._stop = exc
+                self._loop.runs.wind_down()
+        if self._stop is not None:
+            raise self._stop
+
+    async def _dispatch(self, tasks: TaskGroup) -> bool:
+        """Begin stories that are ready while there are free worktrees; whether any story is worked on.
+
+        Raises:
+            Stop: Nothing may be begun any more.
+        """
+        loop, store = self._loop, self._loop.store
+        loop.left()
+        rows = {row.id: row for row in store.stories}
+        running = [row for row in rows.values() if row.state is StoryState.RUNNING]
+        now = _ready(loop, rows)
+        for name, reason in now.skipped.items():
+            with store.transaction():
+                row = store.update_story(name, state=StoryState.SKIPPED, reason=reason)
+                loop.add_event(row, "ended", "story.skipped", reason=reason)
+        for name, question in now.blocked.items():
+            with store.transaction():
+                row = store.update_story(name, state=StoryState.BLOCKED, reason=question)
+                loop.add_event(row, "ended", "story.blocked", question=question)
+        free = sorted(set(range(loop.settings.parallel)) - {row.slot for row in running})
+        for chosen, number in zip(now.stories, free, strict=False):
+            base = rows[chosen.id].base or await loop.repository.tip()
+            with store.transaction():
+                row = store.update_story(
+                    chosen.id, state=StoryState.RUNNING, slot=number, stage="tests", reason="", base=base
+                )
+                loop.add_event(row, "dispatched", "story.dispatched", base=base, slot=number)
+            running.append(row)
+        for row in running:
+            if row.stage == "merge":
+                self._ended.set()  # its work is done: it is merged next, without waiting for another story
+            elif row.id not in self._active:
+                self._active.add(row.id)
+                tasks.start_soon(self._work_on, row.id)
+        return bool(running)
+
+    async def _work_on(self, story: str) -> None:
+        """Work on one story; an error of ours ends the loop as a story does that cannot go on."""
+        try:
+            await StoryWork(self._loop, story).work()
+        except Stop as exc:
+            self._stop = self._stop or exc
+        except Exception as exc:  # noqa: BLE001 -- the other stories come to their ends
+            failed = Stop(LoopState.INFRASTRUCTURE, f"the work on story {story} failed: {exc}")
+            self._stop = self._stop or failed
+        self._active.discard(story)
+        self._ended.set()
+
+    def _end(self) -> Stop:
+        """How a loop ends that nothing is left to do for."""
+        rows = self._loop.store.stories
+        by = {state: [row.id for row in rows if row.state is state] for state in StoryState}
+        if len(by[StoryState.PASSED]) == len(rows):
+            passed = "the story passed" if len(rows) == 1 else f"all {len(rows)} stories passed"
+            return Stop(LoopState.SUCCEEDED, passed)
+        counts = ", ".join(f"{len(names)} {state.value}" for state, names in by.items() if names)
+        if by[StoryState.BLOCKED] and not by[StoryState.SKIPPED]:
+            return Stop(
+                LoopState.BLOCKED, f"{counts}; answer what is asked, then `ringfence loop retry STORY`"
+            )
+        return Stop(LoopState.INCOMPLETE, counts)
+
+    async def _merge_accepted(self) -> None:
+        """Bring accepted work onto the loop's branch, one story after another.
+
+        Raises:
+            Stop: A check that this needs cannot be run.
+        """
+        for row in self._loop.store.stories:
+            if row.state is StoryState.RUNNING and row.stage == "merge":
+                await self._merge(row)
+
+    async def _merge(self, row: StoryRow) -> None:
+        assert row.tip is not None
+        loop, store, trees = self._loop, self._loop.store, Trees(self._loop, row.slot or 0)
+        gate = Gate(loop, trees)
+        tip, found = row.tip, await loop.repository.merge(row.tip)
+        accepted = store.step(row.key(ACCEPTED))
+        is_by_person = accepted is not None and accepted.result.get("commit") == row.tip
+        while not isinstance(found, Merged):
+            if isinstance(found, Conflict):
+                why = f"its changes do not fit what came meanwhile: {', '.join(found.paths[:_SHOWN])}"
+                return self._begin_anew(row, why)
+            tip = found.tip
+            if not is_by_person:
+                complaints, _ = await Proof(loop, trees, gate).green(row, f"merge.{tip}", tip)
+                if complaints:
+                    return self._begin_anew(row, f"together with what came meanwhile: {complaints[0][:1000]}")
+            found = await loop.repository.merge(tip)
+        outside = await trees.outside(row)
+        # What a person accepts has ended once before.
+        ended = "accepted" if is_by_person else "ended"
+        reason = "accepted by a person" if is_by_person else ""
+        with store.transaction():
+            if found.tip == tip:
+                name = f"checks.{row.attempt}" if tip == row.tip else f"merge.{tip}"
+                gate.keep_as_base(row.key(name), tip)
+            store.update_story(row.id, state=StoryState.PASSED, merged=found.tip, stage="", reason=reason)
+            loop.add_event(
+                row, ended, "story.passed", of=[*code_steps(row.attempt), f"merge.{tip}"], attempt=row.attempt,
+                commit=found.tip, outside=outside[:_SHOWN], outside_count=len(outside), is_by_person=is_by_person,
+            )  # fmt: skip
+        return None
+
+    def _begin_anew(self, row: StoryRow, reason: str) -> None:
+        """Begin a story again on the branch as it is now; too often, and it is skipped."""
+        loop, store = self._loop, self._loop.store
+        with store.transaction():
+            if row.generation >= loop.settings.attempts:
+                store.update_story(row.id, state=StoryState.SKIPPED, reason=reason, stage="")
+                loop.add_event(row, "ended", "story.skipped", reason=reason)
+                return
+            loop.add_event(
+                row, "anew", "story.retried", of=code_steps(row.attempt), attempt=row.attempt, role="merge",
+                complaints=[reason],
+            )  # fmt: skip
+            store.update_story(
+                row.id, state=StoryState.WAITING, generation=row.generation + 1, attempt=0, stage="", base=None,
+                tests=None, tip=None, reason=reason,
+            )  # fmt: skip
+
+    async def _complete(self, state: LoopState, reason: str) -> None:
+        """Deliver what passed, and record the end."""
+        loop, store = self._loop, self._loop.store
+        passed = [story for story in store.stories if story.state is StoryState.PASSED]
+        if passed:
+            try:
+                await loop.repository.deliver()
+            except (DeliveryRefused, RepositoryRefused) as exc:
+                reason = f"{reason}; the branch could not be delivered: {exc}"
+                state = LoopState.REFUSED if state is LoopState.SUCCEEDED else state
+        kind = "loop.cancelled" if state is LoopState.CANCELLED else "loop.completed"
+        with store.transaction():
+            for story in store.stories:
+                if story.state is StoryState.RUNNING:  # it is worked on again when the loop is resumed
+                    store.update_story(story.id, state=StoryState.WAITING, stage="")
+            store.add_event(
+                f"ended.{store.loop.round}", kind, state=state.value, reason=reason, passed=len(passed)
+            )
+            store.end(state, reason)
+        problem = await write_report(loop.place, store, loop.repository, loop.plan, redactor=loop.redactor)
+        if problem is not None:
+            loop.runs.tell(problem)
+
+
+def _ready(loop: Loop, rows: Mapping[str, StoryRow]) -> Ready:
+    """Which may be begun. A story waits for a person as long as its row says so, whatever the stories' file said."""
+    by = {state: [row.id for row in rows.values() if row.state is state] for state in StoryState}
+    asked = {row.id: row.reason or "?" for row in rows.values() if row.state is StoryState.BLOCKED}
+    stories = tuple(replace(story, question=asked.get(story.id)) for story in loop.plan.stories)
+    found = ready(
+        replace(loop.plan, stories=stories),
+        done=by[StoryState.PASSED],
+        skipped=by[StoryState.SKIPPED],
+        running=by[StoryState.RUNNING],
+    )
+    return replace(found, blocked={name: why for name, why in found.blocked.items() if name not in asked})

@@ -1,0 +1,64 @@
+"""Durable steps: each is done once, and a loop that is resumed finds what it came to."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio.to_thread
+
+from ringfence.job.recorder import spent_by
+from ringfence.journal import run_dir
+from ringfence.loop.loop import Loop
+from ringfence.loop.outcome import Fault, Stop
+from ringfence.loop.rows import StepKey, StepRow
+from ringfence.loop.state import LoopState
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+
+
+async def run_once(
+    loop: Loop, key: StepKey, try_once: Callable[[], Awaitable[StepRow]], *, what: str
+) -> StepRow:
+    """Do a step that needs a run of a sandbox, unless it has ended before.
+
+    Args:
+        loop: The loop.
+        key: Names the step.
+        try_once: Begins the step with a run of its own, and ends it; raises `Fault` if that is worth another try.
+        what: What cannot be done if all tries fail, for the loop's reason.
+
+    Raises:
+        Stop: The loop ends.
+    """
+    fault = Fault("it was not tried", LoopState.INFRASTRUCTURE)
+    for number in range(loop.settings.limits.faults):
+        known = loop.store.step(key)
+        if known is not None and known.outcome is not None:
+            return known
+        if known is not None and not known.is_counted:
+            await _count_interrupted(loop, known)
+        if number:
+            await loop.runs.pause(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (number - 1)))
+        try:
+            return await try_once()
+        except Fault as exc:
+            fault = exc
+    tries = loop.settings.limits.faults
+    raise Stop(fault.state, f"{what}: {tries} tries, the last one: {fault.reason}")
+
+
+async def _count_interrupted(loop: Loop, step: StepRow) -> None:
+    """Count what a run used whose process died: it was paid for."""
+    assert step.run_id is not None
+    tokens, cost_usd = await anyio.to_thread.run_sync(spent_by, run_dir(step.run_id))
+    loop.store.add_spent(step, tokens=tokens, cost_usd=cost_usd)
+
+
+async def keep_once(
+    loop: Loop, key: StepKey, make: Callable[[], Awaitable[Mapping[str, Any]]], *, outcome: str, attempt: int
+) -> Mapping[str, Any]:
+    """The result of a step that has no run, made unless it is there."""
+    known = loop.store.step(key)
+    if known is not None and known.outcome is not None:
+        return known.result
+    return loop.store.keep_step(key, outcome=outcome, result=await make(), attempt=attempt).result
