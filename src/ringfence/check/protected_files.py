@@ -17,6 +17,7 @@ from ringfence.check.tree import SYMLINK, ReadEntry, TreeEntry, folded, is_plain
 from ringfence.frozen import frozen
 
 _WORD = re.compile(r"[^\s;&|()<>`\"'$=]+")
+_LINTERS = re.compile(rb"\b(?:%s)\b" % "|".join(names.LINTERS_WITH_IGNORE_FILES).encode())
 _SOURCES = ("src", "lib", "python")
 _MODULE_FILES = (".py", ".pyc", ".pyo", ".so", ".pyd")
 _PYTHON = ("pytest", "unittest")
@@ -67,10 +68,14 @@ class Conventions:
         """Patterns of the files that say how these checks run."""
         runners = self.runners or names.CONFIGURATION_FILES.keys()
         files = [names.CONFIGURATION_FILES[runner] for runner in ("", *sorted(runners - {""}))]
-        tools = [files for tool, files in names.TOOL_FILES.items() if self.calls(tool)]
-        return tuple(
-            dict.fromkeys(pattern for group in (*files, names.LINTER_FILES, *tools) for pattern in group)
-        )
+        groups = (*files, names.LINTER_FILES, self.tool_files)
+        return tuple(dict.fromkeys(pattern for group in groups for pattern in group))
+
+    @cached_property
+    def tool_files(self) -> names.Patterns:
+        """Patterns of the files of the tools that these checks call."""
+        groups = [files for tool, files in names.TOOL_FILES.items() if self.calls(tool)]
+        return tuple(dict.fromkeys(pattern for group in groups for pattern in group))
 
     @cached_property
     def packages(self) -> names.Patterns:
@@ -111,8 +116,21 @@ class ProtectedFiles:
             path for path in reported if not path.endswith(".rs") or conventions.is_test(path)
         )
         configuration = [path for path in files if names.matches_any(path, conventions.configuration)]
+        self._configuration = conventions.configuration
         self._scripts = Scripts(conventions.commands, files, configuration)
         self._story_scripts = Scripts(conventions.story_commands, files, ()).paths - self._scripts.paths
+        if self._calls_linter_with_ignore_files():
+            self._configuration += names.IGNORE_FILES
+
+    def _calls_linter_with_ignore_files(self) -> bool:
+        """Whether a command calls one, or a file of a tool or a script that a command leads to names one."""
+        texts = (
+            entry.data
+            for path, entry in self._files.items()
+            if path in self._scripts.paths or names.matches_any(path, self._conventions.tool_files)
+        )
+        linters = names.LINTERS_WITH_IGNORE_FILES
+        return any(map(self._conventions.calls, linters)) or any(map(_LINTERS.search, texts))
 
     @cached_property
     def paths(self) -> Mapping[str, str]:
@@ -131,7 +149,7 @@ class ProtectedFiles:
         return (
             *lines,
             f"new files that are tests by their names: {', '.join([*patterns, *self._conventions.tests])}",
-            f"new configuration of runners, tools and linters: {', '.join(self._conventions.configuration)}",
+            f"new configuration of runners, tools and linters: {', '.join(self._configuration)}",
             "new files that would be imported in place of another module, or that lie among installed packages",
         )
 
@@ -152,7 +170,7 @@ class ProtectedFiles:
             not self._conventions.is_test(path)
             and path not in self._scripts.named
             and (
-                names.matches_any(path, self._conventions.configuration)
+                names.matches_any(path, self._configuration)
                 or path in self._scripts.paths
                 or path in self._story_scripts
             )
@@ -165,7 +183,7 @@ class ProtectedFiles:
     def _by_name(self, path: str) -> str | None:
         if self._conventions.is_test(path) or path in self._reported:
             return "is a test or belongs to tests"
-        if names.matches_any(path, self._conventions.configuration):
+        if names.matches_any(path, self._configuration):
             return "says how checks run"
         if path in self._scripts.paths or path in self._story_scripts:
             return "is a script that a check runs"

@@ -135,10 +135,16 @@ TOOL_FILES: Mapping[str, Patterns] = {
     "mise": ("mise.toml", ".mise.toml", "mise.*.toml", ".mise.*.toml"),
     "turbo": ("turbo.json", "turbo.jsonc"),
     "nx": ("nx.json",),
-    **dict.fromkeys(("ruff", "black", "prettier", "biome", "rg"), (".gitignore", ".ignore", ".rgignore")),
     "rake": ("[Rr]akefile", "[Rr]akefile.rb"),
+    **dict.fromkeys(("npm", "npx", "yarn", "pnpm", "bun"), ("package.json",)),
 }
 """Files of the tools that a check's command calls, by the tool."""
+
+IGNORE_FILES: Patterns = (".gitignore", ".ignore", ".rgignore")
+"""What some linters take for a list of files that they leave out."""
+
+LINTERS_WITH_IGNORE_FILES = ("ruff", "black", "prettier", "biome", "rg")
+"""Those that do."""
 
 INSTALLED_PACKAGES: Mapping[str, Patterns] = {
     "pytest": ("site-packages/**", "dist-packages/**", "__pypackages__/**", ".venv/**", "venv/**"),

@@ -1,6 +1,7 @@
 """What a report means: whether new tests are red for the right reason, what is newly red, what is run no more."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -111,7 +112,25 @@ def _new_tests(report: Report, written: Collection[str], baseline: Report | None
         else:
             is_new = is_written and each.outcome in RED and before.outcome not in RED
         found += [each] if is_new else []
-    return found
+    return _without_renamed(found, report, baseline)
+
+
+def _without_renamed(new: list[TestResult], report: Report, baseline: Report | None) -> list[TestResult]:
+    """New tests without those that pass in place of others of their files that passed before and are gone.
+
+    The judge is shown the tests that are gone (`baseline.removed`).
+    """
+    gone = Counter(
+        each.file
+        for each in (baseline.results.values() if baseline is not None else ())
+        if each.outcome == "passed" and each.id not in report.results
+    )
+    kept = []
+    for each in new:
+        is_renamed = each.outcome == "passed" and gone[each.file] > 0
+        gone[each.file] -= is_renamed
+        kept += [] if is_renamed else [each]
+    return kept
 
 
 def _without_tests(

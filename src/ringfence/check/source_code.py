@@ -1,18 +1,25 @@
 """Tests that stand inside product code, as Rust has them."""
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
-_ATTRIBUTE = re.compile(
+_ATTRIBUTE = (
     r"#\s*!?\[\s*(?:cfg\s*\(\s*(?:(?:all|any)\s*\([^\]]{0,200}?)?\btest\b"
     r"|(?:\w+\s*::\s*)*(?:test|rstest|test_case|quickcheck|proptest)\b)[^\]]{0,500}\]"
 )
 _TOKEN = re.compile(
-    r"""//[^\n]*|/\*.*?(?:\*/|\Z)|\bb?r(?P<hashes>\#*)".*?(?:"(?P=hashes)|\Z)|b?"(?:\\.|[^"\\])*(?:"|\Z)"""
-    r"""|b?'(?:\\.[^']{0,10}|[^'\\])'|[{};]""",
+    r"""//[^\n]*|(?P<comment>/\*)|\bb?r(?P<hashes>\#*)".*?(?:"(?P=hashes)|\Z)|b?"(?:\\.|[^"\\])*(?:"|\Z)"""
+    r"""|b?'(?:\\.[^']{0,10}|[^'\\])'|[{};]|(?P<attribute>""" + _ATTRIBUTE + ")",
     re.DOTALL,
 )
 """What is not closed goes to the end, so that a file full of openings takes no longer than another."""
+_DEPTHS = {"{": 1, "}": -1}
+_WORD = re.compile(r"\w+")
+_MOST_COMPARED = 100
+_COMMENT = re.compile(r"/\*|\*/")
+_TEST_FUNCTION = re.compile(r"#\[test\]\s*fn\s+(\w+)\s*\(\s*\)\s*\{")
 
 
 _OTHER_CODE = "has other code for tests:"
@@ -41,20 +48,75 @@ def inline_tests(text: str) -> list[str]:
     """Each item of Rust that is only there for tests, from its attribute to its end, blanks at line ends aside."""
     found: list[str] = []
     end = 0
-    for attribute in _ATTRIBUTE.finditer(text):
-        if attribute.start() >= end:
-            end = _end_of_item(text, attribute.end())
-            found.append("\n".join(line.rstrip() for line in text[attribute.start() : end].splitlines()))
+    for token in _tokens(text):
+        if token["attribute"] and token.start() >= end:
+            end = _end_of_item(text, token.end())
+            found.append(_without_blanks(text[token.start() : end]))
     return found
+
+
+def changed_inline_tests(before: str, after: str) -> list[str]:
+    """Items of Rust for tests that are not in a file any more as they were.
+
+    A module of tests may have further functions with `#[test]`, if their names are no words of what was there: a name
+    that the tests use would have another meaning then.
+    """
+    left = Counter(inline_tests(after))
+    gone = []
+    for item in inline_tests(before):
+        others = itertools.islice(left, _MOST_COMPARED)
+        same = (
+            item if left[item] else next((each for each in others if _has_only_more_tests(item, each)), None)
+        )
+        if same is None:
+            gone.append(item)
+        else:
+            left -= Counter([same])
+    return gone
+
+
+def _has_only_more_tests(before: str, after: str) -> bool:
+    words, rest, end, depth = frozenset(_WORD.findall(before)), "", 0, 0
+    for token in _tokens(after):
+        if token.start() < end:
+            continue
+        depth += _DEPTHS.get(token[0], 0)
+        function = _TEST_FUNCTION.match(after, token.start()) if token["attribute"] and depth == 1 else None
+        if function is not None and function[1] not in words:
+            rest += after[end : token.start()].rstrip()
+            end = _end_of_item(after, token.end())
+            if after[end : end + 1] != "\n":  # what follows would belong to a comment before it
+                return False
+    return end > 0 and rest + after[end:] == before
+
+
+def _without_blanks(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def _tokens(text: str, position: int = 0) -> Iterator[re.Match[str]]:
+    """Brackets, semicolons and attributes for tests, and the literals; nothing within comments, which may be nested."""
+    while token := _TOKEN.search(text, position):
+        position = token.end()
+        if token["comment"]:
+            position = _end_of_comment(text, position)
+        else:
+            yield token
+
+
+def _end_of_comment(text: str, position: int) -> int:
+    depth = 1
+    for mark in _COMMENT.finditer(text, position):
+        depth += 1 if mark[0] == "/*" else -1
+        if not depth:
+            return mark.end()
+    return len(text)
 
 
 def _end_of_item(text: str, position: int) -> int:
     depth = 0
-    for token in _TOKEN.finditer(text, position):
-        if token[0] == "{":
-            depth += 1
-        elif token[0] == "}":
-            depth -= 1
+    for token in _tokens(text, position):
+        depth += _DEPTHS.get(token[0], 0)
         if token[0] in ("}", ";") and depth <= 0:
             return token.end()
     return len(text)

@@ -1,12 +1,11 @@
 """What is taken of the files that a role changed, so that nothing that decides about an attempt is the attempt's."""
 
 import os
-from collections import Counter
 from collections.abc import Collection, Sequence
 
 from ringfence.check.protected_files import Conventions, ProtectedFiles
 from ringfence.check.protected_names import COMPANIONS, matches_any
-from ringfence.check.source_code import inline_tests, reaches_tests
+from ringfence.check.source_code import changed_inline_tests, reaches_tests
 from ringfence.check.tree import TreeEntry, is_cache, is_plain_path
 from ringfence.config.paths import state_dir
 from ringfence.frozen import frozen
@@ -130,9 +129,7 @@ def _inline_complaints(path: str, before: Tree, after: Tree) -> list[str]:
     if not path.endswith(".rs"):
         return []
     was, now = (_source(tree.read(path)) for tree in (before, after))
-    tests = inline_tests(was)
-    gone = Counter(tests) - Counter(inline_tests(now))
-    changed = [f"{path!r}: tests in it were changed"] if gone else []
+    changed = [f"{path!r}: tests in it were changed"] if changed_inline_tests(was, now) else []
     return [*changed, *(f"{path!r} {what}" for what in sorted(reaches_tests(now) - reaches_tests(was)))]
 
 

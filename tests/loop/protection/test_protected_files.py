@@ -13,7 +13,7 @@ from tests.cases import slow_after
 from tests.loop.protection.trees import Tree, entries, left_out, protection
 
 from ringfence.check.protected_files import Conventions, decisive_changes
-from ringfence.check.source_code import imported_modules, inline_tests, reaches_tests
+from ringfence.check.source_code import changed_inline_tests, imported_modules, reaches_tests
 from ringfence.check.tree import SYMLINK, TreeEntry
 
 PYTHON: dict[str, bytes] = {
@@ -505,6 +505,12 @@ HONEST: list[tuple[str, Tree, Conventions, dict[str, bytes | TreeEntry | None]]]
         {"Makefile": b""},
     ),
     (
+        "ignored files, where no check calls a linter that reads them",
+        {"Makefile": b"test:\n\tpytest\n"},
+        PYTEST,
+        {".gitignore": b"build/\n"},
+    ),
+    (
         "link to a script",
         PYTHON,
         PYTEST,
@@ -688,7 +694,30 @@ def test_a_story_may_change_protected_files_that_it_names(before, conventions, a
 def test_what_an_attempt_does_to_tests_beside_code_of_rust_is_seen(text):
     """Such tests cannot be put back without the code, so that they are compared, and what would get round them."""
     was, now = LIB.decode(), text.decode()
-    assert inline_tests(was) != inline_tests(now) or reaches_tests(now) - reaches_tests(was)
+    assert changed_inline_tests(was, now) or reaches_tests(now) - reaches_tests(was)
+
+
+MORE = "    #[test]\n    fn more() { assert_eq!(super::total(), 3); }\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_changed"),
+    [
+        ("mod tests {\n", "mod tests {\n" + MORE, False),
+        ("3); }\n}", "3); }\n\n" + MORE + "}", False),
+        ("mod tests {\n", "mod tests {\n" + MORE.replace("more", "total"), True),
+        ("mod tests {\n", "mod tests {\n    fn total() -> i32 { 3 }\n" + MORE, True),
+        ("mod tests {\n", "mod tests {\n" + MORE.replace("}\n", "} fn total() -> i32 { 3 }\n"), True),
+        ("mod tests {\n", "mod tests {\n    /* /* */\n" + MORE + "    */\n", True),
+        ("    #[test]", "    #[ignore]\n" + MORE + "    #[test]", True),
+        ("#[cfg(test)]", "/* /* */ #[cfg(test)]", True),
+        ("3); }", "3 ); }", True),
+    ],
+)
+def test_a_module_of_tests_may_have_further_ones(old, new, is_changed):
+    """An implementor may add tests beside the code; what is there stays as it is, with the same names in reach."""
+    was = LIB.decode()
+    assert bool(changed_inline_tests(was, was.replace(old, new, 1))) == is_changed
 
 
 @pytest.mark.parametrize(
@@ -697,6 +726,9 @@ def test_what_an_attempt_does_to_tests_beside_code_of_rust_is_seen(text):
         (_LINT, "make lint", "lint/notes.txt"),
         ({}, "ruff check .", ".gitignore"),
         ({}, "ruff check .", "src/.ignore"),
+        (_LINT, "make lint", ".gitignore"),
+        ({"lint.sh": b"exec black --check ."}, "sh lint.sh", ".gitignore"),
+        ({"package.json": b'{"scripts": {"lint": "prettier --check ."}}'}, "npm run lint", ".gitignore"),
     ],
 )
 def test_a_check_is_not_switched_off(before, command, path):
@@ -840,7 +872,7 @@ def test_files_made_to_take_long_do_not(name, data):
     conventions = Conventions(commands=("make a0", "tox"))
     assert set(left_out({name: data}, {name: None}, conventions)) <= {name}
     assert set(left_out({}, {name: data}, conventions)) <= {name}
-    inline_tests(data.decode())
+    changed_inline_tests(LIB.decode(), data.decode())
     reaches_tests(data.decode())
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringfence.check import Check, Report, TestResult, feedback, new_failures
+from ringfence.check import Check, Report, TestResult, feedback, new_failures, red_for_the_right_reason
 from ringfence.check.baseline import Expected, expected_tests, removed
 
 CHECK = Check("test", "pytest", "python3 -m pytest -q", 60.0, "pytest")
@@ -140,3 +140,16 @@ def test_what_is_removed_is_known_of_a_command_that_starts_the_runner() -> None:
     before = report(TestResult("tests", "passed"), *passed("t.py::a", "t.py::b").results.values())
     red = report(TestResult("tests", "failed"), *passed("t.py::a").results.values())
     assert removed(check, before, red, ["t.py"]) == {"t.py::b"}
+
+
+def test_a_renamed_test_is_no_new_one() -> None:
+    """A test that passes in place of one that is gone from its file proves nothing new, and need not be red."""
+    before, new = passed("t.py::old"), TestResult("n.py::new", "failed", "n.py")
+    renamed = report(*passed("t.py::renamed").results.values(), new)
+    assert red_for_the_right_reason(renamed, ["t.py", "n.py"], before) == []
+    more = report(*passed("t.py::renamed", "t.py::more").results.values(), new)
+    assert red_for_the_right_reason(more, ["t.py", "n.py"], before) == [
+        "t.py::renamed: passes before anything was built; it proves nothing"
+    ]
+    only = red_for_the_right_reason(passed("t.py::renamed"), ["t.py"], before, checks=[CHECK])
+    assert only == ["t.py: holds no new test"]

@@ -13,7 +13,7 @@ mod tests {
     #[test]
     fn doubles() {
         assert_eq!(double(2), 4);
-        }
+    }
 
     #[test]
     fn adds() {
