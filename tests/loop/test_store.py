@@ -12,7 +12,7 @@ from tests.loop.report.filling import COMMIT, Filling, story
 from ringfence.errors import InfrastructureFault
 from ringfence.filesystem import short_path
 from ringfence.loop.control import ControlServer, follow_worker, send_cancel
-from ringfence.loop.place import LoopPlace
+from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.store import LoopStore, open_store, read_events, read_store
 
@@ -55,7 +55,7 @@ INSERT INTO loop_events VALUES ('20260101-000000-abcdef', 1, 'started', 3, 'loop
 
 async def test_a_loop_of_0_1_is_read_and_resumed(tmp_path: Path):
     """As SQLAlchemy made its tables, with columns that have no meaning any more."""
-    place = LoopPlace("20260101-000000-abcdef", tmp_path)
+    place = LoopDirectory("20260101-000000-abcdef", tmp_path)
     place.make()
     with closing(sqlite3.connect(place.database)) as link, link:
         link.executescript(_TABLES_OF_0_1)

@@ -10,7 +10,7 @@ import anyio.to_thread
 from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.loop.control import send_cancel
-from ringfence.loop.place import LoopPlace
+from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.plans import plan_from_json
 from ringfence.loop.report.files import write_report
 from ringfence.loop.repository import LoopRepository
@@ -24,7 +24,7 @@ _COMING_S = 10.0
 _END_S = 30.0
 
 
-async def cancel(place: LoopPlace, tell: Tell, *, is_named: bool) -> str:
+async def cancel(place: LoopDirectory, tell: Tell, *, is_named: bool) -> str:
     """Have a loop stop. One that nobody works on is ended here: what passed is then on its branch, and in a report.
 
     Args:
@@ -53,7 +53,7 @@ async def cancel(place: LoopPlace, tell: Tell, *, is_named: bool) -> str:
     return f"loop {place.id} is cancelled{next_step}"
 
 
-async def give_up(place: LoopPlace, tell: Tell) -> None:
+async def give_up(place: LoopDirectory, tell: Tell) -> None:
     """End a loop that was interrupted, before its clones are removed: nowhere else is what passed.
 
     Args:
@@ -73,7 +73,7 @@ async def give_up(place: LoopPlace, tell: Tell) -> None:
         tell(f"loop {place.id} was interrupted; it is cancelled")
 
 
-async def _end(place: LoopPlace, store: LoopStore, tell: Tell) -> None:
+async def _end(place: LoopDirectory, store: LoopStore, tell: Tell) -> None:
     """End a loop that nobody works on."""
     with store.transaction():
         store.update_loop(state=LoopState.CANCELLED, reason="cancelled", ended_ms=now_ms())
@@ -85,7 +85,7 @@ async def _end(place: LoopPlace, store: LoopStore, tell: Tell) -> None:
         tell(f"no report of loop {place.id} was written: {exc}")
 
 
-async def _bring_home(place: LoopPlace, store: LoopStore, tell: Tell) -> None:
+async def _bring_home(place: LoopDirectory, store: LoopStore, tell: Tell) -> None:
     """What its own process does at a loop's end: the branch has what passed, and the report says how it stands."""
     repository = LoopRepository.open(place.clones)
     await _deliver(repository, store)

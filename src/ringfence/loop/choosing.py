@@ -5,12 +5,12 @@ from pathlib import Path
 import anyio.to_thread
 
 from ringfence.errors import RingfenceError, UsageError
-from ringfence.loop.place import LoopPlace, find_loop, loop_places
+from ringfence.loop.directory import LoopDirectory, find_loop, loop_places
 from ringfence.loop.repository import RepositoryRefused, find_source
 from ringfence.loop.store import read_overview
 
 
-async def choose_loop(said: str | None, here: Path, *, is_changed: bool) -> LoopPlace:
+async def choose_loop(said: str | None, here: Path, *, is_changed: bool) -> LoopDirectory:
     """The loop of an id or of its end; where none is said, the last one of the repository that one stands in.
 
     Args:
@@ -36,7 +36,7 @@ async def choose_loop(said: str | None, here: Path, *, is_changed: bool) -> Loop
     return last
 
 
-async def _root(place: LoopPlace) -> Path | None:
+async def _root(place: LoopDirectory) -> Path | None:
     """The repository of a loop; None if its rows cannot be read."""
     try:
         source = read_overview(place)[0].source

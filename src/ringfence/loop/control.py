@@ -14,7 +14,7 @@ from anyio.abc import SocketStream, TaskStatus
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from ringfence.filesystem import short_path
-from ringfence.loop.place import LoopPlace
+from ringfence.loop.directory import LoopDirectory
 
 _SOCKET = "worker.sock"
 _CANCEL = b"cancel"
@@ -31,7 +31,7 @@ class ControlServer:
         cancel: Is called when a client asks for an end.
     """
 
-    def __init__(self, place: LoopPlace, *, cancel: Callable[[], None]) -> None:
+    def __init__(self, place: LoopDirectory, *, cancel: Callable[[], None]) -> None:
         self._place = place
         self._cancel = cancel
         self._clients: set[MemoryObjectSendStream[None]] = set()
@@ -76,7 +76,7 @@ async def _forward(receiver: MemoryObjectReceiveStream[None], stream: SocketStre
             await stream.send(b"\n")
 
 
-async def send_cancel(place: LoopPlace) -> bool:
+async def send_cancel(place: LoopDirectory) -> bool:
     """Ask the process that works on a loop to stop; False if none does."""
     with anyio.move_on_after(_START_S):
         while place.is_worked_on:
@@ -89,7 +89,7 @@ async def send_cancel(place: LoopPlace) -> bool:
     return False
 
 
-async def follow_worker(place: LoopPlace, read_new: Callable[[], None]) -> None:
+async def follow_worker(place: LoopDirectory, read_new: Callable[[], None]) -> None:
     """Call a function at once and after each event, until no process works on the loop any more."""
     while True:
         is_worked_on, stream = place.is_worked_on, await _connect(place)
@@ -106,7 +106,7 @@ async def follow_worker(place: LoopPlace, read_new: Callable[[], None]) -> None:
             return
 
 
-async def _connect(place: LoopPlace) -> SocketStream | None:
+async def _connect(place: LoopDirectory) -> SocketStream | None:
     try:
         with short_path(_socket_of(place)) as path:
             return await anyio.connect_unix(path)
@@ -114,5 +114,5 @@ async def _connect(place: LoopPlace) -> SocketStream | None:
         return None
 
 
-def _socket_of(place: LoopPlace) -> Path:
+def _socket_of(place: LoopDirectory) -> Path:
     return place.directory / _SOCKET

@@ -3,8 +3,8 @@
 import anyio.to_thread
 
 from ringfence.errors import UsageError
-from ringfence.loop.loading import brought_back
-from ringfence.loop.place import LoopPlace
+from ringfence.loop.configuration import brought_back
+from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.plans import plan_from_json, plan_to_json, with_mended
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.rows import ACCEPTED, StoryRow
@@ -13,7 +13,7 @@ from ringfence.loop.store import LoopStore, open_store
 from ringfence.loop.story import Plan
 
 
-async def begin_anew(place: LoopPlace, story: str, answer: str | None) -> None:
+async def begin_anew(place: LoopDirectory, story: str, answer: str | None) -> None:
     """Have a story that was skipped or blocked wait for its turn again, as if nothing had been done about it.
 
     Its words are those that its file has now, if that is still there. Stories that were skipped or blocked because of
@@ -55,7 +55,7 @@ async def begin_anew(place: LoopPlace, story: str, answer: str | None) -> None:
             store.begin_round()
 
 
-async def accept(place: LoopPlace, story: str, number: int | None) -> None:
+async def accept(place: LoopDirectory, story: str, number: int | None) -> None:
     """Have a rejected attempt at a story merged as if the judge had accepted it.
 
     What was skipped because of the story waits again. The loop merges the attempt when it is resumed.

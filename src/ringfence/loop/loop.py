@@ -9,8 +9,8 @@ from ringfence.check.report import Check
 from ringfence.config import Effective
 from ringfence.frozen import frozen
 from ringfence.job.resolution import secret_values
+from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.outcome import Stop
-from ringfence.loop.place import LoopPlace
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.rows import Spent, StoryRow
 from ringfence.loop.runs import Runs
@@ -27,7 +27,7 @@ _OWN_CHECK_S = 900.0
 class Loop:
     """A loop at work."""
 
-    place: LoopPlace
+    place: LoopDirectory
     store: LoopStore
     plan: Plan
     settings: LoopSettings

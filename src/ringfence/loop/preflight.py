@@ -11,12 +11,12 @@ from ringfence.check import Check
 from ringfence.check.protected_files import ProtectedFiles
 from ringfence.config import Effective, Flag
 from ringfence.errors import ConfigurationError, ExitCode, RingfenceError, UsageError
+from ringfence.loop.configuration import load_loop
 from ringfence.loop.credentials import check_players
-from ringfence.loop.loading import load_loop
 from ringfence.loop.loop import conventions_of
 from ringfence.loop.repository import Look, look, read_base
 from ringfence.loop.settings import LoopLimits, LoopSettings
-from ringfence.loop.starting import checks_for, refuse_second
+from ringfence.loop.start import checks_for, refuse_second
 from ringfence.loop.story import Plan, check_plan, questions, read_plan
 
 

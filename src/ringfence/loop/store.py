@@ -18,7 +18,7 @@ from typing import Any
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.filesystem import keep_database_private
 from ringfence.journal import new_run_id
-from ringfence.loop.place import LoopPlace
+from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.rows import COUNTED, STAGES, EventRow, LoopRow, Spent, StepKey, StepRow, StoryRow
 from ringfence.loop.state import LoopState, StoryState
 
@@ -319,7 +319,7 @@ class LoopStore:
 
 
 @contextmanager
-def open_store(place: LoopPlace) -> Iterator[LoopStore]:
+def open_store(place: LoopDirectory) -> Iterator[LoopStore]:
     """Open a loop's rows for changes, as the only process that works on the loop.
 
     Raises:
@@ -330,7 +330,7 @@ def open_store(place: LoopPlace) -> Iterator[LoopStore]:
         yield store
 
 
-def read_store(place: LoopPlace) -> LoopStore:
+def read_store(place: LoopDirectory) -> LoopStore:
     """Read all rows of a loop as they are now.
 
     Raises:
@@ -340,7 +340,7 @@ def read_store(place: LoopPlace) -> LoopStore:
     return LoopStore(place.database, place.id, is_writable=False)
 
 
-def read_overview(place: LoopPlace) -> tuple[LoopRow, list[StoryRow]]:
+def read_overview(place: LoopDirectory) -> tuple[LoopRow, list[StoryRow]]:
     """Read a loop and its stories, without their steps.
 
     Raises:
@@ -351,7 +351,7 @@ def read_overview(place: LoopPlace) -> tuple[LoopRow, list[StoryRow]]:
         return _read_loop(connection, place.id), _read_stories(connection, place.id)
 
 
-def read_events(place: LoopPlace, after: int) -> list[EventRow]:
+def read_events(place: LoopDirectory, after: int) -> list[EventRow]:
     """Read the events of a loop after an event's number.
 
     Raises:
@@ -362,7 +362,7 @@ def read_events(place: LoopPlace, after: int) -> list[EventRow]:
 
 
 def create_database(
-    place: LoopPlace, row: LoopRow, stories: Sequence[StoryRow], steps: Sequence[StepRow] = ()
+    place: LoopDirectory, row: LoopRow, stories: Sequence[StoryRow], steps: Sequence[StepRow] = ()
 ) -> None:
     """Make a loop's database, with steps that were done for the loop before; it is there whole or not at all.
 

@@ -14,7 +14,7 @@ from typing import Any
 from ringfence.cli import main
 from ringfence.job.outcome import RunResult
 from ringfence.job.run import JobRun
-from ringfence.loop import running
+from ringfence.loop import worker
 from ringfence.loop.loop import Loop
 from ringfence.loop.runs import Runs
 from ringfence.loop.store import LoopStore
@@ -64,7 +64,7 @@ def _over(when: int) -> None:
         added(self, key, kind, **data)
 
     if when == 1:
-        running.hand_over = hand_over  # type: ignore[attr-defined, assignment]
+        worker.hand_over = hand_over  # type: ignore[attr-defined, assignment]
     else:
         LoopStore.add_event = add_event  # type: ignore[method-assign]
 

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from ringfence.loop.place import LoopPlace
+from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.plans import plan_to_json
 from ringfence.loop.rows import LoopRow, StoryRow
 from ringfence.loop.state import LoopState, StoryState
@@ -26,7 +26,7 @@ class Filling:
     """
 
     def __init__(self, state: Path, *stories: Story, title: str = "Pieces") -> None:
-        self.place = LoopPlace("20260101-000000-abcdef", state)
+        self.place = LoopDirectory("20260101-000000-abcdef", state)
         self.plan = Plan(title, stories=stories)
         self.place.make()
 

@@ -9,7 +9,7 @@ from ringfence.cli.output import notify, print_answer, replace_file
 from ringfence.errors import ConfigurationError, RecordError, RingfenceError, UsageError
 
 if TYPE_CHECKING:
-    from ringfence.loop.place import LoopPlace
+    from ringfence.loop.directory import LoopDirectory
     from ringfence.loop.report import LoopReport
     from ringfence.loop.repository import LoopRepository
     from ringfence.loop.store import LoopStore
@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 def list_loops(*, json: bool) -> None:
     """Print all loops, the newest first, and the error of each loop that cannot be read."""
     from ringfence.cli.render.console import print_list
-    from ringfence.loop.place import loop_places
+    from ringfence.loop.directory import loop_places
 
     rows = []
     for place in loop_places():
@@ -33,7 +33,7 @@ def list_loops(*, json: bool) -> None:
     print_list({"loops": rows}, ("loop", "state", "passed", "stories"), cells, json=json)
 
 
-async def _list_row(place: "LoopPlace", store: "LoopStore") -> dict[str, Any]:
+async def _list_row(place: "LoopDirectory", store: "LoopStore") -> dict[str, Any]:
     from ringfence.loop.report.build import state_of
 
     row, stories = store.loop, store.stories
@@ -126,7 +126,7 @@ def print_diff(loop_ref: str | None, story: str | None, *, rejected: int | None)
         raise UsageError(f"--rejected {rejected} needs the STORY whose attempt it was")
     place = _find_loop(loop_ref)
 
-    async def find(place: "LoopPlace", store: "LoopStore") -> bytes:
+    async def find(place: "LoopDirectory", store: "LoopStore") -> bytes:
         from ringfence.loop.report.diff import loop_patch, rejected_patch, story_patch
 
         if story is None:
@@ -148,7 +148,7 @@ def export_plan(loop_ref: str | None, file: Path, *, force: bool) -> None:
     """
     from ringfence.loop.story import export
 
-    async def read(_place: "LoopPlace", store: "LoopStore") -> "tuple[Plan, dict[str, StoryEnd]]":
+    async def read(_place: "LoopDirectory", store: "LoopStore") -> "tuple[Plan, dict[str, StoryEnd]]":
         from ringfence.loop.plans import ends_of, plan_from_json
 
         return plan_from_json(store.loop.plan), ends_of(store.stories)
@@ -174,19 +174,19 @@ def _has_stories_of(plan: "Plan", file: Path) -> bool:
     ]
 
 
-def _find_loop(loop_ref: str | None) -> "LoopPlace":
+def _find_loop(loop_ref: str | None) -> "LoopDirectory":
     import anyio
 
     from ringfence.loop.choosing import choose_loop
 
-    async def find() -> "LoopPlace":
+    async def find() -> "LoopDirectory":
         return await choose_loop(loop_ref, Path.cwd(), is_changed=False)
 
     return anyio.run(find)
 
 
 def _read_report(loop_ref: str | None, *, with_repository: bool = True) -> "LoopReport":
-    async def read(place: "LoopPlace", store: "LoopStore") -> "LoopReport":
+    async def read(place: "LoopDirectory", store: "LoopStore") -> "LoopReport":
         from ringfence.loop.report import build_report
 
         repository = open_repository(place) if with_repository else None
@@ -205,7 +205,7 @@ def plan_of(store: "LoopStore") -> "Plan | None":
         return None
 
 
-def open_repository(place: "LoopPlace") -> "LoopRepository | None":
+def open_repository(place: "LoopDirectory") -> "LoopRepository | None":
     """A loop's repository; None if it was removed."""
     from ringfence.loop.repository import LoopRepository
 
@@ -215,7 +215,7 @@ def open_repository(place: "LoopPlace") -> "LoopRepository | None":
         return None
 
 
-def _read_store(place: "LoopPlace", read: "Callable[[LoopPlace, LoopStore], Awaitable[_T]]") -> _T:
+def _read_store(place: "LoopDirectory", read: "Callable[[LoopDirectory, LoopStore], Awaitable[_T]]") -> _T:
     """Run `read` on the rows of a loop."""
     import anyio
 

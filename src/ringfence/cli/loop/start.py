@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from ringfence.check import Check
     from ringfence.config import Effective, Flag
+    from ringfence.loop.directory import LoopDirectory
     from ringfence.loop.drafting import Draft
-    from ringfence.loop.place import LoopPlace
     from ringfence.loop.preflight import Preflight
     from ringfence.loop.rows import LoopRow, StepRow
     from ringfence.loop.settings import LoopSettings
-    from ringfence.loop.starting import Begun
+    from ringfence.loop.start import Begun
     from ringfence.loop.story import Plan
 
 
@@ -40,8 +40,8 @@ def start_loop(
     """
     import anyio
 
+    from ringfence.loop.configuration import load_loop
     from ringfence.loop.drafting import draft
-    from ringfence.loop.loading import load_loop
     from ringfence.loop.pull_request import gh_program
     from ringfence.loop.story import read_plan
 
@@ -73,7 +73,7 @@ async def _check_can_start(source: Path, effective: "Effective", settings: "Loop
     """Check that a loop can start on a repository, whatever its stories are."""
     from ringfence.loop.credentials import check_players
     from ringfence.loop.repository import look
-    from ringfence.loop.starting import refuse_second
+    from ringfence.loop.start import refuse_second
 
     await refuse_second(source)
     await check_players(effective, settings, source)
@@ -109,7 +109,7 @@ async def _start(
     json: bool,
 ) -> int:
     from ringfence.loop.credentials import with_second_writer
-    from ringfence.loop.starting import begin
+    from ringfence.loop.start import begin
 
     settings = await with_second_writer(effective, settings, workspace, notify)
     begun = begin(plan, workspace, effective=effective, settings=settings, tell=notify, done=done)
@@ -130,9 +130,9 @@ async def _run_to_end(
     from ringfence.cli.loop.view import LoopView
     from ringfence.cli.run.execution import handle_interrupts
     from ringfence.loop.report.build import OVER
-    from ringfence.loop.running import work
     from ringfence.loop.runs import Runs
     from ringfence.loop.state import EXIT_CODES
+    from ringfence.loop.worker import work
 
     runs = Runs(tell=notify, is_checked=True)
 
@@ -172,10 +172,10 @@ def resume_loop(
 async def _resume(
     loop_ref: str | None, limits: Mapping[str, Any], flags: "Sequence[Flag]", json: bool
 ) -> int:
+    from ringfence.loop.configuration import brought_back, with_others
     from ringfence.loop.credentials import check_credentials, check_players
-    from ringfence.loop.loading import brought_back, with_others
     from ringfence.loop.settings import LoopLimits
-    from ringfence.loop.starting import reopen
+    from ringfence.loop.start import reopen
     from ringfence.loop.state import EXIT_CODES, LoopState
     from ringfence.loop.store import read_overview
 
@@ -204,13 +204,13 @@ async def _resume(
     return await _run_to_end(beginning, effective, settings, json=json, is_resumed=True)
 
 
-async def _my_loop(loop_ref: str | None) -> "LoopPlace":
+async def _my_loop(loop_ref: str | None) -> "LoopDirectory":
     from ringfence.loop.choosing import choose_loop
 
     return await choose_loop(loop_ref, Path.cwd(), is_changed=True)
 
 
-def _outstanding_steps(place: "LoopPlace", row: "LoopRow") -> tuple[str, ...]:
+def _outstanding_steps(place: "LoopDirectory", row: "LoopRow") -> tuple[str, ...]:
     """The steps after the last story (merge, pull request) that are not done."""
     from ringfence.loop.report.build import outstanding, settings_of
     from ringfence.loop.store import read_events
@@ -250,7 +250,7 @@ def cancel_loop(loop_ref: str | None) -> None:
 
     async def cancel() -> None:
         from ringfence.loop.cancelling import cancel as cancel_it
-        from ringfence.loop.starting import one_at_a_time
+        from ringfence.loop.start import one_at_a_time
 
         if loop_ref is not None:
             return notify(await cancel_it(await _my_loop(loop_ref), notify, is_named=True))
@@ -285,7 +285,7 @@ def clean_loop(loop_ref: str | None, *, everything: bool) -> None:
         notify(f"not done, although it was requested: {outstanding}; the branch is in your repository")
 
 
-async def _end_resumable_loop(place: "LoopPlace") -> None:
+async def _end_resumable_loop(place: "LoopDirectory") -> None:
     """End a loop that could be resumed, so that its accepted stories reach the branch."""
     from ringfence.loop.cancelling import give_up
     from ringfence.loop.store import read_overview
@@ -297,7 +297,7 @@ async def _end_resumable_loop(place: "LoopPlace") -> None:
     await give_up(place, notify)
 
 
-def _describe_outstanding(place: "LoopPlace") -> str:
+def _describe_outstanding(place: "LoopDirectory") -> str:
     """Name the steps after the last story that cannot be done any more without the clones."""
     from ringfence.loop.store import read_overview
 

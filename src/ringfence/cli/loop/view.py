@@ -12,7 +12,7 @@ from ringfence.cli.render.summary import WARNING
 if TYPE_CHECKING:
     from ringfence.cli.render.agent import Line
     from ringfence.errors import RingfenceError
-    from ringfence.loop.place import LoopPlace
+    from ringfence.loop.directory import LoopDirectory
     from ringfence.loop.report import LoopReport
     from ringfence.loop.report.model import StoryReport
     from ringfence.loop.rows import EventRow, LoopRow
@@ -41,7 +41,7 @@ class LoopView:
         json: Whether to print NDJSON.
     """
 
-    def __init__(self, place: "LoopPlace", *, json: bool) -> None:
+    def __init__(self, place: "LoopDirectory", *, json: bool) -> None:
         from ringfence.cli.render.console import open_console
 
         self._place = place
@@ -165,7 +165,9 @@ def _outside_warning(story: "StoryReport") -> str:
     return f"{story.id} changed files that it does not name: {named}{f' and {more} more' if more > 0 else ''}"
 
 
-def _summary(place: "LoopPlace", report: "LoopReport", problem: "RingfenceError | None") -> dict[str, Any]:
+def _summary(
+    place: "LoopDirectory", report: "LoopReport", problem: "RingfenceError | None"
+) -> dict[str, Any]:
     """Collect how a loop ended, and the files and commands that follow from it."""
     from ringfence.loop.report.files import PAGE
     from ringfence.loop.report.text import next_steps

@@ -9,8 +9,8 @@ from typing import Any
 
 from ringfence.errors import ConfigurationError, RecordError, RingfenceError
 from ringfence.frozen import frozen
-from ringfence.loop.loading import brought_back
-from ringfence.loop.place import LoopPlace
+from ringfence.loop.configuration import brought_back
+from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.report.diff import (
     PATCH,
     PatchReader,
@@ -54,7 +54,7 @@ _MAX_NAMES = 200
 
 
 async def build_report(
-    place: LoopPlace,
+    place: LoopDirectory,
     store: LoopStore,
     repository: LoopRepository | None,
     plan: Plan | None,
@@ -117,7 +117,7 @@ async def build_report(
     )
 
 
-def state_of(place: LoopPlace, row: LoopRow) -> str:
+def state_of(place: LoopDirectory, row: LoopRow) -> str:
     """A loop's state as it is shown: `interrupted` if it has not ended and no process runs it."""
     return INTERRUPTED if row.state is LoopState.RUNNING and not place.is_worked_on else row.state.value
 
@@ -131,7 +131,7 @@ def settings_of(row: LoopRow) -> LoopSettings:
 
 
 def outstanding(
-    place: LoopPlace, row: LoopRow, settings: LoopSettings, events: Iterable[EventRow]
+    place: LoopDirectory, row: LoopRow, settings: LoopSettings, events: Iterable[EventRow]
 ) -> tuple[str, ...]:
     """The options `--merge` and `--pr`, where the loop has ended and a change of its branch is not delivered so yet."""
     if row.state not in OVER or not place.clones.is_dir():

@@ -10,7 +10,7 @@ import anyio.to_thread
 
 from ringfence.errors import RecordError, RingfenceError, UsageError
 from ringfence.frozen import frozen
-from ringfence.loop.place import LoopPlace
+from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.report.model import FileStat, Hunk, Stat
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.rows import StepRow, StoryRow
@@ -44,7 +44,7 @@ _KINDS = {
 }
 
 
-async def loop_patch(place: LoopPlace, store: LoopStore) -> bytes:
+async def loop_patch(place: LoopDirectory, store: LoopStore) -> bytes:
     """The patch of everything on the loop's branch; empty if nothing is.
 
     Raises:
@@ -64,7 +64,7 @@ async def loop_patch(place: LoopPlace, store: LoopStore) -> bytes:
     return patch
 
 
-async def story_patch(place: LoopPlace, store: LoopStore, story: str) -> bytes:
+async def story_patch(place: LoopDirectory, store: LoopStore, story: str) -> bytes:
     """The patch of a story that passed, as it is on the loop's branch.
 
     Raises:

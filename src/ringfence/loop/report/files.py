@@ -3,7 +3,7 @@
 import anyio.to_thread
 
 from ringfence.errors import RingfenceError
-from ringfence.loop.place import LoopPlace
+from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.report.build import build_report
 from ringfence.loop.report.diff import PATCH
 from ringfence.loop.repository import LoopRepository
@@ -19,7 +19,7 @@ PROPOSAL = "proposal.md"
 
 
 async def write_report(
-    place: LoopPlace,
+    place: LoopDirectory,
     store: LoopStore,
     repository: LoopRepository,
     plan: Plan,
@@ -48,7 +48,7 @@ async def write_report(
 
 
 async def _write(
-    place: LoopPlace, store: LoopStore, repository: LoopRepository, plan: Plan, redactor: Redactor
+    place: LoopDirectory, store: LoopStore, repository: LoopRepository, plan: Plan, redactor: Redactor
 ) -> None:
     from ringfence.loop.report.html import (
         render_html,

@@ -18,9 +18,9 @@ from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 from ringfence.journal import new_run_id
 from ringfence.loop.choosing import root_of
+from ringfence.loop.configuration import kept
 from ringfence.loop.credentials import check_credentials, check_players
-from ringfence.loop.loading import kept
-from ringfence.loop.place import LoopPlace, loop_places, new_loop_id
+from ringfence.loop.directory import LoopDirectory, loop_places, new_loop_id
 from ringfence.loop.plans import plan_from_json, plan_to_json
 from ringfence.loop.repository import LoopRepository, Tree, look
 from ringfence.loop.rows import LoopRow, StepRow, StoryRow
@@ -38,7 +38,7 @@ _OTHERS_S = 60.0
 class Begun:
     """A loop that this process holds, and can work on."""
 
-    place: LoopPlace
+    place: LoopDirectory
     store: LoopStore
     repository: LoopRepository
     checks: tuple[Check, ...]
@@ -77,7 +77,7 @@ async def begin(
 
 
 @asynccontextmanager
-async def reopen(place: LoopPlace, settings: LoopSettings) -> AsyncIterator[Begun]:
+async def reopen(place: LoopDirectory, settings: LoopSettings) -> AsyncIterator[Begun]:
     """Hold a loop that was begun before, until the context ends.
 
     Raises:
@@ -104,7 +104,7 @@ async def _begin(
     found = await look(source, base=settings.base)
     for each in (*found.notes, *questions(plan)):
         tell(each)
-    place = LoopPlace(new_loop_id(), state_dir())
+    place = LoopDirectory(new_loop_id(), state_dir())
     repository = await LoopRepository.make(found, place.clones, loop=place.id)
     try:
         tree = await repository.files(repository.base)
@@ -200,7 +200,7 @@ def _check(number: int, said: CheckSettings) -> Check:
 
 
 def _enter(
-    place: LoopPlace,
+    place: LoopDirectory,
     plan: Plan,
     source: Path,
     repository: LoopRepository,

@@ -10,17 +10,17 @@ from ringfence.frozen import frozen
 from ringfence.job.interrupted_runs import recover_runs
 from ringfence.job.outcome import root_cause
 from ringfence.loop.cancelling import drain_pool
+from ringfence.loop.configuration import kept
 from ringfence.loop.control import ControlServer
 from ringfence.loop.handing_over import hand_over
-from ringfence.loop.loading import kept
+from ringfence.loop.journal import LoopJournal
 from ringfence.loop.loop import Loop
 from ringfence.loop.plans import plan_from_json
-from ringfence.loop.record import LoopRecord
 from ringfence.loop.rows import LoopRow
 from ringfence.loop.runs import Runs
 from ringfence.loop.scheduler import LoopScheduler
 from ringfence.loop.settings import LoopSettings
-from ringfence.loop.starting import Begun
+from ringfence.loop.start import Begun
 from ringfence.loop.state import LoopState
 from ringfence.loop.store import now_ms
 
@@ -73,7 +73,7 @@ async def work(
             place, store, plan_from_json(row.plan), settings, effective, begun.repository, runs,
             begun.checks,
         )  # fmt: skip
-        record = LoopRecord(store)
+        record = LoopJournal(store)
         try:
             tasks.start_soon(_stop_at_deadline, loop)
             await _execute(loop)

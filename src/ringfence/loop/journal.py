@@ -17,7 +17,7 @@ from ringfence.loop.store import LoopStore
 from ringfence.tool.text import replace_surrogates
 
 
-class LoopRecord:
+class LoopJournal:
     """Writes down what happened to a loop, as its rows tell it.
 
     An event is a row first: what a process that died left out of its journal, the next one adds.

@@ -22,7 +22,7 @@ def new_loop_id() -> str:
 
 
 @frozen
-class LoopPlace:
+class LoopDirectory:
     """The directories of one loop."""
 
     id: str
@@ -95,7 +95,7 @@ class LoopPlace:
             return False
 
 
-def loop_places(state: Path | None = None) -> list[LoopPlace]:
+def loop_places(state: Path | None = None) -> list[LoopDirectory]:
     """All loops of a state directory, the newest first."""
     state = state or state_dir()
     folder = state / "loops"
@@ -104,10 +104,10 @@ def loop_places(state: Path | None = None) -> list[LoopPlace]:
         if folder.is_dir()
         else []
     )
-    return [place for name in names if (place := LoopPlace(name, state)).is_there]
+    return [place for name in names if (place := LoopDirectory(name, state)).is_there]
 
 
-def find_loop(said: str | None, state: Path | None = None) -> LoopPlace:
+def find_loop(said: str | None, state: Path | None = None) -> LoopDirectory:
     """The loop of an id, of its end, or the last one.
 
     Raises:
