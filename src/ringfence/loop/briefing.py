@@ -1,4 +1,4 @@
-"""Builds the tasks of roles: gathers what each role is told for a story, and reads its answer."""
+"""Builds the tasks of roles: gathers what each role must know for a story, and reads its answer."""
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
@@ -162,7 +162,7 @@ class TaskBuilder:
         )
 
     async def _guides(self, row: StoryRow) -> dict[str, str]:
-        """What the project told agents before the story: an attempt does not instruct those who judge it."""
+        """Return the project's instructions for agents before the story: an attempt does not instruct its judges."""
         assert row.base is not None
         files = (await self._trees.tree(row.base)).files
         return {name: _text(files.get(name))[:_GUIDE_CHARS] for name in _GUIDES if name in files}
@@ -189,7 +189,7 @@ class TaskBuilder:
         )
 
     async def _notes(self, row: StoryRow, attempt: int) -> tuple[str, ...]:
-        """What a judge should look at twice."""
+        """Return what a judge should look at twice."""
         step = self._loop.store.step(row.key(f"code.{attempt}.commit"))
         assert step is not None
         left_out, configuration = step.result.get("left_out", ()), step.result.get("configuration", ())
@@ -198,7 +198,7 @@ class TaskBuilder:
         return tuple(f"{title}: {'; '.join(each[:_MOST_NOTED])}" for title, each in notes if each)
 
     async def _changed_tests(self, row: StoryRow) -> dict[str, str]:
-        """What the test writer did to tests that were there: now, they do not show what they asked before."""
+        """Return what the test writer did to existing tests, since their text now does not show what it was."""
         assert row.base is not None
         assert row.tests is not None
         before = await self._trees.tree(row.base)
@@ -230,11 +230,11 @@ def _with_answer(description: str, answer: str) -> str:
 
 
 def _feedback(past: Sequence[StepRow]) -> tuple[str, ...]:
-    """Why earlier attempts were rejected: the last one whole, of those before it the beginning."""
-    told = ["\n".join(step.result["complaints"]) for step in past]
+    """Return why earlier attempts were rejected: the last reason whole, of those before it the beginning."""
+    reasons = ["\n".join(step.result["complaints"]) for step in past]
     return tuple(
-        each if number == len(told) or len(each) <= _EARLIER_CHARS else f"{each[:_EARLIER_CHARS]}\n[cut]"
-        for number, each in enumerate(told, start=1)
+        each if number == len(reasons) or len(each) <= _EARLIER_CHARS else f"{each[:_EARLIER_CHARS]}\n[cut]"
+        for number, each in enumerate(reasons, start=1)
     )
 
 

@@ -13,44 +13,44 @@ Trim = Literal["never", "end", "middle", "diff"]
 
 @frozen
 class Briefing:
-    """What is known when a role's turn begins; each role is shown what it needs of it."""
+    """What is known when a role begins; each role is shown the sections that it needs."""
 
     goal: str = ""
     """What the user wants, where there are no stories yet."""
     plan_title: str = ""
     plan_description: str = ""
     context: tuple[str, ...] = ()
-    """What the plan says about all of its stories."""
+    """What the plan states about all of its stories."""
     story_id: str = ""
     story_title: str = ""
     story: str = ""
     """Its description."""
     criteria: tuple[str, ...] = ()
-    """Of the story. A verdict names them by their number, counted from 1."""
+    """Criteria of the story. A verdict names them by their number, counted from 1."""
     details: str = ""
-    """What else the stories' file says of it."""
+    """Other fields of the story in its file."""
     feedback: tuple[str, ...] = ()
     """Why earlier attempts were rejected, the oldest first."""
     commands: tuple[str, ...] = ()
-    """By which the work will be checked."""
+    """The commands by which the work will be checked."""
     tests: Mapping[str, str] = field(default_factory=dict)
-    """The frozen tests of this story: paths and texts."""
+    """The tests of this story: paths and texts."""
     protected: tuple[str, ...] = ()
     """Files that are put back to what they were, whatever an attempt does to them, each with the reason."""
     notes: tuple[str, ...] = ()
-    """What was noticed about an attempt without judging it, for those who judge it."""
+    """Observations about an attempt, for reviewer and judge."""
     diff: str = ""
-    """Of this story's attempt alone."""
+    """The patch of this story's attempt alone."""
     checks: Mapping[str, str] = field(default_factory=dict)
-    """What each check said: names and texts."""
+    """A summary of each check, by its name."""
     results: Mapping[str, str] = field(default_factory=dict)
-    """How each test ended, by its id: what a verdict may name as evidence."""
+    """The outcome of each test, by its id: what a verdict may name as evidence."""
     review: str = ""
     """The reviewer's answers."""
     files: tuple[str, ...] = ()
-    """Of the project."""
+    """Paths of the project's files."""
     guides: Mapping[str, str] = field(default_factory=dict)
-    """What the project tells agents: `CLAUDE.md`, `AGENTS.md`, their texts."""
+    """The project's instructions for agents: `CLAUDE.md`, `AGENTS.md`, their texts."""
 
 
 @frozen
@@ -87,7 +87,7 @@ def _feedback(briefing: Briefing) -> str:
 
 
 def _results(briefing: Briefing) -> str:
-    """Those that did not pass first, then those of the story's own files: what is cut is of least use."""
+    """Return results, those that did not pass first, then those of the story's tests: the end is cut first."""
 
     def rank(result: tuple[str, str]) -> tuple[bool, bool]:
         name, outcome = result

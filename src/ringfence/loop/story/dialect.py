@@ -32,7 +32,7 @@ class Entry:
 
 
 def dialect_of(document: Any, complaints: Complaints) -> Dialect:
-    """Which dialect a document is in.
+    """Return the dialect of a document.
 
     Raises:
         ConfigurationError: None that is known.
@@ -105,7 +105,7 @@ def _check_list(value: Any, path: KeyPath, of: str, complaints: Complaints) -> N
 
 
 def _is_pipeline(document: Mapping[str, Any]) -> bool:
-    """Whether what looks like the runtime's dialect is the one that goes on by `status`."""
+    """Return whether what looks like the runtime's dialect is the one that keeps progress in `status`."""
     stories = document["stories"]
     items = [item for item in stories if isinstance(item, dict)] if isinstance(stories, list) else []
     if any("passes" in item for item in items):

@@ -51,7 +51,7 @@ def export(plan: Plan, file: Path, states: Mapping[str, StoryEnd]) -> None:
 
 
 def exported(plan: Plan, states: Mapping[str, StoryEnd]) -> Any:
-    """The values of a plan's file, with progress."""
+    """Return the values of a plan's file, with progress."""
     document = copy.deepcopy(plan.document) if plan.document is not None else document_of(plan)
     for story, entry in zip(plan.stories, list(entries(document, plan.dialect)), strict=True):
         if (end := states.get(story.id)) is not None:
@@ -60,7 +60,7 @@ def exported(plan: Plan, states: Mapping[str, StoryEnd]) -> Any:
 
 
 def document_of(plan: Plan) -> dict[str, Any]:
-    """A plan that came from no file, as one would be written."""
+    """Return the values of a file for a plan that came from none."""
     about = {"title": plan.title, "description": plan.description, "context": list(plan.context)}
     return {
         **{key: value for key, value in about.items() if value},

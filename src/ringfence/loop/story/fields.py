@@ -18,10 +18,10 @@ from ringfence.loop.story.model import FOREIGN_KEYS
 from ringfence.loop.story.words import quoted
 
 _ALIKE = 0.8
-"""Of a key that means nothing to one that would: so much alike, it is a slip and no key of somebody else."""
+"""The similarity of an unknown key to a known one from which on it is a slip."""
 _LONGEST_KEY = 100
 _LOOKED_AT = 100
-"""Among so many keys of a mapping a slip is looked for."""
+"""Slips are looked for among so many keys of a mapping."""
 _PRIORITY_LIMIT = 1e12
 _COMPLAINTS_LIMIT = 200
 
@@ -78,16 +78,16 @@ class Fields:
         self._taken: set[str] = set()
 
     def peek(self, name: str) -> Any:
-        """What stands there, which stays to be taken."""
+        """Return the value of a key without taking it."""
         return self._values.get(name)
 
     def has(self, name: str) -> bool:
-        """Whether something stands there; null and blank text are nothing."""
+        """Return whether a key has a value; null and blank text are none."""
         value = self._values.get(name)
         return value is not None and not (isinstance(value, str) and not value.strip())
 
     def key(self, names: Collection[str]) -> str | None:
-        """Under which of its names a field is there."""
+        """Return the name under which a field is there, and take all of its names."""
         self._taken.update(names)
         found = [name for name in names if self.has(name)]
         if len(found) > 1 and any(self._values[name] != self._values[found[0]] for name in found):
@@ -95,7 +95,7 @@ class Fields:
         return found[0] if found else None
 
     def first(self, names: Sequence[str]) -> str:
-        """The first of several fields that is there and may stand beside the others; the last one if none is."""
+        """Return the first of several fields that is there; the others may stand beside it. If none is, the last."""
         self._taken.update(name for name in names if not self.has(name))
         return next((name for name in names if self.has(name)), names[-1])
 
@@ -111,7 +111,7 @@ class Fields:
         self._complaints.add(self._path, f"{self.of}{next(iter(names))} is missing; {advice}")
 
     def text(self, *names: str, most_chars: int) -> str | None:
-        """A text, stripped; a number is its text."""
+        """Return a text, stripped; a number is its text."""
         key = self.key(names)
         if key is None:
             return None
@@ -125,7 +125,7 @@ class Fields:
         return str(value).strip()
 
     def texts(self, *names: str, most_items: int, most_chars: int) -> tuple[str, ...] | None:
-        """A list of texts that are not blank, stripped; one that does not fit is noted and left out."""
+        """Return a list of texts that are not blank, stripped; one that does not fit is noted and left out."""
         key = self.key(names)
         if key is None:
             return None
@@ -145,7 +145,7 @@ class Fields:
         return tuple(found)
 
     def number(self, name: str) -> float | None:
-        """A number."""
+        """Return a number."""
         key = self.key((name,))
         value = self._values[key] if key else None
         if value is None:
@@ -159,7 +159,7 @@ class Fields:
         return float(value)
 
     def flag(self, name: str) -> bool:
-        """True or false; false if it is not there."""
+        """Return a flag; false if it is not there."""
         key = self.key((name,))
         value = self._values[key] if key else False
         if not isinstance(value, bool):
@@ -175,7 +175,7 @@ class Fields:
         self._complaints.add(path, f"{self.of}{name}{at}: {message}", of_key=of_key)
 
     def extra(self) -> dict[str, Any]:
-        """What nobody took."""
+        """Return the keys that nobody took, with their values."""
         return {key: value for key, value in self._values.items() if key not in self._taken}
 
     def slips(self, known: Collection[Collection[str]]) -> None:

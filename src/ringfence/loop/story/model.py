@@ -1,4 +1,4 @@
-"""What a loop works on: stories, and the plan that holds them, whichever dialect they were written in."""
+"""Stories, and the plan that holds them, in whichever dialect they were written."""
 
 import hashlib
 import heapq
@@ -119,7 +119,7 @@ class Plan:
 
 
 def slug(text: str, *, words: str | None = None) -> str:
-    """Text as part of a git ref or a file name: words of it, and a hash of the whole.
+    """Return text as part of a git ref or a file name: words of it, and a hash of the whole.
 
     Args:
         text: Anything.
@@ -145,5 +145,5 @@ def details(story: Story) -> str:
         elif isinstance(value, list) and all(isinstance(each, str) for each in value):
             texts = [each.strip() for each in value if each.strip()]
             lines += [f"{name}:", *(f"- {each}" for each in texts)] if texts else []
-    told = "\n".join(lines)
-    return told if len(told) <= DETAILS_CHARS else f"{told[:DETAILS_CHARS]}\n[cut: {len(told)} characters]"
+    text = "\n".join(lines)
+    return text if len(text) <= DETAILS_CHARS else f"{text[:DETAILS_CHARS]}\n[cut: {len(text)} characters]"

@@ -322,8 +322,8 @@ def _question(fields: Fields) -> str | None:
     found = fields.text("question", most_chars=_TEXT_CHARS)
     if found is None and str(fields.peek("status")).lower() in BLOCKED:
         notes = fields.peek("notes")
-        is_told = isinstance(notes, str) and notes.strip()
-        return one_line(notes, _LINE_CHARS) if is_told else "its status says so, and no question is written"
+        has_notes = isinstance(notes, str) and notes.strip()
+        return one_line(notes, _LINE_CHARS) if has_notes else "its status says so, and no question is written"
     return found
 
 
