@@ -56,6 +56,14 @@ class Delivery:
         await self._record(work, "after")
         return work
 
+    async def discard_work(self) -> None:
+        """Discard what was changed inside, and record that nothing was kept.
+
+        Raises:
+            InfrastructureFault: The disk is full.
+        """
+        await self.workspace.discard()
+
     @asynccontextmanager
     async def _open_export_sandbox(self, placement: Placement) -> AsyncIterator[Sandbox]:
         """Open a sandbox in which commits are packed; close it if that takes too long or the user stops it."""

@@ -103,6 +103,9 @@ class RunRequest:
     verify: str | None = None
     """Shell command that decides the outcome, in a new sandbox; `NO_CHECK`: none is wanted."""
     require_verified: bool = False
+    keeps_work: bool = True
+    """Whether what is changed inside is kept and compared. False for runs whose answer or exit code is all that counts:
+    not in mode `bind`, and not with a check."""
     loosenings: Sequence[tuple[str, str]] = ()
     """Settings that are weaker than the default, as pairs of a sentence and its origin."""
     secrets: Sequence[str] = field(default=(), repr=False)

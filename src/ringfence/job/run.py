@@ -12,7 +12,7 @@ import anyio.to_thread
 from ringfence import __version__
 from ringfence.config.paths import state_dir
 from ringfence.config.units import format_duration
-from ringfence.errors import InfrastructureFault, RingfenceError
+from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
 from ringfence.events import Emit, JobCreated, JobEnded, JobStarted, PolicyLoosened
 from ringfence.job.credentials import concurrent_probe, recorded_leases
 from ringfence.job.delivery import Delivery, checkpoint_created
@@ -144,7 +144,9 @@ class JobRun:
                     outcome = await self._work(delivery, recorder)
                     if not self._work_started:
                         return outcome
-                    work = await delivery.export_work()
+                    work = await delivery.export_work() if self._request.keeps_work else None
+                    if work is None:
+                        await delivery.discard_work()
                     return await self._decide_outcome(outcome, delivery, work)
             # Reached only when the second interrupt cancelled the scope.
             return Outcome(JobState.CANCELLED, f"{self._stops.reason}, at once")
@@ -195,6 +197,11 @@ class JobRun:
         workspace = await self._lock_workspace(stack, traits)
         if workspace is None:
             return None
+        if not request.keeps_work and (workspace.mode == "bind" or request.check is not None):
+            raise UsageError(
+                f"keeps_work=False, with mode {workspace.mode!r} and check {request.check!r}: what is changed in the "
+                "workspace itself cannot be discarded, nor checked afterwards; use mode 'clone' and no check"
+            )
         stack.push_async_callback(self._snapshot_unstarted_run)
         wait_for_probe = await stack.enter_async_context(concurrent_probe(request.credential_probe))
         prepared = self._workspace = await prepare(
@@ -291,12 +298,13 @@ class JobRun:
 
     # --- verify ---
 
-    async def _decide_outcome(self, outcome: Outcome, delivery: Delivery, work: Finished) -> Outcome:
+    async def _decide_outcome(self, outcome: Outcome, delivery: Delivery, work: Finished | None) -> Outcome:
         """Return the outcome of the check if there is one and the agent has finished; otherwise that of the agent."""
         request = self._request
         if outcome.state is not JobState.UNVERIFIED:
             return outcome
         if request.check is not None:
+            assert work is not None
             checked = await delivery.check(request.check, work, deadline=self._deadline)
             return self._timed_out(" before the check ended") if checked is None else checked
         if self._stops.is_stopping:

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -48,6 +48,8 @@ class JobStore:
     def __init__(self, file: Path | None = None) -> None:
         self._file = file or make_private_dir(state_dir()) / "jobs.db"
         self._is_made = False
+        self._held: sqlite3.Connection | None = None
+        self._holders = 0
 
     def create(self, job_id: str, *, session_id: str, workspace: str) -> None:
         """Enter a new job as `queued`."""
@@ -107,24 +109,35 @@ class JobStore:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the database open during a run.
+        """Keep one connection open during a run, in the thread that calls this.
 
-        The last connection to close writes the log back and removes it: fifteen times the work of a change.
+        The last one to close writes the log back and removes it: fifteen times the work of a change.
         """
-        with ExitStack() as stack:
+        if self._held is None:
             with self._translated_errors():
-                database = stack.enter_context(closing(self._connect()))
-                database.execute("SELECT 1 FROM jobs LIMIT 1").fetchone()
+                self._held = self._connect()
+        self._holders += 1
+        try:
             yield
+        finally:
+            self._holders -= 1
+            if not self._holders:
+                held, self._held = self._held, None
+                held.close()
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        with self._translated_errors(), closing(self._connect()) as database, database:
-            yield database
+        """A connection on which each statement is a transaction of its own."""
+        with self._translated_errors():
+            if self._held is not None:
+                yield self._held
+                return
+            with closing(self._connect()) as database:
+                yield database
 
     def _connect(self) -> sqlite3.Connection:
         keep_database_private(self._file)
-        database = sqlite3.connect(self._file, timeout=_BUSY_S)
+        database = sqlite3.connect(self._file, timeout=_BUSY_S, isolation_level=None)
         try:
             self._make(database)
         except BaseException:

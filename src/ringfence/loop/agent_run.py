@@ -91,7 +91,14 @@ class AgentRuns:
         workspace = await self._trees.checkout(task.commit)
         run_id, model = new_run_id(), effective.settings.run.model
         step = store.begin_step(key, run_id=run_id, role=task.role, attempt=task.attempt, model=model)
-        end = await loop.runs.agent(task.prompt, workspace, effective, run_id=run_id, schema=task.schema)
+        end = await loop.runs.agent(
+            task.prompt,
+            workspace,
+            effective,
+            run_id=run_id,
+            schema=task.schema,
+            keeps_work=not task.must_answer,
+        )
         fault, result = _weigh(end, task)
         used_up = loop.used_up(spent.and_more(end.tokens, end.cost_usd))
         is_of_loop = end.state is JobState.LIMIT and used_up is not None  # it is not the attempt's fault

@@ -58,7 +58,7 @@ async def draft(
         asked = effective_for(effective, settings, "planner", attempt=1, spent=spent)
         end = await Runs(tell=tell).agent(
             f"role: planner\n\n{prompt.text}{again}", workspace, asked, run_id=new_run_id(),
-            schema=PLANNER.schema,
+            schema=PLANNER.schema, keeps_work=False,
         )  # fmt: skip
         spent = spent.and_more(end.tokens, end.cost_usd)
         tell(f"the planner took {end.tokens:,} tokens, ${end.cost_usd:.2f}")

@@ -225,7 +225,7 @@ async def run_gate(
 
     try:
         request = _request(effective, checks, workspace, limit_s).running(work)
-        run = JobRun(request, run_id=run_id)
+        run = JobRun(request, run_id=run_id, store=runs.jobs)
         result = await runs.do(run)
     except RingfenceError as exc:
         outcome = outcome_of(exc)

@@ -1,6 +1,7 @@
 """The runs of a loop, and how they are stopped: each has a sandbox and a record of its own."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from ringfence.job.outcome import RunResult, outcome_of, root_cause
 from ringfence.job.resolution import resolved_agent_request
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
+from ringfence.job.store import JobStore
 
 Tell = Callable[[str], None]
 
@@ -46,6 +48,7 @@ class Runs:
     def __init__(self, *, tell: Tell, is_checked: bool = False) -> None:
         self.tell = tell
         self._is_checked = is_checked
+        self.jobs = JobStore()
         self._living: set[JobRun] = set()
         self._stopping = anyio.Event()
 
@@ -78,6 +81,7 @@ class Runs:
         *,
         run_id: str,
         schema: dict[str, Any] | None = None,
+        keeps_work: bool = True,
     ) -> AgentEnd:
         """Let an agent work. Never raises for what goes wrong in it.
 
@@ -87,6 +91,7 @@ class Runs:
             effective: The configuration of its run.
             run_id: Names the run.
             schema: Of its answer, for runtimes that can hold it to one.
+            keeps_work: Whether files that it changes are kept; of a reviewer only the answer counts.
         """
         try:
             opened = resolved_agent_request(
@@ -98,7 +103,7 @@ class Runs:
                 is_checked=self._is_checked,
             )
             async with opened as request:
-                run = JobRun(request, run_id=run_id)
+                run = JobRun(replace(request, keeps_work=keeps_work), run_id=run_id, store=self.jobs)
                 return self._end(run, await self.do(run))
         except RingfenceError as exc:
             return _not_begun(run_id, exc)

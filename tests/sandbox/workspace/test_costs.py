@@ -9,7 +9,7 @@ from tests.sandbox.workspace.runs import prepare
 
 from ringfence.process import run_process
 from ringfence.sandbox.workspace.git import command, config
-from ringfence.sandbox.workspace.record import diff_run, open_store, patch_run
+from ringfence.sandbox.workspace.record import diff_run, has_changes, load_record, open_store, patch_run
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 pytestmark = pytest.mark.anyio
@@ -105,3 +105,23 @@ async def test_a_file_that_changes_after_the_snapshot_is_copied_as_it_was(reposi
     assert files == {"a.txt": "one\n", "run.sh": "#!/bin/sh\n", "sub/b.txt": "two\n"}
     assert not (copy / "run.sh").is_symlink()
     assert (copy / "run.sh").stat().st_mode & 0o100
+
+
+async def test_a_run_that_keeps_nothing_starts_no_git(repository: Path, state: Path, started: list[str]):
+    """Where nothing is kept, the copy is removed, whatever was done to it, and nothing is compared."""
+    run_dir = state / "runs" / "r1"
+    prepared = await prepare(repository, "clone", run="r1", run_dir=run_dir, state=state)
+    clone = prepared.placement.workspace_source
+    assert clone is not None
+    (clone / "new").write_text("x\n")
+    (clone / "shut").mkdir()
+    (clone / "shut" / "inner").touch()
+    (clone / "shut").chmod(0)
+    started.clear()
+    await prepared.discard()
+    assert started == []
+    assert not clone.exists()
+    record = load_record(run_dir)
+    assert await patch_run(record, open_store(record, state)) == b""
+    assert not has_changes(record, state)
+    assert any("discarded" in note for note in record.notes)

@@ -22,6 +22,7 @@ from ringfence.config.paths import make_private_dir
 from ringfence.config.trust import PROJECT_FILE_NAMES, note_author, remember_author
 from ringfence.errors import InfrastructureFault, SandboxError, UsageError
 from ringfence.frozen import frozen
+from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Placement
 from ringfence.sandbox.registry import examine
 from ringfence.sandbox.spec import SandboxSpec
@@ -63,6 +64,7 @@ SANDBOX_PREFIX = "sandbox-"
 """Start of the names of temporary directories and snapshots of sandboxes without a run."""
 _PRIVATE_COPY = "commands work on a private copy, which goes with the sandbox; apply() brings the work in"
 """Note for a program that did not ask for one."""
+_DISCARDED = "what was changed inside was discarded: this run keeps none of it"
 _DISTRUST_S = 60.0
 _MAX_SHOWN = 20
 
@@ -139,6 +141,29 @@ class RunWorkspace:
             raise InfrastructureFault(
                 f"the state of the workspace could not be kept in {KEEP_S:g} s; it is as the agent left it: look at"
                 f" {self.record.workspace!r} by hand"
+            ) from exc
+
+    async def discard(self) -> None:
+        """Remove the clone, and record that the run changed nothing. No sandbox on the workspace may be alive.
+
+        Raises:
+            InfrastructureFault: The disk is full.
+        """
+        assert self.record.mode != "bind"
+        notes = [*self.record.notes, _DISCARDED]
+        record = msgspec.structs.replace(self.record, after=self.record.before, notes=notes)
+        clone = record.clone
+
+        def discard() -> None:
+            save_record(self.run_dir, record)
+            if clone is not None:
+                remove_tree(Path(clone))
+
+        try:
+            await anyio.to_thread.run_sync(discard)
+        except OSError as exc:
+            raise InfrastructureFault(
+                f"the private copy of run {record.run!r} could not be removed: {exc}; remove {clone!r} by hand"
             ) from exc
 
     async def deliver_again(self, work: Finished) -> Finished | None:

@@ -271,6 +271,8 @@ class SnapshotStore:
         return {path for path, _, _ in await self._changed(earlier, later)}
 
     async def _changed(self, earlier: str, later: str) -> list[tuple[bytes, int, str]]:
+        if (await self.memo(earlier)).tree == (await self.memo(later)).tree:
+            return []
         command = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", earlier, later)
         result = await self._git.run(*command, timeout_s=600.0, output_limit_bytes=_LISTING_LIMIT_BYTES)
         return read_changes(result.stdout)
