@@ -14,7 +14,7 @@ from ringfence.errors import ConfigurationError, ExitCode, RingfenceError, Usage
 from ringfence.loop.configuration import load_loop
 from ringfence.loop.credentials import check_players
 from ringfence.loop.loop import conventions_of
-from ringfence.loop.repository import Look, look, read_base
+from ringfence.loop.repository import Look, look
 from ringfence.loop.settings import LoopLimits, LoopSettings
 from ringfence.loop.start import checks_for, refuse_second
 from ringfence.loop.story import Plan, check_plan, questions, read_plan
@@ -93,7 +93,7 @@ async def preflight(
     with found.gathering():
         found.look = await look(source, base=settings.base)
         found.notes += found.look.notes
-        tree = await read_base(found.look)
+        tree = found.look.tree
     if tree is not None:
         # A file that cannot be read may say how tests are run.
         with found.gathering() if found.plan is not None else suppress(ConfigurationError):

@@ -3,7 +3,7 @@
 from ringfence.loop.repository.branch import Candidate, Conflict, Merged
 from ringfence.loop.repository.change import Change, changes_between, check_links, check_size
 from ringfence.loop.repository.commit import Trailers, Tree
-from ringfence.loop.repository.look import Look, look, read_base
+from ringfence.loop.repository.look import Look, look
 from ringfence.loop.repository.refusal import (
     DeliveryRefused,
     NothingChanged,
@@ -33,5 +33,4 @@ __all__ = [
     "check_size",
     "find_source",
     "look",
-    "read_base",
 ]

@@ -10,12 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ringfence.check.tree import TreeEntry
-from ringfence.errors import UsageError
+from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.frozen import frozen
 from ringfence.loop.repository.change import Change, parents
 from ringfence.loop.repository.refusal import NothingChanged, WorkRefused
 from ringfence.sandbox.workspace.git.command import Git
-from ringfence.sandbox.workspace.snapshot.objects import quoted, read_blobs, read_line
+from ringfence.sandbox.workspace.snapshot.objects import Blob, quoted, read_blobs
 
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REF = "refs/ringfence/candidate"
@@ -180,15 +180,9 @@ async def commit_tree(git: Git, tree: str, parent: str, *, message: bytes, at_s:
 
 async def changes_to_restore(git: Git, source: str, paths: Collection[bytes]) -> list[Change]:
     """The changes by which files become as they are in a commit, however large they are."""
-    listed = await git.run("ls-tree", "-r", "-z", check_id(source), output_limit_bytes=_LISTING_BYTES)
-    found = {}
-    for line in listed.stdout.split(b"\0")[:-1]:
-        head, _, path = line.partition(b"\t")
-        found[path] = head.decode().split()
+    found = {blob.path: blob for blob in await list_files(git, check_id(source))}
     return [
-        Change(path, int(found[path][0], 8), object_id=found[path][2])
-        if path in found
-        else Change(path, None)
+        Change(path, found[path].git_mode, object_id=found[path].id) if path in found else Change(path, None)
         for path in sorted(paths)
     ]
 
@@ -228,26 +222,39 @@ class Tree:
         return Tree(files)
 
 
-async def load_tree(git: Git, commit: str, *, inside: str) -> Tree:
-    """All files of a commit, those below a directory, by their paths in it.
+async def list_files(git: Git, commit: str) -> list[Blob]:
+    """Every file of a commit; the entry of another repository (mode 160000) has no size.
+
+    Raises:
+        InfrastructureFault: Some object of it is missing.
+    """
+    told = await git.run("ls-tree", "-r", "-z", "-l", commit, output_limit_bytes=_LISTING_BYTES)
+    files = []
+    for line in told.stdout.split(b"\0")[:-1]:
+        head, _, path = line.partition(b"\t")
+        mode, _, name, size = head.split()
+        if size == b"BAD":
+            raise InfrastructureFault(f"the contents of {os.fsdecode(path)!r} are not there")
+        files.append(Blob(path, int(mode, 8), name.decode(), 0 if size == b"-" else int(size)))
+    return files
+
+
+async def read_tree(git: Git, files: Sequence[Blob], *, inside: bytes) -> Tree:
+    """The files below a directory, by their paths in it.
 
     Raises:
         UsageError: They hold more than 512 MiB, those beyond 1 MiB not counted.
     """
-    listed = await git.run(
-        "ls-tree", "-r", "-z", "-l", f"{commit}:{inside}", output_limit_bytes=_LISTING_BYTES
-    )
-    lines = [line for line in listed.stdout.split(b"\0") if line]
-    blobs = [read_line(line) for line in lines if not line.startswith(b"160000 ")]
-    links = [line.partition(b"\t")[2] for line in lines if line.startswith(b"160000 ")]
-    read = [blob for blob in blobs if blob.size <= _READ_FILE_BYTES]
+    prefix = inside + b"/" if inside else b""
+    below = [blob for blob in files if blob.path.startswith(prefix)]
+    read = [blob for blob in below if blob.size <= _READ_FILE_BYTES and blob.git_mode != _GITLINK]
     total = sum(blob.size for blob in read)
     if total > _READ_BYTES:
         raise UsageError(
             f"the repository's files hold {total} bytes; a loop works with {_READ_BYTES} at most"
         )
-    files = {os.fsdecode(blob.path): TreeEntry(b"", blob.git_mode) for blob in blobs}
-    files |= {os.fsdecode(path): TreeEntry(b"", _GITLINK) for path in links}
+    found = {os.fsdecode(blob.path.removeprefix(prefix)): TreeEntry(b"", blob.git_mode) for blob in below}
     async for batch in read_blobs(git, read):
-        files |= {os.fsdecode(blob.path): TreeEntry(data, blob.git_mode) for blob, data in batch}
-    return Tree(files)
+        for blob, data in batch:
+            found[os.fsdecode(blob.path.removeprefix(prefix))] = TreeEntry(data, blob.git_mode)
+    return Tree(found)

@@ -199,6 +199,8 @@ async def _forgive(work: Work, source: Source, file: Path) -> None:
 async def _known(work: Work, seen: Opened) -> list[str]:
     """The base, if the user still has all of it: history may have been rewritten meanwhile, and thrown away."""
     base = work.record.base
+    if base in seen.refs.direct.values():  # a ref has all that it leads to
+        return [base]
     command = ("rev-list", "--objects", "--quiet", base, "--not", "--all")
     told = await seen.git.run(*command, accept=(0, 1, 128), timeout_s=_PACK_S)
     return [base] if told.ok else []

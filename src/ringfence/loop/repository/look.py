@@ -1,21 +1,24 @@
 """What a loop will and will not see of the user's repository, reported before anything is made."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ringfence.errors import InfrastructureFault
 from ringfence.frozen import frozen
-from ringfence.loop.repository.commit import Tree, load_tree
+from ringfence.loop.repository.commit import Tree, list_files, read_tree
 from ringfence.loop.repository.refusal import RepositoryRefused, named
 from ringfence.loop.repository.source import Opened, Source, find_source, opened
 from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.git.config import read_settings
 from ringfence.sandbox.workspace.git.layout import INDEX_LIMIT, has_git
 from ringfence.sandbox.workspace.snapshot.index import Index, read_index
+from ringfence.sandbox.workspace.snapshot.objects import Blob
 
 _LISTING_BYTES = 512 * 1024**2
 _MAX_ATTRIBUTES = 200
+_GITLINK = 0o160000
 _COPIED = ("filemode", "symlinks", "ignorecase", "precomposeunicode", "trustctime", "checkstat")
 _HARMLESS = frozenset({"true", "false", "yes", "no", "on", "off", "0", "1", "minimal", "default"})
 _STATUS_BYTES = 64 * 1024**2
@@ -34,6 +37,8 @@ class Look:
     name: str
     """The user's name for git; empty where there is none."""
     email: str
+    tree: Tree
+    """The base's files, by their paths in the directory that the loop works in."""
     notes: tuple[str, ...]
     """What the user should know, each in one sentence."""
 
@@ -47,11 +52,13 @@ async def look(path: Path, *, base: str | None = None) -> Look:
 
     Raises:
         RepositoryRefused: A loop cannot start from it.
+        UsageError: The files that it would work on hold more than 512 MiB.
     """
     source = find_source(path)
     async with opened(source) as seen:
         commit = await _base(source, seen, base)
         files = await _list_files(source, seen.git, commit)
+        tree = await read_tree(seen.git, files, inside=source.inside)
         settings = await read_settings(source.actor, source.root, source.layout)
         notes = [
             *_about_history(source, seen, commit, base),
@@ -66,18 +73,9 @@ async def look(path: Path, *, base: str | None = None) -> Look:
         branch=seen.branch if base is None else None,
         name=identity.name if is_known else "",
         email=identity.email if is_known else "",
+        tree=tree,
         notes=tuple(notes),
     )
-
-
-async def read_base(found: Look) -> Tree:
-    """The files that a loop would start from, by their paths in the directory that it works in.
-
-    Raises:
-        UsageError: They hold more than 512 MiB.
-    """
-    async with opened(found.source) as seen:
-        return await load_tree(seen.git, found.base, inside=os.fsdecode(found.source.inside))
 
 
 async def _base(source: Source, seen: Opened, base: str | None) -> str:
@@ -102,16 +100,15 @@ async def _base(source: Source, seen: Opened, base: str | None) -> str:
     return commit
 
 
-async def _list_files(source: Source, git: Git, commit: str) -> list[tuple[bytes, bytes]]:
-    """Mode, kind and id of each file of a commit, with its path."""
+async def _list_files(source: Source, git: Git, commit: str) -> list[Blob]:
     try:
-        told = await git.run("ls-tree", "-r", "-z", commit, output_limit_bytes=_LISTING_BYTES)
+        files = await list_files(git, commit)
     except InfrastructureFault as exc:
         raise RepositoryRefused(
-            f"commit {commit[:12]!r} is not whole ({exc}); fetch what is missing, `git fsck` shows it"
+            f"commit {commit[:12]!r} is not whole ({exc}): the repository is a partial clone, or damaged; `git checkout`"
+            " fetches what is missing, `git fsck` shows it"
         ) from exc
-    files = [line.partition(b"\t")[::2] for line in told.stdout.split(b"\0") if line]
-    if source.inside and not any(path.startswith(source.inside + b"/") for _, path in files):
+    if source.inside and not any(blob.path.startswith(source.inside + b"/") for blob in files):
         raise RepositoryRefused(
             f"the directory {os.fsdecode(source.inside)!r} is not in commit {commit[:12]!r}; commit what is in it first"
         )
@@ -145,15 +142,15 @@ def _about_history(source: Source, seen: Opened, commit: str, base: str | None) 
     return notes
 
 
-async def _about_files(git: Git, files: list[tuple[bytes, bytes]]) -> list[str]:
+async def _about_files(git: Git, files: Sequence[Blob]) -> list[str]:
     notes = []
-    submodules = [os.fsdecode(path) for head, path in files if head.startswith(b"160000 ")]
+    submodules = [os.fsdecode(blob.path) for blob in files if blob.git_mode == _GITLINK]
     if submodules:
         notes.append(f"submodules stay empty in the loop: {named(submodules)}")
-    attributes = [head.split()[2] for head, path in files if path.rpartition(b"/")[2] == b".gitattributes"]
+    attributes = [blob.id for blob in files if blob.path.rpartition(b"/")[2] == b".gitattributes"]
     if attributes:
-        wanted = b"\n".join((*attributes[:_MAX_ATTRIBUTES], b""))
-        told = await git.run("cat-file", "--batch", stdin=wanted, output_limit_bytes=_LISTING_BYTES)
+        wanted = "\n".join((*attributes[:_MAX_ATTRIBUTES], ""))
+        told = await git.run("cat-file", "--batch", stdin=wanted.encode(), output_limit_bytes=_LISTING_BYTES)
         lines = [line.split() for line in told.stdout.split(b"\n")]
         patterns = sorted({os.fsdecode(words[0]) for words in lines if b"filter=lfs" in words[1:]})
         if patterns:

@@ -6,6 +6,7 @@ Every call may be repeated after a crash and comes to the same; what a call retu
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import anyio.to_thread
 
@@ -19,8 +20,9 @@ from ringfence.loop.repository.commit import (
     changes_to_restore,
     check_id,
     compose,
-    load_tree,
+    list_files,
     make_commit,
+    read_tree,
 )
 from ringfence.loop.repository.delivery import Delivered, Work, deliver, merge_delivered
 from ringfence.loop.repository.look import Look
@@ -41,13 +43,15 @@ from ringfence.sandbox.workspace.git.command import Git, GitBoundReached, write_
 from ringfence.sandbox.workspace.git.packs import copy_history
 from ringfence.sandbox.workspace.git.refs import Refs
 
-_PACKING_S = 900.0
 _LISTING_BYTES = 512 * 1024**2
 _PATCH_BYTES = 256 * 1024**2
 _MOST_TAGS = 10_000
 _MOST_WORKTREES = 256
-_MOST_TREES = 16
-"""Whose files are kept in memory: a story reads those of three or four commits again and again."""
+_MOST_KEPT = 16
+"""Commits whose files are kept in memory, and comparisons: a story reads those of three or four again and again."""
+_KEPT_BYTES = 4 * 1024**2
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 class LoopRepository:
@@ -63,6 +67,7 @@ class LoopRepository:
         self._checked_out: dict[int, str] = {}
         """Where this process put worktrees; nobody else does while it works on the loop."""
         self._trees: dict[str, Tree] = {}
+        self._comparisons: dict[tuple[str, ...], bytes] = {}
 
     @classmethod
     async def make(cls, found: Look, place: Path, *, loop: str) -> "LoopRepository":
@@ -74,18 +79,20 @@ class LoopRepository:
             loop: The loop's id.
 
         Raises:
-            RepositoryRefused: The commit is incomplete, or another loop's repository is there.
+            RepositoryRefused: Another loop's repository is there.
             InfrastructureFault: Git failed, or the disk is full.
         """
         where = Place(make_private_dir(Path(os.path.realpath(place))))  # noqa: ASYNC240 - ours, at hand
-        async with where.locked("loop") as git:
+        async with where.locked("loop"):
             if not where.git_dir.exists():
-                await _make(found, where, git, loop=loop)
+                await _make(found, where, loop=loop)
         made = cls.open(where.root)
         if made.record.loop != loop:
             raise RepositoryRefused(
                 f"{str(place)!r} holds the repository of loop {made.record.loop!r}; name another directory"
             )
+        if made.base == found.base:
+            _keep(made._trees, found.base, found.tree)
         return made
 
     @classmethod
@@ -174,7 +181,7 @@ class LoopRepository:
         async with self.place.locked("loop") as git:
             made = await make_commit(git, base, changes, message=text, at_s=at_s)
         if base in self._trees:
-            self._keep(made, self._trees[base].changed(changes, inside=self.record.inside_path))
+            _keep(self._trees, made, self._trees[base].changed(changes, inside=self.record.inside_path))
         return made
 
     async def restore(
@@ -269,9 +276,26 @@ class LoopRepository:
 
     async def changed(self, base: str, commit: str) -> tuple[bytes, ...]:
         """Paths in which two commits of the loop differ, sorted."""
-        command = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", check_id(base), check_id(commit))
-        told = await self.git.run(*command, output_limit_bytes=_LISTING_BYTES)
-        return tuple(sorted(path for path in told.stdout.split(b"\0") if path))
+        told = await self._compare(base, commit, "-z", "--name-only", limit_bytes=_LISTING_BYTES)
+        return tuple(sorted(path for path in told.split(b"\0") if path))
+
+    async def patch(self, base: str, commit: str) -> bytes | None:
+        """What one commit changed since another, as `git apply` takes it; None where that is more than 256 MiB."""
+        options = ("-p", "--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv")
+        try:
+            return await self._compare(base, commit, *options, limit_bytes=_PATCH_BYTES)
+        except GitBoundReached:
+            return None
+
+    async def _compare(self, base: str, commit: str, *options: str, limit_bytes: int) -> bytes:
+        """What `git diff-tree` prints; short answers are kept, for reviewer and judge are told the same of a commit."""
+        question = ("-r", "--no-renames", *options, check_id(base), check_id(commit))
+        if question not in self._comparisons:
+            told = (await self.git.run("diff-tree", *question, output_limit_bytes=limit_bytes)).stdout
+            if len(told) > _KEPT_BYTES:
+                return told
+            _keep(self._comparisons, question, told)
+        return self._comparisons[question]
 
     async def files(self, commit: str) -> Tree:
         """The files of a commit: those that the loop works on, by their paths there.
@@ -280,23 +304,9 @@ class LoopRepository:
             UsageError: They hold more than 512 MiB.
         """
         if commit not in self._trees:
-            inside = os.fsdecode(self.record.inside_path)
-            self._keep(commit, await load_tree(self.git, check_id(commit), inside=inside))
+            files = await list_files(self.git, check_id(commit))
+            _keep(self._trees, commit, await read_tree(self.git, files, inside=self.record.inside_path))
         return self._trees[commit]
-
-    def _keep(self, commit: str, tree: Tree) -> None:
-        while len(self._trees) >= _MOST_TREES:
-            self._trees.pop(next(iter(self._trees)))
-        self._trees[commit] = tree
-
-    async def patch(self, base: str, commit: str) -> bytes | None:
-        """What one commit changed since another, as `git apply` takes it; None where that is more than 256 MiB."""
-        options = ("-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color")
-        command = ("diff-tree", *options, "--no-ext-diff", "--no-textconv", check_id(base), check_id(commit))
-        try:
-            return (await self.git.run(*command, output_limit_bytes=_PATCH_BYTES)).stdout
-        except GitBoundReached:
-            return None
 
     async def deliver(self) -> Delivered:
         """Bring the loop's work to the user's repository as branch `ringfence/loop-<id>`.
@@ -346,6 +356,13 @@ class LoopRepository:
             ) from exc
 
 
+def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    """Keep what was read last, and no more of it than there is room for."""
+    while len(kept) >= _MOST_KEPT:
+        kept.pop(next(iter(kept)))
+    kept[key] = value
+
+
 def _adopt_slots(place: Place) -> None:
     """Take over the commits of version 0.1, which had a clone for each story at work, and remove the clones."""
     slots = place.root / "slots"
@@ -361,13 +378,12 @@ def _adopt_slots(place: Place) -> None:
         ) from exc
 
 
-async def _make(found: Look, place: Place, git: Git, *, loop: str) -> None:
+async def _make(found: Look, place: Place, *, loop: str) -> None:
     """Make the bare repository beside its place: the commit it starts from with all history, and nothing else.
 
     It is put in its place when it is whole.
 
     Raises:
-        RepositoryRefused: The user's repository lacks a part of the commit.
         InfrastructureFault: Git failed, or the disk is full.
     """
     new = place.git_dir.with_name("loop.git.new")
@@ -392,7 +408,6 @@ async def _make(found: Look, place: Place, git: Git, *, loop: str) -> None:
                 (new / "shallow").write_bytes(await source.actor.call(shallow.read_bytes))
         refs = Refs(f"ref: {BRANCH}\n".encode(), {BRANCH: found.base, **tags}, {})
         write_git_dir(new, refs.files())
-        await _check_whole(Git(new, inherited=git.inherited), found.base)
         write_record(new, record)
         new.rename(place.git_dir)
     except OSError as exc:
@@ -416,15 +431,3 @@ async def _tags(seen: Opened, base: str) -> dict[str, str]:
     )
     lines = os.fsdecode(told.stdout).splitlines() if told.ok else []
     return {name: target for target, _, name in (line.partition(" ") for line in lines)}
-
-
-async def _check_whole(git: Git, base: str) -> None:
-    """See that every file of the commit came with it."""
-    told = await git.run(
-        "rev-list", "--objects", "--quiet", "--no-walk", base, accept=(0, 1, 128), timeout_s=_PACKING_S
-    )
-    if not told.ok:
-        raise RepositoryRefused(
-            f"files of commit {base[:12]!r} are missing in the repository: it is a partial clone, or damaged; run"
-            " `git checkout` or `git fsck` there to have or find them"
-        )
