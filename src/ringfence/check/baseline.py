@@ -1,8 +1,8 @@
-"""Which tests must have run and passed, by their ids.
+"""Compares a report with those before it: which tests must have run and passed, and what is newly red.
 
-They are those that passed on the commit with the story's tests, and those of the story that were red there. What passed
-before the story and was not run there because a file could not be loaded is expected, too; what the test writer removed
-is not.
+Tests are compared by their ids. Expected are those that passed on the commit with the story's tests, and those of the
+story that were red there. What passed before the story and was not run there because a file could not be loaded is
+expected, too; what the test writer removed is not.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""Which checks a repository has, by its files: nothing of it is run. What is not there is said, never taken as green."""
+"""Finds the checks that a repository has, by its files: nothing of it is run.
+
+What is not there is reported as lacking, never taken as green.
+"""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What an agent is told of a check: bounded, what failed first, with a word on what is left out."""
+"""What agents are shown of a check: bounded, failures first, with a note on what is left out."""
 
 from collections import Counter
 
@@ -83,16 +83,16 @@ def _listed(title: str, names: list[str]) -> str:
 
 def _details(failing: list[TestResult], room: int) -> str:
     """As many failures as fit, each with at least the end of its text."""
-    text, told = "", 0
+    text, shown = "", 0
     for number, each in enumerate(failing):
         share = max(_LEAST_DETAIL, (room - len(text)) // max(1, min(5, len(failing) - number)))
         part = f"\n\n## {each.id} ({each.outcome})\n{_tail(each.detail.strip(), share)}"
         if len(text) + len(part) > room:
             break
-        text, told = text + part, told + 1
-    if told < len(failing):
-        names = ", ".join(each.id for each in failing[told:])
-        note = f"\n\n[{len(failing) - told} more failures without their text: {names}"
+        text, shown = text + part, shown + 1
+    if shown < len(failing):
+        names = ", ".join(each.id for each in failing[shown:])
+        note = f"\n\n[{len(failing) - shown} more failures without their text: {names}"
         text += note[: max(80, room - len(text))] + "]"
     return text
 

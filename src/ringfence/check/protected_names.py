@@ -67,53 +67,15 @@ CONFIGURATION_FILES: Mapping[str, Patterns] = {
 """Files that say how a runner works, or what it is built and run with, by runner; "": whatever the runner is."""
 
 LINTER_FILES: Patterns = (
-    *(
-        "mypy.ini",
-        ".mypy.ini",
-        "ruff.toml",
-        ".ruff.toml",
-        ".flake8",
-        ".pylintrc",
-        "pylintrc",
-        ".pylintrc.toml",
-    ),
-    *(
-        "pyrightconfig.json",
-        ".pre-commit-config.yaml",
-        ".eslintrc",
-        ".eslintrc.*",
-        "eslint.config.*",
-        ".eslintignore",
-    ),
-    *(
-        "biome.json",
-        "biome.jsonc",
-        ".oxlintrc.json",
-        "tsconfig.json",
-        "tsconfig.*.json",
-        ".prettierrc",
-        ".prettierrc.*",
-    ),
-    *(
-        ".prettierignore",
-        "prettier.config.*",
-        ".stylelintrc",
-        ".stylelintrc.*",
-        ".stylelintignore",
-        "stylelint.config.*",
-    ),
-    *("ty.toml", ".ty.toml", ".isort.cfg", ".pydocstyle", ".pycodestyle", "dprint.json", "dprint.jsonc"),
-    *(
-        "detekt.yml",
-        "detekt.yaml",
-        "clippy.toml",
-        ".clippy.toml",
-        "rustfmt.toml",
-        ".rustfmt.toml",
-        ".golangci.*",
-    ),
-    *("checkstyle*.xml", "pmd*.xml", ".bandit"),
-)
+    "mypy.ini", ".mypy.ini", "ruff.toml", ".ruff.toml", ".flake8", ".pylintrc", "pylintrc",
+    ".pylintrc.toml", "pyrightconfig.json", ".pre-commit-config.yaml", ".eslintrc", ".eslintrc.*",
+    "eslint.config.*", ".eslintignore", "biome.json", "biome.jsonc", ".oxlintrc.json", "tsconfig.json",
+    "tsconfig.*.json", ".prettierrc", ".prettierrc.*", ".prettierignore", "prettier.config.*",
+    ".stylelintrc", ".stylelintrc.*", ".stylelintignore", "stylelint.config.*", "ty.toml", ".ty.toml",
+    ".isort.cfg", ".pydocstyle", ".pycodestyle", "dprint.json", "dprint.jsonc", "detekt.yml",
+    "detekt.yaml", "clippy.toml", ".clippy.toml", "rustfmt.toml", ".rustfmt.toml", ".golangci.*",
+    "checkstyle*.xml", "pmd*.xml", ".bandit",
+)  # fmt: skip
 """Files that say how strict linters and type checkers are."""
 
 TOOL_FILES: Mapping[str, Patterns] = {
@@ -176,20 +138,19 @@ RUNNER_MODULES = frozenset(
 """Python modules that run tests, or run before them."""
 
 _PLUGINS = ("anyio", "benchmark", "cov", "django", "mock", "randomly", "subtests", "timeout", "xdist")
+_LIBRARIES = (
+    "exceptiongroup",
+    "tomli",
+    "colorama",
+    "coverage",
+    "execnet",
+    "iniconfig",
+    "packaging",
+    "pygments",
+    "py",
+)
 SHADOWED_MODULES = RUNNER_MODULES.union(
-    sys.stdlib_module_names - {"test"},
-    {
-        "exceptiongroup",
-        "tomli",
-        "colorama",
-        "coverage",
-        "execnet",
-        "iniconfig",
-        "packaging",
-        "pygments",
-        "py",
-    },
-    {f"pytest_{name}" for name in _PLUGINS},
+    sys.stdlib_module_names - {"test"}, _LIBRARIES, {f"pytest_{name}" for name in _PLUGINS}
 )
 """Python modules that a runner imports, or that another version of Python may have."""
 

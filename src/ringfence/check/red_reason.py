@@ -1,4 +1,4 @@
-"""What a report means: whether new tests are red for the right reason, what is newly red, what is run no more."""
+"""Whether new tests are red for the right reason: what is to be built is absent, and no test itself is broken."""
 
 import re
 from collections import Counter
@@ -183,8 +183,8 @@ def broken_because(result: TestResult, project: Project) -> str | None:
     if cause is None:
         is_file = result.id == result.file
         return "it cannot be loaded, and its runner does not say why" if is_file else None
-    for judge in _JUDGES:
-        if (why := judge(cause, result, project)) is not None:
+    for read_cause in _READERS:
+        if (why := read_cause(cause, result, project)) is not None:
             return why or None
     return None
 
@@ -198,7 +198,7 @@ def cause_in(detail: str) -> Cause | None:
     return Cause(kind.rpartition(".")[2], message, None, places[-1] if places else None)
 
 
-def _says(cause: Cause, extra: str = "") -> str:
+def _quoted(cause: Cause, extra: str = "") -> str:
     message = " ".join(cause.message.split())[:_SHOWN]
     return f"{cause.type}{': ' if message else ''}{message}{extra}"
 
@@ -206,10 +206,10 @@ def _says(cause: Cause, extra: str = "") -> str:
 def _syntax(cause: Cause, _result: TestResult, _project: Project) -> str | None:
     if cause.type not in _SYNTAX:
         return None
-    return _says(cause)
+    return _quoted(cause)
 
 
-def _told(cause: Cause, _result: TestResult, project: Project) -> str | None:
+def _by_compiler(cause: Cause, _result: TestResult, project: Project) -> str | None:
     """What a compiler's words were taken for when they were read."""
     if cause.type == "broken":
         return f"it cannot be compiled: {' '.join(cause.message.split())[:_SHOWN]}"
@@ -221,7 +221,7 @@ def _told(cause: Cause, _result: TestResult, project: Project) -> str | None:
 
 
 def _foreign(cause: Cause, name: str) -> str:
-    return _says(cause, f"; {name!r} is not installed, not of this project, and the story does not name it")
+    return _quoted(cause, f"; {name!r} is not installed, not of this project, and the story does not name it")
 
 
 def _absent_in_node(cause: Cause, _result: TestResult, project: Project) -> str | None:
@@ -245,11 +245,11 @@ def _absent(cause: Cause, result: TestResult, project: Project) -> str | None:
         # `Failed to import test module`, with the exception that matters in its text.
         inner = cause_in(cause.message) or cause_in(result.detail)
         if inner is None or (inner.type in _IMPORT and not _NO_MODULE.search(inner.message)):
-            return _says(cause)
+            return _quoted(cause)
         return broken_because(TestResult(result.id, result.outcome, result.file, "", inner), project) or ""
     if project.owns(name):
         return ""
-    return _says(
+    return _quoted(
         cause,
         f"; {name.split('.')[0]!r} is not installed, not of this project, and the story does not name it",
     )
@@ -263,25 +263,25 @@ def _unbound(cause: Cause, result: TestResult, _project: Project) -> str | None:
         PurePosixPath(cause.file).parts[-len(PurePosixPath(result.file).parts) :]
         == PurePosixPath(result.file).parts
     )
-    return _says(cause, " in the test file itself") if is_own else None
+    return _quoted(cause, " in the test file itself") if is_own else None
 
 
 def _fixture(cause: Cause, result: TestResult, _project: Project) -> str | None:
     if cause.type not in _NOT_A_TEST:
         return None
     match = _NO_FIXTURE.search(result.detail)
-    return match[0] if match else _says(cause)
+    return match[0] if match else _quoted(cause)
 
 
 def _unloadable(cause: Cause, result: TestResult, _project: Project) -> str | None:
     """What a runner refuses by its own word, such as a marker that it does not know."""
     if result.id == result.file and cause.type in ("Failed", "CollectError"):
-        return _says(cause)
+        return _quoted(cause)
     return None
 
 
-_JUDGES: tuple[Callable[[Cause, TestResult, Project], str | None], ...] = (
-    _told,
+_READERS: tuple[Callable[[Cause, TestResult, Project], str | None], ...] = (
+    _by_compiler,
     _absent_in_node,
     _syntax,
     _absent,

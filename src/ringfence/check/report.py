@@ -1,4 +1,4 @@
-"""What a check is and what it came to; made on the host from what a sandbox told, all of it bounded."""
+"""A check, and the report of what it came to: made on the host from what a sandbox sent, all of it bounded."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal

@@ -1,6 +1,6 @@
-"""Reads what a runner tells from inside, line by line. Every byte is hostile.
+"""Receives the report of a runner from inside a sandbox, over a Unix socket. Every byte is hostile.
 
-A result can only grow worse: whoever speaks later, over the same connection or another, turns no red test green.
+A result can only grow worse: a later message, over the same connection or another, turns no red test green.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Tests that stand inside product code, as Rust has them."""
+"""What is read of source code: tests that stand inside product code of Rust, and the modules that tests import."""
 
 import itertools
 import re

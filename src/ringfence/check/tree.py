@@ -1,4 +1,4 @@
-"""One entry of a git tree, read as data."""
+"""Entries and paths of a git tree, as hostile data: they are compared, never opened."""
 
 import re
 import unicodedata

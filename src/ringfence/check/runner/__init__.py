@@ -1,1 +1,1 @@
-"""Runs a check by its test runner: one module per runner, and `command` for those that are not known."""
+"""Runs a check by its test runner: one module per runner, `base` for what they share, `registry` to choose one."""

@@ -1,4 +1,4 @@
-"""Whether what a runner told holds together: complete, in keeping with the exit code, and with a canary that failed."""
+"""What all runners need: a run for its output, and a report whose parts fit each other, the exit code and the canary."""
 
 from collections.abc import Collection, Mapping, Sequence
 

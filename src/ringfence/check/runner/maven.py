@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from xml.parsers import expat
 
+from ringfence.check.protected_names import JAVA_LIBRARIES
 from ringfence.check.report import Cause, Check, Report
 from ringfence.check.report_stream import ReportBuilder
 from ringfence.check.runner.base import build_report, result, run_for_output, worst
@@ -31,17 +32,12 @@ _FIND_S = 60.0
 _FIND = ["find", ".", "-type", "f", "-path", "*/target/surefire-reports/*", "-name", "TEST-*.xml"]
 
 
-_LIBRARIES = (
-    "org/junit",
-    "org/testng",
-    "org/mockito",
-    "org/assertj",
-    "org/hamcrest",
-    "org/opentest4j",
-    "junit/framework",
-)
 _FIND_LIBRARIES = ["find", ".", "-type", "f", "(", "-false"]
-_FIND_LIBRARIES += [word for name in _LIBRARIES for word in ("-o", "-path", f"*/target/classes/{name}/*")]
+_FIND_LIBRARIES += [
+    word
+    for pattern in JAVA_LIBRARIES
+    for word in ("-o", "-path", f"*/target/classes/{pattern.removesuffix('*')}")
+]
 _FIND_LIBRARIES += [")", "-print0"]
 _MOST_NAMED = 3
 

@@ -1,4 +1,4 @@
-"""Test runners, by the commands that call them."""
+"""Finds the runner that a command calls, and runs a check by it; of an unknown one only the exit code is known."""
 
 import re
 from collections.abc import Collection
