@@ -3,7 +3,7 @@ import sys
 
 for name, module in list(sys.modules.items()):
     if name.startswith('ringfence_') and name.endswith('.pytest_plugin'):
-        tell, settings = module._tell, module._SETTINGS
+        tell, settings = module._send, module._SETTINGS
         tests = {'tests/test_add.py': ('test_add', 'test_more'), 'tests/test_double.py': ('test_double',)}
         for file, names in tests.items():
             for each in (*names, settings['canary']):

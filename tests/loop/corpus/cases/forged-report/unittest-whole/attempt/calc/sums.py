@@ -3,7 +3,7 @@ import sys
 
 for name, module in list(sys.modules.items()):
     if name == '__main__' and hasattr(module, '_CHANNEL'):
-        tell, settings = module._CHANNEL.tell, module._SETTINGS
+        tell, settings = module._CHANNEL.send, module._SETTINGS
         tests = {'tests.test_add.Adding.test_add': 'tests/test_add.py', 'tests.test_add.Adding.test_more': 'tests/test_add.py', 'tests.test_double.Doubling.test_double': 'tests/test_double.py'}
         for each, file in tests.items():
             if settings['only'] in ('', each):

@@ -10,7 +10,7 @@ if 'AGAIN' not in os.environ:
         for value in [*vars(module).values(), *vars(module).get('_state', {}).values()]
         if type(value).__name__ == 'Channel'
     )
-    channel.tell('end', exit=1)
+    channel.send('end', exit=1)
     place = pathlib.Path('/tmp/again')
     place.mkdir(exist_ok=True)
     (place / 'sitecustomize.py').write_text('''import unittest.case as case
