@@ -80,6 +80,7 @@ COMMANDS: Mapping[str, Entry] = {
     "loop start": Entry("loop.commands:start", "Start a loop that works through stories test-first."),
     "loop resume": Entry("loop.commands:resume", "Resume a loop that stopped before its stories were done."),
     "loop accept": Entry("loop.commands:accept", "Accept a rejected attempt at a story and resume the loop."),
+    "loop reject": Entry("loop.commands:reject", "Reject a story that passed and resume the loop."),
     "loop retry": Entry("loop.commands:retry", "Retry a skipped or blocked story and resume the loop."),
     "loop check": Entry("loop.commands:check", "Check stories, repository and roles before starting."),
     "loop ls": Entry("loop.commands:ls", "List loops, the newest first."),

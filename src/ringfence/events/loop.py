@@ -104,6 +104,19 @@ class StoryPassed(Event, frozen=True, kw_only=True, tag="story.passed"):
     """Whether a person accepted an attempt that had been rejected."""
 
 
+class StoryRejected(Event, frozen=True, kw_only=True, tag="story.rejected"):
+    """A person rejected a story that had passed or was accepted; none of its work is on the loop's branch any more."""
+
+    number: int
+    story: str
+    attempt: int
+    commit: str | None
+    """The commit of the loop's branch that reverts the story; null if it was not merged yet."""
+    by: str
+    """The login name of the person."""
+    reason: str
+
+
 class StorySkipped(Event, frozen=True, kw_only=True, tag="story.skipped"):
     """A story was skipped; none of its work is on the loop's branch."""
 

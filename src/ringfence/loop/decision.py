@@ -1,101 +1,233 @@
-"""A person's decision about a story: to begin it anew, or to accept an attempt that was rejected."""
+"""The decisions of a person about a story: to accept a rejected attempt, to reject a story that passed, to retry one.
+
+A decision changes the loop's rows, and for a rejection the loop's branch. The loop is resumed afterwards: it merges what
+was accepted, works on what waits, delivers the branch and writes its report.
+"""
+
+import getpass
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import anyio.to_thread
 
 from ringfence.errors import UsageError
+from ringfence.frozen import frozen
 from ringfence.loop.configuration import brought_back
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.plans import plan_from_json, plan_to_json, with_mended
-from ringfence.loop.repository import LoopRepository
-from ringfence.loop.rows import ACCEPTED, StoryRow
+from ringfence.loop.repository import Conflict, LoopRepository, Trailers
+from ringfence.loop.rows import ACCEPTED, REJECTED, StoryRow
 from ringfence.loop.state import StoryState
-from ringfence.loop.store import LoopStore, open_store
+from ringfence.loop.store import LoopStore, now_ms, open_store
 from ringfence.loop.story import Plan
 
+_MAX_SHOWN = 5
+_MAX_REASON_CHARS = 2_000
 
-async def begin_anew(place: LoopDirectory, story: str, answer: str | None) -> None:
-    """Have a story that was skipped or blocked wait for its turn again, as if nothing had been done about it.
 
-    Its words are those that its file has now, if that is still there. Stories that were skipped or blocked because of
-    it wait again, too.
+@frozen
+class _Decided:
+    """A story about which a person decides, with its loop."""
+
+    store: LoopStore
+    repository: LoopRepository
+    row: StoryRow
+    plan: Plan
+
+    @property
+    def dependents(self) -> set[str]:
+        """Stories that depend on it, directly or not, and ask no question of their own."""
+        found, grown = set[str](), {self.row.id}
+        while grown:
+            found |= grown
+            grown = {each.id for each in self.plan.stories if found.intersection(each.depends_on)} - found
+        asking = {each.id for each in self.plan.stories if each.question is not None}
+        return found - asking - {self.row.id}
+
+    def release_dependents(self) -> None:
+        """Have the stories wait again that were given up because of it before they were started."""
+        for each in self.store.stories:
+            is_given_up = each.state in (StoryState.SKIPPED, StoryState.BLOCKED) and each.base is None
+            if is_given_up and each.id in self.dependents:
+                self.store.update_story(
+                    each.id, state=StoryState.WAITING, generation=each.generation + 1, reason=""
+                )
+
+
+@contextmanager
+def _decide(place: LoopDirectory, story: str) -> Iterator[_Decided]:
+    """Open a loop for a decision; without its repository nothing is decided."""
+    with open_store(place) as store:
+        repository = LoopRepository.open(place.clones)
+        yield _Decided(store, repository, store.story(story), plan_from_json(store.loop.plan))
+
+
+async def retry(place: LoopDirectory, story: str, answer: str | None) -> None:
+    """Start a skipped or blocked story again, as if nothing had been done, with the text that its file has now.
+
+    Stories that were skipped or blocked because of it wait again, too.
 
     Args:
-        place: Its loop's.
-        story: Its id.
-        answer: What a blocked one asked for; the roles are told.
+        place: The loop's place.
+        story: The story's id.
+        answer: The answer to a blocked story's question, which the roles are given.
 
     Raises:
-        UsageError: There is no such story, it is neither skipped nor blocked, or its loop is at work.
-        RecordError: Its clones were removed.
+        UsageError: There is no such story, it is neither skipped nor blocked, or another process works on the loop.
+        RecordError: The loop's working files were removed.
         ConfigurationError: The stories' file is wrong as it is now.
     """
-    with open_store(place) as store:
-        # First: without the repository nothing is begun.
-        await anyio.to_thread.run_sync(LoopRepository.open, place.clones)
-        row = store.story(story)
+    with _decide(place, story) as decided:
+        store, row = decided.store, decided.row
         if row.state not in (StoryState.SKIPPED, StoryState.BLOCKED):
             raise UsageError(
                 f"story {story!r} is {row.state.value}; only a skipped or blocked one is begun anew"
             )
         if row.state is StoryState.BLOCKED and answer is None:
             raise UsageError(f"story {story!r} asks: {row.reason}; answer by --answer TEXT")
-        kept = plan_from_json(store.loop.plan)
-        plan = await anyio.to_thread.run_sync(with_mended, kept, story)
-        waits = _leaning_on(story, plan)
+        plan = await anyio.to_thread.run_sync(with_mended, decided.plan, story)
         with store.transaction():
             store.update_loop(plan=plan_to_json(plan))
-            for each in store.stories:
-                if each.id == story or (each.id in waits and _was_kept_waiting(each)):
-                    store.update_story(
-                        each.id, state=StoryState.WAITING, generation=each.generation + 1, attempt=0, stage="",
-                        base=None, tests=None, tip=None, reason="", slot=None,
-                    )  # fmt: skip
-            if answer is not None:
-                store.update_story(story, answer=answer)
+            store.update_story(
+                story, state=StoryState.WAITING, generation=row.generation + 1, attempt=0, stage="", base=None,
+                tests=None, tip=None, reason="", slot=None, answer=row.answer if answer is None else answer,
+            )  # fmt: skip
+            _Decided(store, decided.repository, row, plan).release_dependents()
             store.begin_round()
 
 
 async def accept(place: LoopDirectory, story: str, number: int | None) -> None:
-    """Have a rejected attempt at a story merged as if the judge had accepted it.
+    """Have a rejected attempt at a story merged as if the judge had accepted it; the resumed loop merges it.
 
-    What was skipped because of the story waits again. The loop merges the attempt when it is resumed.
+    Stories that were skipped because of it wait again.
 
     Args:
-        place: The loop's.
+        place: The loop's place.
         story: The story's id.
         number: The attempt's number, as `loop diff STORY --rejected N` takes it. None: the last one.
 
     Raises:
-        UsageError: There is no such story or attempt, the story has passed, or its loop is at work.
-        RecordError: The loop's clones were removed.
+        UsageError: There is no such story or attempt, the story has passed or was rejected by a person, or another
+            process works on the loop.
+        RecordError: The loop's working files were removed.
     """
-    with open_store(place) as store:
-        await anyio.to_thread.run_sync(LoopRepository.open, place.clones)
-        row, loop = store.story(story), store.loop
+    with _decide(place, story) as decided:
+        store, row = decided.store, decided.row
         if row.state is StoryState.PASSED:
             raise UsageError(f"story {story!r} has passed: nothing of it is left to accept")
-        attempts = brought_back(loop.configuration, loop=place.id)[1].attempts
-        attempt, commit = _attempt(store, row, number, attempts)
-        waits = _leaning_on(story, plan_from_json(loop.plan)) - {story}
+        rejected = store.step(row.key(REJECTED))
+        if rejected is not None and rejected.outcome is not None:
+            raise UsageError(
+                f"story {story!r} was {row.reason or 'rejected by a person'}; `ringfence loop retry` starts it again"
+            )
+        settings = brought_back(store.loop.configuration, loop=place.id)[1]
+        attempt, commit = _find_attempt(store, row, number, settings.attempts)
         with store.transaction():
-            store.keep_step(row.key(ACCEPTED), outcome="accepted", result={"commit": commit}, attempt=attempt)
+            result = {"commit": commit, "by": _user_name()}
+            store.keep_step(row.key(ACCEPTED), outcome="accepted", result=result, attempt=attempt)
             store.update_story(
                 story, state=StoryState.RUNNING, stage="merge", tip=commit, attempt=attempt, reason="",
                 slot=row.slot or 0,
             )  # fmt: skip
-            for each in store.stories:
-                if each.id in waits and _was_kept_waiting(each):
-                    store.update_story(
-                        each.id, state=StoryState.WAITING, generation=each.generation + 1, reason=""
-                    )
+            decided.release_dependents()
             store.begin_round()
 
 
-def _attempt(store: LoopStore, row: StoryRow, number: int | None, attempts: int) -> tuple[int, str]:
+async def reject(place: LoopDirectory, story: str, reason: str | None) -> None:
+    """Take a story that passed, or that waits to be merged, back from the loop's branch, by a commit that reverts it.
+
+    A call that was interrupted can be repeated.
+
+    Args:
+        place: The loop's place.
+        story: The story's id.
+        reason: Why, for the report.
+
+    Raises:
+        UsageError: There is no such story, nothing of it is on the branch, other stories build on it, a branch of the
+            user's contains it, or another process works on the loop.
+        RecordError: The loop's working files were removed.
+        InfrastructureFault: Git failed.
+    """
+    with _decide(place, story) as decided:
+        store, row, by = decided.store, decided.row, _user_name()
+        is_accepted = row.state is StoryState.RUNNING and row.stage == "merge"
+        if row.state is not StoryState.PASSED and not is_accepted:
+            raise UsageError(
+                f"story {story!r} is {row.state.value}; only a story that passed, or that was accepted, can be rejected"
+            )
+        commit = None if row.merged is None else await _revert(decided, row.merged, by)
+        words = f"rejected by a person ({by})" + (f": {reason[:_MAX_REASON_CHARS]}" if reason else "")
+        with store.transaction():
+            result = {"commit": commit, "by": by, "reason": reason or ""}
+            store.keep_step(row.key(REJECTED), outcome="rejected", result=result, attempt=row.attempt)
+            store.update_story(
+                story, state=StoryState.SKIPPED, stage="", merged=None, reason=words, slot=None
+            )
+            store.begin_round()
+            store.add_event(
+                f"{story}.{row.generation}.{REJECTED}", "story.rejected", story=story, attempt=row.attempt,
+                commit=commit, by=by, reason=reason or "",
+            )  # fmt: skip
+        if commit is not None:
+            await decided.repository.deliver()
+
+
+async def _revert(decided: _Decided, merged: str, by: str) -> str:
+    """Revert a story on the loop's branch, and return the branch's commit.
+
+    Raises:
+        UsageError: Other stories build on it, or a branch of the user's contains it.
+    """
+    store, repository, row = decided.store, decided.repository, decided.row
+    passed = [each.id for each in store.stories if each.state is StoryState.PASSED]
+    built = [name for name in passed if name in decided.dependents]
+    if built:
+        raise UsageError(
+            f"story {row.id!r} cannot be rejected: {_names(built)} depends on it; reject that first"
+        )
+    holders = [name for name in await repository.branches_with(merged) if name != store.loop.branch]
+    if holders:
+        raise UsageError(
+            f"story {row.id!r} is already in your branch {_names(holders)}, which no loop changes; revert it there: "
+            f"`git revert --no-commit {merged[:12]}~2..{merged[:12]}`"
+        )
+    title = next((each.title for each in decided.plan.stories if each.id == row.id), row.id)
+    done = await repository.revert(
+        await repository.before_story(merged),
+        merged,
+        message=f"Revert: {title}\n\nRejected by {by}.",
+        trailers=Trailers(store.loop_id, row.id, row.attempt, "person"),
+        at_s=now_ms() // 1000,
+    )
+    if isinstance(done, Conflict):
+        raise UsageError(
+            f"story {row.id!r} cannot be rejected: later stories changed the same places of {_names(done.paths)}; "
+            "reject those stories first, or revert it by hand in your branch after you merged the loop's"
+        )
+    return done.tip
+
+
+def _names(names: "list[str] | tuple[str, ...]") -> str:
+    more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+    return ", ".join(repr(name) for name in names[:_MAX_SHOWN]) + more
+
+
+def _user_name() -> str:
+    """The user's login name; the uid where there is none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        import os
+
+        return f"uid {os.getuid()}"
+
+
+def _find_attempt(store: LoopStore, row: StoryRow, number: int | None, attempts: int) -> tuple[int, str]:
     """The number within its generation, and the commit, of an attempt at a story's code.
 
     Raises:
-        UsageError: There is none with this number, or none since the story was begun anew.
+        UsageError: There is none with this number, or none since the story was last started.
     """
     commits = {
         (step.generation - 1) * attempts + step.attempt: (step.attempt, str(step.result["commit"]))
@@ -108,17 +240,3 @@ def _attempt(store: LoopStore, row: StoryRow, number: int | None, attempts: int)
         named = ", ".join(map(str, sorted(commits)))
         raise UsageError(f"story {row.id!r} has no attempt {number} that can be accepted; it has {named}")
     return commits[max(commits) if number is None else number]
-
-
-def _leaning_on(story: str, plan: Plan) -> set[str]:
-    """Stories that depend on one, at first or second hand, and ask nothing of their own."""
-    found, grown = set[str](), {story}
-    while grown:
-        found |= grown
-        grown = {each.id for each in plan.stories if found.intersection(each.depends_on)} - found
-    return {each.id for each in plan.stories if each.id in found and each.question is None}
-
-
-def _was_kept_waiting(row: StoryRow) -> bool:
-    """Whether it was given up before anything was done about it."""
-    return row.state in (StoryState.SKIPPED, StoryState.BLOCKED) and row.base is None

@@ -90,6 +90,8 @@ STAGES: Mapping[str, str] = {
 """The stage that a story is in from the beginning of a step, by the first part of the step's name."""
 ACCEPTED = "accepted"
 """The step by which a person accepted an attempt."""
+REJECTED = "rejected"
+"""The step by which a person rejected a story that had passed, or that waited to be merged."""
 COUNTED = "counted"
 """Names, in the result of a step that has no outcome, the last run whose use was counted."""
 

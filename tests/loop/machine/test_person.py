@@ -1,5 +1,6 @@
 """What a person decides where the machine cannot: an attempt is accepted, and what passed is delivered."""
 
+import getpass
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,63 @@ def test_what_passed_is_merged_though_a_story_was_skipped(tmp_path: Path):
     assert project.git("status", "--porcelain") == ""
     again = project.run("loop", "resume")
     assert (again.returncode, "nothing is left to do" in again.stderr) == (0, True), again
+
+
+def test_a_story_that_passed_is_rejected_by_a_person(tmp_path: Path):
+    """A commit takes it back from the branch; event and report name the person; it can be started again."""
+    project = Project.make(tmp_path, [story_of("one"), story_of("two")], [*parts_of("one"), *parts_of("two")])
+    assert project.start().returncode == 0
+    rejected = project.run("loop", "reject", "one", "--reason", "not like this")
+    assert rejected.returncode == _INCOMPLETE, rejected
+    (told,) = [
+        each for each in events_of(project.run("loop", "logs", "--json")) if each["event"] == "story.rejected"
+    ]
+    assert (told["story"], told["by"], told["reason"]) == ("one", getpass.getuser(), "not like this")
+    assert told["commit"] == project.git("rev-parse", project.branch)
+    files = project.git("ls-tree", "-r", "--name-only", project.branch).splitlines()
+    assert "pieces/two.py" in files
+    assert not {"pieces/one.py", "tests/test_one.py"} & {*files}
+    row = project.rows()["one"]
+    assert (row["state"], row["reason"]) == (
+        "skipped", f"rejected by a person ({getpass.getuser()}): not like this",
+    )  # fmt: skip
+    assert "story.rejected" in [kind for run in project.runs() for kind in run.kinds]
+    accepted = project.run("loop", "accept", "one")
+    assert (accepted.returncode, "`ringfence loop retry` starts it again" in accepted.stderr) == (
+        _USAGE,
+        True,
+    )
+    again = project.run("loop", "retry", "one")
+    assert again.returncode == 0, again
+    assert "pieces/one.py" in project.git("ls-tree", "-r", "--name-only", project.branch).splitlines()
+
+
+def test_a_story_that_others_build_on_or_that_is_merged_is_not_rejected(tmp_path: Path):
+    """The refusal names the stories, the files or the branch; nothing is changed."""
+    code = (
+        "printf 'def three():\\n    return \"three\"\\n' > pieces/three.py; "
+        "printf '# three\\ndef one():\\n    return \"one\"  # and three\\n' > pieces/one.py"
+    )
+    cases = [*parts_of("one"), *parts_of("two"), *parts_of("three", code=code)]
+    stories = [
+        story_of("one", priority=1),
+        story_of("two", depends_on=["one"], priority=2),
+        story_of("three", priority=3, files=["pieces/one.py", "pieces/three.py", "tests/test_three.py"]),
+    ]
+    project = Project.make(tmp_path, stories, cases)
+    assert project.start().returncode == 0
+    tip = project.git("rev-parse", project.branch)
+    refused = project.run("loop", "reject", "one")
+    assert (refused.returncode, "'two' depends on it; reject that first" in refused.stderr) == (
+        _USAGE,
+        True,
+    ), refused
+    assert project.run("loop", "reject", "two").returncode == _INCOMPLETE
+    conflict = project.run("loop", "reject", "one")
+    said = "later stories changed the same places of 'pieces/one.py'"
+    assert (conflict.returncode, said in conflict.stderr) == (_USAGE, True), conflict
+    project.git("merge", "--quiet", project.branch.removeprefix("refs/heads/"))
+    merged = project.run("loop", "reject", "three")
+    assert (merged.returncode, "already in your branch 'main'" in merged.stderr) == (_USAGE, True), merged
+    assert project.git("merge-base", tip, project.branch) == tip
+    assert project.rows()["three"]["state"] == "passed"

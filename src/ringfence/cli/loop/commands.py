@@ -235,6 +235,24 @@ def accept(
     raise typer.Exit(accept_story(loop, story, attempt, json=json))
 
 
+def reject(
+    story: StoryArgument,
+    *,
+    loop: LoopOption = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Why, for events and the report.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
+) -> None:
+    """Reject a story that passed and resume the loop.
+
+    A commit on the loop's branch takes its changes back. Look at them first: `ringfence loop show --story STORY`.
+    """
+    from ringfence.cli.loop.start import reject_story
+
+    raise typer.Exit(reject_story(loop, story, reason, json=json))
+
+
 @takes_settings("sandbox", "model", "runtime")
 def check(
     file: PrdArgument = None,

@@ -223,9 +223,9 @@ def retry_story(loop_ref: str | None, story: str, answer: str | None, *, json: b
     import anyio
 
     async def prepare() -> None:
-        from ringfence.loop.decision import begin_anew
+        from ringfence.loop.decision import retry
 
-        await begin_anew(await _my_loop(loop_ref), story, answer)
+        await retry(await _my_loop(loop_ref), story, answer)
 
     anyio.run(prepare)
     return anyio.run(_resume, loop_ref, {}, (), json)
@@ -239,6 +239,19 @@ def accept_story(loop_ref: str | None, story: str, attempt: int | None, *, json:
         from ringfence.loop.decision import accept
 
         await accept(await _my_loop(loop_ref), story, attempt)
+
+    anyio.run(prepare)
+    return anyio.run(_resume, loop_ref, {}, (), json)
+
+
+def reject_story(loop_ref: str | None, story: str, reason: str | None, *, json: bool) -> int:
+    """Take a story back from the loop's branch, resume the loop and return the loop's exit code."""
+    import anyio
+
+    async def prepare() -> None:
+        from ringfence.loop.decision import reject
+
+        await reject(await _my_loop(loop_ref), story, reason)
 
     anyio.run(prepare)
     return anyio.run(_resume, loop_ref, {}, (), json)

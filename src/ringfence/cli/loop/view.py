@@ -26,6 +26,7 @@ _STYLES = {
     "story.passed": "green",
     "story.retried": "yellow",
     "story.failed": "red",
+    "story.rejected": "red",
     "story.skipped": "red",
     "story.blocked": "bold yellow",
 }
@@ -300,6 +301,7 @@ EVENT_FORMATTERS: Mapping[str, Callable[[Data], str]] = {
     "story.retried": _format_rejected,
     "story.failed": _format_rejected,
     "story.passed": _format_passed,
+    "story.rejected": lambda data: f"rejected by a person ({data.get('by')}), taken back from the branch",
     "story.skipped": lambda data: f"skipped: {data.get('reason')}",
     "story.blocked": lambda data: f"blocked: {data.get('question')}",
     "loop.completed": lambda data: f"the loop has ended: {data.get('reason')}",

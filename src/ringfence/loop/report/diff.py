@@ -77,8 +77,7 @@ async def story_patch(place: LoopDirectory, store: LoopStore, story: str) -> byt
         hint = f"; --rejected {tried[-1]} prints its attempt {tried[-1]}" if tried else ""
         raise UsageError(f"story {story[:80]!r} is {row.state.value}: nothing of it is on the branch{hint}")
     repository = LoopRepository.open(place.clones)
-    before = await repository.git.run("rev-parse", "--verify", "--quiet", _before(row.merged))
-    patch = await repository.patch(before.stdout.decode().strip(), row.merged)
+    patch = await repository.patch(await repository.before_story(row.merged), row.merged)
     if patch is None:
         raise UsageError(f"the patch of story {story[:80]!r} {_TOO_LARGE}")
     return patch
@@ -115,11 +114,6 @@ def _rejected(store: LoopStore, story: str) -> list[StepRow]:
     return sorted(with_work, key=lambda step: (step.generation, step.attempt))
 
 
-def _before(merged: str) -> str:
-    """The commit before a story on the loop's branch: a story is two commits, its tests and its code."""
-    return f"{merged}~2"
-
-
 async def compare_commits(repository: LoopRepository, base: str, commit: str) -> Diff | None:
     """The files that differ between two commits; None if the loop's repository does not have them any more."""
     with suppress(RingfenceError):
@@ -143,7 +137,7 @@ async def read_story(repository: LoopRepository, row: StoryRow, reader: "PatchRe
     if row.merged is None:
         return None
     with suppress(RingfenceError):
-        commits = _before(row.merged), row.merged
+        commits = await repository.before_story(row.merged), row.merged
         try:
             command = ("diff-tree", *_OPTIONS, *commits)
             answer = await repository.git.run(*command, output_limit_bytes=_READ_BYTES)

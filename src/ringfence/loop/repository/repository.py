@@ -274,6 +274,25 @@ class LoopRepository:
         async with self.place.locked("loop") as git:
             return await revert_on(git, await self.tip(), base, commit, message=text, at_s=at_s)
 
+    async def before_story(self, merged: str) -> str:
+        """The commit of the loop's branch before a story, by the story's last: it is two, for its tests and its code."""
+        told = await self.git.run("rev-parse", "--verify", "--quiet", f"{check_id(merged)}~2")
+        return told.stdout.decode().strip()
+
+    async def branches_with(self, commit: str) -> list[str]:
+        """The user's branches that contain a commit of the loop, the branch that it was delivered on included.
+
+        Raises:
+            RepositoryRefused: The user's repository is gone.
+            InfrastructureFault: Git failed.
+        """
+        options = ("--contains", check_id(commit), "--format=%(refname:lstrip=2)", "refs/heads/")
+        async with opened(await self._find_source()) as seen:
+            if not (await seen.git.run("cat-file", "-e", commit, accept=(0, 1, 128))).ok:
+                return []  # it was never delivered
+            told = await seen.git.run("for-each-ref", *options)
+        return [os.fsdecode(name) for name in told.stdout.splitlines()]
+
     async def changed(self, base: str, commit: str) -> tuple[bytes, ...]:
         """Paths in which two commits of the loop differ, sorted."""
         told = await self._compare(base, commit, "-z", "--name-only", limit_bytes=_LISTING_BYTES)
