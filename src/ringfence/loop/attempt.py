@@ -116,7 +116,7 @@ class StoryWork:
 
     async def _attempt_code(self, attempt: int) -> str:
         """Have the story's code written, and judge it: nothing that decides about it is taken from its author."""
-        row = self._loop.store.update_story(self._story, attempt=attempt)
+        row = self._row
         task = await self._tasks.implementor(row, attempt, rejections(self._loop, row, "implementor"))
         result = await self._run_agent(f"code.{attempt}", task)
 

@@ -74,6 +74,8 @@ class LoopStore:
         with _translated(file):
             self._connection = _connect(file, is_writable=is_writable)
             try:
+                if not is_writable:  # who may write is alone, and sees no change between two statements
+                    self._connection.execute("BEGIN")
                 self._load()
             except BaseException:
                 self._connection.close()
@@ -87,14 +89,12 @@ class LoopStore:
 
     def _load(self) -> None:
         connection = self._connection
-        connection.execute("BEGIN")
         self._loop = _read_loop(connection, self.loop_id)
         self._stories = {row.id: row for row in _read_stories(connection, self.loop_id)}
         steps = connection.execute("SELECT * FROM loop_steps WHERE loop = ?", (self.loop_id,))
         self._steps: dict[StepKey, StepRow] = {row.key: row for row in map(_step, steps)}
         events = _select_events(connection, self.loop_id, 0)
         self._events, self._event_keys = [*map(_event, events)], {row["key"] for row in events}
-        connection.execute("COMMIT")
 
     @property
     def loop(self) -> LoopRow:
@@ -232,10 +232,10 @@ class LoopStore:
         """
         known, now = self.step(key), now_ms()
         stage = STAGES.get(key.name.partition(".")[0])
-        if stage is not None and key.story and self.story(key.story).stage != stage:
-            with self.transaction():
-                self.update_story(key.story, stage=stage)
-                return self.begin_step(key, run_id=run_id, role=role, attempt=attempt, model=model)
+        if stage is not None and key.story:
+            # Before the step and not with it: nothing is decided by a stage.
+            of_code = {"attempt": attempt} if stage == "code" and role else {}
+            self.update_story(key.story, stage=stage, **of_code)
         if known is None:
             step = StepRow(
                 story=key.story, generation=key.generation, name=key.name, role=role, attempt=attempt, model=model,

@@ -60,17 +60,17 @@ async def work(
         InfrastructureFault: Its database cannot be used, or the work on it failed.
     """
     place, store = begun.place, begun.store
-    with store.transaction():
-        if is_resumed:
+    if is_resumed:
+        with store.transaction():
             store.begin_round()
-        row = store.update_loop(configuration=kept(effective, settings), begun_ms=now_ms())
+            store.update_loop(configuration=kept(effective, settings), begun_ms=now_ms())
     server = ControlServer(place, cancel=runs.wind_down)
     store.subscribe(lambda _event: server.notify())
     async with anyio.create_task_group() as tasks:
         await tasks.start(server.serve)
         await recover_runs(tell)
         loop = Loop(
-            place, store, plan_from_json(row.plan), settings, effective, begun.repository, runs,
+            place, store, plan_from_json(store.loop.plan), settings, effective, begun.repository, runs,
             begun.checks,
         )  # fmt: skip
         record = LoopJournal(store)

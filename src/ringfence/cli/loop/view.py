@@ -49,6 +49,7 @@ class LoopView:
         self._is_json = json
         self._console = open_console()
         self._last = 0
+        self._store: LoopStore | None = None
         self._output_closed = False
 
     def attach(self, store: "LoopStore", *, is_resumed: bool) -> None:
@@ -57,6 +58,7 @@ class LoopView:
             self._last = store.events[-1].number if store.events else 0
             counts = Counter(story.state.value for story in store.stories)
             self._print_unless_closed(lambda: self._print_resumed(counts))
+        self._store = store
         store.subscribe(lambda event: self._print_events([event], store.loop))
 
     async def follow(self) -> None:
@@ -75,8 +77,9 @@ class LoopView:
         from ringfence.loop.report import build_report
         from ringfence.loop.store import read_store
 
-        self.print_new()
-        store = read_store(self._place)
+        if self._store is None:
+            self.print_new()
+        store = self._store or read_store(self._place)
         repository = open_repository(self._place)
         report = await build_report(self._place, store, repository, plan_of(store), with_diffs=False)
         self._print_unless_closed(lambda: self._print_end(report, problem))
