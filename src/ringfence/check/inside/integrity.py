@@ -89,19 +89,21 @@ def _is_same(codes, others):
 def unlike_their_files(test_files, workspace):
     """Functions of loaded test files that are not what their files define, read and compiled anew.
 
-    Compared are functions and methods without decorators, by their code; and methods of a class without decorators
-    that the file does not define. Assertions must not be rewritten (`--assert=plain`).
+    Compared are functions and methods without decorators, by their code. What a class has besides them must be code of
+    the test files too; or, for a decorated method and those that a decorator makes of it (`test_add` and
+    `test_add_0_two`), code of an installed package. Assertions must not be rewritten (`--assert=plain`).
     """
     loaded = {}
     for module in list(sys.modules.values()):
         if isinstance(getattr(module, "__file__", None), str):
             loaded[os.path.realpath(module.__file__)] = module
+    paths = {file: os.path.realpath(os.path.join(workspace, file)) for file in test_files}
+    defined = {file: _defined_in(path) for file, path in paths.items() if path in loaded}
+    decorators = _Decorators([code for _, codes in defined.values() for code in codes], workspace)
     names = []
-    for file in test_files:
-        path = os.path.realpath(os.path.join(workspace, file))
-        if path in loaded:
-            body, codes = _defined_in(path)
-            names += ["%s in %s" % (name, file) for name in _unlike(body, vars(loaded[path]), codes, path)]
+    for file, (body, codes) in defined.items():
+        found = _unlike(body, vars(loaded[paths[file]]), codes, decorators)
+        names += ["%s in %s" % (name, file) for name in found]
     return [clean(name, 200) for name in names[:_MOST_ALTERED]]
 
 
@@ -142,7 +144,31 @@ def _defined_in(path):
     return tree.body, codes
 
 
-def _unlike(body, namespace, codes, path):
+class _Decorators:
+    """Tells code that a decorator may have put in a method's place from code of the product.
+
+    Args:
+        codes: All code of the loaded test files.
+        workspace: Where the product's code lies.
+    """
+
+    def __init__(self, codes, workspace):
+        self._codes = codes
+        self._own = os.path.realpath(workspace) + os.sep
+        self._installed = {}
+
+    def may_have_made(self, code):
+        return code in self._codes or code in self._codes_of(os.path.realpath(code.co_filename))
+
+    def _codes_of(self, path):
+        if path.startswith(self._own) and "site-packages" not in path:
+            return []
+        if path not in self._installed:
+            self._installed[path] = _defined_in(path)[1]
+        return self._installed[path]
+
+
+def _unlike(body, namespace, codes, decorators):
     named = [each.name for each in body if isinstance(each, _DEFINITIONS)]
     named += [each.id for line in body for each in ast.walk(line) if _is_assigned(line, each)]
     for each in body:
@@ -154,12 +180,14 @@ def _unlike(body, namespace, codes, path):
             if not any(code == other for other in codes if other.co_name == each.name):
                 yield each.name
         elif isinstance(value, type):
-            for name in _unlike(each.body, vars(value), codes, path):
+            for name in _unlike(each.body, vars(value), codes, decorators):
                 yield "%s.%s" % (each.name, name)
+            decorated = [one.name for one in each.body if getattr(one, "decorator_list", None)]
             for name, method in vars(value).items():
-                if isinstance(method, types.FunctionType) and not any(
-                    method.__code__ == code for code in codes
-                ):
+                if not isinstance(method, types.FunctionType) or method.__code__ in codes:
+                    continue
+                is_decorated = any(name == one or name.startswith(one + "_") for one in decorated)
+                if not (is_decorated and decorators.may_have_made(method.__code__)):
                     yield "%s.%s" % (each.name, name)
         else:
             yield each.name
