@@ -15,7 +15,7 @@ from ringfence.frozen import frozen
 from ringfence.loop.configuration import brought_back
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.plans import plan_from_json, plan_to_json, with_mended
-from ringfence.loop.repository import Conflict, LoopRepository, Trailers
+from ringfence.loop.repository import Conflict, DeliveryRefused, LoopRepository, RepositoryRefused, Trailers
 from ringfence.loop.rows import ACCEPTED, REJECTED, StoryRow
 from ringfence.loop.state import StoryState
 from ringfence.loop.store import LoopStore, now_ms, open_store
@@ -147,6 +147,7 @@ async def reject(place: LoopDirectory, story: str, reason: str | None) -> None:
         UsageError: There is no such story, nothing of it is on the branch, other stories build on it, a branch of the
             user's contains it, or another process works on the loop.
         RecordError: The loop's working files were removed.
+        DeliveryRefused: The story is rejected, but the user's repository cannot take the branch as it is now.
         InfrastructureFault: Git failed.
     """
     with _decide(place, story) as decided:
@@ -170,7 +171,22 @@ async def reject(place: LoopDirectory, story: str, reason: str | None) -> None:
                 commit=commit, by=by, reason=reason or "",
             )  # fmt: skip
         if commit is not None:
-            await decided.repository.deliver()
+            await _deliver(decided, story)
+
+
+async def _deliver(decided: _Decided, story: str) -> None:
+    """Deliver the branch without the story; the rejection is recorded already.
+
+    Raises:
+        DeliveryRefused: The user's repository cannot take it, or is gone.
+    """
+    try:
+        await decided.repository.deliver()
+    except (DeliveryRefused, RepositoryRefused) as exc:
+        raise DeliveryRefused(
+            f"story {story!r} is rejected, but the branch without it could not be delivered: {exc}; then "
+            f"`ringfence loop resume {decided.store.loop_id[-6:]}` delivers it"
+        ) from exc
 
 
 async def _revert(decided: _Decided, merged: str, by: str) -> str:
@@ -186,15 +202,20 @@ async def _revert(decided: _Decided, merged: str, by: str) -> str:
         raise UsageError(
             f"story {row.id!r} cannot be rejected: {_names(built)} depends on it; reject that first"
         )
+    if row.base is None or row.tip is None:
+        raise UsageError(
+            f"story {row.id!r} cannot be rejected: its record does not name its commits; revert it by hand"
+        )
+    before = await repository.before_story(merged, row.base, row.tip)
     holders = [name for name in await repository.branches_with(merged) if name != store.loop.branch]
     if holders:
         raise UsageError(
             f"story {row.id!r} is already in your branch {_names(holders)}, which no loop changes; revert it there: "
-            f"`git revert --no-commit {merged[:12]}~2..{merged[:12]}`"
+            f"`git revert --no-commit {before[:12]}..{merged[:12]}`"
         )
     title = next((each.title for each in decided.plan.stories if each.id == row.id), row.id)
     done = await repository.revert(
-        await repository.before_story(merged),
+        before,
         merged,
         message=f"Revert: {title}\n\nRejected by {by}.",
         trailers=Trailers(store.loop_id, row.id, row.attempt, "person"),

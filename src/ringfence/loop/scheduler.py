@@ -13,7 +13,7 @@ from ringfence.loop.outcome import Stop
 from ringfence.loop.proof import Proof
 from ringfence.loop.report.files import write_report
 from ringfence.loop.repository import Conflict, DeliveryRefused, Merged, RepositoryRefused
-from ringfence.loop.rows import ACCEPTED, StoryRow, code_steps
+from ringfence.loop.rows import ACCEPTED, REJECTED, StoryRow, code_steps
 from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.story import Ready, ready
 from ringfence.loop.trees import Trees
@@ -224,7 +224,9 @@ class LoopScheduler:
         """Deliver what passed, and record the end."""
         loop, store = self._loop, self._loop.store
         passed = [story for story in store.stories if story.state is StoryState.PASSED]
-        if passed:
+        # A story that a person rejected is reverted on the branch, and that is delivered as well.
+        reverted = [step for step in store.steps() if step.name == REJECTED and step.result.get("commit")]
+        if passed or reverted:
             try:
                 await loop.repository.deliver()
             except (DeliveryRefused, RepositoryRefused) as exc:

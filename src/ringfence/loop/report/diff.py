@@ -77,7 +77,9 @@ async def story_patch(place: LoopDirectory, store: LoopStore, story: str) -> byt
         hint = f"; --rejected {tried[-1]} prints its attempt {tried[-1]}" if tried else ""
         raise UsageError(f"story {story[:80]!r} is {row.state.value}: nothing of it is on the branch{hint}")
     repository = LoopRepository.open(place.clones)
-    patch = await repository.patch(await repository.before_story(row.merged), row.merged)
+    if row.base is None or row.tip is None:
+        raise UsageError(f"the record of story {story[:80]!r} does not name its commits")
+    patch = await repository.patch(await repository.before_story(row.merged, row.base, row.tip), row.merged)
     if patch is None:
         raise UsageError(f"the patch of story {story[:80]!r} {_TOO_LARGE}")
     return patch
@@ -134,10 +136,10 @@ def numbers_of(diff: Diff) -> Stat:
 
 async def read_story(repository: LoopRepository, row: StoryRow, reader: "PatchReader") -> Stat | None:
     """The diff of a story that is on the loop's branch; only its numbers if it is too large."""
-    if row.merged is None:
+    if row.merged is None or row.base is None or row.tip is None:
         return None
     with suppress(RingfenceError):
-        commits = await repository.before_story(row.merged), row.merged
+        commits = await repository.before_story(row.merged, row.base, row.tip), row.merged
         try:
             command = ("diff-tree", *_OPTIONS, *commits)
             answer = await repository.git.run(*command, output_limit_bytes=_READ_BYTES)

@@ -274,9 +274,17 @@ class LoopRepository:
         async with self.place.locked("loop") as git:
             return await revert_on(git, await self.tip(), base, commit, message=text, at_s=at_s)
 
-    async def before_story(self, merged: str) -> str:
-        """The commit of the loop's branch before a story, by the story's last: it is two, for its tests and its code."""
-        told = await self.git.run("rev-parse", "--verify", "--quiet", f"{check_id(merged)}~2")
+    async def before_story(self, merged: str, base: str, tip: str) -> str:
+        """The commit of the loop's branch before a story.
+
+        Args:
+            merged: The story's last commit on the branch.
+            base: The commit that the story was begun at.
+            tip: The last commit of its accepted code; a merge replays as many commits as are between the two.
+        """
+        counted = await self.git.run("rev-list", "--count", f"{check_id(base)}..{check_id(tip)}")
+        name = f"{check_id(merged)}~{int(counted.stdout)}"
+        told = await self.git.run("rev-parse", "--verify", "--quiet", name)
         return told.stdout.decode().strip()
 
     async def branches_with(self, commit: str) -> list[str]:
