@@ -31,7 +31,7 @@ _IMPORTED = (
     "ringfence.cli.run.task",
     "ringfence.cli.run.execution",
     "ringfence.engine.dbos",
-    "ringfence.loop.drafting",
+    "ringfence.loop.draft",
     "ringfence.loop.worker",
     "ringfence.loop.start",
     "ringfence.model.scripted.upstream",

@@ -17,13 +17,13 @@ from ringfence.errors import ConfigurationError, UsageError
 from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 from ringfence.journal import new_run_id
-from ringfence.loop.choosing import root_of
 from ringfence.loop.configuration import kept
 from ringfence.loop.credentials import check_credentials, check_players
 from ringfence.loop.directory import LoopDirectory, loop_places, new_loop_id
 from ringfence.loop.plans import plan_from_json, plan_to_json
 from ringfence.loop.repository import LoopRepository, Tree, look
 from ringfence.loop.rows import LoopRow, StepRow, StoryRow
+from ringfence.loop.selection import root_of
 from ringfence.loop.settings import CheckSettings, LoopSettings
 from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.store import LoopStore, create_database, now_ms, open_store, read_overview

@@ -9,13 +9,13 @@ from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.frozen import frozen
 from ringfence.job.interrupted_runs import recover_runs
 from ringfence.job.outcome import root_cause
-from ringfence.loop.cancelling import drain_pool
+from ringfence.loop.cancellation import drain_pool
 from ringfence.loop.configuration import kept
 from ringfence.loop.control import ControlServer
-from ringfence.loop.handing_over import hand_over
 from ringfence.loop.journal import LoopJournal
 from ringfence.loop.loop import Loop
 from ringfence.loop.plans import plan_from_json
+from ringfence.loop.publish import publish
 from ringfence.loop.rows import LoopRow
 from ringfence.loop.runs import Runs
 from ringfence.loop.scheduler import LoopScheduler
@@ -77,7 +77,7 @@ async def work(
         try:
             tasks.start_soon(_stop_at_deadline, loop)
             await _execute(loop)
-            problem = await hand_over(loop)
+            problem = await publish(loop)
         finally:
             with anyio.move_on_after(_CLOSE_S, shield=True):
                 await record.close()

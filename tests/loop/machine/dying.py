@@ -55,7 +55,7 @@ def _at_write(number: int) -> None:
 def _over(when: int) -> None:
     added = LoopStore.add_event
 
-    async def hand_over(_loop: Loop) -> None:
+    async def publish(_loop: Loop) -> None:
         _die()
 
     def add_event(self: LoopStore, key: str, kind: str, **data: Any) -> None:
@@ -64,7 +64,7 @@ def _over(when: int) -> None:
         added(self, key, kind, **data)
 
     if when == 1:
-        worker.hand_over = hand_over  # type: ignore[attr-defined, assignment]
+        worker.publish = publish  # type: ignore[attr-defined, assignment]
     else:
         LoopStore.add_event = add_event  # type: ignore[method-assign]
 

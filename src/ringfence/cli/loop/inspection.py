@@ -177,10 +177,10 @@ def _has_stories_of(plan: "Plan", file: Path) -> bool:
 def _find_loop(loop_ref: str | None) -> "LoopDirectory":
     import anyio
 
-    from ringfence.loop.choosing import choose_loop
+    from ringfence.loop.selection import select_loop
 
     async def find() -> "LoopDirectory":
-        return await choose_loop(loop_ref, Path.cwd(), is_changed=False)
+        return await select_loop(loop_ref, Path.cwd(), is_changed=False)
 
     return anyio.run(find)
 

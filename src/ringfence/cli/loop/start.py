@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ringfence.check import Check
     from ringfence.config import Effective, Flag
     from ringfence.loop.directory import LoopDirectory
-    from ringfence.loop.drafting import Draft
+    from ringfence.loop.draft import Draft
     from ringfence.loop.preflight import Preflight
     from ringfence.loop.rows import LoopRow, StepRow
     from ringfence.loop.settings import LoopSettings
@@ -41,7 +41,7 @@ def start_loop(
     import anyio
 
     from ringfence.loop.configuration import load_loop
-    from ringfence.loop.drafting import draft
+    from ringfence.loop.draft import draft
     from ringfence.loop.pull_request import gh_program
     from ringfence.loop.story import read_plan
 
@@ -205,9 +205,9 @@ async def _resume(
 
 
 async def _my_loop(loop_ref: str | None) -> "LoopDirectory":
-    from ringfence.loop.choosing import choose_loop
+    from ringfence.loop.selection import select_loop
 
-    return await choose_loop(loop_ref, Path.cwd(), is_changed=True)
+    return await select_loop(loop_ref, Path.cwd(), is_changed=True)
 
 
 def _outstanding_steps(place: "LoopDirectory", row: "LoopRow") -> tuple[str, ...]:
@@ -262,7 +262,7 @@ def cancel_loop(loop_ref: str | None) -> None:
     import anyio
 
     async def cancel() -> None:
-        from ringfence.loop.cancelling import cancel as cancel_it
+        from ringfence.loop.cancellation import cancel as cancel_it
         from ringfence.loop.start import one_at_a_time
 
         if loop_ref is not None:
@@ -280,7 +280,7 @@ def clean_loop(loop_ref: str | None, *, everything: bool) -> None:
     """Remove a loop's files on this machine; the user's repository keeps its branch."""
     import anyio
 
-    from ringfence.loop.cancelling import drain_pool
+    from ringfence.loop.cancellation import drain_pool
     from ringfence.loop.repository import LoopRepository
     from ringfence.removal import remove_tree
 
@@ -300,7 +300,7 @@ def clean_loop(loop_ref: str | None, *, everything: bool) -> None:
 
 async def _end_resumable_loop(place: "LoopDirectory") -> None:
     """End a loop that could be resumed, so that its accepted stories reach the branch."""
-    from ringfence.loop.cancelling import give_up
+    from ringfence.loop.cancellation import give_up
     from ringfence.loop.store import read_overview
 
     try:

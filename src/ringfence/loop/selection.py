@@ -1,4 +1,4 @@
-"""Which loop a command is about."""
+"""Finds the loop that a command is about."""
 
 from pathlib import Path
 
@@ -10,20 +10,20 @@ from ringfence.loop.repository import RepositoryRefused, find_source
 from ringfence.loop.store import read_overview
 
 
-async def choose_loop(said: str | None, here: Path, *, is_changed: bool) -> LoopDirectory:
-    """The loop of an id or of its end; where none is said, the last one of the repository that one stands in.
+async def select_loop(loop: str | None, here: Path, *, is_changed: bool) -> LoopDirectory:
+    """Return the loop with an id, or the newest loop of the repository that the user is in.
 
     Args:
-        said: What the user said.
+        loop: The id or its end; None or `last`: the newest.
         here: The directory that the user is in.
-        is_changed: Whether something is done about the loop. Then one of another repository has to be named; where it
-            is only looked at, the last one of all serves.
+        is_changed: Whether the command changes the loop. A loop of another repository must then be named; a command
+            that only reads takes the newest of all.
 
     Raises:
-        UsageError: There is none, or none that can be meant.
+        UsageError: There is none, or several end so.
     """
-    if said not in (None, "last"):
-        return find_loop(said)
+    if loop not in (None, "last"):
+        return find_loop(loop)
     last = find_loop(None)
     root = await anyio.to_thread.run_sync(lambda: root_of(here.resolve()))
     for place in loop_places():
@@ -37,7 +37,7 @@ async def choose_loop(said: str | None, here: Path, *, is_changed: bool) -> Loop
 
 
 async def _root(place: LoopDirectory) -> Path | None:
-    """The repository of a loop; None if its rows cannot be read."""
+    """The repository of a loop; None if its database cannot be read."""
     try:
         source = read_overview(place)[0].source
     except RingfenceError:
@@ -46,7 +46,7 @@ async def _root(place: LoopDirectory) -> Path | None:
 
 
 def root_of(directory: Path) -> Path:
-    """The top of the repository that a directory lies in, if it does; two loops on it would not know of each other."""
+    """The top directory of the repository that a directory lies in; the directory itself if it lies in none."""
     try:
         return find_source(directory).root
     except RepositoryRefused:

@@ -1,4 +1,4 @@
-"""Ending a loop that the user is done with."""
+"""Cancels loops: those that a process works on, and those that were interrupted."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,25 +20,24 @@ from ringfence.sandbox.pool.pool import Pool, PoolSize
 
 Tell = Callable[[str], None]
 _OVER = (LoopState.SUCCEEDED, LoopState.INCOMPLETE, LoopState.CANCELLED)
-_COMING_S = 10.0
+_STARTING_S = 10.0
 _END_S = 30.0
 
 
 async def cancel(place: LoopDirectory, tell: Tell, *, is_named: bool) -> str:
-    """Have a loop stop. One that nobody works on is ended here: what passed is then on its branch, and in a report.
+    """Cancel a loop. If no process works on it, deliver what passed and write the report here.
 
     Args:
         place: The loop's.
-        tell: Is told why there is no report, if so.
-        is_named: Whether the user named it. One that was cancelled before is then cancelled as wanted; else the user
-            means another.
+        tell: Called with the reason if no report can be written.
+        is_named: Whether the user named the loop. If so, one that is cancelled already is no error.
 
     Returns:
-        What came of it.
+        A line for the user.
 
     Raises:
-        UsageError: It has ended, so that nothing is cancelled.
-        InfrastructureFault: Its rows cannot be read or written.
+        UsageError: It has ended.
+        InfrastructureFault: Its database cannot be read or written.
     """
     if await send_cancel(place):
         return f"loop {place.id} was asked to stop; `ringfence loop logs --follow {place.id[-6:]}` shows when it has"
@@ -54,7 +53,7 @@ async def cancel(place: LoopDirectory, tell: Tell, *, is_named: bool) -> str:
 
 
 async def give_up(place: LoopDirectory, tell: Tell) -> None:
-    """End a loop that was interrupted, before its clones are removed: nowhere else is what passed.
+    """Cancel a loop that was interrupted, and deliver what passed, before its repository is removed.
 
     Args:
         place: The loop's, on which nobody works.
@@ -74,19 +73,19 @@ async def give_up(place: LoopDirectory, tell: Tell) -> None:
 
 
 async def _end(place: LoopDirectory, store: LoopStore, tell: Tell) -> None:
-    """End a loop that nobody works on."""
+    """Cancel a loop that no process works on."""
     with store.transaction():
         store.update_loop(state=LoopState.CANCELLED, reason="cancelled", ended_ms=now_ms())
         key = f"cancelled.{store.loop.round}"
         store.add_event(key, "loop.cancelled", state=LoopState.CANCELLED.value, reason="cancelled")
     try:
-        await _bring_home(place, store, tell)
+        await _deliver_and_report(place, store, tell)
     except RingfenceError as exc:  # its clones are gone
         tell(f"no report of loop {place.id} was written: {exc}")
 
 
-async def _bring_home(place: LoopDirectory, store: LoopStore, tell: Tell) -> None:
-    """What its own process does at a loop's end: the branch has what passed, and the report says how it stands."""
+async def _deliver_and_report(place: LoopDirectory, store: LoopStore, tell: Tell) -> None:
+    """Deliver what passed and write the report, as the worker does at the end of a loop."""
     repository = LoopRepository.open(place.clones)
     await _deliver(repository, store)
     for story in store.stories:
@@ -103,10 +102,10 @@ async def _deliver(repository: LoopRepository, store: LoopStore) -> None:
 
 
 async def drain_pool(clones: Path) -> None:
-    """End the pool's sandboxes that wait for a loop's next steps, as there are none."""
+    """End the pool's warm sandboxes that were kept for the next steps of a loop."""
     folder = state_dir() / "pool"
     if not folder.is_dir():
         return
     with anyio.move_on_after(_END_S, shield=True), suppress(RingfenceError, OSError):
         place = await anyio.to_thread.run_sync(clones.resolve)
-        await Pool(folder, PoolSize(0, 0.0)).drain(workspaces_in=place, patience_s=_COMING_S)
+        await Pool(folder, PoolSize(0, 0.0)).drain(workspaces_in=place, patience_s=_STARTING_S)

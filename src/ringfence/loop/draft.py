@@ -1,4 +1,4 @@
-"""Stories for a goal, as the planner drafts them."""
+"""Has the planner draft stories for a goal."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,24 +27,24 @@ _WHY: dict[str, type[RingfenceError]] = {
     "authentication": AuthenticationFailed,
     "configuration": ConfigurationError,
 }
-"""What its run's end is to the user, where trying again does not help."""
+"""Ends of its run that another try would not change."""
 
 
 @frozen
 class Draft:
-    """Stories, and what was done for them."""
+    """Stories that the planner wrote, and the step that made them."""
 
     plan: Plan
     file: Path
-    """The stories as they can be given again, beside the record of the planner's run."""
+    """The stories as a file for `--prd`, beside the record of the planner's run."""
     step: StepRow
-    """The planner's: a step of no story, with what all of its tries took."""
+    """The planner's step, which belongs to no story; with the tokens and cost of all its tries."""
 
 
 async def draft(
     goal: str, workspace: Path, effective: Effective, settings: LoopSettings, tell: Callable[[str], None]
 ) -> Draft:
-    """Have the planner draft stories: it sees the repository, and what it writes there is thrown away.
+    """Have the planner draft stories. It reads the repository; what it writes there is discarded.
 
     Raises:
         UsageError: It asks for something that only a person knows.
@@ -55,9 +55,9 @@ async def draft(
     prompt = PLANNER.prompt(Briefing(goal=goal), template=settings.role("planner").prompt)
     again, spent, began_ms = "", Spent(), now_ms()
     for tried in range(1, settings.limits.faults + 1):
-        asked = effective_for(effective, settings, "planner", attempt=1, spent=spent)
+        configured = effective_for(effective, settings, "planner", attempt=1, spent=spent)
         end = await Runs(tell=tell).agent(
-            f"role: planner\n\n{prompt.text}{again}", workspace, asked, run_id=new_run_id(),
+            f"role: planner\n\n{prompt.text}{again}", workspace, configured, run_id=new_run_id(),
             schema=PLANNER.schema, keeps_work=False,
         )  # fmt: skip
         spent = spent.and_more(end.tokens, end.cost_usd)
@@ -74,14 +74,14 @@ async def draft(
             again = f"\n\nYour last answer could not be used: {exc.why}\n"
         else:
             step = StepRow(
-                story="", generation=1, name="plan", role="planner", attempt=1, model=asked.settings.run.model,
+                story="", generation=1, name="plan", role="planner", attempt=1, model=configured.settings.run.model,
                 run_id=end.run_id, outcome=end.state.value, result={}, tokens=spent.tokens, cost_usd=spent.cost_usd,
                 tries=tried, began_ms=began_ms, ended_ms=now_ms(),
             )  # fmt: skip
             file = run_dir(end.run_id) / _FILE
             export(plan, file, {})
             return Draft(plan, file, step)
-    raise AssertionError("nobody was asked")
+    raise AssertionError("`limits.faults` is at least 1")
 
 
 def _read(end: AgentEnd) -> Plan:

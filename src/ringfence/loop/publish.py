@@ -1,7 +1,6 @@
-"""What was asked for once the loop is over: the user's branch moved forward to what passed, a pull request opened.
+"""What the user asked for at the end of a loop: `--merge` fast-forwards the user's branch, `--pr` opens a pull request.
 
-Each is told when it is done. What is not, since it was refused or the process died, `loop resume` does: both come to the
-same again as once.
+An event records each. What was refused, or was interrupted, `loop resume` does: doing either twice changes nothing more.
 """
 
 import math
@@ -16,36 +15,36 @@ from ringfence.loop.report.files import PROPOSAL, write_report
 from ringfence.loop.repository import DeliveryRefused
 
 
-class HandOverStopped(RingfenceError):
-    """The user stopped it."""
+class PublishCancelled(RingfenceError):
+    """The user cancelled what was asked for at the end."""
 
     exit_code = ExitCode.CANCELLED
 
 
-async def hand_over(loop: Loop) -> RingfenceError | None:
-    """Do what is left of it; why that could not be done, if so."""
-    asked = outstanding(loop.place, loop.store.loop, loop.settings, loop.store.events)
-    if not asked:
+async def publish(loop: Loop) -> RingfenceError | None:
+    """Do what was asked for and is not done yet; the first error, if any."""
+    options = outstanding(loop.place, loop.store.loop, loop.settings, loop.store.events)
+    if not options:
         return None
-    problem: RingfenceError | None = HandOverStopped(
-        f"{' and '.join(asked)} not done; `ringfence loop resume {loop.id[-6:]}` does it"
+    problem: RingfenceError | None = PublishCancelled(
+        f"{' and '.join(options)} not done; `ringfence loop resume {loop.id[-6:]}` does it"
     )
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_until_stopped, loop, tasks.cancel_scope)
-        problem = await _hand_over(loop, asked)
+        tasks.start_soon(_cancel_when_stopped, loop, tasks.cancel_scope)
+        problem = await _publish(loop, options)
         tasks.cancel_scope.cancel()
     await write_report(loop.place, loop.store, loop.repository, loop.plan, redactor=loop.redactor)
     return problem
 
 
-async def _until_stopped(loop: Loop, scope: anyio.CancelScope) -> None:
+async def _cancel_when_stopped(loop: Loop, scope: anyio.CancelScope) -> None:
     await loop.runs.pause(math.inf)
     scope.cancel()
 
 
-async def _hand_over(loop: Loop, asked: tuple[str, ...]) -> RingfenceError | None:
+async def _publish(loop: Loop, options: tuple[str, ...]) -> RingfenceError | None:
     problem: RingfenceError | None = None
-    for option in asked:
+    for option in options:
         try:
             await (_merge(loop) if option == "--merge" else _propose(loop))
         except (DeliveryRefused, UsageError, InfrastructureFault) as exc:  # the other one may go well
