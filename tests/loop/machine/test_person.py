@@ -143,3 +143,23 @@ def test_a_story_that_others_build_on_or_that_is_merged_is_not_rejected(tmp_path
     assert (merged.returncode, "already in your branch 'main'" in merged.stderr) == (_USAGE, True), merged
     assert project.git("merge-base", tip, project.branch) == tip
     assert project.rows()["three"]["state"] == "passed"
+
+
+def test_a_rejection_that_cannot_be_delivered_is_delivered_by_resume(tmp_path: Path):
+    """Though nothing is left that passed: the branch has the story's commits and their revert then."""
+    project = Project.make(tmp_path, [story_of("one")], parts_of("one"))
+    assert project.start().returncode == 0
+    delivered = project.git("rev-parse", project.branch)
+    moved = project.git("commit-tree", "-p", delivered, "-m", "mine", f"{delivered}^{{tree}}")
+    project.git("update-ref", project.branch, moved)
+    refused = project.run("loop", "reject", "one")
+    assert refused.returncode not in (0, _INCOMPLETE), refused
+    assert "story 'one' is rejected, but the branch without it could not be delivered" in refused.stderr
+    assert "`ringfence loop resume" in refused.stderr
+    assert project.rows()["one"]["state"] == "skipped"
+    assert project.git("rev-parse", project.branch) == moved
+    project.git("update-ref", project.branch, delivered)
+    resumed = project.run("loop", "resume")
+    assert resumed.returncode == _INCOMPLETE, resumed
+    assert "pieces/one.py" not in project.git("ls-tree", "-r", "--name-only", project.branch)
+    assert project.git("merge-base", "--is-ancestor", delivered, project.branch) == ""
