@@ -8,13 +8,15 @@ import pytest
 from tests.loop.machine.project import COMMAND, Project, parts_of, story_of
 
 from ringfence.job.recorder import spent_by
+from ringfence.loop.directory import loop_places
+from ringfence.loop.store import read_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 _KILLED = -9
 _EACH_ONCE = ["base", "The piece one: tests", "The piece one", "The piece two: tests", "The piece two"]
 
 
-def dying(point: str, number: int) -> tuple[str, ...]:
+def dying(point: str, number: int | Path) -> tuple[str, ...]:
     """The command, killed at a point."""
     return (sys.executable, str(Path(__file__).with_name("dying.py")), point, str(number))
 
@@ -50,6 +52,66 @@ def test_killed_at_a_write_it_comes_to_the_same_end(tmp_path: Path, number: int)
     assert project.subjects() == _EACH_ONCE
     runs = [spent_by(project.root / "state" / "runs" / run.id)[0] for run in project.runs()]
     assert json.loads(project.run("loop", "status", "--json").stdout)["used"]["tokens"] == sum(runs) > 0
+
+
+def _one(root: Path) -> Project:
+    return Project.make(root, [story_of("one")], parts_of("one"))
+
+
+def _steps(project: Project) -> dict[tuple[str, int, str], tuple[str | None, str | None]]:
+    """The run and the outcome of each step that a role did."""
+    (place,) = loop_places(project.root / "state")
+    store = read_store(place)
+    return {
+        (step.story, step.generation, step.name): (step.run_id, step.outcome)
+        for step in store.steps()
+        if step.role
+    }
+
+
+def _assert_as_undisturbed(project: Project, undisturbed: Project) -> None:
+    assert project.git("rev-parse", f"{project.branch}^{{tree}}") == undisturbed.git(
+        "rev-parse", f"{undisturbed.branch}^{{tree}}"
+    )
+    assert project.subjects() == undisturbed.subjects()
+    steps, expected = _steps(project), _steps(undisturbed)
+    outcomes = {key: outcome for key, (_, outcome) in steps.items()}
+    assert outcomes == {key: outcome for key, (_, outcome) in expected.items()}
+    # A run that used something did a step, or was interrupted: then it is counted, and it is one of few.
+    used = {run.id: spent_by(project.root / "state" / "runs" / run.id)[0] for run in project.runs()}
+    assert all(used[str(run_id)] for run_id, _ in steps.values())
+    counted = json.loads(project.run("loop", "status", "--json").stdout)["used"]["tokens"]
+    assert counted == sum(used.values()) > 0
+
+
+def test_one_loop_killed_at_each_write_in_turn_comes_to_the_same_tree(tmp_path: Path):
+    """Each process dies after the first write that none before it died after; what they did is counted once."""
+    undisturbed, project = _one(tmp_path / "undisturbed"), _one(tmp_path / "killed")
+    assert undisturbed.start().returncode == 0
+    writes = tmp_path / "writes"
+    ended, killed = project.start(command=dying("boundary", writes)), 0
+    while ended.returncode == _KILLED:
+        killed += 1
+        ended = project.run("loop", "resume", command=dying("boundary", writes))
+    assert (ended.returncode, killed > 40) == (0, True), (killed, ended)
+    _assert_as_undisturbed(project, undisturbed)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("first", range(1, 9))
+def test_a_loop_killed_at_any_one_write_comes_to_the_same_tree(tmp_path: Path, first: int):
+    """A fresh loop for each write, every eighth one here."""
+    undisturbed = _one(tmp_path / "undisturbed")
+    assert undisturbed.start().returncode == 0
+    number, project = first, _one(tmp_path / str(first))
+    while project.start(command=dying("write", number)).returncode == _KILLED:
+        ended = project.run("loop", "resume", command=COMMAND)
+        assert ended.returncode == 0, (number, ended)
+        _assert_as_undisturbed(project, undisturbed)
+        number += 8
+        project = _one(tmp_path / str(number))
+    assert number > first
 
 
 def test_the_record_of_a_killed_loop_is_whole(tmp_path: Path):
