@@ -191,7 +191,7 @@ class LoopScheduler:
         outside = await trees.outside(row)
         # What a person accepts has ended once before.
         ended = "accepted" if is_by_person else "ended"
-        reason = "accepted by a person" if is_by_person else ""
+        reason = _acceptance(accepted.result.get("by")) if accepted is not None and is_by_person else ""
         with store.transaction():
             if found.tip == tip:
                 name = f"checks.{row.attempt}" if tip == row.tip else f"merge.{tip}"
@@ -244,6 +244,11 @@ class LoopScheduler:
         problem = await write_report(loop.place, store, loop.repository, loop.plan, redactor=loop.redactor)
         if problem is not None:
             loop.runs.tell(problem)
+
+
+def _acceptance(person: str | None) -> str:
+    """The reason of a story that a person accepted."""
+    return f"accepted by a person ({person})" if person else "accepted by a person"
 
 
 def _ready(loop: Loop, rows: Mapping[str, StoryRow]) -> Ready:

@@ -130,9 +130,11 @@ class Filling:
             result={"commit": COMMIT, "files": [*files]},
         )  # fmt: skip
 
-    async def passed(self, story: str) -> None:
+    async def passed(self, story: str, *, reason: str = "") -> None:
         """It is on the branch."""
-        self.store.update_story(story, state=StoryState.PASSED, stage="", tip=COMMIT, merged=COMMIT)
+        self.store.update_story(
+            story, state=StoryState.PASSED, stage="", tip=COMMIT, merged=COMMIT, reason=reason
+        )
 
     async def at_fixed_times(self) -> None:
         """Steps begin minute after minute, and take 30 s each; events come between."""

@@ -196,10 +196,10 @@ async def test_a_story_on_the_branch_is_shown_as_git_has_it(
 async def test_a_story_that_a_person_accepted_names_the_person(filling: Filling):
     """In each form of the report, so that nobody takes it for one that the judge accepted."""
     accepted = {"commit": COMMIT, "by": "ana"}
-    await filling.step("one", "accepted", outcome="accepted", run_id=None, result=accepted)
-    await filling.passed("one")
-    report = await _report(filling)
     words = "accepted by a person (ana)"
+    await filling.step("one", "accepted", outcome="accepted", run_id=None, result=accepted)
+    await filling.passed("one", reason=words)
+    report = await _report(filling)
     assert [each.reason for each in report.stories] == [words, "", ""]
     assert f"Reason: {words}" in render_markdown(report)
     assert words in read(render_html(report)).texts

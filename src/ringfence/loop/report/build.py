@@ -35,7 +35,7 @@ from ringfence.loop.report.model import (
     Used,
 )
 from ringfence.loop.repository import LoopRepository
-from ringfence.loop.rows import ACCEPTED, CODE, TESTS, EventRow, LoopRow, StepRow, StoryRow
+from ringfence.loop.rows import CODE, TESTS, EventRow, LoopRow, StepRow, StoryRow
 from ringfence.loop.settings import LoopSettings
 from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.store import LoopStore
@@ -244,15 +244,6 @@ class _StoryRows:
         found = self.data("story.passed") if self.row.state is StoryState.PASSED else []
         return found[-1] if found else {}
 
-    @property
-    def reason(self) -> str:
-        """The reason in its row, or the person who accepted it."""
-        accepted = _current(self.row, self.steps).get(ACCEPTED)
-        if accepted is None or self.row.state is not StoryState.PASSED:
-            return self.row.reason
-        by = accepted.result.get("by")
-        return f"accepted by a person ({by})" if by else "accepted by a person"
-
 
 async def _story(
     rows: _StoryRows, settings: LoopSettings, repository: LoopRepository | None, reader: PatchReader | None
@@ -271,7 +262,7 @@ async def _story(
         state=row.state.value,
         stage=row.stage,
         stages=stages(row, rows.steps),
-        reason=rows.reason,
+        reason=row.reason,
         answer=row.answer,
         depends_on=story.depends_on if story is not None else (),
         attempt=row.attempt,
