@@ -86,7 +86,8 @@ class AgentRuns:
 
     async def _try(self, key: StepKey, task: Task) -> StepRow:
         loop, store = self._loop, self._loop.store
-        spent = loop.left()
+        loop.check_agent_may_run()
+        spent = store.spent
         effective = effective_for(loop.effective, loop.settings, task.role, attempt=task.attempt, spent=spent)
         workspace = await self._trees.checkout(task.commit)
         run_id, model = new_run_id(), effective.settings.run.model

@@ -133,7 +133,7 @@ class Gate:
         self, key: StepKey, commit: str, checks: Sequence[Check], base: str, limit_s: float | None
     ) -> StepRow:
         loop = self._loop
-        loop.left()
+        loop.check_not_stopped()
         tests = await self._trees.test_files(commit)
         workspace, run_id = await self._trees.checkout(commit), new_run_id()
         loop.store.begin_step(key, run_id=run_id)

@@ -53,7 +53,7 @@ class Loop:
         return Redactor(secret_values(self.effective.settings))
 
     @property
-    def test_names(self) -> frozenset[str]:
+    def test_check_names(self) -> frozenset[str]:
         """Names of the checks that run tests."""
         return frozenset(check.name for check in self.checks if check.kind == "test")
 
@@ -76,19 +76,29 @@ class Loop:
             data["runs"] = self.store.runs_of(row, of)
         self.store.add_event(f"{row.id}.{row.generation}.{key}", kind, story=row.id, **data)
 
-    def left(self) -> Spent:
-        """What was used so far, if there is something left for one more run of an agent.
+    def check_not_stopped(self) -> None:
+        """See that the loop may go on, whatever its agents used.
 
         Raises:
-            Stop: There is nothing left, or somebody wants it to end.
+            Stop: Its time is used up, or it was cancelled.
         """
+        stop = self.why_stopped()
+        if stop is not None:
+            raise stop
+
+    def check_agent_may_run(self) -> None:
+        """See that the loop may go on, and that its limits leave room for one more run of an agent.
+
+        Raises:
+            Stop: They do not; or its time is used up, or it was cancelled.
+        """
+        self.check_not_stopped()
         spent, most = self.store.spent, self.settings.limits.agent_calls
-        stop = self.why_stopped() or self.used_up(spent)
+        stop = self.used_up(spent)
         if stop is None and spent.calls >= most:
             stop = _used_up(most, "agent calls", "--max-agent-calls")
         if stop is not None:
             raise stop
-        return spent
 
     @property
     def seconds_left(self) -> float:

@@ -58,7 +58,7 @@ class LoopScheduler:
         """
         loop, base = self._loop, self._loop.store.loop.base
         reports = await Gate(loop, Trees(loop, 0)).base_reports(base)
-        suite = merged([report for name, report in reports.items() if name in loop.test_names])
+        suite = merged([report for name, report in reports.items() if name in loop.test_check_names])
         red = [each.id for each in suite.red()]
         if not suite.is_complete:
             raise Stop(
@@ -73,7 +73,7 @@ class LoopScheduler:
                 f"{count} before anything is done: {', '.join(red[:_SHOWN])}; mend and commit them, or take "
                 "`--baseline record`, so that only new failures count, and start another loop",
             )
-        others = {name: report for name, report in reports.items() if name not in loop.test_names}
+        others = {name: report for name, report in reports.items() if name not in loop.test_check_names}
         loop.store.add_event(
             "started", "loop.started", base=base, stories=len(loop.plan.stories), red=red[:_SHOWN], red_count=len(red),
             red_checks=sorted(name for name, report in others.items() if not report.is_green),
@@ -103,10 +103,9 @@ class LoopScheduler:
         """Begin stories that are ready while there are free worktrees; whether any story is worked on.
 
         Raises:
-            Stop: Nothing may be begun any more.
+            Stop: There is work, and it may not go on.
         """
         loop, store = self._loop, self._loop.store
-        loop.left()
         rows = {row.id: row for row in store.stories}
         running = [row for row in rows.values() if row.state is StoryState.RUNNING]
         now = _ready(loop, rows)
@@ -119,7 +118,13 @@ class LoopScheduler:
                 row = store.update_story(name, state=StoryState.BLOCKED, reason=question)
                 loop.add_event(row, "ended", "story.blocked", question=question)
         free = sorted(set(range(loop.settings.parallel)) - {row.slot for row in running})
-        for chosen, number in zip(now.stories, free, strict=False):
+        chosen_slots = list(zip(now.stories, free, strict=False))
+        # A loop whose last story used up a limit has succeeded: only further work is refused.
+        if chosen_slots:
+            loop.check_agent_may_run()
+        elif running:
+            loop.check_not_stopped()
+        for chosen, number in chosen_slots:
             base = rows[chosen.id].base or await loop.repository.tip()
             with store.transaction():
                 row = store.update_story(

@@ -138,9 +138,10 @@ async def refuse_second(source: Path) -> None:
             is_busy = place.is_worked_on
             state = "interrupted" if row.state is LoopState.RUNNING else row.state.value
             how = "is at work" if is_busy else f"has not come to its end ({state})"
+            command = "logs --follow" if is_busy else "resume"
             raise UsageError(
-                f"loop {place.id} of {row.source!r} {how}; `ringfence loop {'watch' if is_busy else 'resume'} "
-                f"{place.id[-6:]}` or `ringfence loop cancel {place.id[-6:]}`, then start another"
+                f"loop {place.id} of {row.source!r} {how}; `ringfence loop {command} {place.id[-6:]}` "
+                f"or `ringfence loop cancel {place.id[-6:]}`, then start another"
             )
 
 

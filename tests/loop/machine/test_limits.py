@@ -31,6 +31,15 @@ def test_each_bound_ends_the_loop_and_a_higher_one_lets_it_go_on(tmp_path: Path)
     assert project.rows()["one"]["attempt"] == 1
 
 
+def test_a_loop_whose_last_story_uses_up_the_agent_calls_succeeds(tmp_path: Path):
+    """A limit refuses further calls; none is needed to merge and deliver what passed."""
+    project = Project.make(tmp_path, [story_of("one")], parts_of("one"))
+    done = project.start("--attempts", "1", "--max-agent-calls", "4")
+    assert done.returncode == 0, done
+    assert project.rows()["one"]["state"] == "passed"
+    assert "used: 4 agent calls" in project.run("loop", "status").stdout
+
+
 def test_an_answer_that_is_cut_at_the_loops_bound_ends_the_loop(tmp_path: Path):
     """What it cost is counted, so that no other attempt is paid for."""
     project = Project.make(tmp_path, [story_of("one")], parts_of("one"))

@@ -47,7 +47,7 @@ def test_it_is_cancelled_interrupted_and_gone_on_with(tmp_path: Path):
 
     def cancel(_group: int) -> None:
         second = project.start()
-        assert (second.returncode, "is at work" in second.stderr) == (2, True), second
+        assert (second.returncode, "`ringfence loop logs --follow" in second.stderr) == (2, True), second
         assert project.run("loop", "resume").returncode == 2
         assert project.run("loop", "cancel").returncode == 0
 
