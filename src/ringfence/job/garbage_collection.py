@@ -20,7 +20,7 @@ from ringfence.journal import is_alive, list_runs, record_removals, runs_dir
 from ringfence.removal import remove_tree
 from ringfence.runtime.session.store import is_locked, sessions_dir
 from ringfence.sandbox.workspace.record import load_record, open_store
-from ringfence.sandbox.workspace.run import SANDBOX_PREFIX
+from ringfence.sandbox.workspace.standalone import SANDBOX_PREFIX
 
 _YOUNG_S = 3600.0
 _FULL_BYTES = 1024**2

@@ -31,7 +31,8 @@ from ringfence.sandbox.result import CommandOutput, ExecResult, OnOutput
 if TYPE_CHECKING:
     from ringfence.events import Event
     from ringfence.sandbox.spec import SandboxSpec
-    from ringfence.sandbox.workspace.run import Changes, RunWorkspace, SandboxWorkspace
+    from ringfence.sandbox.workspace.run import Changes, RunWorkspace
+    from ringfence.sandbox.workspace.standalone import SandboxWorkspace
     from ringfence.sandbox.workspace.upload import Upload
 
 _FLOOD_BYTES = 1024**3
@@ -163,7 +164,7 @@ class Sandbox:
         from ringfence.sandbox.policy import Surroundings, check_spec
         from ringfence.sandbox.protocol.loader import guest_arguments
         from ringfence.sandbox.registry import choose_backend
-        from ringfence.sandbox.workspace.run import open_for_sandbox
+        from ringfence.sandbox.workspace.standalone import open_for_sandbox
 
         check_spec(spec, Surroundings(Path.home().resolve(), state_dir().resolve()))
         backend, why = await choose_backend(spec)

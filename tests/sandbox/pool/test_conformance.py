@@ -14,7 +14,7 @@ from tests.sandbox.supervisor.conftest import until
 
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.pool.pool import Pool, PoolSize
-from ringfence.sandbox.workspace.run import open_for_sandbox
+from ringfence.sandbox.workspace.standalone import open_for_sandbox
 from ringfence.testing.conformance import Check, bounds, connections, lifetime, streams
 
 CHECKS: tuple[Check, ...] = (

@@ -10,8 +10,8 @@ from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Traits
 from ringfence.sandbox.spec import SandboxSpec, WorkspaceMode
 from ringfence.sandbox.workspace.open import RESERVED_ID, check_reserved, choose_user_and_mode, open_workspace
-from ringfence.sandbox.workspace.run import open_for_sandbox
 from ringfence.sandbox.workspace.run_as import Actor
+from ringfence.sandbox.workspace.standalone import open_for_sandbox
 
 USER, ROOT, RESERVED = Actor(1000, 1000), Actor(0, 0), Actor(RESERVED_ID, RESERVED_ID)
 

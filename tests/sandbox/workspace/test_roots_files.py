@@ -16,7 +16,7 @@ from ringfence.sandbox.base import Launch
 from ringfence.sandbox.idmap import ON_HOST, mounted_on_host
 from ringfence.sandbox.registry import get_backend
 from ringfence.sandbox.workspace.open import RESERVED_ID
-from ringfence.sandbox.workspace.run import open_for_sandbox
+from ringfence.sandbox.workspace.standalone import open_for_sandbox
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of root's")
 

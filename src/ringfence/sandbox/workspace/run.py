@@ -1,15 +1,14 @@
-"""Prepares the workspace of a run and delivers its work; opens the workspace of a sandbox without a run.
+"""Prepares the workspace of a run and delivers its work.
 
 `prepare` takes a snapshot, makes the private git directory, the clone and the mounts, and begins the record. Then
 sandboxes work on it. `RunWorkspace.deliver` fetches the commits made inside through a new sandbox, takes a second
-snapshot, compares the two, and completes patch and record. `open_for_sandbox` does the same for a sandbox in mode
-`clone`, without commits; in other modes it makes only the mounts.
+snapshot, compares the two, and completes patch and record.
 """
 
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,8 +23,6 @@ from ringfence.errors import InfrastructureFault, SandboxError, UsageError
 from ringfence.frozen import frozen
 from ringfence.removal import remove_tree
 from ringfence.sandbox.base import Placement
-from ringfence.sandbox.registry import examine
-from ringfence.sandbox.spec import SandboxSpec
 from ringfence.sandbox.workspace.git.commits import (
     NOT_TAKEN,
     ImportedCommits,
@@ -36,7 +33,7 @@ from ringfence.sandbox.workspace.git.commits import (
 from ringfence.sandbox.workspace.git.layout import has_git, read_small
 from ringfence.sandbox.workspace.git.merge import select_differing
 from ringfence.sandbox.workspace.git.private import PrivateGit
-from ringfence.sandbox.workspace.open import Workspace, open_workspace, user_without_workspace
+from ringfence.sandbox.workspace.open import Workspace
 from ringfence.sandbox.workspace.placement import place_workspace, subdirectory_note
 from ringfence.sandbox.workspace.protect.mounts import links_note
 from ringfence.sandbox.workspace.protect.repositories import distrust_all
@@ -50,22 +47,16 @@ from ringfence.sandbox.workspace.record import (
     runs_on_your_machine,
     save_record,
 )
-from ringfence.sandbox.workspace.run_as import Actor, temporary_directory
+from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot.diff import Diff, FileChange, PatchTooLarge
 from ringfence.sandbox.workspace.snapshot.ignore import escape
 from ringfence.sandbox.workspace.snapshot.memo import named, unlocked_note
 from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
-from ringfence.sandbox.workspace.snapshot.walk import Walk, walk
 from ringfence.sandbox.workspace.tree import Tree
 
 KEEP_S = 600.0
 """How long the snapshot and the comparison after a run may take."""
-SANDBOX_PREFIX = "sandbox-"
-"""Start of the names of temporary directories and snapshots of sandboxes without a run."""
-_PRIVATE_COPY = "commands work on a private copy, which goes with the sandbox; apply() brings the work in"
-"""Note for a program that did not ask for one."""
 _DISCARDED = "what was changed inside was discarded: this run keeps none of it"
-_DISTRUST_S = 60.0
 _MAX_SHOWN = 20
 
 OpenSandbox = Callable[[Placement], AbstractAsyncContextManager[Inside]]
@@ -446,65 +437,3 @@ async def _remember_settings(record: WorkRecord, diff: Diff, state: Path) -> Non
         content = await actor.call(partial(read_small, root, os.fsencode(path)))
         if content is not None:
             remember_author(Path(record.workspace, path), content, run=record.run, state=state)
-
-
-@frozen
-class SandboxWorkspace:
-    """The workspace of a sandbox that is opened without a run."""
-
-    placement: Placement
-    notes: tuple[str, ...] = ()
-    clone: RunWorkspace | None = None
-    """In mode `clone`: the private copy, whose changes can be brought into the workspace."""
-
-
-@asynccontextmanager
-async def open_for_sandbox(
-    spec: SandboxSpec, name: str, state: Path, *, is_locked: bool = True
-) -> AsyncIterator[SandboxWorkspace]:
-    """Open the workspace of a sandbox without a run; release it when the context is left.
-
-    Args:
-        spec: Names workspace and mode.
-        name: The name of the sandbox, shown to other processes that find the workspace locked.
-        state: The state directory.
-        is_locked: Whether other runs and sandboxes are kept from writing to it meanwhile.
-
-    Raises:
-        UsageError, PolicyRefused, InfrastructureFault: As `open_workspace` and `prepare`.
-    """
-    if spec.workspace is None:
-        user = user_without_workspace()
-        yield SandboxWorkspace(Placement(user.uid, user.gid, None, None))
-        return
-    traits = await examine(spec)
-    holder = name if is_locked else None
-    opened = open_workspace(spec.workspace, spec.mode, state=state, holder=holder, traits=traits)
-    async with opened as workspace, temporary_directory(state, SANDBOX_PREFIX) as directory:
-        if workspace.mode == "clone":
-            prepared = await prepare(workspace, run=directory.name, run_dir=directory)
-            unasked = (_PRIVATE_COPY,) if spec.mode is None else ()
-            try:
-                yield SandboxWorkspace(prepared.placement, (*unasked, *prepared.notes), prepared)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await open_store(prepared.record, state).forget(directory.name)
-            return
-        found = None
-        if traits.is_fence:
-            found = await workspace.owner.call(lambda: walk(workspace.path, gathers=False))
-        placed = await place_workspace(workspace, directory, found)
-        try:
-            yield SandboxWorkspace(placed.placement, placed.notes)
-        finally:
-            if found is not None and workspace.mode == "bind":
-                await _distrust_new(workspace, found, name)
-
-
-async def _distrust_new(workspace: Workspace, before: Walk, name: str) -> None:
-    """Distrust the git repositories that appeared below the workspace, as after a run."""
-    with anyio.move_on_after(_DISTRUST_S, shield=True):
-        shut = before.skipped  # the agent may have removed read permission from any other directory
-        after = await workspace.owner.call(lambda: walk(workspace.path, gathers=False, shut=shut))
-        made = [os.fsdecode(path) for path in after.git_entries - before.git_entries]
-        distrust_all(workspace.path, made, run=name, state=workspace.state)

@@ -11,7 +11,7 @@ import anyio
 from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.sandbox import Sandbox, SandboxSpec
-from ringfence.sandbox.workspace.run import open_for_sandbox
+from ringfence.sandbox.workspace.standalone import open_for_sandbox
 from ringfence.testing.attack import (
     commits,
     exhaustion,
