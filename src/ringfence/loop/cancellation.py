@@ -18,18 +18,18 @@ from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.store import LoopStore, now_ms, open_store
 from ringfence.sandbox.pool.pool import Pool, PoolSize
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 _OVER = (LoopState.SUCCEEDED, LoopState.INCOMPLETE, LoopState.CANCELLED)
 _STARTING_S = 10.0
 _END_S = 30.0
 
 
-async def cancel(place: LoopDirectory, tell: Tell, *, is_named: bool) -> str:
+async def cancel(place: LoopDirectory, notify: Notify, *, is_named: bool) -> str:
     """Cancel a loop. If no process works on it, deliver what passed and write the report here.
 
     Args:
         place: The loop's.
-        tell: Called with the reason if no report can be written.
+        notify: Called with the reason if no report can be written.
         is_named: Whether the user named the loop. If so, one that is cancelled already is no error.
 
     Returns:
@@ -47,17 +47,17 @@ async def cancel(place: LoopDirectory, tell: Tell, *, is_named: bool) -> str:
             if is_named and store.loop.state is LoopState.CANCELLED:
                 return ended
             raise UsageError(f"{ended}; nothing is cancelled, `ringfence loop ls` shows all loops")
-        await _end(place, store, tell)
+        await _end(place, store, notify)
     next_step = f"; `ringfence loop resume {place.id[-6:]}` goes on" if place.clones.is_dir() else ""
     return f"loop {place.id} is cancelled{next_step}"
 
 
-async def give_up(place: LoopDirectory, tell: Tell) -> None:
+async def give_up(place: LoopDirectory, notify: Notify) -> None:
     """Cancel a loop that was interrupted, and deliver what passed, before its repository is removed.
 
     Args:
         place: The loop's, on which nobody works.
-        tell: Is told of it.
+        notify: Called with a line about it.
 
     Raises:
         RingfenceError: Whether it has ended cannot be read, or what passed cannot be brought to the user's repository;
@@ -68,23 +68,23 @@ async def give_up(place: LoopDirectory, tell: Tell) -> None:
             return
         if place.clones.is_dir():
             await _deliver(LoopRepository.open(place.clones), store)
-        await _end(place, store, tell)
-        tell(f"loop {place.id} was interrupted; it is cancelled")
+        await _end(place, store, notify)
+        notify(f"loop {place.id} was interrupted; it is cancelled")
 
 
-async def _end(place: LoopDirectory, store: LoopStore, tell: Tell) -> None:
+async def _end(place: LoopDirectory, store: LoopStore, notify: Notify) -> None:
     """Cancel a loop that no process works on."""
     with store.transaction():
         store.update_loop(state=LoopState.CANCELLED, reason="cancelled", ended_ms=now_ms())
         key = f"cancelled.{store.loop.round}"
         store.add_event(key, "loop.cancelled", state=LoopState.CANCELLED.value, reason="cancelled")
     try:
-        await _deliver_and_report(place, store, tell)
+        await _deliver_and_report(place, store, notify)
     except RingfenceError as exc:  # its clones are gone
-        tell(f"no report of loop {place.id} was written: {exc}")
+        notify(f"no report of loop {place.id} was written: {exc}")
 
 
-async def _deliver_and_report(place: LoopDirectory, store: LoopStore, tell: Tell) -> None:
+async def _deliver_and_report(place: LoopDirectory, store: LoopStore, notify: Notify) -> None:
     """Deliver what passed and write the report, as the worker does at the end of a loop."""
     repository = LoopRepository.open(place.clones)
     await _deliver(repository, store)
@@ -93,7 +93,7 @@ async def _deliver_and_report(place: LoopDirectory, store: LoopStore, tell: Tell
             store.update_story(story.id, state=StoryState.WAITING, stage="")
     problem = await write_report(place, store, repository, plan_from_json(store.loop.plan))
     if problem is not None:
-        tell(problem)
+        notify(problem)
 
 
 async def _deliver(repository: LoopRepository, store: LoopStore) -> None:

@@ -42,10 +42,10 @@ def load_loop(effective: Effective, flags: Sequence[Flag]) -> LoopSettings:
                 rule="trust",
             )
         layers.append(part_of(document, ("loop",)))
-    said: dict[KeyPath, tuple[str, Any]] = {
+    given: dict[KeyPath, tuple[str, Any]] = {
         tuple(flag.key.split(".")): (flag.name, flag.value) for flag in flags if flag.value is not None
     }
-    layers.append(named_layer("flag", said))
+    layers.append(named_layer("flag", given))
     return fitted(merge(layers), LoopSettings, of="loop.")
 
 
@@ -54,11 +54,11 @@ def kept(effective: Effective, settings: LoopSettings) -> str:
     run = effective.settings.model_dump(mode="json", by_alias=True)
     # A limit that somebody asked for is another thing than a default: that is known by what was given.
     run["sandbox"] = effective.settings.sandbox.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    said = [key for key, origin in effective.origins.items() if origin.kind != "default"]
+    given = [key for key, origin in effective.origins.items() if origin.kind != "default"]
     return json.dumps(
         {
             "run": run,
-            "said": said,
+            "said": given,
             "loop": settings.model_dump(mode="json", by_alias=True),
         }
     )
@@ -99,7 +99,7 @@ def with_others(
         raise UsageError(f"--role does not fit: {_first_problem(exc)}") from exc
 
 
-def brought_back(configuration: str, *, loop: str) -> tuple[Effective, LoopSettings]:
+def restore_configuration(configuration: str, *, loop: str) -> tuple[Effective, LoopSettings]:
     """From what `kept` made.
 
     Raises:
@@ -108,8 +108,8 @@ def brought_back(configuration: str, *, loop: str) -> tuple[Effective, LoopSetti
     try:
         found: dict[str, Any] = json.loads(configuration)
         settings = Settings.model_validate(found["run"])
-        origin, said = Origin("project", name=f"loop {loop}"), set(found["said"])
-        origins = {key: origin if key in said else DEFAULT for key in {*all_fields(), *said}}
+        origin, given = Origin("project", name=f"loop {loop}"), set(found["said"])
+        origins = {key: origin if key in given else DEFAULT for key in {*all_fields(), *given}}
         return Effective(settings, origins, ()), _settings(found["loop"])
     except (ValueError, KeyError, TypeError) as exc:
         raise RecordError(

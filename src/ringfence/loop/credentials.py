@@ -22,13 +22,13 @@ from ringfence.runtime.registry import provider_of
 from ringfence.sandbox import SandboxSpec
 from ringfence.secret import Provider, credentials_of, known_secrets
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 _CLIENTS: dict[Provider, str] = {"openai": "codex-cli", "anthropic": "claude-cli"}
 _AGENTS_IMAGE = "localhost/ringfence/agents:"
 
 
 async def check_credentials(
-    effective: Effective, settings: LoopSettings, workspace: Path, tell: Tell
+    effective: Effective, settings: LoopSettings, workspace: Path, notify: Notify
 ) -> None:
     """Ask about each credential that a role of a loop needs, once.
 
@@ -36,19 +36,19 @@ async def check_credentials(
         effective: The configuration of its runs.
         settings: Of the loop.
         workspace: Its repository: no secret is read from there.
-        tell: Is told what is amiss about where a secret is kept.
+        notify: Called with what is wrong about where a secret is kept.
 
     Raises:
         AuthenticationFailed: One is missing, or refused.
         PolicyRefused, InfrastructureFault: As `lease_credentials`.
     """
-    asked: dict[Provider, Effective] = {}
+    by_provider: dict[Provider, Effective] = {}
     for _, each in _players(effective, settings):
         if needs_credential(each.settings.run.model):
-            asked.setdefault(provider_of(each.settings.run.runtime), each)
-    for provider, each in asked.items():
-        async with lease_credentials(each, workspace, notify=tell, model=provider) as lent:
-            await credential_check(lent.credentials[0], each.settings.run.model)()
+            by_provider.setdefault(provider_of(each.settings.run.runtime), each)
+    for provider, each in by_provider.items():
+        async with lease_credentials(each, workspace, notify=notify, model=provider) as lease:
+            await credential_check(lease.credentials[0], each.settings.run.model)()
 
 
 async def check_players(effective: Effective, settings: LoopSettings, workspace: Path) -> None:
@@ -67,14 +67,14 @@ async def check_players(effective: Effective, settings: LoopSettings, workspace:
     """
     seen: list[object] = []
     for role, each in _players(effective, settings):
-        asked = each.settings
-        who = (asked.run.runtime, asked.run.model, asked.sandbox, asked.client, asked.tools)
+        own = each.settings
+        who = (own.run.runtime, own.run.model, own.sandbox, own.client, own.tools)
         if who in seen:
             continue
         seen.append(who)
-        await known_model(asked.run.model)
+        await known_model(own.run.model)
         spec = spec_of(each, workspace)
-        if asked.run.runtime != "api":
+        if own.run.runtime != "api":
             try:
                 await _agent_in(each, spec)
             except ConfigurationError as exc:
@@ -102,7 +102,7 @@ def _players(effective: Effective, settings: LoopSettings) -> Iterator[tuple[Rol
 
 
 async def with_second_writer(
-    effective: Effective, settings: LoopSettings, workspace: Path, tell: Tell
+    effective: Effective, settings: LoopSettings, workspace: Path, notify: Notify
 ) -> LoopSettings:
     """Have another provider's model write the tests, where nobody said who does and both providers can be asked.
 
@@ -110,26 +110,27 @@ async def with_second_writer(
         effective: The configuration of the loop's runs.
         settings: Of the loop.
         workspace: Its repository.
-        tell: Is told, in a line, if so.
+        notify: Called with one line, if so.
 
     Raises:
-        AuthenticationFailed: A credential is said twice by the environment.
+        AuthenticationFailed: The environment holds a credential twice.
     """
     workspace = await anyio.to_thread.run_sync(workspace.resolve)
     run = effective.settings.run
     if settings.roles or not needs_credential(run.model):
         return settings
-    known, mine = known_secrets(effective.settings.secrets), provider_of(run.runtime)
+    secrets, mine = known_secrets(effective.settings.secrets), provider_of(run.runtime)
     other: Provider = "anthropic" if mine == "openai" else "openai"
-    if not credentials_of(mine, known) or not credentials_of(other, known):
+    if not credentials_of(mine, secrets) or not credentials_of(other, secrets):
         return settings
     role = RoleSettings.model_validate({"runtime": _CLIENTS[other]})
     changed = settings.model_copy(update={"roles": {"test_writer": role}})
-    asked = effective_for(effective, changed, "test_writer", attempt=1, spent=Spent())
-    if not await _can_work(asked, workspace):
+    candidate = effective_for(effective, changed, "test_writer", attempt=1, spent=Spent())
+    if not await _can_work(candidate, workspace):
         return settings
-    tell(
-        f"tests are written by {asked.settings.run.runtime} ({asked.settings.run.model}), as there are credentials for "
+    writer = candidate.settings.run
+    notify(
+        f"tests are written by {writer.runtime} ({writer.model}), as there are credentials for "
         f"both providers; --role test_writer={run.runtime} has them written by who writes the code"
     )
     return changed

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
-from ringfence.loop.configuration import brought_back
+from ringfence.loop.configuration import restore_configuration
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.plans import plan_from_json, plan_to_json, with_mended
 from ringfence.loop.repository import Conflict, DeliveryRefused, LoopRepository, RepositoryRefused, Trailers
@@ -120,7 +120,7 @@ async def accept(place: LoopDirectory, story: str, number: int | None) -> None:
             raise UsageError(
                 f"story {story!r} was {row.reason or 'rejected by a person'}; `ringfence loop retry` starts it again"
             )
-        settings = brought_back(store.loop.configuration, loop=place.id)[1]
+        settings = restore_configuration(store.loop.configuration, loop=place.id)[1]
         attempt, commit = _find_attempt(store, row, number, settings.attempts)
         with store.transaction():
             result = {"commit": commit, "by": _user_name()}

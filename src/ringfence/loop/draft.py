@@ -42,7 +42,7 @@ class Draft:
 
 
 async def draft(
-    goal: str, workspace: Path, effective: Effective, settings: LoopSettings, tell: Callable[[str], None]
+    goal: str, workspace: Path, effective: Effective, settings: LoopSettings, notify: Callable[[str], None]
 ) -> Draft:
     """Have the planner draft stories. It reads the repository; what it writes there is discarded.
 
@@ -56,12 +56,12 @@ async def draft(
     again, spent, began_ms = "", Spent(), now_ms()
     for tried in range(1, settings.limits.faults + 1):
         configured = effective_for(effective, settings, "planner", attempt=1, spent=spent)
-        end = await Runs(tell=tell).agent(
+        end = await Runs(notify=notify).agent(
             f"role: planner\n\n{prompt.text}{again}", workspace, configured, run_id=new_run_id(),
             schema=PLANNER.schema, keeps_work=False,
         )  # fmt: skip
         spent = spent.and_more(end.tokens, end.cost_usd)
-        tell(f"the planner took {end.tokens:,} tokens, ${end.cost_usd:.2f}")
+        notify(f"the planner took {end.tokens:,} tokens, ${end.cost_usd:.2f}")
         try:
             plan = _read(end)
         except Unparseable as exc:
@@ -70,7 +70,7 @@ async def draft(
                     f"the planner's answer cannot be used: {exc.why}; say the goal in other words, or write the stories "
                     "into a file for --prd"
                 ) from exc
-            tell(f"the planner's answer cannot be used: {exc.why}; it is asked again")
+            notify(f"the planner's answer cannot be used: {exc.why}; it is asked again")
             again = f"\n\nYour last answer could not be used: {exc.why}\n"
         else:
             step = StepRow(

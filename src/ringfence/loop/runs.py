@@ -16,7 +16,7 @@ from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.job.store import JobStore
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @frozen
@@ -41,12 +41,12 @@ class Runs:
     """Does runs, and stops them all when it is told to.
 
     Args:
-        tell: Is told what a person should know.
+        notify: Called with each line that the user should read.
         is_checked: Whether the credentials were asked about already, and no run needs to.
     """
 
-    def __init__(self, *, tell: Tell, is_checked: bool = False) -> None:
-        self.tell = tell
+    def __init__(self, *, notify: Notify, is_checked: bool = False) -> None:
+        self.notify = notify
         self._is_checked = is_checked
         self.jobs = JobStore()
         self._living: set[JobRun] = set()
@@ -98,7 +98,7 @@ class Runs:
                 prompt,
                 workspace,
                 effective,
-                notify=self.tell,
+                notify=self.notify,
                 answer_schema=schema,
                 is_checked=self._is_checked,
             )
@@ -123,7 +123,7 @@ class Runs:
         finally:
             self._living.discard(run)
         for problem in result.problems:
-            self.tell(problem)
+            self.notify(problem)
         return result
 
     def _end(self, run: JobRun, result: RunResult) -> AgentEnd:

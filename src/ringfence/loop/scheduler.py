@@ -248,7 +248,7 @@ class LoopScheduler:
             store.end(state, reason)
         problem = await write_report(loop.place, store, loop.repository, loop.plan, redactor=loop.redactor)
         if problem is not None:
-            loop.runs.tell(problem)
+            loop.runs.notify(problem)
 
 
 def _acceptance(person: str | None) -> str:

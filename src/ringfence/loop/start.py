@@ -29,7 +29,7 @@ from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.store import LoopStore, create_database, now_ms, open_store, read_overview
 from ringfence.loop.story import Plan, Story, check_plan, questions
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 _OVER = (LoopState.SUCCEEDED, LoopState.INCOMPLETE, LoopState.CANCELLED)
 _OTHERS_S = 60.0
 
@@ -51,7 +51,7 @@ async def begin(
     *,
     effective: Effective,
     settings: LoopSettings,
-    tell: Tell,
+    notify: Notify,
     done: Sequence[StepRow] = (),
 ) -> AsyncIterator[Begun]:
     """Enter a loop: its repository is made, its stories are known. It is held until the context ends.
@@ -61,7 +61,7 @@ async def begin(
         source: The user's repository, or a directory in it.
         effective: The configuration of its runs.
         settings: Of the loop.
-        tell: Is told what a person should know.
+        notify: Called with each line that the user should read.
         done: What was done for it before, and counts in its bounds.
 
     Raises:
@@ -72,7 +72,7 @@ async def begin(
     source = await anyio.to_thread.run_sync(source.resolve)
     with ExitStack() as held:
         async with one_at_a_time(source):
-            begun = await _begin(plan, source, effective, settings, tell, done, held)
+            begun = await _begin(plan, source, effective, settings, notify, done, held)
         yield begun
 
 
@@ -95,7 +95,7 @@ async def _begin(
     source: Path,
     effective: Effective,
     settings: LoopSettings,
-    tell: Tell,
+    notify: Notify,
     done: Sequence[StepRow],
     held: ExitStack,
 ) -> Begun:
@@ -103,16 +103,16 @@ async def _begin(
     await check_players(effective, settings, source)
     found = await look(source, base=settings.base)
     for each in (*found.notes, *questions(plan)):
-        tell(each)
+        notify(each)
     place = LoopDirectory(new_loop_id(), state_dir())
     repository = await LoopRepository.make(found, place.clones, loop=place.id)
     try:
         tree = await repository.files(repository.base)
-        checks = checks_for(settings, plan, tree, tell)
+        checks = checks_for(settings, plan, tree, notify)
         problems = check_plan(plan, has_check=bool(checks))
         if problems:
             raise ConfigurationError("; ".join(problems), file=plan.source)
-        await check_credentials(effective, settings, source, tell)
+        await check_credentials(effective, settings, source, notify)
         held.enter_context(place.held())
         store = held.enter_context(
             closing(_enter(place, plan, source, repository, effective, settings, done))
@@ -165,7 +165,7 @@ async def one_at_a_time(source: Path) -> AsyncIterator[None]:
         yield
 
 
-def checks_for(settings: LoopSettings, plan: Plan, tree: Tree, tell: Tell) -> tuple[Check, ...]:
+def checks_for(settings: LoopSettings, plan: Plan, tree: Tree, notify: Notify) -> tuple[Check, ...]:
     """What decides about every story: as configured, as the stories' file says, or as the project's files suggest.
 
     Raises:
@@ -180,7 +180,7 @@ def checks_for(settings: LoopSettings, plan: Plan, tree: Tree, tell: Tell) -> tu
 
     found = detect(tree.files, read, commands=dict(plan.checks.items()))
     for line in found.lacking:
-        tell(line)
+        notify(line)
     return found.checks
 
 
@@ -190,13 +190,13 @@ async def _checks_of(repository: LoopRepository, row: LoopRow, settings: LoopSet
     return checks_for(settings, plan_from_json(row.plan), tree, lambda _line: None)
 
 
-def _check(number: int, said: CheckSettings) -> Check:
+def _check(number: int, check: CheckSettings) -> Check:
     return Check(
-        kind=said.kind,
-        name=f"{said.kind} {number}",
-        command=said.command,
-        timeout_s=said.timeout,
-        runner=said.runner or (runner_of(said.command) if said.kind == "test" else None),
+        kind=check.kind,
+        name=f"{check.kind} {number}",
+        command=check.command,
+        timeout_s=check.timeout,
+        runner=check.runner or (runner_of(check.command) if check.kind == "test" else None),
     )
 
 

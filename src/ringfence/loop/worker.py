@@ -43,7 +43,7 @@ async def work(
     effective: Effective,
     settings: LoopSettings,
     runs: Runs,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     is_resumed: bool,
 ) -> Worked:
     """Work a loop to its end, or resume it where its process died; how it ended.
@@ -53,7 +53,7 @@ async def work(
         effective: The configuration of its runs.
         settings: Of the loop.
         runs: Does its runs, and stops them when it is told to.
-        tell: Is told what a person should know.
+        notify: Called with each line that the user should read.
         is_resumed: Whether it was begun before.
 
     Raises:
@@ -68,7 +68,7 @@ async def work(
     store.subscribe(lambda _event: server.notify())
     async with anyio.create_task_group() as tasks:
         await tasks.start(server.serve)
-        await recover_runs(tell)
+        await recover_runs(notify)
         loop = Loop(
             place, store, plan_from_json(store.loop.plan), settings, effective, begun.repository, runs,
             begun.checks,

@@ -112,7 +112,7 @@ async def _start(
     from ringfence.loop.start import begin
 
     settings = await with_second_writer(effective, settings, workspace, notify)
-    begun = begin(plan, workspace, effective=effective, settings=settings, tell=notify, done=done)
+    begun = begin(plan, workspace, effective=effective, settings=settings, notify=notify, done=done)
     return await _run_to_end(begun, effective, settings, json=json)
 
 
@@ -134,7 +134,7 @@ async def _run_to_end(
     from ringfence.loop.state import EXIT_CODES
     from ringfence.loop.worker import work
 
-    runs = Runs(tell=notify, is_checked=True)
+    runs = Runs(notify=notify, is_checked=True)
 
     def interrupt() -> None:
         notify(
@@ -149,7 +149,7 @@ async def _run_to_end(
         view.attach(begun.store, is_resumed=is_resumed)
         await tasks.start(handle_interrupts, interrupt)
         done = await work(
-            begun, effective=effective, settings=settings, runs=runs, tell=notify, is_resumed=is_resumed
+            begun, effective=effective, settings=settings, runs=runs, notify=notify, is_resumed=is_resumed
         )
         tasks.cancel_scope.cancel()
     await view.finish(problem=done.problem)
@@ -172,7 +172,7 @@ def resume_loop(
 async def _resume(
     loop_ref: str | None, limits: Mapping[str, Any], flags: "Sequence[Flag]", json: bool
 ) -> int:
-    from ringfence.loop.configuration import brought_back, with_others
+    from ringfence.loop.configuration import restore_configuration, with_others
     from ringfence.loop.credentials import check_credentials, check_players
     from ringfence.loop.settings import LoopLimits
     from ringfence.loop.start import reopen
@@ -190,7 +190,7 @@ async def _resume(
             f"loop {place.id} has ended: {row.reason}; `ringfence loop retry STORY` restarts a story, `ringfence loop "
             "accept STORY` accepts its last attempt"
         )
-    effective, settings = brought_back(row.configuration, loop=place.id)
+    effective, settings = restore_configuration(row.configuration, loop=place.id)
     if limits:
         try:
             changed = LoopLimits.model_validate({**settings.limits.model_dump(), **limits})

@@ -9,7 +9,7 @@ from typing import Any
 
 from ringfence.errors import ConfigurationError, RecordError, RingfenceError
 from ringfence.frozen import frozen
-from ringfence.loop.configuration import brought_back
+from ringfence.loop.configuration import restore_configuration
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.report.diff import (
     PATCH,
@@ -125,7 +125,7 @@ def state_of(place: LoopDirectory, row: LoopRow) -> str:
 def settings_of(row: LoopRow) -> LoopSettings:
     """The settings of a loop; the defaults if another version wrote them, as only limits are taken from them."""
     try:
-        return brought_back(row.configuration, loop=row.id)[1]
+        return restore_configuration(row.configuration, loop=row.id)[1]
     except (RecordError, ConfigurationError):
         return LoopSettings()
 
