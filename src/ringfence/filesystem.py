@@ -63,13 +63,15 @@ def refuse_remote(file: Path) -> None:
         )
 
 
-def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+def replace_file(path: Path, content: bytes, *, mode: int = 0o600, is_synced: bool = False) -> None:
     """Write a file in one step: readers find all of it, or what was there before. A link at `path` is replaced.
 
     Args:
         path: In a directory that exists; several processes may write it at the same time, the last one wins.
         content: Of the file.
         mode: Of a new file; the umask applies.
+        is_synced: Whether the content is on the disk before the file is replaced, so that a power failure leaves it
+            whole.
 
     Raises:
         OSError: It could not be written, and is as it was; nothing is left beside it.
@@ -79,6 +81,9 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     try:
         with os.fdopen(os.open(partial, flags, mode), "wb") as file:
             file.write(content)
+            if is_synced:
+                file.flush()
+                os.fsync(file.fileno())
         partial.replace(path)
     except OSError:
         with suppress(OSError):

@@ -19,7 +19,6 @@ from ringfence.loop.store import LoopStore, now_ms, open_store
 from ringfence.sandbox.pool.pool import Pool, PoolSize
 
 Notify = Callable[[str], None]
-_OVER = (LoopState.SUCCEEDED, LoopState.INCOMPLETE, LoopState.CANCELLED)
 _STARTING_S = 10.0
 _END_S = 30.0
 
@@ -42,7 +41,7 @@ async def cancel(place: LoopDirectory, notify: Notify, *, is_named: bool) -> str
     if await send_cancel(place):
         return f"loop {place.id} was asked to stop; `ringfence loop logs --follow {place.id[-6:]}` shows when it has"
     with open_store(place) as store:
-        if store.loop.state in _OVER:
+        if store.loop.state.is_closed:
             ended = f"loop {place.id} has ended already: {store.loop.state.value}"
             if is_named and store.loop.state is LoopState.CANCELLED:
                 return ended

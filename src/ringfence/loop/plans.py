@@ -15,10 +15,8 @@ from ringfence.loop.story.export import document_of
 
 def plan_to_json(plan: Plan) -> str:
     """As text."""
-    document = plan.document if plan.document is not None else document_of(plan)
-    return json.dumps(
-        {"document": document, "source": None if plan.source is None else str(plan.source.absolute())}
-    )
+    source = None if plan.source is None else str(plan.source.absolute())
+    return json.dumps({"document": document_of(plan), "source": source})
 
 
 def plan_from_json(text: str) -> Plan:

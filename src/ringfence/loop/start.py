@@ -30,7 +30,6 @@ from ringfence.loop.store import LoopStore, create_database, now_ms, open_store,
 from ringfence.loop.story import Plan, Story, check_plan, questions
 
 Notify = Callable[[str], None]
-_OVER = (LoopState.SUCCEEDED, LoopState.INCOMPLETE, LoopState.CANCELLED)
 _OTHERS_S = 60.0
 
 
@@ -133,7 +132,7 @@ async def refuse_second(source: Path) -> None:
     for place in loop_places():
         row, stories = read_overview(place)
         is_begun = any(story.base for story in stories)
-        is_open = row.state is LoopState.RUNNING or (row.state not in _OVER and is_begun)
+        is_open = row.state is LoopState.RUNNING or (not row.state.is_closed and is_begun)
         if is_open and await anyio.to_thread.run_sync(root_of, Path(row.source)) == root:
             is_busy = place.is_worked_on
             state = "interrupted" if row.state is LoopState.RUNNING else row.state.value

@@ -7,7 +7,7 @@ from ringfence.errors import ExitCode
 
 
 class LoopState(StrEnum):
-    """Of a loop. Whatever is no success can be gone on with by `loop resume`."""
+    """Of a loop. `loop resume` continues it after every end but `succeeded` and `incomplete`."""
 
     RUNNING = "running"
     """Some process works on it; if none does, it was interrupted."""
@@ -26,7 +26,7 @@ class LoopState(StrEnum):
     REFUSED = "refused"
     """Policy refused what was asked for."""
     INFRASTRUCTURE = "infrastructure"
-    """Something between us and the world failed, or we did."""
+    """Ringfence or its infrastructure failed."""
     AUTHENTICATION = "authentication"
     """A credential is missing, expired or wrong."""
     CONFIGURATION = "configuration"
@@ -38,6 +38,21 @@ class LoopState(StrEnum):
     def is_end(self) -> bool:
         """Whether nobody works on it any more."""
         return self is not LoopState.RUNNING
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether each story passed or was skipped, so that `loop resume` has no story to work on."""
+        return self in (LoopState.SUCCEEDED, LoopState.INCOMPLETE)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether there is nothing to cancel, and another loop of the same repository may begin."""
+        return self.is_settled or self is LoopState.CANCELLED
+
+    @property
+    def publishes_passed(self) -> bool:
+        """Whether `--merge` and `--pr` publish what passed after this end."""
+        return self.is_settled or self is LoopState.BLOCKED
 
 
 EXIT_CODES: Mapping[LoopState, ExitCode] = {
@@ -69,8 +84,3 @@ class StoryState(StrEnum):
     """Its attempts are used up, or a story that it depends on was skipped. Nothing of it is on the branch."""
     BLOCKED = "blocked"
     """It needs a person's answer."""
-
-    @property
-    def is_end(self) -> bool:
-        """Whether nothing more is done about it by itself."""
-        return self in (StoryState.PASSED, StoryState.SKIPPED, StoryState.BLOCKED)

@@ -129,7 +129,6 @@ async def _run_to_end(
 
     from ringfence.cli.loop.view import LoopView
     from ringfence.cli.run.execution import handle_interrupts
-    from ringfence.loop.report.build import OVER
     from ringfence.loop.runs import Runs
     from ringfence.loop.state import EXIT_CODES
     from ringfence.loop.worker import work
@@ -155,7 +154,7 @@ async def _run_to_end(
     await view.finish(problem=done.problem)
     if done.problem is not None:
         raise done.problem
-    if done.row.state not in OVER and (settings.merge or settings.pr):
+    if not done.row.state.publishes_passed and (settings.merge or settings.pr):
         notify("the loop is not over: nothing was merged, and no pull request was opened")
     return int(EXIT_CODES[done.row.state])
 
@@ -181,8 +180,7 @@ async def _resume(
 
     place = await _my_loop(loop_ref)
     row, _ = read_overview(place)
-    is_over = row.state in (LoopState.SUCCEEDED, LoopState.INCOMPLETE)
-    if is_over and not _outstanding_steps(place, row):
+    if row.state.is_settled and not _outstanding_steps(place, row):
         if row.state is LoopState.SUCCEEDED and place.clones.is_dir():
             notify(f"loop {place.id} has ended: {row.reason}; nothing is left to do")
             return int(EXIT_CODES[row.state])

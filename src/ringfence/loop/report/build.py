@@ -43,8 +43,6 @@ from ringfence.loop.story import Plan, Story
 from ringfence.sandbox.workspace.protect.flags import flag, reason
 
 MAX_FLAGGED = 50
-OVER = (LoopState.SUCCEEDED, LoopState.INCOMPLETE, LoopState.BLOCKED)
-"""The ends after which `--merge` and `--pr` deliver what passed."""
 _PARTS: Mapping[AttemptKind, tuple[str, ...]] = {"tests": TESTS, "code": CODE}
 _AUTHORS: Mapping[AttemptKind, str] = {"tests": "test_writer", "code": "implementor"}
 _ROLES = ("planner", "test_writer", "implementor", "", "reviewer", "judge")
@@ -134,7 +132,7 @@ def outstanding(
     place: LoopDirectory, row: LoopRow, settings: LoopSettings, events: Iterable[EventRow]
 ) -> tuple[str, ...]:
     """The options `--merge` and `--pr`, where the loop has ended and a change of its branch is not delivered so yet."""
-    if row.state not in OVER or not place.clones.is_dir():
+    if not row.state.publishes_passed or not place.clones.is_dir():
         return ()
     last = {event.type: event.number for event in events}
     if "story.passed" not in last:

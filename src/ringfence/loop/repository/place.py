@@ -17,6 +17,7 @@ import msgspec
 
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, RecordError, UsageError, next_step
+from ringfence.filesystem import replace_file
 from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git.command import Git
@@ -151,18 +152,13 @@ def write_record(git_dir: Path, record: Record) -> None:
 
 
 def write_whole(file: Path, data: bytes) -> None:
-    """Write a file at once: a reader finds all of it, or what was there before. One process at a time writes it.
+    """Write a file in one step and onto the disk, with its directory where that is missing; see `replace_file`.
 
     Raises:
         InfrastructureFault: It cannot be written.
     """
     try:
         make_private_dir(file.parent)
-        partial = file.with_name(f".{file.name}.new")
-        with partial.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(file)
+        replace_file(file, data, is_synced=True)
     except OSError as exc:
         raise InfrastructureFault(f"could not write {str(file)!r}: {exc.strerror}; {next_step(exc)}") from exc

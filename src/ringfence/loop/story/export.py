@@ -26,7 +26,7 @@ _WORDS_WITH_A_MEANING = frozenset({"true", "false", "null", "yes", "no", "y", "n
 _STATUS = {"passed": "done", "skipped": "skipped", "blocked": "blocked"}
 _BY_STATUS: frozenset[Dialect] = frozenset({"pipeline", "waves"})
 _WITHOUT_NOTES: frozenset[Dialect] = frozenset({"features"})
-"""Of which others rely on nothing but `passes` being changed."""
+"""Tools that read these files expect only `passes` to change."""
 
 
 def export(plan: Plan, file: Path, states: Mapping[str, StoryEnd]) -> None:
@@ -52,15 +52,17 @@ def export(plan: Plan, file: Path, states: Mapping[str, StoryEnd]) -> None:
 
 def exported(plan: Plan, states: Mapping[str, StoryEnd]) -> Any:
     """Return the values of a plan's file, with progress."""
-    document = copy.deepcopy(plan.document) if plan.document is not None else document_of(plan)
+    document = copy.deepcopy(document_of(plan))
     for story, entry in zip(plan.stories, list(entries(document, plan.dialect)), strict=True):
         if (end := states.get(story.id)) is not None:
             _mark(entry.values, end, plan.dialect)  # type: ignore[arg-type]  # our own copy, of plain dicts
     return document
 
 
-def document_of(plan: Plan) -> dict[str, Any]:
-    """Return the values of a file for a plan that came from none."""
+def document_of(plan: Plan) -> Any:
+    """Return the values of a plan's file as they were read; for a plan that came from none, those to write."""
+    if plan.document is not None:
+        return plan.document
     about = {"title": plan.title, "description": plan.description, "context": list(plan.context)}
     return {
         **{key: value for key, value in about.items() if value},
