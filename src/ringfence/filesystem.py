@@ -63,7 +63,9 @@ def refuse_remote(file: Path) -> None:
         )
 
 
-def replace_file(path: Path, content: bytes, *, mode: int = 0o600, is_synced: bool = False) -> None:
+def replace_file(
+    path: Path, content: bytes, *, mode: int = 0o600, is_synced: bool = False, is_only_writer: bool = False
+) -> None:
     """Write a file in one step: readers find all of it, or what was there before. A link at `path` is replaced.
 
     Args:
@@ -72,11 +74,17 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600, is_synced: bo
         mode: Of a new file; the umask applies.
         is_synced: Whether the content is on the disk before the file is replaced, so that a power failure leaves it
             whole.
+        is_only_writer: Whether the caller holds a lock on the file. Then the file written first has one name, and one
+            that a killed writer left is replaced by the next.
 
     Raises:
         OSError: It could not be written, and is as it was; nothing is left beside it.
     """
-    partial = path.with_name(f".{secrets.token_hex(8)}.new")
+    if is_only_writer:
+        partial = path.with_name(f".{path.name}.new")
+        partial.unlink(missing_ok=True)
+    else:
+        partial = path.with_name(f".{secrets.token_hex(8)}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(partial, flags, mode), "wb") as file:

@@ -151,7 +151,18 @@ def test_a_rejection_that_cannot_be_delivered_is_delivered_by_resume(tmp_path: P
     project = Project.make(tmp_path, [story_of("one")], parts_of("one"))
     assert project.start().returncode == 0
     delivered = project.git("rev-parse", project.branch)
-    moved = project.git("commit-tree", "-p", delivered, "-m", "mine", f"{delivered}^{{tree}}")
+    moved = project.git(
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@example.org",
+        "commit-tree",
+        "-p",
+        delivered,
+        "-m",
+        "mine",
+        f"{delivered}^{{tree}}",
+    )
     project.git("update-ref", project.branch, moved)
     refused = project.run("loop", "reject", "one")
     assert refused.returncode not in (0, _INCOMPLETE), refused

@@ -230,19 +230,23 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> LoopRepository:
     return anyio.run(lambda: make(root / "project", root / "loop", loop="l1"))
 
 
+_OF_GIT = [
+    b".git", b".GIT", b"git~1", b".gitmodules", b"GITMOD~1", b"gi7eb~12", b".gitattributes", b".gitignore", b".mailmap",
+]  # fmt: skip
+_NOT_UTF8 = [
+    b"\xff",
+    b"\x80",
+    b"\xc0\xae",
+    b"\xed\xa0\x80",
+    b"\xef\xbf\xbf",
+    b"\xf4\x90\x80\x80",
+    b"\xe2\x80",
+]
+"""Where git stops reading a name, as what follows can be on no file system of a Mac: no UTF-8, and two code points."""
 _PARTS = st.one_of(
-    st.sampled_from(
-        [
-            b".git",
-            b".GIT",
-            b"git~1",
-            b".gitmodules",
-            b"GITMOD~1",
-            b"gi7eb~12",
-            b".gitattributes",
-            b".gitignore",
-            b".mailmap",
-        ]
+    st.sampled_from(_OF_GIT),
+    st.tuples(st.sampled_from(_OF_GIT), st.sampled_from(_NOT_UTF8), st.sampled_from([b"", b"x"])).map(
+        b"".join
     ),
     st.sampled_from(["\u200c.git", ".g\u200dit", ".git\ufeff", ".git ", ".git:x", "..", "."]).map(str.encode),
     st.binary(min_size=1, max_size=6).map(lambda text: text.replace(b"\0", b"x").replace(b"/", b"y")),
@@ -252,7 +256,9 @@ _PARTS = st.one_of(
 @given(
     st.lists(_PARTS, min_size=1, max_size=3).map(b"/".join),
     st.sampled_from([0o100644, 0o100755, 0o120000]),
-    st.sampled_from([b"x", b'[submodule "a"]\n\turl = -u./x\n\tpath = -p\n\tupdate = !x\n', b"../.git"]),
+    st.sampled_from(
+        [b"x", b'[submodule "a"]\n\turl = -u./x\n\tpath = -p\n\tupdate = !x\n', b"../.git", b"x" * 3000]
+    ),
 )
 @settings(max_examples=examples(60), deadline=None)
 def test_what_is_accepted_passes_gits_own_checks(

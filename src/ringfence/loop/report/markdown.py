@@ -18,8 +18,8 @@ from ringfence.escape import visible
 from ringfence.loop.report import text as words
 from ringfence.loop.report.model import FileStat, LoopReport
 
-_TOKEN = re.compile(r"(?<!\S)(\(?)`([^`]*[^`\s][^`]*)`([.,;:!?)]*)(?!\S)|\S+")
-"""A code span of the author's, or a word."""
+_TOKEN = re.compile(r"(?<!\S)(\(?)`([^`]+)`([.,;:!?)]*)(?!\S)|\S+")
+"""A code span of the author's, or a word. A span of blanks alone is printed as a word."""
 _PLAIN = re.compile(r"""[("'\u201c]*[^\W_]+(?:['\u2019-][^\W_]+)*["'\u201d.,;:!?)]*""")
 """Words as in prose: nothing in them means anything to Markdown, nor to what makes links of addresses."""
 _END = re.compile(r"(.*[^.,;:!?])([.,;:!?]+)")
@@ -113,7 +113,7 @@ def _pieces(shown: str) -> Iterator[str]:
     while position < len(matches):
         match, last = matches[position], position
         opening, quoted, closing = match.groups()
-        if quoted is not None:
+        if quoted is not None and not quoted.isspace():
             yield f"{opening}{span(quoted)}{closing}"
         elif not match.start() and _BLOCK.fullmatch(match[0]):
             yield span(match[0])

@@ -31,6 +31,9 @@ _ATTRIBUTES_BYTES = 100 * 1024**2
 _HFS_IGNORED = re.compile(
     "[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]"  # HFS+ leaves these out of names (git's utf8.c)
 )
+_HFS_END = re.compile("[\ud800-\udfff\ufffd-\uffff]")
+"""Where git ends a name that it compares as HFS+ does: at bytes that are not UTF-8 (decoded, one of these), and at
+U+FFFE and U+FFFF (`pick_one_utf8_char` and `is_hfs_dot_generic` in git's utf8.c)."""
 _SHORT_GIT = re.compile(r"git~\d+")
 
 
@@ -246,7 +249,7 @@ def is_attributes(name: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    return _HFS_IGNORED.sub("", name).partition(":")[0].rstrip(". ").lower()
+    return _HFS_END.split(_HFS_IGNORED.sub("", name))[0].partition(":")[0].rstrip(". ").lower()
 
 
 def _in_each_others_way(paths: Iterable[bytes]) -> set[bytes]:

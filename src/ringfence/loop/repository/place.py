@@ -154,11 +154,13 @@ def write_record(git_dir: Path, record: Record) -> None:
 def write_whole(file: Path, data: bytes) -> None:
     """Write a file in one step and onto the disk, with its directory where that is missing; see `replace_file`.
 
+    Only the process that works on the loop writes there, one file at a time.
+
     Raises:
         InfrastructureFault: It cannot be written.
     """
     try:
         make_private_dir(file.parent)
-        replace_file(file, data, is_synced=True)
+        replace_file(file, data, is_synced=True, is_only_writer=True)
     except OSError as exc:
         raise InfrastructureFault(f"could not write {str(file)!r}: {exc.strerror}; {next_step(exc)}") from exc
