@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.cases import slow_after
-from tests.loop.repository.conftest import commit_everything, make, run_git, snapshot
+from tests.loop.repository.conftest import make, run_git, snapshot
 
 from ringfence.loop.repository import RepositoryRefused, look
 
@@ -180,12 +180,3 @@ async def test_commit_with_missing_files(users: Path, place: Path) -> None:
     with pytest.raises(RepositoryRefused, match="missing"):
         await make(users, place, loop="l1")
     assert not (place / "loop.git").exists()
-
-
-async def test_identity_is_the_users(users: Path) -> None:
-    """Name and address are what the user's git would take; where it has none there is none."""
-    assert ((await look(users)).name, (await look(users)).email) == ("", "")
-    run_git(users, "config", "user.name", "Ada")
-    run_git(users, "config", "user.email", "ada@x")
-    commit_everything(users) if run_git(users, "status", "--porcelain") else None
-    assert ((await look(users)).name, (await look(users)).email) == ("Ada", "ada@x")

@@ -49,13 +49,12 @@ class Trailers:
     """Empty: not known; then there is no such trailer."""
 
 
-def compose(message: str, trailers: Trailers, *, signed_off_by: tuple[str, str] | None) -> bytes:
+def compose(message: str, trailers: Trailers) -> bytes:
     """The whole message, as bytes of UTF-8 without any control letter but line ends.
 
     Args:
         message: The subject in its first line, then any text.
         trailers: Values are cut to one line of 300 letters.
-        signed_off_by: Name and address of the user, where git knows them.
     """
     first, _, rest = message.strip().partition("\n")
     lines = [_line(first, _MOST_SUBJECT) or "(no title)", ""]
@@ -70,9 +69,6 @@ def compose(message: str, trailers: Trailers, *, signed_off_by: tuple[str, str] 
         "Model": trailers.model,
     }
     lines += [f"Ringfence-{key}: {value}" for key, text in values.items() if (value := _line(text))]
-    if signed_off_by is not None:
-        name, email = (re.sub(r"[<>]", "", _line(part)) for part in signed_off_by)
-        lines.append(f"Signed-off-by: {name} <{email}>")
     return ("\n".join(lines) + "\n").encode()
 
 

@@ -34,9 +34,6 @@ class Look:
     """The commit that the loop would start from."""
     branch: str | None
     """The branch that HEAD is on, in full; None if it is on none."""
-    name: str
-    """The user's name for git; empty where there is none."""
-    email: str
     tree: Tree
     """The base's files, by their paths in the directory that the loop works in."""
     notes: tuple[str, ...]
@@ -65,14 +62,10 @@ async def look(path: Path, *, base: str | None = None) -> Look:
             *([] if source.is_bare else await _about_tree(source, seen, settings.excludes)),
             *await _about_files(seen.git, files),
         ]
-    identity = settings.identity
-    is_known = identity.email != "agent@localhost" and identity.name != "agent"
     return Look(
         source=source,
         base=commit,
         branch=seen.branch if base is None else None,
-        name=identity.name if is_known else "",
-        email=identity.email if is_known else "",
         tree=tree,
         notes=tuple(notes),
     )

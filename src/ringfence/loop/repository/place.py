@@ -46,7 +46,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     object_format: str = "sha1"
     name: str = ""
     email: str = ""
-    """The user's name and address for git; empty where the user has none."""
+    """Not used: earlier versions signed commits off with the user's name and address."""
 
     @property
     def source_path(self) -> Path:

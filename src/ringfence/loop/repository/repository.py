@@ -177,7 +177,7 @@ class LoopRepository:
             InfrastructureFault: Git failed.
         """
         check_changes(changes, control=control)
-        text = self._compose(message, trailers)
+        text = compose(message, trailers)
         async with self.place.locked("loop") as git:
             made = await make_commit(git, base, changes, message=text, at_s=at_s)
         if base in self._trees:
@@ -211,13 +211,8 @@ class LoopRepository:
         """
         changes = await changes_to_restore(self.git, source, paths)
         async with self.place.locked("loop") as git:
-            text = self._compose(message, trailers)
+            text = compose(message, trailers)
             return await make_commit(git, commit, changes, message=text, at_s=at_s)
-
-    def _compose(self, message: str, trailers: Trailers) -> bytes:
-        record = self.record
-        user = (record.name, record.email) if record.name and record.email else None
-        return compose(message, trailers, signed_off_by=user)
 
     async def keep_rejected(self, base: str, commit: str, *, story: str, attempt: int) -> Path | None:
         """Keep rejected work as a patch.
@@ -270,7 +265,7 @@ class LoopRepository:
             UsageError: They are not on the branch.
             InfrastructureFault: Git failed.
         """
-        text = self._compose(message, trailers)
+        text = compose(message, trailers)
         async with self.place.locked("loop") as git:
             return await revert_on(git, await self.tip(), base, commit, message=text, at_s=at_s)
 
@@ -422,8 +417,6 @@ async def _make(found: Look, place: Place, *, loop: str) -> None:
         base=found.base,
         branch=found.branch,
         object_format=source.object_format,
-        name=found.name,
-        email=found.email,
     )
     try:
         await anyio.to_thread.run_sync(_begin, new, source.object_format)
