@@ -196,6 +196,12 @@ def test_hostile_texts_reach_no_terminal(ringfence: Run, command: str):
     assert {letter for letter in shown if not letter.isprintable()} == {"\n"}
 
 
+def test_the_last_verdict_on_a_story_is_shown_once(ringfence: Run):
+    """With the criteria, and not again with the attempt; the verdict on an earlier attempt is with that attempt."""
+    _fill(story("one"), story("two"))
+    assert ringfence("loop", "show", "--story", "two").out.count("1. **not met**") == 2
+
+
 def test_a_database_that_cannot_be_read_hides_no_other_loop(ringfence: Run):
     """It is named on stderr."""
     _fill(story("one"), story("two"))

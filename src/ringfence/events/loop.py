@@ -102,6 +102,8 @@ class StoryPassed(Event, frozen=True, kw_only=True, tag="story.passed"):
     """The number of all such files."""
     is_by_person: bool = False
     """Whether a person accepted an attempt that had been rejected."""
+    by: str = ""
+    """The login name of that person; empty where the judge accepted it."""
 
 
 class StoryRejected(Event, frozen=True, kw_only=True, tag="story.rejected"):

@@ -11,6 +11,7 @@ from ringfence.loop.agent_instructions import NOTE, restore_agent_instructions
 from ringfence.loop.agent_run import Task
 from ringfence.loop.gate import kept_reports
 from ringfence.loop.loop import Loop
+from ringfence.loop.rejection import rejections_by_person
 from ringfence.loop.repository import Tree
 from ringfence.loop.role import (
     IMPLEMENTOR,
@@ -41,6 +42,9 @@ _LEFT_OUT = "Changes of protected files that were left out"
 _CONFIGURATION = (
     "Protected configuration that the attempt changed, as the story's `files` name it: the checks pass with it and "
     "without it; see what the change is for"
+)
+_BY_PERSON = (
+    "Earlier work on the story was accepted and then taken back; see whether the attempt mends the reason"
 )
 _REMOVED = (
     "Tests that passed before the story and that its test writer removed: see whether the story asks for that"
@@ -155,6 +159,7 @@ class TaskBuilder:
             criteria=story.criteria,
             details=details(story),
             feedback=_feedback(past),
+            decisions=tuple(rejections_by_person(self._loop, row)),
             commands=tuple(check.command for check in self._loop.checks_of(story)),
             files=tuple(sorted(tree.files)[:_MOST_FILES]),
             guides=await self._guides(row),
@@ -194,7 +199,13 @@ class TaskBuilder:
         assert step is not None
         left_out, configuration = step.result.get("left_out", ()), step.result.get("configuration", ())
         removed = await self._removed_tests(row)
-        notes = [(_LEFT_OUT, left_out), (_CONFIGURATION, configuration), (_REMOVED, removed)]
+        decisions = rejections_by_person(self._loop, row)
+        notes = [
+            (_BY_PERSON, decisions),
+            (_LEFT_OUT, left_out),
+            (_CONFIGURATION, configuration),
+            (_REMOVED, removed),
+        ]
         return tuple(f"{title}: {'; '.join(each[:_MOST_NOTED])}" for title, each in notes if each)
 
     async def _changed_tests(self, row: StoryRow) -> dict[str, str]:

@@ -16,7 +16,7 @@ from ringfence.loop.configuration import restore_configuration
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.plans import plan_from_json, plan_to_json, with_mended
 from ringfence.loop.repository import Conflict, DeliveryRefused, LoopRepository, RepositoryRefused, Trailers
-from ringfence.loop.rows import ACCEPTED, REJECTED, StoryRow
+from ringfence.loop.rows import ACCEPTED, REJECTED, StoryRow, describe_rejection
 from ringfence.loop.state import StoryState
 from ringfence.loop.store import LoopStore, now_ms, open_store
 from ringfence.loop.story import Plan
@@ -141,7 +141,7 @@ async def reject(place: LoopDirectory, story: str, reason: str | None) -> None:
     Args:
         place: The loop's place.
         story: The story's id.
-        reason: Why, for the report.
+        reason: Why, for events and report, and for the agents of the next attempt; its first 2,000 characters are kept.
 
     Raises:
         UsageError: There is no such story, nothing of it is on the branch, other stories build on it, a branch of the
@@ -158,17 +158,22 @@ async def reject(place: LoopDirectory, story: str, reason: str | None) -> None:
                 f"story {story!r} is {row.state.value}; only a story that passed, or that was accepted, can be rejected"
             )
         commit = None if row.merged is None else await _revert(decided, row.merged, by)
-        words = f"rejected by a person ({by})" + (f": {reason[:_MAX_REASON_CHARS]}" if reason else "")
+        why = (reason or "").strip()[:_MAX_REASON_CHARS]
+        result = {"commit": commit, "by": by, "reason": why}
         with store.transaction():
-            result = {"commit": commit, "by": by, "reason": reason or ""}
             store.keep_step(row.key(REJECTED), outcome="rejected", result=result, attempt=row.attempt)
             store.update_story(
-                story, state=StoryState.SKIPPED, stage="", merged=None, reason=words, slot=None
+                story,
+                state=StoryState.SKIPPED,
+                stage="",
+                merged=None,
+                reason=describe_rejection(result),
+                slot=None,
             )
             store.begin_round()
             store.add_event(
                 f"{story}.{row.generation}.{REJECTED}", "story.rejected", story=story, attempt=row.attempt,
-                commit=commit, by=by, reason=reason or "",
+                commit=commit, by=by, reason=why,
             )  # fmt: skip
         if commit is not None:
             await _deliver(decided, story)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ringfence.loop.loop import Loop
 from ringfence.loop.outcome import Rejected, Stop
-from ringfence.loop.rows import StepRow, StoryRow, code_steps, tests_steps
+from ringfence.loop.rows import REJECTED, StepRow, StoryRow, code_steps, describe_rejection, tests_steps
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopState
 from ringfence.loop.trees import Trees
@@ -20,6 +20,12 @@ def rejections(loop: Loop, row: StoryRow, role: RoleName) -> list[StepRow]:
     """What was said of a role's earlier attempts at a story, in order."""
     steps = loop.store.steps(row.id, generation=row.generation)
     return [step for step in steps if step.name.startswith(f"rejected.{role}.")]
+
+
+def rejections_by_person(loop: Loop, row: StoryRow) -> list[str]:
+    """Why a person rejected the story after it had been accepted, the oldest reason first."""
+    steps = [step for step in loop.store.steps(row.id) if step.name == REJECTED]
+    return [describe_rejection(step.result) for step in steps if step.outcome is not None]
 
 
 def reason_of(rejection: StepRow) -> str:

@@ -160,3 +160,9 @@ def tests_steps(attempt: int) -> list[str]:
 def code_steps(attempt: int) -> list[str]:
     """Names of the steps of an attempt at its code."""
     return [f"{name}.{attempt}" for name in CODE]
+
+
+def describe_rejection(result: Mapping[str, Any]) -> str:
+    """Name the person who rejected a story and the reason, from the result of the step `REJECTED`."""
+    reason = result.get("reason")
+    return f"rejected by a person ({result.get('by')})" + (f": {reason}" if reason else "")

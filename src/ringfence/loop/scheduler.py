@@ -196,7 +196,8 @@ class LoopScheduler:
         outside = await trees.outside(row)
         # What a person accepts has ended once before.
         ended = "accepted" if is_by_person else "ended"
-        reason = _acceptance(accepted.result.get("by")) if accepted is not None and is_by_person else ""
+        by = str(accepted.result.get("by") or "") if accepted is not None and is_by_person else ""
+        reason = _acceptance(by) if is_by_person else ""
         with store.transaction():
             if found.tip == tip:
                 name = f"checks.{row.attempt}" if tip == row.tip else f"merge.{tip}"
@@ -204,7 +205,7 @@ class LoopScheduler:
             store.update_story(row.id, state=StoryState.PASSED, merged=found.tip, stage="", reason=reason)
             loop.add_event(
                 row, ended, "story.passed", of=[*code_steps(row.attempt), f"merge.{tip}"], attempt=row.attempt,
-                commit=found.tip, outside=outside[:_SHOWN], outside_count=len(outside), is_by_person=is_by_person,
+                commit=found.tip, outside=outside[:_SHOWN], outside_count=len(outside), is_by_person=is_by_person, by=by,
             )  # fmt: skip
         return None
 
@@ -251,7 +252,7 @@ class LoopScheduler:
             loop.runs.notify(problem)
 
 
-def _acceptance(person: str | None) -> str:
+def _acceptance(person: str) -> str:
     """The reason of a story that a person accepted."""
     return f"accepted by a person ({person})" if person else "accepted by a person"
 

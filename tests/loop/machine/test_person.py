@@ -27,14 +27,16 @@ def test_a_rejected_attempt_is_accepted_by_a_person(tmp_path: Path):
     accepted = project.run("loop", "accept", "one", "--json")
     assert accepted.returncode == 0, accepted
     passed = [each for each in events_of(accepted) if each["event"] == "story.passed"]
-    assert [(each["story"], each["is_by_person"]) for each in passed] == [("one", True), ("two", False)]
+    assert [(each["story"], each["is_by_person"], each["by"]) for each in passed] == [
+        ("one", True, getpass.getuser()), ("two", False, ""),
+    ]  # fmt: skip
     files = project.git("ls-tree", "-r", "--name-only", project.branch).splitlines()
     assert {"pieces/one.py", "tests/test_one.py", "pieces/two.py"} <= {*files}
     rows = project.rows()
     assert {row["state"] for row in rows.values()} == {"passed"}
     assert rows["one"]["reason"].startswith("accepted by a person (")
     assert rows["two"]["reason"] == ""
-    assert "accepted by a person, attempt 2" in project.run("loop", "logs").stdout
+    assert f"accepted by a person ({getpass.getuser()}), attempt 2" in project.run("loop", "logs").stdout
 
 
 def test_an_earlier_attempt_can_be_accepted(tmp_path: Path):
@@ -87,7 +89,7 @@ def test_what_passed_is_merged_though_a_story_was_skipped(tmp_path: Path):
 
 
 def test_a_story_that_passed_is_rejected_by_a_person(tmp_path: Path):
-    """A commit takes it back from the branch; event and report name the person; it can be started again."""
+    """A commit takes it back; event and report name the person; the agents of the next start read the reason."""
     project = Project.make(tmp_path, [story_of("one"), story_of("two")], [*parts_of("one"), *parts_of("two")])
     assert project.start().returncode == 0
     rejected = project.run("loop", "reject", "one", "--reason", "not like this")
@@ -105,13 +107,22 @@ def test_a_story_that_passed_is_rejected_by_a_person(tmp_path: Path):
         "skipped", f"rejected by a person ({getpass.getuser()}): not like this",
     )  # fmt: skip
     assert "story.rejected" in [kind for run in project.runs() for kind in run.kinds]
+    assert f"rejected by {getpass.getuser()}" in project.run("loop", "status").stdout
     accepted = project.run("loop", "accept", "one")
     assert (accepted.returncode, "`ringfence loop retry` starts it again" in accepted.stderr) == (
         _USAGE,
         True,
     )
+    heard = [
+        {**each, "when": [*each["when"], f"({getpass.getuser()}): not like this"]} for each in parts_of("one")
+    ]
+    project.play(heard)  # no agent answers that does not read the reason
     again = project.run("loop", "retry", "one")
     assert again.returncode == 0, again
+    shown = project.run("loop", "show", "--story", "one").stdout
+    (decision,) = [line for line in shown.splitlines() if line.startswith("Rejected by a person (")]
+    assert (f"`{getpass.getuser()}`" in decision, " UTC: not like this" in decision) == (True, True), decision
+    assert "the story was restarted" not in shown
     assert "pieces/one.py" in project.git("ls-tree", "-r", "--name-only", project.branch).splitlines()
 
 

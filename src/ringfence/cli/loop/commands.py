@@ -240,7 +240,8 @@ def reject(
     *,
     loop: LoopOption = None,
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Why, for events and the report.")
+        str | None,
+        typer.Option("--reason", metavar="TEXT", help="Why; the agents of a later retry read it, too."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
 ) -> None:

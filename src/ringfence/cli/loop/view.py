@@ -281,8 +281,16 @@ def _format_rejected(data: Data) -> str:
 
 
 def _format_passed(data: Data) -> str:
-    how = "accepted by a person, attempt" if data.get("is_by_person") else "passed on attempt"
+    person = (
+        f"accepted by a person ({data['by']}), attempt" if data.get("by") else "accepted by a person, attempt"
+    )
+    how = person if data.get("is_by_person") else "passed on attempt"
     return f"{how} {data.get('attempt')}, {_short_commit(data.get('commit'))}"
+
+
+def _format_taken_back(data: Data) -> str:
+    reason = f": {data['reason']}" if data.get("reason") else ""
+    return f"rejected by a person ({data.get('by')}), taken back from the branch{reason}"
 
 
 def _short_commit(commit: Any) -> str:
@@ -304,7 +312,7 @@ EVENT_FORMATTERS: Mapping[str, Callable[[Data], str]] = {
     "story.retried": _format_rejected,
     "story.failed": _format_rejected,
     "story.passed": _format_passed,
-    "story.rejected": lambda data: f"rejected by a person ({data.get('by')}), taken back from the branch",
+    "story.rejected": _format_taken_back,
     "story.skipped": lambda data: f"skipped: {data.get('reason')}",
     "story.blocked": lambda data: f"blocked: {data.get('question')}",
     "loop.completed": lambda data: f"the loop has ended: {data.get('reason')}",

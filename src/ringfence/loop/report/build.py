@@ -29,13 +29,22 @@ from ringfence.loop.report.model import (
     Evidence,
     FlaggedFile,
     LoopReport,
+    PersonRejection,
     RoleUsed,
     StoryReport,
     Turn,
     Used,
 )
 from ringfence.loop.repository import LoopRepository
-from ringfence.loop.rows import CODE, TESTS, EventRow, LoopRow, StepRow, StoryRow
+from ringfence.loop.rows import (
+    CODE,
+    REJECTED,
+    TESTS,
+    EventRow,
+    LoopRow,
+    StepRow,
+    StoryRow,
+)
 from ringfence.loop.settings import LoopSettings
 from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.store import LoopStore
@@ -300,12 +309,29 @@ def _attempts(rows: _StoryRows) -> list[Attempt]:
                 _attempt(kind, number, generation, own, rows.criteria, checked)
                 for number in _numbers(own, kind)
             ]
-        is_earlier = generation < rows.row.generation
-        if is_earlier and found and (found[-1].kind, found[-1].state) == ("code", "accepted"):
+        is_earlier, decision = generation < rows.row.generation, _decision(own)
+        if decision is not None:
+            number = own[REJECTED].attempt
+            is_it = [
+                (each.kind, each.generation, each.number) == ("code", generation, number) for each in found
+            ]
+            found = [
+                replace(each, state="rejected", rejected_by=decision) if is_rejected else each
+                for each, is_rejected in zip(found, is_it, strict=True)
+            ]
+        elif is_earlier and found and (found[-1].kind, found[-1].state) == ("code", "accepted"):
             # It conflicted with later commits of the loop's branch, or a person restarted the story.
             why = next(overtaken, {}).get("complaints") or ("the story was restarted",)
             found[-1] = replace(found[-1], state="rejected", complaints=tuple(map(str, why)))
     return found
+
+
+def _decision(own: Mapping[str, StepRow]) -> PersonRejection | None:
+    """The rejection of a story by a person, among the steps of one generation."""
+    step = own.get(REJECTED)
+    if step is None or step.ended_ms is None:
+        return None
+    return PersonRejection(str(step.result.get("by")), str(step.result.get("reason", "")), step.ended_ms)
 
 
 def _attempt(

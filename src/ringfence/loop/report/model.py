@@ -167,6 +167,18 @@ class CriterionVerdict:
 
 
 @frozen
+class PersonRejection:
+    """The decision of a person to take accepted work back."""
+
+    by: str
+    """The person's login name."""
+    reason: str
+    """Empty: no reason was given."""
+    at_ms: int
+    """When, in milliseconds since 1970."""
+
+
+@frozen
 class Attempt:
     """One attempt at a story's tests or at its code."""
 
@@ -193,6 +205,8 @@ class Attempt:
     """Protected files that it changed because the story names them; checks ran with and without these changes."""
     stat: Stat | None
     """The diff of rejected work, which `patch` holds."""
+    rejected_by: PersonRejection | None = None
+    """The person who rejected it after it had been accepted; None: none did."""
 
 
 @frozen
@@ -229,10 +243,20 @@ class StoryReport:
     outside_count: int = 0
 
     @property
+    def rejected_by(self) -> PersonRejection | None:
+        """The person who rejected the story since it was last started; None: none did."""
+        own = (each.rejected_by for each in self.attempts if each.generation == self.generation)
+        return next((each for each in own if each is not None), None)
+
+    @property
     def judged_stat(self) -> Stat | None:
         """The diff that `criteria` were last judged on, if it is known."""
-        judged = [attempt for attempt in self.attempts if attempt.verdict]
-        return self.stat or (judged[-1].stat if judged else None)
+        return self.stat or (self.last_judged.stat if self.last_judged is not None else None)
+
+    @property
+    def last_judged(self) -> Attempt | None:
+        """The attempt whose verdict `criteria` shows; None: the judge has judged none."""
+        return next((attempt for attempt in reversed(self.attempts) if attempt.verdict), None)
 
 
 @frozen

@@ -124,13 +124,12 @@ def status_table(report: LoopReport) -> Iterator[str]:
     rows = [("story", "state", "attempt", "stage", "time", "tokens", "cost", "title")]
     for story in report.stories:
         attempt, used = story.attempt or story.tests_attempt, story.used
-        reached = [f"{name} {result}" for name, result in zip(STAGES, story.stages, strict=True) if result]
         rows.append(
             (
                 visible(story.id, one_line=True),
                 story.state,
                 f"{attempt}/{story.most_attempts}" if attempt else "",
-                reached[-1] if reached else "",
+                _last_stage(story),
                 duration(used.seconds),
                 tokens(used.tokens),
                 cost(used.cost_usd),
@@ -141,6 +140,14 @@ def status_table(report: LoopReport) -> Iterator[str]:
     for row in rows:
         cells = [f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True)]
         yield "  ".join(cells).rstrip()
+
+
+def _last_stage(story: StoryReport) -> str:
+    """The last stage that a story reached, with its result; or the person who rejected the story."""
+    if story.rejected_by is not None:
+        return f"rejected by {visible(story.rejected_by.by, one_line=True)}"
+    reached = [f"{name} {result}" for name, result in zip(STAGES, story.stages, strict=True) if result]
+    return reached[-1] if reached else ""
 
 
 def next_steps(report: LoopReport) -> list[str]:

@@ -31,6 +31,8 @@ class Briefing:
     """Other fields of the story in its file."""
     feedback: tuple[str, ...] = ()
     """Why earlier attempts were rejected, the oldest first."""
+    decisions: tuple[str, ...] = ()
+    """Why a person rejected earlier work on the story that had been accepted, the oldest reason first."""
     commands: tuple[str, ...] = ()
     """The commands by which the work will be checked."""
     tests: Mapping[str, str] = field(default_factory=dict)
@@ -83,7 +85,9 @@ def _story(briefing: Briefing) -> str:
 
 
 def _feedback(briefing: Briefing) -> str:
-    return "\n\n".join(f"Attempt {number}: {text}" for number, text in enumerate(briefing.feedback, start=1))
+    decided = (f"Accepted before, and then {text}" for text in briefing.decisions)
+    attempts = (f"Attempt {number}: {text}" for number, text in enumerate(briefing.feedback, start=1))
+    return "\n\n".join([*decided, *attempts])
 
 
 def _results(briefing: Briefing) -> str:
