@@ -22,7 +22,6 @@ git -C "$project" -c user.name=demo -c user.email=demo@example.invalid commit --
 cd "$project"
 suite() { PYTHONDONTWRITEBYTECODE=1 python3 -m unittest -q; }
 suite
-show loop check prd.json
 
 if [ -n "${ANTHROPIC_API_KEY:-}${ANTHROPIC_AUTH_TOKEN:-}${CLAUDE_CODE_OAUTH_TOKEN:-}" ]; then
     say "A key is set: all roles are the real model, and its tokens cost money (at most 5 USD)"
@@ -33,6 +32,8 @@ else
     set -- --model "scripted:$here/examples/loop.script.yaml"
     ends=3 # by the script one story is skipped
 fi
+
+show loop check prd.json "$@"
 
 say "A role at a time in a sandbox of its own; a story has two attempts"
 code=0

@@ -80,14 +80,13 @@ stages. A loop whose process died is shown as `interrupted`.
 _EVENTS = """\
 ## Events
 
-`ringfence loop start`, `resume`, `retry` and `watch` print them with `--json`, one object a line, with
-`schema_version`, `event`, `number`, `at_ms` and, where it is about one, `story`; the fields are those of the
-[events](events.md) in the loop's record. A loop that goes on tells only what is new, after a line
-`loop.resumed`: `number`, of the last event before, and `stories`, how many there are of each state. The last line is
-`loop.summary`: `id`, `state`, `reason`, `exit_code`, `branch`, `patch`, `report`, `runs_on_your_machine` (files of the
-branch to look at first, at most 50), `outside` (by story, files that it changed and does not name, at most 20 each),
-`outstanding` (options that asked for what is not done yet) and `next`, a list of
-commands.
+With `--json`, `ringfence loop start`, `resume`, `accept`, `reject`, `retry` and `logs` print them, one object a line,
+with `schema_version`, `event`, `number`, `at_ms` and, where it is about one, `story`; the fields are those of the
+[events](events.md) in the loop's record. A loop that is resumed prints only new events, after a line
+`loop.resumed`: `number`, of the last event before, and `stories`, how many there are of each state. The last line
+(of `logs`: with `--follow`) is `loop.summary`: `id`, `state`, `reason`, `exit_code`, `branch`, `patch`, `report`,
+`runs_on_your_machine` (files of the branch to look at first, at most 50), `outside` (by story, files that it changed
+and does not name, at most 20 each), `outstanding` (options whose work is not done yet) and `next`, a list of commands.
 """
 
 

@@ -13,7 +13,7 @@ from tests.cases import slow_after
 from tests.cli.conftest import Ended
 from tests.loop.report.filling import Filling, story
 
-from ringfence.config.paths import state_dir
+from ringfence.config.paths import state_dir, user_config_file
 from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.store import open_store
 from ringfence.loop.story import Story
@@ -27,7 +27,7 @@ def _fill(*stories: Story, title: str = "Pieces") -> Filling:
     """A loop in this test's state directory: the first story passed, the second was rejected twice and skipped."""
 
     async def write() -> Filling:
-        filling = await Filling(state_dir(), *stories, title=title).begin()
+        filling = await Filling(state_dir(), *stories, title=title).begin(source=str(Path.cwd()))
         first, second = (each.id for each in stories[:2])
         await filling.tests(first)
         await filling.code(first, 1)
@@ -73,7 +73,7 @@ def test_a_story_that_was_given_up_over_its_tests_shows_how_often_they_were_trie
     """There was no attempt at its code: those at its tests are shown, in the table and in the report."""
 
     async def begin() -> None:
-        filling = await Filling(state_dir(), story("one")).begin()
+        filling = await Filling(state_dir(), story("one")).begin(source=str(Path.cwd()))
         for number in (1, 2):
             await filling.step("one", f"tests.{number}", role="test_writer", attempt=number)
             await filling.step("one", f"rejected.test_writer.{number}", outcome="rejected", attempt=number)
@@ -112,7 +112,7 @@ def test_what_needs_the_clones_is_not_offered_without_them(
     assert "loop retry" not in shown
     assert "loop resume" not in shown
     retried = ringfence("loop", "retry", "two", "--loop", "abcdef")
-    assert (retried.code, "as after `ringfence loop rm`" in retried.err) == (1, True)
+    assert (retried.code, "as after `ringfence loop rm`" in retried.err) == (2, True)
     assert json.loads(ringfence("loop", "status", "--json").out)["next"] == told
 
 
@@ -120,7 +120,7 @@ def test_a_loop_whose_process_died_says_how_it_is_gone_on_with(ringfence: Run):
     """It is not running, whatever its row says."""
 
     async def begin() -> None:
-        (await Filling(state_dir(), story("one")).begin()).close()
+        (await Filling(state_dir(), story("one")).begin(source=str(Path.cwd()))).close()
 
     anyio.run(begin)
     ended = ringfence("loop", "status", "abcdef")
@@ -149,7 +149,7 @@ def test_watching_a_loop_that_nobody_works_on_ends(ringfence: Run):
     """With the code for what can be tried again, and how."""
 
     async def begin() -> None:
-        (await Filling(state_dir(), story("one")).begin()).close()
+        (await Filling(state_dir(), story("one")).begin(source=str(Path.cwd()))).close()
 
     anyio.run(begin)
     ended = ringfence("loop", "logs", "--follow")
@@ -241,7 +241,7 @@ def test_a_patch_of_a_loop_without_a_repository_is_the_one_that_was_kept(start: 
             (["diff", "none"], 2, "has no story 'none'; it has one, two"),
             (["diff", "--rejected", "1"], 2, "--rejected 1 needs the STORY"),
             (["diff", "two", "--rejected", "9"], 2, "no attempt 9 of story 'two'"),
-            (["diff", "one"], 1, "as after `ringfence loop rm`; what passed is on the loop's branch"),
+            (["diff", "one"], 2, "as after `ringfence loop rm`; what passed is on the loop's branch"),
             (["status", "zzz"], 2, "no loop named 'zzz'"),
             (["rm", ""], 2, "no loop named ''"),
         ],
@@ -318,6 +318,14 @@ def _prd(place: Path, *stories: dict[str, object]) -> Path:
     return place
 
 
+def _free(place: Path) -> tuple[str, str]:
+    """The option for a model that needs no credential."""
+    (place / "model.yaml").write_text(
+        json.dumps({"price": {"input": 0, "output": 0}, "turns": [{"text": "x"}]})
+    )
+    return "--model", f"scripted:{place / 'model.yaml'}"
+
+
 def _good(name: str, **more: object) -> dict[str, object]:
     return {"id": name, "title": name, "description": "d", "acceptance_criteria": ["c"], **more}
 
@@ -327,7 +335,12 @@ def test_a_check_of_what_can_be_begun(ringfence: Run, tmp_path: Path):
     work = _repository(tmp_path / "work", {"tests/test_a.py": _TEST})
     (work / "new.py").write_text("")
     ended = ringfence(
-        "loop", "check", _prd(tmp_path / "prd.json", _good("a"), _good("b")), "--workspace", work
+        "loop",
+        "check",
+        *_free(tmp_path),
+        _prd(tmp_path / "prd.json", _good("a"), _good("b")),
+        "--workspace",
+        work,
     )
     assert ended.code == 0, ended.err
     for said in (
@@ -345,7 +358,15 @@ def test_a_check_looks_at_what_the_options_say(ringfence: Run, tmp_path: Path):
     (work / "tests").mkdir()
     (work / "tests" / "test_a.py").write_text(_TEST)
     _commit(work)
-    words = ("loop", "check", _prd(tmp_path / "prd.json", _good("a")), "--workspace", work, "--json")
+    words = (
+        "loop",
+        "check",
+        *_free(tmp_path),
+        _prd(tmp_path / "prd.json", _good("a")),
+        "--workspace",
+        work,
+        "--json",
+    )
     assert json.loads(ringfence(*words, "--max-cost-usd", "3").out)["limits"]["cost_usd"] == 3
     said = json.loads(ringfence(*words, "--base", first).out)
     assert (said["base"], said["checks"]) == (first, [])
@@ -370,7 +391,7 @@ def test_a_check_tells_everything_at_once(ringfence: Run, tmp_path: Path):
         {"id": "c", "title": "", "description": 3},
     )
     (tmp_path / "plain").mkdir()
-    ended = ringfence("loop", "check", prd, "--workspace", tmp_path / "plain")
+    ended = ringfence("loop", "check", *_free(tmp_path), prd, "--workspace", tmp_path / "plain")
     assert ended.code == 78
     lines = ended.err.splitlines()
     assert sum("prd.json:" in line for line in lines) >= 3
@@ -381,7 +402,15 @@ def test_a_check_tells_everything_at_once(ringfence: Run, tmp_path: Path):
 def test_a_check_without_a_way_to_run_tests_says_what_to_configure(ringfence: Run, tmp_path: Path):
     """Before any agent starts."""
     work = _repository(tmp_path / "work", {"notes.txt": "x"})
-    ended = ringfence("loop", "check", _prd(tmp_path / "prd.json", _good("a")), "--workspace", work, "--json")
+    ended = ringfence(
+        "loop",
+        "check",
+        *_free(tmp_path),
+        _prd(tmp_path / "prd.json", _good("a")),
+        "--workspace",
+        work,
+        "--json",
+    )
     found = json.loads(ended.out)
     assert (ended.code, found["is_ready"], found["checks"]) == (78, False, [])
     assert "no way to run tests was found" in found["problems"][0]["message"]
@@ -392,15 +421,55 @@ def test_a_check_of_stories_that_are_wrong_says_nothing_of_what_they_may_say(rin
     work = _repository(tmp_path / "work", {"notes.txt": "x"})
     prd = tmp_path / "prd.json"
     prd.write_text('{"test_command": "make test", "stories": [{"id": "a"}]}')
-    ended = ringfence("loop", "check", prd, "--workspace", work)
+    ended = ringfence("loop", "check", *_free(tmp_path), prd, "--workspace", work)
     assert (ended.code, "no way to run tests" in ended.err, "prd.json:" in ended.err) == (78, False, True)
+
+
+def test_a_check_without_a_credential_ends_as_the_start_would(ringfence: Run, tmp_path: Path):
+    """With 77; the way without one is an option that the command has."""
+    work = _repository(tmp_path / "work", {"tests/test_a.py": _TEST})
+    ended = ringfence("loop", "check", _prd(tmp_path / "prd.json", _good("a")), "--workspace", work)
+    assert (ended.code, "there is no credential for the model" in ended.err) == (77, True), ended
+    assert "; `--model scripted:FILE` needs none" in ended.err
+
+
+def test_a_check_knows_that_a_merge_needs_a_branch(ringfence: Run, tmp_path: Path):
+    """`loop.merge` on a HEAD that is on no branch."""
+    work = _repository(tmp_path / "work", {"tests/test_a.py": _TEST})
+    file = user_config_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("loop: {merge: true}\n")
+    words = ("loop", "check", *_free(tmp_path), _prd(tmp_path / "prd.json", _good("a")), "--workspace", work)
+    assert ringfence(*words).code == 0
+    _git(work, "checkout", "-q", "--detach")
+    ended = ringfence(*words)
+    assert (ended.code, "has no branch to move" in ended.err) == (2, True), ended
+
+
+def test_without_an_id_a_command_means_a_loop_of_this_repository(
+    ringfence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Where there is none, it says so and how to name another; the loop of another repository is not shown instead."""
+    work = _repository(tmp_path / "work", {"a": "x"})
+    _fill(story("one"), story("two"))
+    monkeypatch.chdir(work)
+    for command in ("status", "show", "logs", "diff"):
+        ended = ringfence("loop", command)
+        assert (ended.code, ended.out) == (2, ""), ended
+        assert f"no loop was started on {str(work)!r}; name the id" in ended.err
+    assert ringfence("loop", "status", "abcdef").code == 0
 
 
 def test_a_check_of_a_place_that_is_no_repository_is_a_misuse(ringfence: Run, tmp_path: Path):
     """The stories are fine; the code is that of the wrong words."""
     (tmp_path / "plain").mkdir()
     ended = ringfence(
-        "loop", "check", _prd(tmp_path / "prd.json", _good("a")), "--workspace", tmp_path / "plain"
+        "loop",
+        "check",
+        *_free(tmp_path),
+        _prd(tmp_path / "prd.json", _good("a")),
+        "--workspace",
+        tmp_path / "plain",
     )
     assert ended.code == 2
 
@@ -413,5 +482,7 @@ def test_a_check_knows_of_a_loop_that_has_not_ended(ringfence: Run, tmp_path: Pa
         (await Filling(state_dir(), story("one")).begin(source=str(work.resolve()))).close()
 
     anyio.run(begin)
-    ended = ringfence("loop", "check", _prd(tmp_path / "prd.json", _good("a")), "--workspace", work)
+    ended = ringfence(
+        "loop", "check", *_free(tmp_path), _prd(tmp_path / "prd.json", _good("a")), "--workspace", work
+    )
     assert (ended.code, "has not come to its end (interrupted)" in ended.err) == (2, True)

@@ -59,6 +59,22 @@ def test_a_role_that_makes_no_sense_is_refused(project: Project, role: str):
     ]
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [((), "HEAD of "), (("--base", "main"), "and --base 'main' starts from")],
+    ids=["HEAD", "base"],
+)
+def test_a_merge_without_a_branch_is_refused_before_anything_is_made(
+    project: Project, options: tuple[str, ...], said: str
+):
+    """With 2: at the end of the loop the work would be done, and its own exit code hidden."""
+    project.git("checkout", "--quiet", "--detach")
+    done = project.start("--merge", *options)
+    project.git("checkout", "--quiet", "main")
+    assert (done.returncode, said in done.stderr, done.stdout) == (_USAGE, True, ""), done
+    assert not [*(project.root / "state").glob("loops/2*")]
+
+
 def test_the_users_checkout_stays_as_it_is(tmp_path: Path):
     """Dirty, on no branch, with a stash, hooks, filters and programs in its configuration: none of them is run."""
     project = Project.make(tmp_path, [story_of("one")], parts_of("one"))

@@ -74,7 +74,7 @@ async def retry(place: LoopDirectory, story: str, answer: str | None) -> None:
 
     Raises:
         UsageError: There is no such story, it is neither skipped nor blocked, or another process works on the loop.
-        RecordError: The loop's working files were removed.
+        RepositoryRemoved: The loop's working files were removed.
         ConfigurationError: The stories' file is wrong as it is now.
     """
     with _decide(place, story) as decided:
@@ -109,7 +109,7 @@ async def accept(place: LoopDirectory, story: str, number: int | None) -> None:
     Raises:
         UsageError: There is no such story or attempt, the story has passed or was rejected by a person, or another
             process works on the loop.
-        RecordError: The loop's working files were removed.
+        RepositoryRemoved: The loop's working files were removed.
     """
     with _decide(place, story) as decided:
         store, row = decided.store, decided.row
@@ -146,7 +146,7 @@ async def reject(place: LoopDirectory, story: str, reason: str | None) -> None:
     Raises:
         UsageError: There is no such story, nothing of it is on the branch, other stories build on it, a branch of the
             user's contains it, or another process works on the loop.
-        RecordError: The loop's working files were removed.
+        RepositoryRemoved: The loop's working files were removed.
         DeliveryRefused: The story is rejected, but the user's repository cannot take the branch as it is now.
         InfrastructureFault: Git failed.
     """
@@ -205,7 +205,8 @@ async def _revert(decided: _Decided, merged: str, by: str) -> str:
     built = [name for name in passed if name in decided.dependents]
     if built:
         raise UsageError(
-            f"story {row.id!r} cannot be rejected: {_names(built)} depends on it; reject that first"
+            f"story {row.id!r} cannot be rejected: {_names(built)} "
+            + ("depends on it; reject that first" if len(built) == 1 else "depend on it; reject these first")
         )
     if row.base is None or row.tip is None:
         raise UsageError(
@@ -235,8 +236,12 @@ async def _revert(decided: _Decided, merged: str, by: str) -> str:
 
 
 def _names(names: "list[str] | tuple[str, ...]") -> str:
-    more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
-    return ", ".join(repr(name) for name in names[:_MAX_SHOWN]) + more
+    """The first names as a list in a sentence: `'S1', 'S2' and 'S3'`."""
+    shown = [repr(name) for name in names[:_MAX_SHOWN]]
+    if len(names) > _MAX_SHOWN:
+        shown.append(f"{len(names) - _MAX_SHOWN} more")
+    *first, last = shown
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _user_name() -> str:

@@ -1,7 +1,7 @@
 """Everything that stands against a loop, found at once and before anything is made."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,13 +10,14 @@ import anyio.to_thread
 from ringfence.check import Check
 from ringfence.check.protected_files import ProtectedFiles
 from ringfence.config import Effective, Flag
-from ringfence.errors import ConfigurationError, ExitCode, RingfenceError, UsageError
+from ringfence.errors import ExitCode, RingfenceError, UsageError
 from ringfence.loop.configuration import load_loop
-from ringfence.loop.credentials import check_players
+from ringfence.loop.credentials import check_credentials, check_players, with_second_writer
 from ringfence.loop.loop import conventions_of
+from ringfence.loop.pull_request import gh_program
 from ringfence.loop.repository import Look, look
 from ringfence.loop.settings import LoopLimits, LoopSettings
-from ringfence.loop.start import checks_for, refuse_second
+from ringfence.loop.start import check_merge_target, checks_for, refuse_second
 from ringfence.loop.story import Plan, check_plan, questions, read_plan
 
 
@@ -66,7 +67,9 @@ class Preflight:
 async def preflight(
     prd: Path, workspace: Path, effective: Effective, flags: Sequence[Flag] = ()
 ) -> Preflight:
-    """Look at stories and their repository. Nothing is written, and no program of the repository runs.
+    """Check stories, repository, roles and credentials as `loop start` does, and gather every problem.
+
+    Nothing is written, and no program of the repository runs; each credential is tested by a request to its API.
 
     Args:
         prd: The file with the stories.
@@ -88,16 +91,21 @@ async def preflight(
     with found.gathering():
         await refuse_second(source)
     with found.gathering():
+        settings = await with_second_writer(effective, settings, source, found.notes.append)
         await check_players(effective, settings, source)
+        await check_credentials(effective, settings, source, found.notes.append)
     tree = None
     with found.gathering():
         found.look = await look(source, base=settings.base)
         found.notes += found.look.notes
         tree = found.look.tree
-    if tree is not None:
-        # A file that cannot be read may say how tests are run.
-        with found.gathering() if found.plan is not None else suppress(ConfigurationError):
-            plan = found.plan or Plan(title="")
+        check_merge_target(settings, found.look)
+    with found.gathering():
+        if settings.pr:
+            gh_program(source)
+    plan = found.plan
+    if plan is not None and tree is not None:  # a file that cannot be read may say how tests are run
+        with found.gathering():
             found.checks = checks_for(settings, plan, tree, found.lacking.append)
             conventions = conventions_of(found.checks, plan, settings)
             found.protected = await anyio.to_thread.run_sync(

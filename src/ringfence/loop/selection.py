@@ -10,30 +10,27 @@ from ringfence.loop.repository import RepositoryRefused, find_source
 from ringfence.loop.store import read_overview
 
 
-async def select_loop(loop: str | None, here: Path, *, is_changed: bool) -> LoopDirectory:
+async def select_loop(loop: str | None, here: Path) -> LoopDirectory:
     """Return the loop with an id, or the newest loop of the repository that the user is in.
 
     Args:
-        loop: The id or its end; None or `last`: the newest.
+        loop: The id or its end; None or `last`: the newest loop of the repository.
         here: The directory that the user is in.
-        is_changed: Whether the command changes the loop. A loop of another repository must then be named; a command
-            that only reads takes the newest of all.
 
     Raises:
-        UsageError: There is none, or several end so.
+        UsageError: There is none, or several ids end so.
     """
     if loop not in (None, "last"):
         return find_loop(loop)
-    last = find_loop(None)
+    find_loop(None)  # raises if there is no loop at all
     root = await anyio.to_thread.run_sync(lambda: root_of(here.resolve()))
     for place in loop_places():
         if await _root(place) == root:
             return place
-    if is_changed:
-        raise UsageError(
-            f"no loop was begun on {str(root)!r}; name another one's id, `ringfence loop ls` shows them"
-        )
-    return last
+    raise UsageError(
+        f"no loop was started on {str(root)!r}; name the id of a loop of another repository, as `ringfence loop ls` "
+        "lists them"
+    )
 
 
 async def _root(place: LoopDirectory) -> Path | None:

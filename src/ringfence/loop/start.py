@@ -21,7 +21,7 @@ from ringfence.loop.configuration import kept
 from ringfence.loop.credentials import check_credentials, check_players
 from ringfence.loop.directory import LoopDirectory, loop_places, new_loop_id
 from ringfence.loop.plans import plan_from_json, plan_to_json
-from ringfence.loop.repository import LoopRepository, Tree, look
+from ringfence.loop.repository import Look, LoopRepository, Tree, look
 from ringfence.loop.rows import LoopRow, StepRow, StoryRow
 from ringfence.loop.selection import root_of
 from ringfence.loop.settings import CheckSettings, LoopSettings
@@ -82,7 +82,7 @@ async def reopen(place: LoopDirectory, settings: LoopSettings) -> AsyncIterator[
     Raises:
         UsageError: Another process works on it.
         ConfigurationError: Nothing runs tests.
-        RecordError: Its repository was removed.
+        RepositoryRemoved: Its repository was removed.
     """
     with open_store(place) as store:
         repository = LoopRepository.open(place.clones)
@@ -98,9 +98,7 @@ async def _begin(
     done: Sequence[StepRow],
     held: ExitStack,
 ) -> Begun:
-    await refuse_second(source)
-    await check_players(effective, settings, source)
-    found = await look(source, base=settings.base)
+    found = await check_start(source, effective, settings)
     for each in (*found.notes, *questions(plan)):
         notify(each)
     place = LoopDirectory(new_loop_id(), state_dir())
@@ -120,6 +118,44 @@ async def _begin(
         await repository.clean()
         raise
     return Begun(place, store, repository, checks)
+
+
+async def check_start(source: Path, effective: Effective, settings: LoopSettings) -> Look:
+    """Check that a loop can start on a repository, whatever its stories are, before anything is made.
+
+    Args:
+        source: The user's repository, or a directory in it, resolved.
+        effective: The configuration of the loop's runs.
+        settings: Of the loop.
+
+    Raises:
+        UsageError: Another loop of the repository has not ended, no loop can start from it, or `--merge` has no branch.
+        ConfigurationError, PolicyRefused: As `check_players`.
+    """
+    await refuse_second(source)
+    await check_players(effective, settings, source)
+    found = await look(source, base=settings.base)
+    check_merge_target(settings, found)
+    return found
+
+
+def check_merge_target(settings: LoopSettings, found: Look) -> None:
+    """Check that `--merge` has a branch to fast-forward at the end.
+
+    Raises:
+        UsageError: HEAD is on no branch, or another commit to start from is named.
+    """
+    if not settings.merge or found.branch is not None:
+        return
+    if settings.base is not None:
+        raise UsageError(
+            f"--merge (`loop.merge`) moves the branch that is checked out, and --base {settings.base!r} starts from "
+            "another commit; leave one of them out"
+        )
+    raise UsageError(
+        f"--merge (`loop.merge`) has no branch to move: HEAD of {str(found.source.root)!r} is on none; check out a "
+        "branch (`git switch NAME`), or leave it out"
+    )
 
 
 async def refuse_second(source: Path) -> None:

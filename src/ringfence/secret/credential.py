@@ -39,10 +39,7 @@ _OAUTH_BETA = "oauth-2025-04-20"
 _SHORTEST_REDACTED = 8
 """Shorter values are placeholders for local servers, and redacting them would only garble the text."""
 
-_OTHER_WAYS = (
-    "each also as NAME_FILE=PATH or under `secrets:` in your configuration; `ringfence run --model scripted:FILE` "
-    "needs none"
-)
+_OTHER_WAYS = "each also as NAME_FILE=PATH or under `secrets:` in your configuration; `--model scripted:FILE` needs none"
 _WAYS = {
     "anthropic": (
         "there is no credential for the model; set ANTHROPIC_API_KEY (a key of the Console), or "

@@ -132,15 +132,21 @@ def test_a_story_that_others_build_on_or_that_is_merged_is_not_rejected(tmp_path
         "printf 'def three():\\n    return \"three\"\\n' > pieces/three.py; "
         "printf '# three\\ndef one():\\n    return \"one\"  # and three\\n' > pieces/one.py"
     )
-    cases = [*parts_of("one"), *parts_of("two"), *parts_of("three", code=code)]
+    cases = [*parts_of("one"), *parts_of("two"), *parts_of("four"), *parts_of("three", code=code)]
     stories = [
         story_of("one", priority=1),
         story_of("two", depends_on=["one"], priority=2),
+        story_of("four", depends_on=["one"], priority=2),
         story_of("three", priority=3, files=["pieces/one.py", "pieces/three.py", "tests/test_three.py"]),
     ]
     project = Project.make(tmp_path, stories, cases)
     assert project.start().returncode == 0
     tip = project.git("rev-parse", project.branch)
+    both = project.run("loop", "reject", "one")
+    assert (both.returncode, "'two' and 'four' depend on it; reject these first" in both.stderr) == (
+        _USAGE, True,
+    ), both  # fmt: skip
+    assert project.run("loop", "reject", "four").returncode == _INCOMPLETE
     refused = project.run("loop", "reject", "one")
     assert (refused.returncode, "'two' depends on it; reject that first" in refused.stderr) == (
         _USAGE,

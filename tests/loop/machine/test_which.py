@@ -1,6 +1,5 @@
 """Which loop a command means, and loops of several repositories beside each other."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -26,10 +25,9 @@ def test_two_loops_on_two_repositories_are_worked_at_once(tmp_path: Path):
         ]
     third = Project.make(tmp_path / "third", [story_of("one")], [])
     third.environment = first.environment
-    for command in (("cancel",), ("resume",), ("rm",), ("retry", "one")):
+    for command in (("cancel",), ("resume",), ("rm",), ("retry", "one"), ("status",)):
         done = third.run("loop", *command)
-        assert (done.returncode, "no loop was begun on" in done.stderr) == (_USAGE, True), done
-    assert json.loads(third.run("loop", "status", "--json").stdout)["state"] == "succeeded"
+        assert (done.returncode, "no loop was started on" in done.stderr) == (_USAGE, True), done
     (place,) = third.root.parent.glob(f"first/state/loops/{first.branch.rpartition('loop-')[2]}")
     assert first.run("loop", "rm", place.name[-6:]).returncode == 0
 

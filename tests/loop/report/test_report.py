@@ -14,7 +14,7 @@ from tests.loop.report.sample import PATCH
 from tests.loop.report.test_page import read, style_digest
 from tests.loop.repository.conftest import commit_everything, run_git
 
-from ringfence.errors import RecordError, UsageError
+from ringfence.errors import UsageError
 from ringfence.loop.report import LoopReport, build_report
 from ringfence.loop.report.build import stages
 from ringfence.loop.report.diff import MAX_LINES, rejected_patch, story_patch
@@ -340,7 +340,7 @@ async def test_a_rejected_attempts_patch_is_given_byte_by_byte(filling: Filling,
     with pytest.raises(UsageError, match=r"no attempt 7 of story 'one' .* \(there are: 1\)"):
         await rejected_patch(filling.store, "one", 7)
     file.unlink()
-    with pytest.raises(RecordError, match="is gone"):
+    with pytest.raises(UsageError, match="is gone"):
         await rejected_patch(filling.store, "one", 1)
 
 

@@ -15,7 +15,7 @@ from tests.loop.repository.conftest import (
     trailers_in,
 )
 
-from ringfence.errors import InfrastructureFault, RecordError, UsageError
+from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.loop.repository import (
     Candidate,
     Change,
@@ -24,6 +24,7 @@ from ringfence.loop.repository import (
     Merged,
     NothingChanged,
     RepositoryRefused,
+    RepositoryRemoved,
     WorkRefused,
     Worktree,
 )
@@ -407,7 +408,7 @@ async def test_clean_removes_all(loop: LoopRepository, users: Path) -> None:
     await loop.clean()
     assert not loop.place.root.exists()
     assert snapshot(users) == before
-    with pytest.raises(RecordError):
+    with pytest.raises(RepositoryRemoved):
         LoopRepository.open(loop.place.root)
 
 

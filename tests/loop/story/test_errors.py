@@ -62,6 +62,9 @@ def _told(file: Path) -> str:
         pytest.param({"files": [".git/hooks/x"]}, "files[0]: '.git/hooks/x' is git's own", id="git's file"),
         pytest.param({"files": "a"}, "files: 'a' is no list", id="files as text"),
         pytest.param({"check": ["make"]}, "check: a list is no text", id="list as check"),
+        pytest.param(
+            {"check": 4}, "story 'S1': check: 4 is no text; write a shell command", id="number as check"
+        ),
         pytest.param({"check": "make\x07"}, "check: it holds control characters", id="bell in check"),
         pytest.param({"depends_on": ["S9"]}, "depends_on[0]: there is no story 'S9'", id="unknown story"),
         pytest.param({"depends_on": ["s1"]}, "no story 's1'; did you mean 'S1'?", id="other case"),

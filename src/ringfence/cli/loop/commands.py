@@ -18,7 +18,7 @@ LoopArgument = Annotated[
     typer.Argument(
         metavar="LOOP",
         show_default=False,
-        help="Id of a loop, or the last characters of it; default: the newest loop here.",
+        help="Id of a loop, or the last characters of it; default: the newest of this repository.",
     ),
 ]
 StoryArgument = Annotated[str, typer.Argument(metavar="STORY", help="Id of a story.")]
@@ -27,7 +27,7 @@ LoopOption = Annotated[
     typer.Option(
         "--loop",
         metavar="LOOP",
-        help="Id of a loop, or the last characters of it; default: the newest loop here.",
+        help="Id of a loop, or the last characters of it; default: the newest of this repository.",
     ),
 ]
 RoleOption = Annotated[

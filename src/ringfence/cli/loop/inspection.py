@@ -120,7 +120,7 @@ def print_diff(loop_ref: str | None, story: str | None, *, rejected: int | None)
 
     Raises:
         UsageError: The story or attempt does not exist, or none of its changes are on the branch.
-        RecordError: The loop's repository was removed.
+        RepositoryRemoved: The loop's repository was removed.
     """
     if rejected is not None and story is None:
         raise UsageError(f"--rejected {rejected} needs the STORY whose attempt it was")
@@ -180,7 +180,7 @@ def _find_loop(loop_ref: str | None) -> "LoopDirectory":
     from ringfence.loop.selection import select_loop
 
     async def find() -> "LoopDirectory":
-        return await select_loop(loop_ref, Path.cwd(), is_changed=False)
+        return await select_loop(loop_ref, Path.cwd())
 
     return anyio.run(find)
 
@@ -206,12 +206,12 @@ def plan_of(store: "LoopStore") -> "Plan | None":
 
 
 def open_repository(place: "LoopDirectory") -> "LoopRepository | None":
-    """A loop's repository; None if it was removed."""
-    from ringfence.loop.repository import LoopRepository
+    """A loop's repository; None if it was removed or cannot be read."""
+    from ringfence.loop.repository import LoopRepository, RepositoryRemoved
 
     try:
         return LoopRepository.open(place.clones)
-    except RecordError:
+    except (RecordError, RepositoryRemoved):
         return None
 
 

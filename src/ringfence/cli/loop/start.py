@@ -43,6 +43,7 @@ def start_loop(
     from ringfence.loop.configuration import load_loop
     from ringfence.loop.draft import draft
     from ringfence.loop.pull_request import gh_program
+    from ringfence.loop.start import check_start
     from ringfence.loop.story import read_plan
 
     if (prd is None) == (goal is None):
@@ -59,7 +60,7 @@ def start_loop(
             raise UsageError(
                 "the planner's stories need your approval: add --yes, or run the command on a terminal"
             )
-        anyio.run(_check_can_start, workspace.resolve(), effective, settings)  # before a planner is paid
+        anyio.run(check_start, workspace.resolve(), effective, settings)  # before a planner is paid
         drafted = anyio.run(draft, goal, workspace, effective, settings, notify)
         plan, done = _approve_stories(drafted, is_approved=is_approved), [drafted.step]
     elif prd is not None:
@@ -67,17 +68,6 @@ def start_loop(
     for note in plan.notes:
         notify(note)
     return anyio.run(_start, plan, done, workspace, effective, settings, json)
-
-
-async def _check_can_start(source: Path, effective: "Effective", settings: "LoopSettings") -> None:
-    """Check that a loop can start on a repository, whatever its stories are."""
-    from ringfence.loop.credentials import check_players
-    from ringfence.loop.repository import look
-    from ringfence.loop.start import refuse_second
-
-    await refuse_second(source)
-    await check_players(effective, settings, source)
-    await look(source, base=settings.base)
 
 
 def _approve_stories(drafted: "Draft", *, is_approved: bool) -> "Plan":
@@ -205,7 +195,7 @@ async def _resume(
 async def _my_loop(loop_ref: str | None) -> "LoopDirectory":
     from ringfence.loop.selection import select_loop
 
-    return await select_loop(loop_ref, Path.cwd(), is_changed=True)
+    return await select_loop(loop_ref, Path.cwd())
 
 
 def _outstanding_steps(place: "LoopDirectory", row: "LoopRow") -> tuple[str, ...]:

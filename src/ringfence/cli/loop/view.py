@@ -205,7 +205,7 @@ def print_loop(loop_ref: str | None, *, follow: bool, json: bool) -> int:
 async def _print_so_far(loop_ref: str | None, *, json: bool) -> int:
     from ringfence.loop.selection import select_loop
 
-    place = await select_loop(loop_ref, Path.cwd(), is_changed=False)
+    place = await select_loop(loop_ref, Path.cwd())
     LoopView(place, json=json).print_new()
     return 0
 
@@ -215,7 +215,7 @@ async def _follow_to_end(loop_ref: str | None, *, json: bool) -> int:
     from ringfence.loop.state import EXIT_CODES
     from ringfence.loop.store import read_overview
 
-    place = await select_loop(loop_ref, Path.cwd(), is_changed=False)
+    place = await select_loop(loop_ref, Path.cwd())
     view = LoopView(place, json=json)
     await view.follow()
     await view.finish()

@@ -12,7 +12,7 @@ from ringfence.errors import RecordError, RingfenceError, UsageError
 from ringfence.frozen import frozen
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.report.model import FileStat, Hunk, Stat
-from ringfence.loop.repository import LoopRepository
+from ringfence.loop.repository import LoopRepository, RepositoryRemoved
 from ringfence.loop.rows import StepRow, StoryRow
 from ringfence.loop.state import StoryState
 from ringfence.loop.store import LoopStore
@@ -49,12 +49,12 @@ async def loop_patch(place: LoopDirectory, store: LoopStore) -> bytes:
 
     Raises:
         UsageError: It is too large for a patch.
-        RecordError: The loop's repository was removed, and no patch was written before.
+        RepositoryRemoved: The loop's repository was removed, and no patch was written before.
     """
     row, kept = store.loop, place.directory / PATCH
     try:
         repository = LoopRepository.open(place.clones)
-    except RecordError:
+    except (RecordError, RepositoryRemoved):
         if not kept.is_file():
             raise
         return await anyio.to_thread.run_sync(kept.read_bytes)
@@ -69,7 +69,7 @@ async def story_patch(place: LoopDirectory, store: LoopStore, story: str) -> byt
 
     Raises:
         UsageError: There is no such story, nothing of it is on the branch, or it is too large for a patch.
-        RecordError: The loop's repository was removed.
+        RepositoryRemoved: The loop's repository was removed.
     """
     row = store.story(story)
     if row.state is not StoryState.PASSED or row.merged is None:
@@ -89,8 +89,7 @@ async def rejected_patch(store: LoopStore, story: str, attempt: int) -> bytes:
     """The patch of an attempt at a story's code that was rejected.
 
     Raises:
-        UsageError: There is no such story, or no such attempt of it.
-        RecordError: The patch was removed with the loop's working files.
+        UsageError: There is no such story, no such attempt of it, or its patch was removed with the working files.
     """
     store.story(story)
     known = _rejected(store, story)
@@ -104,7 +103,7 @@ async def rejected_patch(store: LoopStore, story: str, attempt: int) -> bytes:
     try:
         return await anyio.to_thread.run_sync(file.read_bytes)
     except FileNotFoundError as exc:
-        raise RecordError(
+        raise UsageError(
             f"{str(file)!r} is gone: `ringfence loop rm` removes rejected work with the loop's clones"
         ) from exc
 

@@ -8,6 +8,7 @@ from ringfence.loop.repository.refusal import (
     DeliveryRefused,
     NothingChanged,
     RepositoryRefused,
+    RepositoryRemoved,
     WorkRefused,
 )
 from ringfence.loop.repository.repository import LoopRepository
@@ -24,6 +25,7 @@ __all__ = [
     "Merged",
     "NothingChanged",
     "RepositoryRefused",
+    "RepositoryRemoved",
     "Trailers",
     "Tree",
     "WorkRefused",

@@ -20,6 +20,7 @@ from ringfence.errors import InfrastructureFault, RecordError, UsageError, next_
 from ringfence.filesystem import replace_file
 from ringfence.flock import try_lock
 from ringfence.frozen import frozen
+from ringfence.loop.repository.refusal import RepositoryRemoved
 from ringfence.sandbox.workspace.git.command import Git
 
 BRANCH = "refs/heads/loop"
@@ -84,13 +85,14 @@ class Place:
         """What the repository was made of.
 
         Raises:
-            RecordError: There is none here, or its record is damaged.
+            RepositoryRemoved: There is none here.
+            RecordError: Its record is damaged.
         """
         file = self.git_dir / _RECORD
         try:
             return msgspec.json.decode(file.read_bytes(), type=Record)
         except FileNotFoundError as exc:
-            raise RecordError(
+            raise RepositoryRemoved(
                 f"there is no loop's repository in {str(self.root)!r} any more, as after `ringfence loop rm`; "
                 "what passed is on the loop's branch, the rest takes another `ringfence loop start`"
             ) from exc

@@ -11,6 +11,10 @@ class RepositoryRefused(UsageError):
     """The user's directory is no repository that a loop can start from."""
 
 
+class RepositoryRemoved(UsageError):
+    """The repository of a loop was removed, as `ringfence loop rm` does."""
+
+
 class WorkRefused(RingfenceError):
     """An agent's changes hold what no commit may hold; nothing was committed.
 

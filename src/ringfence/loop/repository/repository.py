@@ -100,7 +100,8 @@ class LoopRepository:
         """The repository that `make` made in a directory.
 
         Raises:
-            RecordError: There is none.
+            RepositoryRemoved: There is none.
+            RecordError: Its record is damaged.
             InfrastructureFault: It was made by version 0.1, and its commits cannot be taken over.
         """
         where = Place(Path(os.path.realpath(place)))

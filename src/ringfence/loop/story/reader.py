@@ -147,6 +147,11 @@ def _checks(fields: Fields) -> dict[CheckKind, str]:
 
 
 def _command(fields: Fields, *names: str) -> str | None:
+    key = fields.key(names)
+    value = fields.peek(key) if key is not None else None
+    if key is not None and not isinstance(value, str):
+        fields.wrong(key, f"{quoted(value)} is no text; write a shell command, like {quoted('make test')}")
+        return None
     found = fields.text(*names, most_chars=_COMMAND_CHARS)
     if found is None or is_plain(found, lines=True):
         return found
