@@ -279,8 +279,10 @@ def _death() -> Row:
             os.kill(int(pid), signal.SIGKILL)
             crew.waits_for((number + 1) * len(agents))
             for (job,) in mine:
-                again = crew.rows(f"SELECT started_ms FROM crew_attempts WHERE job = '{job}' AND number = 2")
-                delays.append(again[0][0] - killed)
+                repeat_request = crew.rows(
+                    f"SELECT started_ms FROM crew_attempts WHERE job = '{job}' AND number = 2"
+                )
+                delays.append(repeat_request[0][0] - killed)
         ended = crew.rows("SELECT count(*) FROM crew_jobs WHERE ended_ms IS NOT NULL")[0][0]
     is_whole = ended == _DEATHS * 4
     return Row(

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import anyio
 
 from benchmarks.claim import Row, p50_p99
+from ringfence.fleet.schedule.clock import Clock, ClockJumped, Timer
 from ringfence.fleet.schedule.cron import CronSchedule
 from ringfence.fleet.schedule.due import Due
-from ringfence.fleet.schedule.firing import Clock, ClockJumped, Timer
 from ringfence.fleet.schedule.interval import IntervalSchedule
 
 _MANY = 1000

@@ -6,7 +6,7 @@ from typing import Any, cast
 from reference.markdown import code, table
 from ringfence.fleet.daemon.api import api
 from ringfence.fleet.daemon.daemon import Daemon
-from ringfence.fleet.daemon.edge import RESPONSES
+from ringfence.fleet.daemon.error_responses import RESPONSES
 
 
 def operations() -> str:

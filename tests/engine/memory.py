@@ -19,7 +19,7 @@ from ringfence.engine.base import (
     WorkflowState,
     WorkflowStatus,
 )
-from ringfence.engine.plain import plain
+from ringfence.engine.json_value import plain
 from ringfence.errors import UsageError
 
 
@@ -238,7 +238,7 @@ class MemoryEngine(Engine):
             del self._memory.records[id]
         return len(ended)
 
-    async def living(self) -> Sequence[str]:
+    async def live_executors(self) -> Sequence[str]:
         """See `Engine.living`."""
         await anyio.lowlevel.checkpoint()
         return sorted(self._memory.executors)

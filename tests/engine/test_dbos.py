@@ -17,7 +17,7 @@ from tests.postgres import Cluster, cluster
 from ringfence.engine import WorkflowState, open_engine
 from ringfence.engine.dbos import launch
 from ringfence.engine.dbos.engine import DbosEngine
-from ringfence.engine.dbos.work import Work
+from ringfence.engine.dbos.executor import Executor
 from ringfence.errors import InfrastructureFault, UsageError
 
 
@@ -35,7 +35,7 @@ async def test_one_executor_in_a_process(tmp_path: Path):
                     pass
             await engine.enqueue("echo", id=f"echo-{number}", argument=number)
             assert (await until(engine, f"echo-{number}")).result == number
-            assert await engine.living() == [engine.executor]
+            assert await engine.live_executors() == [engine.executor]
 
 
 async def test_runs_in_the_callers_loop(tmp_path: Path):
@@ -81,7 +81,7 @@ async def test_taken_over_while_it_leaves(tmp_path: Path, monkeypatch: pytest.Mo
             with anyio.CancelScope(shield=True):
                 await may_end.wait()
 
-    async def take_over(work: Work) -> None:
+    async def take_over(work: Executor) -> None:
         await leaving.wait()
         with sqlite3.connect(file) as database:
             database.execute("DELETE FROM ringfence_executors")
@@ -178,7 +178,7 @@ async def _restart_under_load(own: Cluster, ground: DatabaseGround) -> None:
         async with ground.open() as engine:
             ended = [await until(engine, one.path.name) for one in (*held, *quick)]
             with anyio.fail_after(30):  # an executor whose database was away is back once it has said so
-                while {*await engine.living()} != {one.id for one in workers}:  # noqa: ASYNC110 -- others say it
+                while {*await engine.live_executors()} != {one.id for one in workers}:  # noqa: ASYNC110 -- others say it
                     await anyio.sleep(0.05)
     assert [(one.state, one.error) for one in ended] == [(WorkflowState.DONE, None)] * len(ended)
     assert [one.lines for one in held] == [["first", "hold", "last"]] * len(held)

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.engine.liveness import Database, LockLost, identity, liveness_of
-from ringfence.engine.liveness.base import BEAT_S, SILENCE_S, Silence
+from ringfence.engine.liveness.base import BEAT_S, SILENCE_S, HeartbeatMonitor
 
 
 def _silent(looks: list[tuple[float, int]]) -> list[bool]:
-    silence = Silence()
+    silence = HeartbeatMonitor()
     return [silence.look({"other": beat}, now=now) == ["other"] for now, beat in looks]
 
 
@@ -60,11 +60,11 @@ def test_only_the_dead_are_buried(url: str):
     first.register()
     second.register()
     assert first.beat()
-    assert first.bury() == second.bury() == []
-    assert onlooker.known() == {*onlooker.living()} == {"first", "second"}
+    assert first.reap() == second.reap() == []
+    assert onlooker.known() == {*onlooker.live_executors()} == {"first", "second"}
     second.leave()
-    assert first.bury() == []
-    assert onlooker.known() == {*onlooker.living()} == {"first"}
+    assert first.reap() == []
+    assert onlooker.known() == {*onlooker.live_executors()} == {"first"}
     first.leave()
     assert onlooker.known() == frozenset()
     onlooker.leave()

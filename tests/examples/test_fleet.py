@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 
 from ringfence.removal import remove_tree
 
@@ -21,12 +21,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def shop() -> Iterator[Crew]:
+def shop() -> Iterator[FleetFiles]:
     """The crew at work."""
     home = Path(tempfile.mkdtemp(prefix="ringfence-shop-"))
     home.chmod(0o711)
     own_values = {"SHOP_PORT": str(free_port()), "SHOP_SECRET": "a-secret-of-the-shop", "SHOP_EVERY": "1000h"}
-    crew = Crew(home, own_values)
+    crew = FleetFiles(home, own_values)
     shutil.copytree(EXAMPLE, crew.project, dirs_exist_ok=True)
     own(crew)
     crew.does("config", "trust", "--yes")
@@ -36,7 +36,7 @@ def shop() -> Iterator[Crew]:
     remove_tree(home)
 
 
-def own(crew: Crew) -> None:
+def own(crew: FleetFiles) -> None:
     """Have the project be an ordinary user's."""
     if os.geteuid() == 0:
         subprocess.run(["chown", "-R", f"{OWNER}:{OWNER}", crew.project], check=True)
@@ -49,7 +49,7 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def ended(crew: Crew, trigger: str) -> dict[str, str]:
+def ended(crew: FleetFiles, trigger: str) -> dict[str, str]:
     """The newest job of a schedule or trigger, once it has ended."""
 
     def newest() -> dict[str, str]:
@@ -59,7 +59,7 @@ def ended(crew: Crew, trigger: str) -> dict[str, str]:
     return found
 
 
-def test_it_does_what_it_is_there_for(shop: Crew):
+def test_it_does_what_it_is_there_for(shop: FleetFiles):
     """The report is written and checked; a line that is no order makes a job fail, after which the mender repairs it."""
     assert shop.ends(shop.trigger("reporter"))["state"] == "succeeded"
     assert (shop.project / "shop" / "report.md").read_text() == "2 orders, 16 pieces\n"
@@ -73,7 +73,7 @@ def test_it_does_what_it_is_there_for(shop: Crew):
 
 
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("openssl")), reason="needs curl and openssl")
-def test_a_signed_request_makes_a_job(shop: Crew):
+def test_a_signed_request_makes_a_job(shop: FleetFiles):
     """The example's own script is let in, and the job's task names the customer as data from outside; others are not."""
     subprocess.run([EXAMPLE / "order.sh", "Lovelace"], env=shop.environment, check=True, timeout=60)
     job = ended(shop, "orders-came")
@@ -90,7 +90,7 @@ def test_a_signed_request_makes_a_job(shop: Crew):
     assert len([each for each in shop.jobs() if each["trigger"] == "webhook"]) == 1
 
 
-def test_its_schedules_fire(shop: Crew):
+def test_its_schedules_fire(shop: FleetFiles):
     """Both are planned; told to come every second, the regular one makes jobs by itself, until it is paused."""
     listed = shop.does("fleet", "schedules", "ls", "--json").json["schedules"]
     assert [(each["agent"], each["name"]) for each in listed] == [

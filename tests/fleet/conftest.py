@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 
 from ringfence.removal import remove_tree
 
-Make = Callable[..., Crew]
+Make = Callable[..., FleetFiles]
 
 
 def _crews(base: Path) -> Iterator[Make]:
-    made: list[Crew] = []
+    made: list[FleetFiles] = []
 
-    def make() -> Crew:
-        made.append(Crew(Path(tempfile.mkdtemp(dir=base))))
+    def make() -> FleetFiles:
+        made.append(FleetFiles(Path(tempfile.mkdtemp(dir=base))))
         return made[-1]
 
     yield make
@@ -26,7 +26,7 @@ def _crews(base: Path) -> Iterator[Make]:
 
 
 @pytest.fixture
-def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetFiles]:
     """A crew of the test's own; its daemon is ended after the test."""
     for make in _crews(tmp_path_factory.getbasetemp()):
         yield make()

@@ -18,7 +18,7 @@ from tests.postgres import Cluster, cluster
 from ringfence.engine.base import Context, Json
 from ringfence.engine.liveness.database import RECOVERIES
 from ringfence.engine.liveness.database import Database as EngineDatabase
-from ringfence.engine.opening import open_engine
+from ringfence.engine.registry import open_engine
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.config.model import RetentionSettings
 from ringfence.fleet.retention import Retention
@@ -120,7 +120,9 @@ async def test_what_is_needed_stays(database: Database, why: str):
     memory = Memory()
     job = await ended(database, is_sealed=why != "unsealed", is_followed=why != "not followed")
     if why == "session":
-        await AgentStates(database).used_session("mender", run_id=job.run_id, host="h", at=datetime.now(UTC))
+        await AgentStates(database).remember_session(
+            "mender", run_id=job.run_id, host="h", at=datetime.now(UTC)
+        )
     if why == "hooks":
         await MemoryEngine(memory).enqueue("job", id=job.workflow_id)
     done = await retention(database, memory).round(RetentionSettings(age=0.001))

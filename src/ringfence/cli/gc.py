@@ -59,7 +59,7 @@ async def _forget_jobs(dry_run: bool) -> "Forgotten | None":
 
     if not (state_dir() / "fleet").is_dir():
         return None
-    from ringfence.fleet.forgetting import forget
+    from ringfence.fleet.retention_command import forget
 
     return await forget(state_dir(), os.environ, dry_run=dry_run)
 
@@ -90,7 +90,7 @@ async def without_fleet_runs(paths: "list[Path]") -> "list[Path]":
 
     if not (state_dir() / "fleet").is_dir() and not os.environ.get("RINGFENCE_FLEET_DATABASE"):
         return paths
-    from ringfence.fleet.forgetting import belonging
+    from ringfence.fleet.retention_command import belonging
 
     theirs = await belonging(state_dir(), os.environ, [path.name for path in paths])
     return [path for path in paths if path.name not in theirs]

@@ -9,7 +9,7 @@ from ringfence.engine.base import (
     WorkflowState,
     WorkflowStatus,
 )
-from ringfence.engine.opening import open_engine
+from ringfence.engine.registry import open_engine
 
 __all__ = [
     "Context",

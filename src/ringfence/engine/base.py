@@ -122,7 +122,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    async def living(self) -> Sequence[str]:
+    async def live_executors(self) -> Sequence[str]:
         """The names of all executors that live."""
 
     @abstractmethod

@@ -12,13 +12,13 @@ from ringfence.config.document import find_project_file
 from ringfence.config.paths import state_dir
 from ringfence.errors import ConfigurationError, PolicyRefused, UsageError
 from ringfence.fleet.client import FleetClient, NoDaemon, socket_path
-from ringfence.fleet.config.loading import load_trusted
-from ringfence.fleet.daemon.answers import JobAnswer, JobDetail, counts_of_agent, job_answer, text_of
-from ringfence.fleet.forgetting import DATABASE
-from ringfence.fleet.noted import database_file, noted_file, owns_first
-from ringfence.fleet.store.adding import is_job_id
+from ringfence.fleet.config.loader import load_trusted
+from ringfence.fleet.daemon.models import JobAnswer, JobDetail, counts_of_agent, job_answer, text_of
+from ringfence.fleet.retention_command import DATABASE
+from ringfence.fleet.state_directory import database_file, noted_file, owns_first
 from ringfence.fleet.store.agents import AgentStates
 from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.insertion import is_job_id
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.job.state import JobState

@@ -75,7 +75,7 @@ class Moment:
     """How often a warm sandbox was there (`hits`), or not (`misses`)."""
 
 
-class Looking:
+class CensusCache:
     """Looks at the database at most once a second, however many ask.
 
     Args:

@@ -6,7 +6,7 @@ import anyio.to_thread
 
 from ringfence.errors import ConfigurationError, PolicyRefused, RingfenceError
 from ringfence.fleet.config.definition import Agent, Fleet
-from ringfence.fleet.worker.asking import effective_settings
+from ringfence.fleet.worker.job_settings import effective_settings
 from ringfence.job.resolution import options_of
 from ringfence.job.sandbox_spec import spec_of
 from ringfence.sandbox import SandboxSpec

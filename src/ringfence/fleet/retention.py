@@ -17,7 +17,8 @@ import anyio.to_thread
 from ringfence.engine.base import Engine
 from ringfence.errors import RingfenceError
 from ringfence.fleet.config.model import RetentionSettings
-from ringfence.fleet.store.aging import (
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.ended_jobs import (
     FIRST,
     EndedJob,
     agents_of_jobs,
@@ -25,7 +26,6 @@ from ringfence.fleet.store.aging import (
     ended_before,
     runs_gone_on_with,
 )
-from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.job.garbage_collection import abandoned_sessions, clear_removed, remove_all, remove_runs
 from ringfence.job.store import JobStore

@@ -22,13 +22,13 @@ async def work_outlives_its_executor(ground: Ground) -> None:
             await one.until("hold", times=2)
             one.open_gate()
         ended = [await until(engine, one.path.name) for one in notes]
-        living = await engine.living()
+        live_executors = await engine.live_executors()
     assert [(one.state, one.result, one.executor) for one in ended] == [
         (WorkflowState.DONE, "held", second.id)
     ] * 3
     for one in notes:
         assert [line for line in one.lines if line != "cleaned up"] == ["first", "hold", "hold", "last"]
-    assert living == [second.id]
+    assert live_executors == [second.id]
 
 
 async def work_waits_for_an_executor(ground: Ground) -> None:
@@ -61,9 +61,9 @@ async def a_stopped_executor_is_fenced(ground: Ground) -> None:
         ended = await until(engine, "fenced")
         await first.go_on()
         await first.ended()
-        again = await engine.get("fenced")
+        repeat_request = await engine.get("fenced")
     assert (ended.state, ended.executor) == (WorkflowState.DONE, second.id)
-    assert again == ended
+    assert repeat_request == ended
     assert notes.lines.count("first") == notes.lines.count("last") == 1
 
 
@@ -76,7 +76,7 @@ async def leaving_is_no_death(ground: Ground) -> None:
             await notes.until("hold")
             await first.leave()
         assert "cleaned up" in notes.lines
-        assert await engine.living() == []
+        assert await engine.live_executors() == []
         async with ground.start(recoveries=0) as second:
             await notes.until("hold", times=2)
             notes.open_gate()

@@ -112,13 +112,13 @@ async def sleeping(ground: Ground) -> None:
     assert passed_s >= 0.5
 
 
-async def living(ground: Ground) -> None:
+async def live_executors(ground: Ground) -> None:
     """Everybody can see which executors live."""
     async with ground.open() as engine:
         await engine.enqueue("echo", id="living")
         ended = await until(engine, "living")
-        living = await engine.living()
-    assert ended.executor in living
+        live_executors = await engine.live_executors()
+    assert ended.executor in live_executors
     assert engine.executor is None
 
 
@@ -131,12 +131,12 @@ async def forgetting(ground: Ground) -> None:
         await engine.enqueue("gated", id="at-work", argument=notes.argument)
         await notes.until("hold")
         removed = await engine.forget(["forgotten", "at-work", "never-there"])
-        again = await engine.enqueue("echo", id="forgotten", argument=2)
+        repeat_request = await engine.enqueue("echo", id="forgotten", argument=2)
         ended = await until(engine, "forgotten")
         running = await engine.get("at-work")
         notes.open_gate()
         await until(engine, "at-work")
-    assert (removed, again, ended.result) == (1, True, 2)
+    assert (removed, repeat_request, ended.result) == (1, True, 2)
     assert running is not None
     assert running.state is WorkflowState.RUNNING
 
@@ -151,6 +151,6 @@ CHECKS: tuple[Check, ...] = (
     wrong_priorities,
     listing,
     sleeping,
-    living,
+    live_executors,
     forgetting,
 )

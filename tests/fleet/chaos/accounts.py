@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 import sqlalchemy as sa
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 from tests.leftovers import engines_below, instances_below, processes_below, things_of
 
 from ringfence.fleet.store.tables import ATTEMPTS, JOBS
@@ -97,12 +97,12 @@ def given_up(books: Books, retries: int) -> list[str]:
     ]
 
 
-def own_faults(crew: Crew) -> list[str]:
+def own_faults(crew: FleetFiles) -> list[str]:
     """What the daemon or a worker said of itself that nobody did to it."""
     return [line for line in crew.log.splitlines() if "Traceback" in line or "internal error" in line]
 
 
-def records(crew: Crew) -> dict[str, tuple[str, str | None]]:
+def records(crew: FleetFiles) -> dict[str, tuple[str, str | None]]:
     """What verification says of each record: its status, and a reason."""
     folders = sorted(path for path in (crew.state / "runs").iterdir() if (path / "journal.jsonl").exists())
     found: dict[str, tuple[str, str | None]] = {}
@@ -117,7 +117,7 @@ def records(crew: Crew) -> dict[str, tuple[str, str | None]]:
     return found
 
 
-def left_behind(crew: Crew) -> list[str]:
+def left_behind(crew: FleetFiles) -> list[str]:
     """Processes, containers, volumes and temporary files of a crew that is down."""
     base = crew.home
     left = [*processes_below(base)]

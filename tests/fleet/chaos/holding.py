@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.fleet.chaos import accounts
 from tests.fleet.chaos.machine import Machine
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 
 _HOLD = "echo begun >>/gate/begun; until [ -e /gate/go ]; do sleep 0.1; done; echo through"
 
@@ -24,7 +24,7 @@ class Holding:
 
     def __init__(
         self,
-        crew: Crew,
+        crew: FleetFiles,
         fleet: Mapping[str, Any] | None = None,
         *,
         sandbox: Mapping[str, Any] | None = None,
@@ -48,7 +48,7 @@ class Holding:
         named = {"a": {}, **(others or {})}
         crew.write(fleet=settings, agents={name: {**each, **more} for name, more in named.items()})
 
-    def again(self) -> None:
+    def repeat_request(self) -> None:
         """Hold agents again that were let go, for another test on the same crew; all of its workers are there."""
         for file in self.gate.iterdir():
             file.unlink()

@@ -18,7 +18,7 @@ from pathlib import Path
 import anyio
 from tests.fleet.chaos import accounts, twenty
 from tests.fleet.chaos.machine import Machine, send
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 from tests.leftovers import instances_below
 from tests.postgres import Cluster, cluster, programs
 
@@ -41,13 +41,13 @@ class Storm:
         crew: Whose machine it is.
         postgres: What its database lies in.
         seed: Of what is done.
-        tell: Is told what happens.
+        log: Is told what happens.
     """
 
-    crew: Crew
+    crew: FleetFiles
     postgres: Cluster
     seed: int
-    tell: Callable[[str], None]
+    log: Callable[[str], None]
     done: Counter[str] = field(default_factory=Counter)
     asked: dict[str, str] = field(default_factory=dict)
     """Jobs that were entered by hand, by their keys."""
@@ -70,7 +70,7 @@ class Storm:
     def begin(self) -> None:
         """Start the crew."""
         for line in self.means.lacking():
-            self.tell(line)
+            self.log(line)
         self.crew.write(**twenty.configuration(self.crew, self.url, self.means))
         self.crew.up()
 
@@ -84,7 +84,7 @@ class Storm:
             what = fault()
             if what:
                 self.done[name] += 1
-                self.tell(f"{time.monotonic() - began:5.0f} s  {name}: {what}")
+                self.log(f"{time.monotonic() - began:5.0f} s  {name}: {what}")
             self._live(self.random.uniform(*_PAUSE_S))
 
     def _live(self, seconds: float) -> None:
@@ -233,13 +233,13 @@ class Storm:
         )
 
 
-def run(seconds: float, seed: int, *, tell: Callable[[str], None], folder: Path | None = None) -> list[str]:
+def run(seconds: float, seed: int, *, log: Callable[[str], None], folder: Path | None = None) -> list[str]:
     """Let it storm; returns what is wrong afterwards.
 
     Args:
         seconds: For how long harm is done.
         seed: Of what is done.
-        tell: Is told what happens.
+        log: Is told what happens.
         folder: Where the crew's files lie; short. They are kept if something is wrong.
     """
     home = Path(tempfile.mkdtemp(prefix="rf-storm-", dir=folder))
@@ -247,17 +247,17 @@ def run(seconds: float, seed: int, *, tell: Callable[[str], None], folder: Path 
     temporary = home / "t"
     temporary.mkdir(mode=0o1777)
     temporary.chmod(0o1777)
-    tell(f"storm, seed {seed}, {seconds:g} s, in {home}")
+    log(f"storm, seed {seed}, {seconds:g} s, in {home}")
     wrong = ["it broke off"]
     with cluster() as postgres, twenty.model() as addresses:
-        crew = Crew(home, {**addresses, "TMPDIR": str(temporary)})
-        storm = Storm(crew, postgres, seed, tell)
+        crew = FleetFiles(home, {**addresses, "TMPDIR": str(temporary)})
+        storm = Storm(crew, postgres, seed, log)
         try:
             storm.begin()
             storm.rage(seconds)
             storm.settle()
             wrong = storm.wrong()
-            tell(storm.summary())
+            log(storm.summary())
         except AssertionError as error:
             wrong = [str(error)]
         finally:
@@ -280,7 +280,7 @@ def main() -> int:
     if programs() is None:
         print("Postgres is not installed: apt-get install postgresql")
         return 1
-    wrong = run(options.seconds, options.seed, tell=lambda line: print(line, flush=True))
+    wrong = run(options.seconds, options.seed, log=lambda line: print(line, flush=True))
     for line in wrong:
         print(f"WRONG: {line}")
     print("nothing is wrong" if not wrong else f"{len(wrong)} things are wrong")

@@ -49,7 +49,7 @@ async def _race(database: Database) -> tuple[str, JobState]:
     async def cancel() -> None:
         nonlocal told
         try:
-            await jobs.ask_cancel(job.id, reason="enough")
+            await jobs.request_cancel(job.id, reason="enough")
         except UsageError:
             told = "refused"
 

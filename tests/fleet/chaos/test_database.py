@@ -12,7 +12,7 @@ from tests.fleet.chaos import accounts
 from tests.fleet.chaos.holding import Holding
 from tests.fleet.chaos.machine import Machine, send
 from tests.fleet.conftest import Make
-from tests.fleet.crew import COMMAND, Crew
+from tests.fleet.fleet_files import COMMAND, FleetFiles
 from tests.postgres import Cluster, cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -48,7 +48,7 @@ def shared(make_crew: Make, url: str) -> Iterator[Holding]:
 @pytest.fixture
 def holding(shared: Holding) -> Iterator[Holding]:
     """The crew with all of its workers, and agents that are held."""
-    shared.again()
+    shared.repeat_request()
     yield shared
     shared.let_go()
 
@@ -101,7 +101,7 @@ def test_a_change_while_the_database_is_away_is_not_forgotten(holding: Holding, 
     assert len(jobs()) == 2
 
 
-def test_a_database_that_is_away_while_a_crew_stops_breaks_nothing_off(crew: Crew, postgres: Cluster):
+def test_a_database_that_is_away_while_a_crew_stops_breaks_nothing_off(crew: FleetFiles, postgres: Cluster):
     """What runs may still come to its end, in the same attempt, and the daemon ends as it was told."""
     url = postgres.make_database()
     holding = Holding(crew, {**_on(url, 1), "drain": "1h"})
@@ -126,7 +126,7 @@ _ELSEWHERE = ("unshare", "--uts", "sh", "-c", 'echo other >/proc/sys/kernel/host
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a process another host name")
-def test_a_stopped_machine_is_fenced(crew: Crew, postgres: Cluster):
+def test_a_stopped_machine_is_fenced(crew: FleetFiles, postgres: Cluster):
     """What the worker of a machine that stands still had runs on another; once awake, it ends, and spoils nothing."""
     url = postgres.make_database()
     holding = Holding(crew, _on(url, 0))
@@ -159,7 +159,7 @@ def test_a_stopped_machine_is_fenced(crew: Crew, postgres: Cluster):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
-def test_a_disk_that_fills_up_in_mid_run_loses_nothing(crew: Crew):
+def test_a_disk_that_fills_up_in_mid_run_loses_nothing(crew: FleetFiles):
     """While it is full, commands say so; when there is room again, the job that ran meanwhile comes to one end."""
     crew.state.mkdir(parents=True, mode=0o700)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m,mode=0700", "tmpfs", crew.state], check=True)

@@ -16,12 +16,12 @@ def test_a_crew_comes_through_a_storm(capsys: pytest.CaptureFixture[str]):
     """Whatever is killed, each job has one end, each record is sealed and verifies, and nothing is left behind."""
     told: list[str] = []
 
-    def tell(line: str) -> None:
+    def log(line: str) -> None:
         told.append(line)
         with capsys.disabled():
             print(line, flush=True)
 
-    wrong = storm.run(_SECONDS, random.SystemRandom().randrange(10**6), tell=tell)
+    wrong = storm.run(_SECONDS, random.SystemRandom().randrange(10**6), log=log)
     assert wrong == [], told
 
 

@@ -10,7 +10,7 @@ from tests.fleet.chaos import accounts
 from tests.fleet.chaos.holding import Holding
 from tests.fleet.chaos.machine import send
 from tests.fleet.conftest import Make
-from tests.fleet.crew import Crew, is_alive
+from tests.fleet.fleet_files import FleetFiles, is_alive
 from tests.leftovers import engines_below, instances_below, things_of
 from tests.sandbox.conftest import image_for
 
@@ -32,12 +32,12 @@ def shared(make_crew: Make) -> Holding:
 @pytest.fixture
 def holding(shared: Holding) -> Iterator[Holding]:
     """The crew with all of its workers, and agents that are held."""
-    shared.again()
+    shared.repeat_request()
     yield shared
     shared.let_go()
 
 
-def _verified(crew: Crew, run: str) -> dict[str, Any]:
+def _verified(crew: FleetFiles, run: str) -> dict[str, Any]:
     """A record's summary, after it was verified."""
     crew.does("runs", "verify", run)
     return next(one for one in crew.does("runs", "ls", "--json").json if one["id"] == run)
@@ -126,7 +126,7 @@ def test_an_interrupted_job_goes_on_in_its_session(holding: Holding):
 
 
 @pytest.mark.docker
-def test_a_killed_workers_container_is_removed(crew: Crew):
+def test_a_killed_workers_container_is_removed(crew: FleetFiles):
     """A container does not die with the worker: it is removed before the job runs again."""
     image = image_for("docker")
     holding = Holding(crew, sandbox={"backend": "docker", "image": image})
@@ -142,7 +142,7 @@ def test_a_killed_workers_container_is_removed(crew: Crew):
     assert _containers(crew) == []
 
 
-def _containers(crew: Crew) -> list[str]:
+def _containers(crew: FleetFiles) -> list[str]:
     return anyio.run(things_of, instances_below(crew.home), engines_below(crew.home))
 
 

@@ -11,7 +11,7 @@ from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
 
 import anyio
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 from tests.real_clients.clients import clients_in
 
 from ringfence.sandbox.docker.client import EngineError, open_engine
@@ -112,7 +112,7 @@ def prompt(seconds: int) -> str:
     return f"Leave a note. {in_prompt(Script.model_validate(script))}"
 
 
-def _agent(crew: Crew, number: int, runtime: str, means: Means) -> dict[str, Any]:
+def _agent(crew: FleetFiles, number: int, runtime: str, means: Means) -> dict[str, Any]:
     workspace = crew.project / f"w{number}"
     workspace.mkdir(exist_ok=True)
     (workspace / "note.txt").write_text("one\n")
@@ -132,7 +132,7 @@ def _agent(crew: Crew, number: int, runtime: str, means: Means) -> dict[str, Any
     return agent
 
 
-def configuration(crew: Crew, url: str, means: Means, *, is_busy: bool = True) -> dict[str, Any]:
+def configuration(crew: FleetFiles, url: str, means: Means, *, is_busy: bool = True) -> dict[str, Any]:
     """The crew's file.
 
     Args:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.fleet.config.definition import Fleet
-from ringfence.fleet.config.loading import load_fleet
+from ringfence.fleet.config.loader import load_fleet
 
 Load = Callable[..., Fleet]
 

@@ -21,8 +21,8 @@ from ringfence.config.trust import trust_content
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.daemon.api import api
 from ringfence.fleet.daemon.daemon import Daemon
-from ringfence.fleet.daemon.edge import BODY_BYTES
-from ringfence.fleet.daemon.serving import serving
+from ringfence.fleet.daemon.error_responses import BODY_BYTES
+from ringfence.fleet.daemon.http_server import serving
 
 _CREW = """
 agents:
@@ -148,8 +148,8 @@ def test_a_job_that_goes_on_is_not_removed_or_repeated(client: TestClient):
     assert client.post(f"/v1/jobs/{job}/retry", json={}).status_code == 400
     assert client.post(f"/v1/jobs/{job}/cancel").json()["state"] == "cancelled"
     assert "has ended" in client.post(f"/v1/jobs/{job}/cancel").json()["error"]["message"]
-    again = client.post(f"/v1/jobs/{job}/retry", json={}).json()["job"]
-    assert (again["parent"], again["trigger"]) == (job, "retry")
+    repeat_request = client.post(f"/v1/jobs/{job}/retry", json={}).json()["job"]
+    assert (repeat_request["parent"], repeat_request["trigger"]) == (job, "retry")
     assert client.delete(f"/v1/jobs/{job}").status_code == 200
     assert client.get(f"/v1/jobs/{job}").status_code == 400
 

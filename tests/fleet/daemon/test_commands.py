@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.fleet.conftest import Make
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +18,7 @@ def _shell(command: str) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def works(make_crew: Make) -> Crew:
+def works(make_crew: Make) -> FleetFiles:
     """A crew with an agent for each way in which a job can end."""
     crew = make_crew()
     quick = crew.script("quick", {"text": "done \x1b[31mred\u202e"})
@@ -64,13 +64,13 @@ def works(make_crew: Make) -> Crew:
         ("broken", 78, "configuration"),
     ],
 )
-def test_the_exit_code_of_a_wait_is_the_jobs(works: Crew, agent: str, code: int, state: str):
+def test_the_exit_code_of_a_wait_is_the_jobs(works: FleetFiles, agent: str, code: int, state: str):
     """`fleet trigger --wait` ends as `ringfence run` would, by what became of the job."""
     ended = works.run("fleet", "trigger", agent, "--wait", "--json")
     assert (ended.json["state"], ended.code) == (state, code)
 
 
-def test_who_follows_a_job_that_waits_is_told_why(works: Crew):
+def test_who_follows_a_job_that_waits_is_told_why(works: FleetFiles):
     """`job logs -f` says so before there is a record to follow."""
     job = works.trigger("resting")
     following = works.start("job", "logs", "-f", job)
@@ -80,7 +80,7 @@ def test_who_follows_a_job_that_waits_is_told_why(works: Crew):
     following.communicate(timeout=90)
 
 
-def test_a_job_without_a_record_promises_none(works: Crew):
+def test_a_job_without_a_record_promises_none(works: FleetFiles):
     """Where it ended before a run began, `job show` names no work, and `job logs` says how it ended."""
     job = works.trigger("broken")
     works.ends(job)
@@ -89,7 +89,7 @@ def test_a_job_without_a_record_promises_none(works: Crew):
 
 
 @pytest.mark.parametrize("agent", ["broken", "resting"])
-def test_nothing_goes_on_from_a_job_that_never_began(works: Crew, agent: str):
+def test_nothing_goes_on_from_a_job_that_never_began(works: FleetFiles, agent: str):
     """`job fork` of it is refused on asking, with what to do instead; no job is entered."""
     job = works.trigger(agent)
     if agent == "resting":
@@ -102,7 +102,7 @@ def test_nothing_goes_on_from_a_job_that_never_began(works: Crew, agent: str):
     assert works.jobs(agent=agent, limit=1)[0]["id"] == job
 
 
-def test_an_agent_is_shown_with_what_makes_its_jobs(works: Crew):
+def test_an_agent_is_shown_with_what_makes_its_jobs(works: FleetFiles):
     """Its triggers, each with what it waits for, beside its schedules; for people and for programs."""
     lines = works.does("fleet", "agents", "show", "timed").out.splitlines()
     assert [line.partition(":")[0] for line in lines if line.startswith("schedule ")] == [
@@ -119,7 +119,7 @@ def test_an_agent_is_shown_with_what_makes_its_jobs(works: Crew):
     assert [each["type"] for each in found] == ["webhook", "files", "after", "directory"]
 
 
-def test_who_waits_is_told_why(works: Crew):
+def test_who_waits_is_told_why(works: FleetFiles):
     """`fleet trigger --wait` says once what a job waits for, if that takes long."""
     waiting = works.start("fleet", "trigger", "resting", "--wait")
     assert waiting.stderr is not None
@@ -131,7 +131,7 @@ def test_who_waits_is_told_why(works: Crew):
     assert waiting.returncode == 130
 
 
-def test_logs_follow_a_job_to_its_end(works: Crew):
+def test_logs_follow_a_job_to_its_end(works: FleetFiles):
     """`job logs -f` begins before the job has, and ends with it; on a terminal nothing of the agent's acts."""
     works.does("fleet", "agents", "disable", "good")
     job = works.trigger("good")
@@ -146,7 +146,7 @@ def test_logs_follow_a_job_to_its_end(works: Crew):
     assert lines[0]["event"] == "journal.opened"
 
 
-def test_logs_follow_a_job_through_its_attempts(crew: Crew):
+def test_logs_follow_a_job_through_its_attempts(crew: FleetFiles):
     """Where a worker dies, `job logs -f` says so, goes on with the next attempt, and ends with the job."""
     model = crew.script("slow", {"text": "wait", "tools": [_shell("sleep 600")]}, {"text": "done"})
     common = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}
@@ -168,7 +168,7 @@ def test_logs_follow_a_job_through_its_attempts(crew: Crew):
     assert said == f"ringfence: job {job}: the attempt ended, but not the job; attempt 2 follows\n"
 
 
-def test_work_on_a_private_copy_is_told_with_what_brings_it_in(works: Crew):
+def test_work_on_a_private_copy_is_told_with_what_brings_it_in(works: FleetFiles):
     """Whoever waits for a job, or shows it, is told the command that brings its changes into the workspace."""
     waited = works.run("fleet", "trigger", "writes", "--wait")
     run = works.job(waited.out.split()[0])["run_id"][-8:]
@@ -177,7 +177,7 @@ def test_work_on_a_private_copy_is_told_with_what_brings_it_in(works: Crew):
     assert works.run("fleet", "trigger", "good", "--wait").err == ""
 
 
-def test_jobs_of_an_agent_that_is_gone_are_in_the_status(crew: Crew):
+def test_jobs_of_an_agent_that_is_gone_are_in_the_status(crew: FleetFiles):
     """A job that waits for an agent which is not configured any more is shown with its agent's name."""
     agent = {
         "prompt": "do it",
@@ -195,7 +195,7 @@ def test_jobs_of_an_agent_that_is_gone_are_in_the_status(crew: Crew):
     assert crew.jobs(agent="old", state="failed") == []
 
 
-def test_who_waits_is_told_that_the_daemon_died(crew: Crew):
+def test_who_waits_is_told_that_the_daemon_died(crew: FleetFiles):
     """Who waits for a job when the daemon is killed learns that the job is kept, and what goes on with it."""
     agent = {
         "prompt": "do it",
@@ -215,7 +215,7 @@ def test_who_waits_is_told_that_the_daemon_died(crew: Crew):
     assert f"run `ringfence fleet up -d` to continue it, then `ringfence job show {job['id']}`" in last
 
 
-def test_what_will_not_work_here_is_foreseen(crew: Crew):
+def test_what_will_not_work_here_is_foreseen(crew: FleetFiles):
     """`fleet validate` names what is not there and where that is said, root's own workspaces, and a crew of nobody."""
     crew.write(agents={})
     assert crew.does("fleet", "validate", "--json").json["doubts"] == [
@@ -236,7 +236,7 @@ def test_what_will_not_work_here_is_foreseen(crew: Crew):
     )
 
 
-def test_programs_are_told_where_each_value_was_said(crew: Crew):
+def test_programs_are_told_where_each_value_was_said(crew: FleetFiles):
     """`fleet show --origin --json` has the places, too."""
     crew.write(agents={"a": {"workspace": "."}})
     shown = crew.does("fleet", "show", "--origin", "--json").json
@@ -245,7 +245,7 @@ def test_programs_are_told_where_each_value_was_said(crew: Crew):
     assert "origins" not in crew.does("fleet", "show", "--json").json
 
 
-def test_a_secret_that_is_not_set_is_foreseen(crew: Crew):
+def test_a_secret_that_is_not_set_is_foreseen(crew: FleetFiles):
     """`fleet validate` and `fleet up`, here and in the log, say which variable an agent's secret is not in."""
     agent = {"workspace": ".", "sandbox": {"mode": "clone"}, "secrets": {"token": "env:CREW_TOKEN"}}
     crew.write(agents=dict.fromkeys("abcdefg", agent))
@@ -260,7 +260,7 @@ def test_a_secret_that_is_not_set_is_foreseen(crew: Crew):
     assert crew.does("fleet", "validate", "--json").json["doubts"] == []
 
 
-def test_what_a_file_says_for_all_agents_is_doubted_once(crew: Crew):
+def test_what_a_file_says_for_all_agents_is_doubted_once(crew: FleetFiles):
     """A secret of the whole crew that is not set is one mistake, and one line."""
     agent = {"workspace": ".", "sandbox": {"mode": "clone"}}
     crew.write(secrets={"token": "env:CREW_TOKEN"}, agents=dict.fromkeys("abc", agent))
@@ -268,7 +268,7 @@ def test_what_a_file_says_for_all_agents_is_doubted_once(crew: Crew):
     assert doubt.startswith(f"{crew.file}:1:")
 
 
-def test_what_an_agent_says_is_harmless_on_a_terminal(works: Crew):
+def test_what_an_agent_says_is_harmless_on_a_terminal(works: FleetFiles):
     """An answer with escape sequences is shown, not obeyed, as text and as JSON."""
     job = works.trigger("good")
     works.ends(job)
@@ -278,7 +278,7 @@ def test_what_an_agent_says_is_harmless_on_a_terminal(works: Crew):
         assert "\u202e" not in out
 
 
-def test_schedules_are_listed_paused_and_resumed(works: Crew):
+def test_schedules_are_listed_paused_and_resumed(works: FleetFiles):
     """A schedule's next times are told in its zone; a paused one has none, until it is resumed."""
 
     def next_at() -> Any:
@@ -297,7 +297,7 @@ def test_schedules_are_listed_paused_and_resumed(works: Crew):
     assert next_at()["daily"] == times[0]
 
 
-def test_what_the_configuration_turns_off_stays_off(works: Crew):
+def test_what_the_configuration_turns_off_stays_off(works: FleetFiles):
     """Who enables such an agent, or resumes such a schedule, is told what to change instead."""
     agent = works.does("fleet", "agents", "enable", "resting", "--json")
     schedule = works.does("fleet", "schedules", "resume", "timed/often", "--json")
@@ -306,7 +306,7 @@ def test_what_the_configuration_turns_off_stays_off(works: Crew):
         assert "because its configuration says `enabled: false`; remove that" in said
 
 
-def test_each_command_that_acts_tells_programs(works: Crew):
+def test_each_command_that_acts_tells_programs(works: FleetFiles):
     """Those that say nothing to people print with `--json` what they did."""
     for act, is_enabled in (("disable", False), ("enable", True)):
         done = works.does("fleet", "agents", act, "red", "--json").json
@@ -334,7 +334,7 @@ _WRONG = {
 
 
 @pytest.mark.parametrize(("words", "said"), _WRONG.values(), ids=_WRONG)
-def test_what_is_not_there_is_told_in_a_line(works: Crew, words: tuple[str, ...], said: str):
+def test_what_is_not_there_is_told_in_a_line(works: FleetFiles, words: tuple[str, ...], said: str):
     """A name that is none ends with exit code 2, one line, and what is there."""
     ended = works.run(*words)
     assert (ended.code, ended.err.count("\n")) == (2, 1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.fleet.conftest import Make
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 
 from ringfence.removal import remove_tree
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 ALL = ("gc", "--older-than", "1ms", "--keep", "0")
 
 
-def _write(crew: Crew, *, workers: int = 0, **retention: object) -> None:
+def _write(crew: FleetFiles, *, workers: int = 0, **retention: object) -> None:
     crew.write(
         fleet={"name": "c", "drain": "1s", "workers": workers, "retention": retention},
         run={"model": crew.script("quick", {"text": "done"})},
@@ -22,12 +22,12 @@ def _write(crew: Crew, *, workers: int = 0, **retention: object) -> None:
     )
 
 
-def _copy(crew: Crew, source: str, target: str) -> None:
+def _copy(crew: FleetFiles, source: str, target: str) -> None:
     subprocess.run(["cp", "-a", crew.home / source, crew.home / target], check=True)
 
 
 @pytest.fixture(scope="module")
-def ended(make_crew: Make) -> tuple[Crew, list[Any]]:
+def ended(make_crew: Make) -> tuple[FleetFiles, list[Any]]:
     """A crew of which two jobs have ended, and its daemon; the jobs, the older first."""
     crew = make_crew()
     _write(crew, workers=1)
@@ -39,7 +39,7 @@ def ended(make_crew: Make) -> tuple[Crew, list[Any]]:
 
 
 @pytest.fixture
-def jobs(ended: tuple[Crew, list[Any]]) -> Iterator[list[Any]]:
+def jobs(ended: tuple[FleetFiles, list[Any]]) -> Iterator[list[Any]]:
     """The two, as they were."""
     crew, found = ended
     yield found
@@ -49,17 +49,17 @@ def jobs(ended: tuple[Crew, list[Any]]) -> Iterator[list[Any]]:
 
 
 @pytest.fixture
-def crew(ended: tuple[Crew, list[Any]]) -> Crew:
+def crew(ended: tuple[FleetFiles, list[Any]]) -> FleetFiles:
     """The crew."""
     return ended[0]
 
 
-def _runs(crew: Crew) -> set[str]:
+def _runs(crew: FleetFiles) -> set[str]:
     return {path.name for path in (crew.state / "runs").iterdir()}
 
 
 @pytest.mark.parametrize("is_up", [True, False], ids=["daemon", "no daemon"])
-def test_jobs_go_by_the_crews_retention(crew: Crew, jobs: list[Any], is_up: bool):
+def test_jobs_go_by_the_crews_retention(crew: FleetFiles, jobs: list[Any], is_up: bool):
     """What would go is named first, to programs too, and goes then with its record, whether the daemon runs or not."""
     older, newer = jobs
     _write(crew, count=1)
@@ -83,7 +83,7 @@ def test_jobs_go_by_the_crews_retention(crew: Crew, jobs: list[Any], is_up: bool
     assert [job["id"] for job in crew.jobs()] == [newer["id"]]
 
 
-def test_records_of_jobs_go_with_these_only(crew: Crew, jobs: list[Any]):
+def test_records_of_jobs_go_with_these_only(crew: FleetFiles, jobs: list[Any]):
     """However old runs may be for `gc`, those of a crew's jobs stay for as long as the jobs do; others go."""
     _write(crew, age=None)
     theirs = _runs(crew)
@@ -94,7 +94,7 @@ def test_records_of_jobs_go_with_these_only(crew: Crew, jobs: list[Any]):
     assert (done["is_dry_run"], done["jobs"], done["runs"], _runs(crew)) == (False, [], [other], theirs)
 
 
-def test_a_daemon_that_was_killed_is_none(crew: Crew, jobs: list[Any]):
+def test_a_daemon_that_was_killed_is_none(crew: FleetFiles, jobs: list[Any]):
     """Its socket is there still, and nobody answers: its part is done without it."""
     _write(crew, count=1)
     crew.up()
@@ -103,7 +103,7 @@ def test_a_daemon_that_was_killed_is_none(crew: Crew, jobs: list[Any]):
 
 
 @pytest.mark.usefixtures("jobs")
-def test_who_cannot_ask_the_crew_removes_nothing(crew: Crew):
+def test_who_cannot_ask_the_crew_removes_nothing(crew: FleetFiles):
     """With a crew's file that does not hold nobody knows whose records are needed: none is removed."""
     _write(crew, age=None)
     before = _runs(crew)

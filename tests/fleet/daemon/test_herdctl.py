@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_fleet_of_herdctls_is_kept_as_it_is(crew: Crew):
+def test_a_fleet_of_herdctls_is_kept_as_it_is(crew: FleetFiles):
     """Its schedules are there under qualified names; a change of any of its files is seen, once it is trusted."""
     file = crew.project / "herdctl.yaml"
     file.write_text("fleets: [{path: low}]\nweb: {enabled: true}\n")
@@ -30,7 +30,7 @@ def test_a_fleet_of_herdctls_is_kept_as_it_is(crew: Crew):
     ]
 
 
-def test_an_included_agent_of_herdctls_does_a_job(crew: Crew):
+def test_an_included_agent_of_herdctls_does_a_job(crew: FleetFiles):
     """A crew of ours lays a runtime upon it, and it works at herdctl's prompt."""
     model = crew.script("quick", {"text": "done"})
     (crew.project / "herdctl.yaml").write_text("fleet: {name: herd}\nagents: [{path: a.yaml}]\n")

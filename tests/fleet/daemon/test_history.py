@@ -4,12 +4,12 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 
 pytestmark = pytest.mark.slow
 
 
-def _write(crew: Crew) -> None:
+def _write(crew: FleetFiles) -> None:
     ends_well = crew.script("well", {"text": "done"})
     crew.write(
         fleet={"name": "c", "drain": "1s"},
@@ -26,12 +26,12 @@ def _write(crew: Crew) -> None:
     )
 
 
-def _change(crew: Crew, statement: str, *values: str) -> None:
+def _change(crew: FleetFiles, statement: str, *values: str) -> None:
     with closing(sqlite3.connect(crew.state / "fleet" / "fleet.db")) as link, link:
         link.execute(statement, values)
 
 
-def test_jobs_are_read_without_a_daemon(crew: Crew):
+def test_jobs_are_read_without_a_daemon(crew: FleetFiles):
     """`job ls`, `job show`, `job logs` and `fleet status` read database and records, and say that no daemon runs."""
     _write(crew)
     crew.up()
@@ -61,7 +61,7 @@ def test_jobs_are_read_without_a_daemon(crew: Crew):
     ]
 
 
-def test_a_job_that_cannot_be_read_stops_no_other(crew: Crew):
+def test_a_job_that_cannot_be_read_stops_no_other(crew: FleetFiles):
     """What a newer version wrote is left alone: the log and the status say so, and other jobs start and end."""
     _write(crew)
     crew.up()
@@ -74,12 +74,12 @@ def test_a_job_that_cannot_be_read_stops_no_other(crew: Crew):
 
 
 @pytest.mark.parametrize("options", [(), ("--detach",)], ids=["foreground", "detached"])
-def test_another_fleet_is_not_told_to_end_the_first(crew: Crew, options: tuple[str, ...]):
+def test_another_fleet_is_not_told_to_end_the_first(crew: FleetFiles, options: tuple[str, ...]):
     """A second fleet in a state directory is told whose that is, and to take another; the same one, that it runs."""
     _write(crew)
     crew.up()
-    again = crew.run("fleet", "up", *options)
-    assert (again.code, "fleet reload" in again.err) == (2, True), again
+    repeat_request = crew.run("fleet", "up", *options)
+    assert (repeat_request.code, "fleet reload" in repeat_request.err) == (2, True), repeat_request
     other = crew.home / "other"
     other.mkdir()
     (other / "ringfence.yaml").write_text("fleet: {name: other}\nagents: {a: {prompt: x}}\n")
@@ -91,7 +91,7 @@ def test_another_fleet_is_not_told_to_end_the_first(crew: Crew, options: tuple[s
     assert "fleet down" not in second.err
 
 
-def test_histories_of_two_fleets_do_not_mix(crew: Crew):
+def test_histories_of_two_fleets_do_not_mix(crew: FleetFiles):
     """Two fleets that take turns in one state directory have jobs of their own, also where agents are called alike."""
     _write(crew)
     crew.up()

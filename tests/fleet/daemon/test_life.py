@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 from tests.fleet.chaos import accounts
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +17,7 @@ def _shell(command: str) -> dict[str, object]:
 _SLOWLY = {"text": "wait", "tools": [_shell("sleep 600")]}
 
 
-def _write(crew: Crew, fleet: Mapping[str, object] | None = None, **agent: object) -> None:
+def _write(crew: FleetFiles, fleet: Mapping[str, object] | None = None, **agent: object) -> None:
     crew.write(
         fleet={"name": "c", "drain": "1s", **(fleet or {})},
         run={"model": crew.script("quick", {"text": "done"})},
@@ -25,22 +25,22 @@ def _write(crew: Crew, fleet: Mapping[str, object] | None = None, **agent: objec
     )
 
 
-def _write_slow(crew: Crew, **fleet: object) -> None:
+def _write_slow(crew: FleetFiles, **fleet: object) -> None:
     _write(crew, fleet, run={"model": crew.script("slow", _SLOWLY, {"text": "done"})}, retry={"attempts": 1})
 
 
-def _running(crew: Crew, job: str) -> None:
+def _running(crew: FleetFiles, job: str) -> None:
     crew.waits(lambda: crew.job(job), lambda found: found["state"] == "running")
 
 
-def _kept(crew: Crew) -> tuple[str, str]:
+def _kept(crew: FleetFiles) -> tuple[str, str]:
     """State and reason of the crew's one job, as a daemon left it that is gone."""
     (job,) = accounts.read(f"sqlite:///{crew.state}/fleet/fleet.db").jobs
     return job["state"], job["reason"]
 
 
 @pytest.mark.any_user  # rows of a database, and its name
-def test_state_and_configuration_of_the_last_version_are_taken_over(crew: Crew):
+def test_state_and_configuration_of_the_last_version_are_taken_over(crew: FleetFiles):
     """Jobs in `crew.db` and a file with `crew:` go on under the new names, each with a notice in the log."""
     _write(crew)
     crew.up()
@@ -60,7 +60,7 @@ def test_state_and_configuration_of_the_last_version_are_taken_over(crew: Crew):
     assert crew.status()["fleet"] == "c"
 
 
-def _begins_again(crew: Crew, job: str) -> None:
+def _begins_again(crew: FleetFiles, job: str) -> None:
     """Another daemon takes the job up, though its agent has one try: being left costs none."""
     crew.up()
     crew.waits(lambda: crew.job(job), lambda found: (found["state"], found["attempt"]) == ("running", 2))
@@ -71,7 +71,9 @@ def _begins_again(crew: Crew, job: str) -> None:
     [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.any_user("as with the other signal"))],
     ids=["term", "int"],
 )
-def test_a_job_that_outlasts_the_drain_begins_again_at_the_next_start(crew: Crew, number: signal.Signals):
+def test_a_job_that_outlasts_the_drain_begins_again_at_the_next_start(
+    crew: FleetFiles, number: signal.Signals
+):
     """A signal begins the end: the daemon ends with 0 after `drain`, says what it leaves, and no try of it is lost."""
     _write_slow(crew)
     daemon = crew.start("fleet", "up")
@@ -85,7 +87,7 @@ def test_a_job_that_outlasts_the_drain_begins_again_at_the_next_start(crew: Crew
     _begins_again(crew, job)
 
 
-def test_a_killed_daemon_goes_on_where_it_was(crew: Crew):
+def test_a_killed_daemon_goes_on_where_it_was(crew: FleetFiles):
     """Who kills the daemon loses nothing: what ran runs again, what waited comes, each once."""
     _write(crew)
     crew.up()
@@ -103,7 +105,7 @@ def test_a_killed_daemon_goes_on_where_it_was(crew: Crew):
 
 
 @pytest.mark.any_user  # attempts, counted
-def test_what_kills_its_worker_each_time_is_given_up(crew: Crew):
+def test_what_kills_its_worker_each_time_is_given_up(crew: FleetFiles):
     """A job whose worker dies in each attempt ends as interrupted, and is not tried for ever."""
     _write(crew, run={"model": crew.script("slow", _SLOWLY, {"text": "done"})}, retry={"attempts": 1})
     crew.up()
@@ -116,7 +118,7 @@ def test_what_kills_its_worker_each_time_is_given_up(crew: Crew):
     assert "in each of 1 attempts" in ended["reason"]
 
 
-def test_stopped_twice_it_does_not_wait(crew: Crew):
+def test_stopped_twice_it_does_not_wait(crew: FleetFiles):
     """`fleet down --now` waits for nothing, however long `drain` is; the job goes on at the next start."""
     _write_slow(crew, drain="1h")
     crew.up()
@@ -127,7 +129,7 @@ def test_stopped_twice_it_does_not_wait(crew: Crew):
 
 
 @pytest.mark.any_user  # what a file says of a process that is gone
-def test_a_daemon_that_dies_while_it_stops_is_not_told_as_stopped(crew: Crew):
+def test_a_daemon_that_dies_while_it_stops_is_not_told_as_stopped(crew: FleetFiles):
     """Who waits for its end hears that it did not stop as it should; what ran is kept."""
     _write_slow(crew, drain="1h")
     crew.up()

@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 
 pytestmark = pytest.mark.slow
 
 
-def test_each_line_of_the_log_is_an_event(crew: Crew):
+def test_each_line_of_the_log_is_an_event(crew: FleetFiles):
     """With `log_format: json` daemon and workers say one JSON object a line; a job's lines name it."""
     crew.write(
         fleet={"name": "c", "drain": "1s", "log_format": "json"},
@@ -26,7 +26,7 @@ def test_each_line_of_the_log_is_an_event(crew: Crew):
     assert (ended["state"], ended["run"], ended["agent"]) == ("unverified", job["run_id"], "a")
 
 
-def test_what_its_user_has_it_do_is_in_the_log(crew: Crew):
+def test_what_its_user_has_it_do_is_in_the_log(crew: FleetFiles):
     """A reload with what it changed, one that came to nothing, and the end leave lines, whoever asked for them."""
     agent = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}
     crew.write(fleet={"name": "c", "drain": "1s", "log_format": "json"}, agents={"a": agent})
@@ -55,7 +55,7 @@ def test_what_its_user_has_it_do_is_in_the_log(crew: Crew):
     )
 
 
-def test_the_option_goes_before_the_file(crew: Crew):
+def test_the_option_goes_before_the_file(crew: FleetFiles):
     """`--log-format` holds for daemon and workers alike, in the background too."""
     crew.write(agents={"a": {"prompt": "do it", "workspace": "."}})
     crew.does("fleet", "up", "--detach", "--log-format", "json")

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 
 from ringfence.cli.fleet.log import Log
 from ringfence.fleet.daemon.log_file import LIMIT_BYTES, keep_short, older_file, open_log
@@ -23,10 +23,10 @@ from ringfence.fleet.daemon.log_file import LIMIT_BYTES, keep_short, older_file,
 def _kept(log: Path, descriptor: int, told: list[str]) -> Iterator[None]:
     """Kept short, at 1,000 bytes, while the context lasts."""
 
-    def tell(line: str, /, **_fields: object) -> None:
+    def record(line: str, /, **_fields: object) -> None:
         told.append(line)
 
-    keep = partial(keep_short, log, tell, descriptor=descriptor, limit_bytes=1000, look_s=0.01)
+    keep = partial(keep_short, log, record, descriptor=descriptor, limit_bytes=1000, look_s=0.01)
     with start_blocking_portal() as portal:
         keeping = portal.start_task_soon(keep)
         try:
@@ -105,7 +105,7 @@ def test_somebody_elses_file_is_left_alone(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_daemons_log_is_bounded_and_outlives_it(crew: Crew):
+def test_a_daemons_log_is_bounded_and_outlives_it(crew: FleetFiles):
     """Daemon and workers go on writing to a log that was cut; the next daemon appends to what the last one said."""
     crew.write(
         fleet={"drain": "1s"},

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 from tests.postgres import Cluster, cluster
 
 from ringfence.engine.liveness import Database
-from ringfence.fleet.daemon.owning import KEY
+from ringfence.fleet.daemon.leader_lock import KEY
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ def postgres() -> Iterator[Cluster]:
         yield running
 
 
-def _write(crew: Crew, url: str, **fleet: Any) -> None:
+def _write(crew: FleetFiles, url: str, **fleet: Any) -> None:
     agent = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}
     crew.write(
         fleet={"name": "c", "drain": "1s", "engine": {"type": "postgres", "url": url}, **fleet},
@@ -36,7 +36,7 @@ def _write(crew: Crew, url: str, **fleet: Any) -> None:
     )
 
 
-def test_a_database_that_is_away_at_the_start_is_told(crew: Crew, tmp_path: Path):
+def test_a_database_that_is_away_at_the_start_is_told(crew: FleetFiles, tmp_path: Path):
     """The daemon does not come up, with one line that names the database and not its password, and exit code 75."""
     _write(crew, f"postgresql://me:${{PASSWORD:-letmein}}@/crew?host={tmp_path}")
     for words in (("fleet", "up"), ("fleet", "up", "--detach")):
@@ -46,7 +46,7 @@ def test_a_database_that_is_away_at_the_start_is_told(crew: Crew, tmp_path: Path
         assert "letmein" not in ended.err
 
 
-def test_another_machine_works_for_a_crew(crew: Crew, postgres: Cluster):
+def test_another_machine_works_for_a_crew(crew: FleetFiles, postgres: Cluster):
     """A crew without workers of its own has its jobs done by `ringfence fleet worker`, which ends when it is told to."""
     url = postgres.make_database()
     _write(crew, url, workers=0)
@@ -60,13 +60,13 @@ def test_another_machine_works_for_a_crew(crew: Crew, postgres: Cluster):
     assert worker.returncode == 0, said
 
 
-def test_a_worker_must_know_its_database(crew: Crew):
+def test_a_worker_must_know_its_database(crew: FleetFiles):
     """Without RINGFENCE_FLEET_DATABASE a worker says what it needs."""
     ended = crew.run("fleet", "worker")
     assert (ended.code, "RINGFENCE_FLEET_DATABASE is not set" in ended.err) == (2, True)
 
 
-def test_a_database_that_goes_away_is_waited_for(crew: Crew, postgres: Cluster):
+def test_a_database_that_goes_away_is_waited_for(crew: FleetFiles, postgres: Cluster):
     """While the database is away commands say so with 75; when it is back, the same daemon goes on."""
     _write(crew, postgres.make_database())
     crew.up()
@@ -83,7 +83,7 @@ def test_a_database_that_goes_away_is_waited_for(crew: Crew, postgres: Cluster):
     assert crew.status()["pid"] == pid
 
 
-def test_a_crew_comes_down_while_its_database_is_away(crew: Crew, postgres: Cluster):
+def test_a_crew_comes_down_while_its_database_is_away(crew: FleetFiles, postgres: Cluster):
     """`fleet down` needs no database to end the daemon; that what runs is done again is told."""
     _write(crew, postgres.make_database())
     crew.up()
@@ -100,7 +100,7 @@ def test_a_crew_comes_down_while_its_database_is_away(crew: Crew, postgres: Clus
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
-def test_a_full_disk_is_told(crew: Crew):
+def test_a_full_disk_is_told(crew: FleetFiles):
     """A state directory without room is told in a line, at the start; nothing is lost once there is room again."""
     crew.write(
         agents={"a": {"prompt": "do it", "workspace": "."}},
@@ -131,7 +131,7 @@ def _fill(file: int) -> None:
         return
 
 
-def test_a_state_directory_of_any_length_will_do(crew: Crew):
+def test_a_state_directory_of_any_length_will_do(crew: FleetFiles):
     """Longer than a socket's address may be (108 bytes, unix(7)): the daemon listens, and commands reach it."""
     deep = crew.home / ("d" * 100) / ("e" * 100)
     environment = {**crew.environment, "RINGFENCE_STATE_DIR": str(deep)}
@@ -146,7 +146,7 @@ def test_a_state_directory_of_any_length_will_do(crew: Crew):
         assert crew.run("fleet", "down", env=environment).code == 0
 
 
-def test_many_commands_at_once_are_answered(crew: Crew):
+def test_many_commands_at_once_are_answered(crew: FleetFiles):
     """Twenty clients that ask with one key at the same time get one job."""
     crew.write(
         agents={"a": {"prompt": "do it", "workspace": ".", "enabled": False}},
@@ -172,9 +172,9 @@ def test_many_commands_at_once_are_answered(crew: Crew):
 
 
 @contextmanager
-def _beside(crew: Crew, folder: Path, url: str) -> Iterator[Crew]:
+def _beside(crew: FleetFiles, folder: Path, url: str) -> Iterator[FleetFiles]:
     """Another crew's files and state directory, on the same database."""
-    other = Crew(folder, dict(crew.environment))
+    other = FleetFiles(folder, dict(crew.environment))
     _write(other, url)
     try:
         yield other
@@ -182,7 +182,7 @@ def _beside(crew: Crew, folder: Path, url: str) -> Iterator[Crew]:
         other.down()
 
 
-def test_a_database_has_one_daemon(crew: Crew, postgres: Cluster, tmp_path: Path):
+def test_a_database_has_one_daemon(crew: FleetFiles, postgres: Cluster, tmp_path: Path):
     """A second one with another state directory is refused and told whose it is; once the first is killed it may."""
     url = postgres.make_database()
     _write(crew, url, workers=0)
@@ -197,7 +197,7 @@ def test_a_database_has_one_daemon(crew: Crew, postgres: Cluster, tmp_path: Path
         assert other.ends(other.trigger("a"))["state"] == "unverified"
 
 
-def test_a_daemon_whose_database_another_has_taken_ends(crew: Crew, postgres: Cluster):
+def test_a_daemon_whose_database_another_has_taken_ends(crew: FleetFiles, postgres: Cluster):
     """Its lock is gone with its connection, and another's now: it ends with code 75 and cancels nothing."""
     url = postgres.make_database()
     _write(crew, url, workers=0)
@@ -220,7 +220,7 @@ def test_a_daemon_whose_database_another_has_taken_ends(crew: Crew, postgres: Cl
     assert state in ("queued", "starting")
 
 
-def test_a_daemon_whose_connection_broke_goes_on(crew: Crew, postgres: Cluster):
+def test_a_daemon_whose_connection_broke_goes_on(crew: FleetFiles, postgres: Cluster):
     """It has the lock again, and another one is still refused."""
     url = postgres.make_database()
     _write(crew, url, workers=0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.responses import JSONResponse
 from tests.fleet.conftest import Make
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 from tests.fleet.trigger.source.github_api import TOKEN, Fault, GitHub, serving
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ def github() -> Iterator[GitHub]:
         yield served
 
 
-def _crew(crew: Crew, github: GitHub) -> Crew:
+def _crew(crew: FleetFiles, github: GitHub) -> FleetFiles:
     (crew.home / "token").write_text(TOKEN)
     (crew.home / "token").chmod(0o600)
     issues = {"type": "github", "repository": "o/r", "token": "${secret:gh}", "base_url": github.url}
@@ -45,7 +45,7 @@ def _crew(crew: Crew, github: GitHub) -> Crew:
 
 
 @pytest.fixture(scope="module")
-def crews(make_crew: Make, github: GitHub) -> list[Crew]:
+def crews(make_crew: Make, github: GitHub) -> list[FleetFiles]:
     """Two crews that are alike to the letter, and know nothing of each other."""
     return [_crew(make_crew(), github) for _ in range(2)]
 
@@ -55,7 +55,7 @@ def _is_done(github: GitHub, issue: str) -> bool:
     return "it is mended" in said and not github.labels(issue) and "ringfence-claim" not in said
 
 
-def _jobs(crews: list[Crew], words: str) -> list[tuple[Crew, Any]]:
+def _jobs(crews: list[FleetFiles], words: str) -> list[tuple[FleetFiles, Any]]:
     """The jobs that were made of an issue, the newest first."""
     return [
         (crew, job)
@@ -65,7 +65,7 @@ def _jobs(crews: list[Crew], words: str) -> list[tuple[Crew, Any]]:
     ]
 
 
-def test_an_issue_is_done_once_whoever_sees_it(crews: list[Crew], github: GitHub):
+def test_an_issue_is_done_once_whoever_sees_it(crews: list[FleetFiles], github: GitHub):
     """Of two crews that look at one repository, one takes an issue, works on its words, answers and lets it go."""
     issues = [github.open_issue(f"Door number {number} squeaks", "Oil it.", "ready") for number in range(3)]
     for issue in issues:
@@ -77,7 +77,7 @@ def test_an_issue_is_done_once_whoever_sees_it(crews: list[Crew], github: GitHub
         assert "Oil it." in crew.does("job", "logs", job["id"]).out
 
 
-def test_an_issue_that_is_refused_holds_up_no_other(crews: list[Crew], github: GitHub):
+def test_an_issue_that_is_refused_holds_up_no_other(crews: list[FleetFiles], github: GitHub):
     """One that nobody may write to is tried again and again, and the others are done."""
     locked = github.open_issue("Cellar is damp", "Dry it.", "ready")
     refusal = JSONResponse({"message": "locked"}, 403)
@@ -92,7 +92,7 @@ def test_an_issue_that_is_refused_holds_up_no_other(crews: list[Crew], github: G
     assert "403" in crew.log
 
 
-def test_an_issue_that_is_ready_again_is_done_again(crews: list[Crew], github: GitHub):
+def test_an_issue_that_is_ready_again_is_done_again(crews: list[FleetFiles], github: GitHub):
     """Who puts the label back has another job made of it."""
     issue = github.open_issue("Window sticks", "Plane it.", "ready")
     crews[0].waits(lambda: _is_done(github, issue), bool)
@@ -103,12 +103,12 @@ def test_an_issue_that_is_ready_again_is_done_again(crews: list[Crew], github: G
     assert len(_jobs(crews, "Window sticks")) == 2
 
 
-def _running(crews: list[Crew]) -> list[tuple[Crew, Any]]:
+def _running(crews: list[FleetFiles]) -> list[tuple[FleetFiles, Any]]:
     made = [(crew, job) for crew in crews for job in crew.jobs(agent="slow")]
     return [(crew, job) for crew, job in made if job["state"] == "running"]
 
 
-def test_an_issue_whose_job_was_cancelled_stays_so(crews: list[Crew], github: GitHub):
+def test_an_issue_whose_job_was_cancelled_stays_so(crews: list[FleetFiles], github: GitHub):
     """It is marked as failed, with the reason, and not taken again by itself."""
     issue = github.open_issue("Roof leaks", "Tar it.", "hard")
     ((crew, job),) = crews[0].waits(lambda: _running(crews), bool)
@@ -118,7 +118,7 @@ def test_an_issue_whose_job_was_cancelled_stays_so(crews: list[Crew], github: Gi
     assert "cancelled by hand" in "".join(github.words(issue))
 
 
-def test_an_issue_of_a_crew_that_stops_is_taken_by_another(crews: list[Crew], github: GitHub):
+def test_an_issue_of_a_crew_that_stops_is_taken_by_another(crews: list[FleetFiles], github: GitHub):
     """Its claim is given back with the reason, and the next crew that sees it works on it."""
     issue = github.open_issue("Gate hangs", "Lift it.", "hard")
     ((first, _),) = crews[0].waits(lambda: _running(crews), bool)
@@ -132,7 +132,7 @@ def test_an_issue_of_a_crew_that_stops_is_taken_by_another(crews: list[Crew], gi
     first.up()
 
 
-def test_a_claim_that_a_killed_daemon_made_becomes_a_job(crew: Crew):
+def test_a_claim_that_a_killed_daemon_made_becomes_a_job(crew: FleetFiles):
     """A daemon that dies between its claim and the job makes the job when it is there again."""
     tasks = crew.home / "tasks"
     (tasks / ".claimed").mkdir(parents=True)
@@ -147,11 +147,11 @@ def test_a_claim_that_a_killed_daemon_made_becomes_a_job(crew: Crew):
     assert (job["trigger"], job["state"]) == ("source", "unverified")
 
 
-def _dies_after_claiming(crew: Crew, tasks: Path) -> None:
+def _dies_after_claiming(crew: FleetFiles, tasks: Path) -> None:
     """What a daemon leaves that is killed once its claim is made: the note, and the claimed file."""
     import anyio
 
-    from ringfence.fleet.store.claims import Intent, Intents
+    from ringfence.fleet.store.claims import PendingClaim, PendingClaims
     from ringfence.fleet.store.database import Database, sqlite_url
     from ringfence.fleet.trigger.source.directory import DirectorySource
 
@@ -159,7 +159,7 @@ def _dies_after_claiming(crew: Crew, tasks: Path) -> None:
         (tasks / "fix-it.md").write_text("Fix the door.")
         database = Database(sqlite_url(crew.state))
         database.create_tables()
-        await Intents(database).add(Intent("a", "tasks", "fix-it.md", "0123456789abcdef"))
+        await PendingClaims(database).add(PendingClaim("a", "tasks", "fix-it.md", "0123456789abcdef"))
         assert await DirectorySource(tasks).claim("fix-it.md", "0123456789abcdef") is not None
         database.close()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.fleet.conftest import Make
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 from tests.fleet.signing import sign
 from tests.ports import kept_port
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 _SECRET = secrets.token_hex(16)
 
 
-class Triggered(Crew):
+class Triggered(FleetFiles):
     """A crew that is triggered."""
 
     port: int
@@ -88,10 +88,10 @@ def test_a_signed_request_makes_one_job(works: Triggered):
     """A new request is 202, the same again is 200 and the same job, under whatever key; its payload is in the prompt."""
     body = json.dumps({"ref": "main", "is": "first"}).encode()
     first = works.deliver(body, X_GitHub_Delivery="one")
-    again = works.deliver(body, X_GitHub_Delivery="one")
+    repeat_request = works.deliver(body, X_GitHub_Delivery="one")
     replayed = works.deliver(body, X_GitHub_Delivery="two")
-    assert (first[0], again[0], replayed[0]) == (202, 200, 200)
-    assert first[1]["job"] == again[1]["job"] == replayed[1]["job"]
+    assert (first[0], repeat_request[0], replayed[0]) == (202, 200, 200)
+    assert first[1]["job"] == repeat_request[1]["job"] == replayed[1]["job"]
     job = works.ends(first[1]["job"])
     assert (job["trigger"], job["trigger_name"], job["state"]) == ("webhook", "push", "unverified")
     said = works.does("job", "logs", first[1]["job"]).out
@@ -131,9 +131,9 @@ def test_strangers_do_not_have_secrets_fetched(works: Triggered):
 def test_a_retry_has_what_came_with_the_trigger(works: Triggered):
     """The task of a job that is done again holds the same payload; a task given by hand is no template."""
     first = works.ends(works.deliver(json.dumps({"ref": "retried"}).encode())[1]["job"])
-    again = works.does("job", "retry", first["id"], "--json").json["job"]["id"]
-    assert works.ends(again)["state"] == "unverified"
-    assert "payload.ref>\n    retried\n" in works.does("job", "logs", again).out
+    repeat_request = works.does("job", "retry", first["id"], "--json").json["job"]["id"]
+    assert works.ends(repeat_request)["state"] == "unverified"
+    assert "payload.ref>\n    retried\n" in works.does("job", "logs", repeat_request).out
     other = works.does("job", "retry", first["id"], "--prompt", "say {{ this }}", "--json").json["job"]["id"]
     assert works.ends(other)["state"] == "unverified"
     assert "say {{ this }}" in works.does("job", "logs", other).out

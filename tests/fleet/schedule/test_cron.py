@@ -10,8 +10,8 @@ from tests.cases import examples
 from tests.fleet.schedule import wall
 
 from ringfence.errors import UsageError
+from ringfence.fleet.schedule.base import slot_id
 from ringfence.fleet.schedule.cron import CronSchedule
-from ringfence.fleet.schedule.slot import slot_id
 
 CHANGES = [
     ("Europe/Berlin", datetime(2026, 3, 29, 1, tzinfo=UTC)),

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
 
+from ringfence.fleet.schedule.base import slot_id
 from ringfence.fleet.schedule.cron import CronSchedule
 from ringfence.fleet.schedule.due import CatchUp, due
 from ringfence.fleet.schedule.interval import IntervalSchedule
-from ringfence.fleet.schedule.slot import slot_id
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 MINUTELY = CronSchedule("* * * * *", "UTC")

@@ -13,10 +13,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, 
 from tests.cases import examples
 
 from ringfence.errors import InfrastructureFault, UsageError
-from ringfence.fleet.store.adding import QueueFull
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds
 from ringfence.fleet.store.attempts import Attempt, Attempts, Spent
 from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.insertion import QueueFull
 from ringfence.fleet.store.job import Job, NewJob
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.job.state import JobState
@@ -42,8 +42,8 @@ async def test_the_same_trigger_twice_is_one_job(database: Database):
     """A dedupe key is entered once; who comes later is given the first job."""
     jobs = Jobs(database)
     first, is_new = await jobs.add(new(dedupe_key="slot-1"))
-    again, is_new_again = await jobs.add(new(dedupe_key="slot-1", prompt="another"))
-    assert (is_new, is_new_again, again.id) == (True, False, first.id)
+    repeat_request, is_new_again = await jobs.add(new(dedupe_key="slot-1", prompt="another"))
+    assert (is_new, is_new_again, repeat_request.id) == (True, False, first.id)
     assert await jobs.blob(first.id, "prompt") == b"mend it"
 
 
@@ -67,7 +67,7 @@ async def test_a_full_queue_takes_no_more(database: Database):
         await jobs.add(new(most_queued=2))
     assert (await jobs.add(new(dedupe_key="k", most_queued=2)))[0].id == first.id
     await jobs.add(new(agent="other", most_queued=2))
-    await jobs.ask_cancel(first.id, reason="x")
+    await jobs.request_cancel(first.id, reason="x")
     await jobs.add(new(most_queued=2))
     assert len(await jobs.list(agent="mender", states=[JobState.QUEUED])) == 2
 
@@ -94,12 +94,12 @@ async def test_many_at_once_enter_one(database: Database):
     jobs = Jobs(database)
     found: list[tuple[Job, bool]] = []
 
-    async def enter() -> None:
+    async def submit() -> None:
         found.append(await jobs.add(new(dedupe_key="k")))
 
     async with anyio.create_task_group() as tasks:
         for _ in range(16):
-            tasks.start_soon(enter)
+            tasks.start_soon(submit)
     assert len({job.id for job, _ in found}) == 1
     assert [is_new for _, is_new in found].count(True) == 1
 
@@ -153,7 +153,7 @@ async def test_cancelled_while_it_runs(database: Database):
         job = await started(database)
         attempt = await attempts.begin(job.id, worker="a", host="h")
         assert attempt is not None
-        assert (await jobs.ask_cancel(job.id, reason="by hand")).state is JobState.RUNNING
+        assert (await jobs.request_cancel(job.id, reason="by hand")).state is JobState.RUNNING
         assert not await attempts.report(attempt, Spent())
         ended = await attempts.end(attempt, said, retry_at=NOW + timedelta(hours=1))
         assert ended is not None
@@ -167,7 +167,7 @@ async def test_who_cancels_first_is_told_as_the_reason(database: Database):
     attempt = await attempts.begin(job.id, worker="a", host="h")
     assert attempt is not None
     for reason in ("by hand", "replaced by job x"):
-        await jobs.ask_cancel(job.id, reason=reason)
+        await jobs.request_cancel(job.id, reason=reason)
     ended = await attempts.end(attempt, JobState.FAILED)
     assert ended is not None
     assert ended.reason == "by hand"
@@ -177,16 +177,16 @@ async def test_cancelled_before_it_ran(database: Database):
     """A queued job is cancelled at once and can't be begun, nor cancelled again."""
     jobs = Jobs(database)
     job, _ = await jobs.add(new())
-    assert (await jobs.ask_cancel(job.id, reason="by hand")).state is JobState.CANCELLED
+    assert (await jobs.request_cancel(job.id, reason="by hand")).state is JobState.CANCELLED
     assert await Attempts(database).begin(job.id, worker="a", host="h") is None
     with pytest.raises(UsageError, match="has ended: cancelled"):
-        await jobs.ask_cancel(job.id, reason="again")
+        await jobs.request_cancel(job.id, reason="again")
 
 
 async def test_cancelled_before_a_worker_began_it(database: Database):
     """A job that was admitted and then asked to be cancelled is not begun."""
     job = await started(database)
-    assert (await Jobs(database).ask_cancel(job.id, reason="by hand")).is_cancel_asked
+    assert (await Jobs(database).request_cancel(job.id, reason="by hand")).is_cancel_asked
     assert await Attempts(database).begin(job.id, worker="a", host="h") is None
 
 
@@ -255,7 +255,7 @@ async def test_forgotten_only_after_its_end(database: Database):
     jobs = Jobs(database)
     job, _ = await jobs.add(new())
     assert not await jobs.remove(job.id)
-    await jobs.ask_cancel(job.id, reason="by hand")
+    await jobs.request_cancel(job.id, reason="by hand")
     assert await jobs.remove(job.id)
     assert await jobs.get(job.id) is None
     assert await jobs.blob(job.id, "prompt") is None
@@ -307,7 +307,7 @@ class Life(RuleBasedStateMachine):
         self.ended: dict[str, JobState] = {}
 
     @rule(target=jobs_known, key=st.sampled_from([None, "x", "y"]))
-    def enter(self, key: str | None) -> str:
+    def submit(self, key: str | None) -> str:
         job, _ = anyio.run(Jobs(self.database).add, new(dedupe_key=key))
         return job.id
 
@@ -328,15 +328,15 @@ class Life(RuleBasedStateMachine):
     @rule(
         attempt=attempts_known,
         state=st.sampled_from([s for s in JobState if s.is_terminal]),
-        again=st.booleans(),
+        repeat_request=st.booleans(),
     )
-    def end(self, attempt: Attempt | None, state: JobState, *, again: bool) -> None:
+    def end(self, attempt: Attempt | None, state: JobState, *, repeat_request: bool) -> None:
         if attempt is None:
             return
 
         async def act() -> Job | None:
             return await Attempts(self.database).end(
-                attempt, state, retry_at=datetime.now(UTC) if again else None
+                attempt, state, retry_at=datetime.now(UTC) if repeat_request else None
             )
 
         ended = anyio.run(act)
@@ -346,7 +346,7 @@ class Life(RuleBasedStateMachine):
     @rule(job=jobs_known)
     def cancel(self, job: str) -> None:
         async def act() -> None:
-            await Jobs(self.database).ask_cancel(job, reason="by hand")
+            await Jobs(self.database).request_cancel(job, reason="by hand")
 
         try:
             anyio.run(act)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.fleet.conftest import Make
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 from tests.fleet.receiver import Receiver, receiver
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ def collector() -> Iterator[Receiver]:
         yield running
 
 
-def _write(crew: Crew, endpoint: str) -> None:
+def _write(crew: FleetFiles, endpoint: str) -> None:
     crew.write(
         fleet={"name": "c", "drain": "1s", "traces": {"endpoint": endpoint}},
         run={"model": crew.script("looks", SHELL, {"text": "the answer"})},
@@ -45,7 +45,7 @@ def _write(crew: Crew, endpoint: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def works(make_crew: Make, collector: Receiver) -> Crew:
+def works(make_crew: Make, collector: Receiver) -> FleetFiles:
     """A crew whose collector has a secret of its own."""
     crew = make_crew()
     crew.environment["OTEL_EXPORTER_OTLP_HEADERS"] = "x-key=letmein"
@@ -73,7 +73,7 @@ def _unpacked(headers: dict[str, str], body: bytes) -> bytes:
     return gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
 
 
-def test_a_job_comes_to_a_collector_as_a_trace(works: Crew, collector: Receiver):
+def test_a_job_comes_to_a_collector_as_a_trace(works: FleetFiles, collector: Receiver):
     """Job, run, sandbox, model and tool; those inside know the trace; a collector that was busy is asked again."""
     job = works.run("fleet", "trigger", "a", "--wait", "--json").json
     wanted = {"invoke_agent a", "chat scripted", "execute_tool shell", "start sandbox bubblewrap"}
@@ -86,7 +86,7 @@ def test_a_job_comes_to_a_collector_as_a_trace(works: Crew, collector: Receiver)
     assert traceparent in record
 
 
-def test_hooks_are_in_the_trace(works: Crew, collector: Receiver):
+def test_hooks_are_in_the_trace(works: FleetFiles, collector: Receiver):
     """Each once, below its job, with the run that it was; one that failed is an error."""
     job = works.run("fleet", "trigger", "hooked", "--wait", "--json").json
     found, _ = _spans(collector, "hooked", "hook before_run", "hook after_run")
@@ -104,7 +104,7 @@ def test_hooks_are_in_the_trace(works: Crew, collector: Receiver):
     assert {each["ringfence.job.id"].string_value for each in told} == {job["id"]}
 
 
-def test_a_collector_that_is_away_harms_no_job(crew: Crew):
+def test_a_collector_that_is_away_harms_no_job(crew: FleetFiles):
     """A job ends as it would, and the daemon does too."""
     _write(crew, "http://127.0.0.1:9")
     crew.up()
@@ -113,7 +113,7 @@ def test_a_collector_that_is_away_harms_no_job(crew: Crew):
     assert ended["state"] == "unverified"
 
 
-def test_without_the_extra_a_crew_with_traces_does_not_start(crew: Crew):
+def test_without_the_extra_a_crew_with_traces_does_not_start(crew: FleetFiles):
     """What to install is told, with the exit code of a wrong configuration; without the key nobody misses it."""
     _write(crew, "http://127.0.0.1:9")
     program = "import sys; sys.modules['opentelemetry'] = None\nfrom ringfence.cli import main; main()"

@@ -85,13 +85,13 @@ class Kept:
 
     def __init__(self, exporter: SpanExporter, *, with_content: bool = False) -> None:
         self.told: list[str] = []
-        self.traces = Traces(exporter, fleet="c", with_content=with_content, tell=self.told.append)
+        self.traces = Traces(exporter, fleet="c", with_content=with_content, log=self.told.append)
 
     async def attempt(
         self, *events: Event, number: int = 1, state: JobState | None = JobState.UNVERIFIED
     ) -> None:
         """An attempt in which these happened."""
-        run = self.traces.run(a_job(), Attempt("j", number, "w", "r"), SETTINGS, tell=self.told.append)
+        run = self.traces.run(a_job(), Attempt("j", number, "w", "r"), SETTINGS, log=self.told.append)
         for event in events:
             await run.see(event)
         run.end(state)
@@ -190,7 +190,7 @@ async def test_those_inside_can_join():
     """`TRACEPARENT` names the trace and the run's span, as W3C's Trace Context writes them."""
     exporter = InMemorySpanExporter()
     kept = Kept(exporter)
-    run = kept.traces.run(a_job(), Attempt("j", 1, "w", "r"), SETTINGS, tell=kept.told.append)
+    run = kept.traces.run(a_job(), Attempt("j", 1, "w", "r"), SETTINGS, log=kept.told.append)
     run.end(None)
     kept.traces.close()
     (span,) = exporter.get_finished_spans()

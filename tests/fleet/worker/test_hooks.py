@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from tests.fleet.conftest import Make
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 from tests.fleet.receiver import receiver
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def works(make_crew: Make) -> Crew:
+def works(make_crew: Make) -> FleetFiles:
     """A crew with an agent for each kind of hook."""
     crew = make_crew()
     common: dict[str, Any] = {
@@ -59,21 +59,21 @@ def works(make_crew: Make) -> Crew:
     return crew
 
 
-def test_a_required_hook_stops_a_job(works: Crew):
+def test_a_required_hook_stops_a_job(works: FleetFiles):
     """A job whose required hook fails is not begun, and fails with the hook's reason."""
     ended = works.run("fleet", "trigger", "guarded", "--wait", "--json")
     assert (ended.code, ended.json["state"], ended.json["tokens"]) == (1, "failed", 0)
     assert "hook 1 before the run failed" in ended.json["reason"]
 
 
-def test_another_hook_that_fails_is_only_told(works: Crew):
+def test_another_hook_that_fails_is_only_told(works: FleetFiles):
     """A hook that nothing depends on does not hold its job up; the log says that it failed."""
     ended = works.run("fleet", "trigger", "warned", "--wait", "--json").json
     assert ended["state"] == "unverified"
     works.waits(lambda: works.log, lambda log: f"job {ended['id']}: hook before_run 1" in log)
 
 
-def test_a_hook_runs_in_a_sandbox_and_is_in_the_record(works: Crew):
+def test_a_hook_runs_in_a_sandbox_and_is_in_the_record(works: FleetFiles):
     """It has the facts on its stdin, and its run is recorded as any other: sealed, with its command and exit code."""
     job = works.run("fleet", "trigger", "looking", "--wait", "--json").json["id"]
     log = works.waits(lambda: works.log, lambda log: f"job {job}: hook after_run 1: run " in log)
@@ -84,7 +84,7 @@ def test_a_hook_runs_in_a_sandbox_and_is_in_the_record(works: Crew):
     assert "5" in log.partition(run)[2].partition("\n")[0]
 
 
-def test_hooks_after_a_run_on_a_private_copy_find_what_it_made(works: Crew):
+def test_hooks_after_a_run_on_a_private_copy_find_what_it_made(works: FleetFiles):
     """Each has a copy of its own, with what the run and the hooks before it made; the workspace stays as it is."""
     job = works.run("fleet", "trigger", "making", "--wait", "--json").json["id"]
     log = works.waits(lambda: works.log, lambda log: f"job {job}: hook after_run 2: run " in log)
@@ -93,13 +93,13 @@ def test_hooks_after_a_run_on_a_private_copy_find_what_it_made(works: Crew):
     assert not (works.home / "made.txt").exists()
 
 
-def test_a_hook_that_hangs_is_ended(works: Crew):
+def test_a_hook_that_hangs_is_ended(works: FleetFiles):
     """A hook has its time, and no more."""
     ended = works.run("fleet", "trigger", "slowly", "--wait", "--json")
     assert (ended.json["state"], "longer than 1 s" in ended.json["reason"]) == ("failed", True)
 
 
-def test_a_hook_on_the_host_has_the_facts_too(works: Crew):
+def test_a_hook_on_the_host_has_the_facts_too(works: FleetFiles):
     """Where the configuration names it, a hook runs outside of any fence."""
     job = works.run("fleet", "trigger", "host", "--wait", "--json").json["id"]
     facts = works.waits(lambda: works.home / "facts.json", lambda file: file.exists() and file.read_text())
@@ -109,7 +109,7 @@ def test_a_hook_on_the_host_has_the_facts_too(works: Crew):
     assert "PATH=" in (works.home / "variables").read_text()
 
 
-def test_a_hook_on_the_host_must_be_named(crew: Crew):
+def test_a_hook_on_the_host_must_be_named(crew: FleetFiles):
     """Without `unsafe: [host_hooks]` the configuration is refused, at its place."""
     hook = {"type": "command", "command": sys.executable, "where": "host"}
     crew.file.write_text(json.dumps({"agents": {"a": {"prompt": "x", "hooks": {"after_run": [hook]}}}}))
@@ -117,7 +117,7 @@ def test_a_hook_on_the_host_must_be_named(crew: Crew):
     assert (ended.code, "unsafe: [host_hooks]" in ended.err) == (78, True)
 
 
-def test_a_message_is_sent_again_until_it_is_taken(crew: Crew):
+def test_a_message_is_sent_again_until_it_is_taken(crew: FleetFiles):
     """A service that was busy is told later, by the same name."""
     with receiver(503) as told:
         hook = {"type": "webhook", "url": told.url}

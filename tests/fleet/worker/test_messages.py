@@ -22,11 +22,11 @@ from ringfence.fleet.config.model import AgentSettings, WebhookHook
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.jobs import Jobs
-from ringfence.fleet.worker.around import Around
-from ringfence.fleet.worker.asking import effective_of
-from ringfence.fleet.worker.facts import facts_of
-from ringfence.fleet.worker.hooks import HookResult, message_of, run_hook
-from ringfence.fleet.worker.place import Places
+from ringfence.fleet.worker.hook import HookResult, message_of, run_hook
+from ringfence.fleet.worker.hook_event import facts_of
+from ringfence.fleet.worker.job_settings import effective_of
+from ringfence.fleet.worker.job_workspace import JobWorkspaces
+from ringfence.fleet.worker.lifecycle_hooks import LifecycleHooks
 from ringfence.job.state import JobState
 
 _HOSTILE = "<!channel> <@U1> @everyone [x](http://e) & \ud800\x1b[31m" + "x" * 5000
@@ -131,16 +131,22 @@ def test_each_try_has_the_same_name(told: Receiver, facts: dict[str, Any], tmp_p
 
 
 @pytest.mark.parametrize(
-    ("status", "again"),
+    ("status", "is_repeated"),
     [(500, True), (503, True), (429, True), (408, True), (302, False), (400, False), (404, False)],
 )
-def test_what_may_pass_is_tried_again(status: int, again: bool, facts: dict[str, Any], tmp_path: Path):
+def test_what_may_pass_is_tried_again(
+    status: int, is_repeated: bool, facts: dict[str, Any], tmp_path: Path
+):
     """Another's bad moment passes; a refusal does not, and no redirection is followed."""
     with receiver(status) as told:
         result = _send(WebhookHook(type="webhook", url=told.url), facts, tmp_path)
         told.take()
         assert told.got == []
-    assert (result.is_ok, result.may_be_repeated, result.detail) == (False, again, f"refused: {status}")
+    assert (result.is_ok, result.may_be_repeated, result.detail) == (
+        False,
+        is_repeated,
+        f"refused: {status}",
+    )
 
 
 def test_a_service_that_is_away_is_tried_again_and_its_address_not_told(
@@ -158,8 +164,8 @@ def test_a_service_that_is_away_is_tried_again_and_its_address_not_told(
 _TRIES = {
     "first": (503, 1, "refused: 503; it is tried again in 5s (try 2 of 3)"),
     "second": (503, 2, "refused: 503; it is tried again in 10s (try 3 of 3)"),
-    "last": (503, 3, "refused: 503; it is not tried again"),
-    "final": (404, 1, "refused: 404; it is not tried again"),
+    "last": (503, 3, "refused: 503; it is not tried is_repeated"),
+    "final": (404, 1, "refused: 404; it is not tried is_repeated"),
 }
 
 
@@ -170,7 +176,7 @@ def test_it_is_told_whether_a_message_is_tried_again(tmp_path: Path, kind: str):
     lines: list[str] = []
     database = Database(f"sqlite:///{tmp_path}/crew.db")
     database.create_tables()
-    around = Around(Jobs(database), Places(tmp_path), lambda line, /, **_: lines.append(line))
+    around = LifecycleHooks(Jobs(database), JobWorkspaces(tmp_path), lambda line, /, **_: lines.append(line))
 
     async def act(url: str) -> None:
         hook = {"type": "webhook", "url": url, "attempts": 3}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.fleet.conftest import Make
-from tests.fleet.crew import Crew
+from tests.fleet.fleet_files import FleetFiles
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ def _git(place: Path, *words: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def works(make_crew: Make) -> Crew:
+def works(make_crew: Make) -> FleetFiles:
     """A crew with an agent for each policy, and one with a repository that would do harm."""
     crew = make_crew()
     model = crew.script("quick", {"text": "done"})
@@ -90,7 +90,7 @@ def works(make_crew: Make) -> Crew:
     return crew
 
 
-def _tokens(crew: Crew, agent: str) -> list[str]:
+def _tokens(crew: FleetFiles, agent: str) -> list[str]:
     """The runs of two jobs one after the other, and what the second one's record says it goes on with."""
     jobs = [crew.run("fleet", "trigger", agent, "--wait", "--json").json for _ in range(2)]
     assert [job["state"] for job in jobs] == ["unverified"] * 2
@@ -100,13 +100,13 @@ def _tokens(crew: Crew, agent: str) -> list[str]:
 @pytest.mark.parametrize(
     ("agent", "goes_on"), [("fresh", False), ("always", True), ("lately", True), ("expired", False)]
 )
-def test_a_policy_says_whether_a_job_goes_on(works: Crew, agent: str, goes_on: bool):
+def test_a_policy_says_whether_a_job_goes_on(works: FleetFiles, agent: str, session_to_resume: bool):
     """`always` goes on with the last conversation, `resume` only where that was lately, `fresh` never."""
     first, record = _tokens(works, agent)
-    assert (first in record) == goes_on
+    assert (first in record) == session_to_resume
 
 
-def test_no_agent_has_anothers_home(works: Crew):
+def test_no_agent_has_anothers_home(works: FleetFiles):
     """What one leaves in its home is not there for another on the same workspace."""
     left = works.run("fleet", "trigger", "leaving", "--wait", "--json").json
     assert (left["state"], works.does("job", "logs", left["id"]).out.count("No such file")) == (
@@ -119,7 +119,7 @@ def test_no_agent_has_anothers_home(works: Crew):
     assert "No such file" in said
 
 
-def test_a_session_that_is_too_long_is_begun_anew(works: Crew):
+def test_a_session_that_is_too_long_is_begun_anew(works: FleetFiles):
     """A conversation that fills the model's window is not gone on with, and the log says so."""
     first, second = (works.run("fleet", "trigger", "full", "--wait", "--json").json for _ in range(2))
     assert (first["state"], second["state"]) == ("limit", "limit")
@@ -127,7 +127,7 @@ def test_a_session_that_is_too_long_is_begun_anew(works: Crew):
     assert first["run_id"] not in works.does("runs", "logs", "--json", second["run_id"]).out
 
 
-def test_a_session_that_is_gone_is_begun_anew(works: Crew):
+def test_a_session_that_is_gone_is_begun_anew(works: FleetFiles):
     """Where the last conversation cannot be had any more, a job begins a new one, and the log says so."""
     first = works.run("fleet", "trigger", "always", "--wait", "--json").json
     subprocess.run(["rm", "-rf", works.state / "runs" / first["run_id"]], check=True)
@@ -136,18 +136,18 @@ def test_a_session_that_is_gone_is_begun_anew(works: Crew):
     assert f"job {second['id']}: it begins a new session" in works.log
 
 
-def test_a_repository_is_cloned_and_nothing_of_it_runs(works: Crew):
+def test_a_repository_is_cloned_and_nothing_of_it_runs(works: FleetFiles):
     """An agent works on files as they are in git; no hook and no filter is run on the host for that."""
     done = works.run("fleet", "trigger", "cloned", "--wait", "--json")
     assert done.json["state"] == "succeeded", done.json["reason"]
     assert not (works.home / "ran").exists()
 
 
-def _said(crew: Crew, words: str) -> bool:
+def _said(crew: FleetFiles, words: str) -> bool:
     return words in crew.log
 
 
-def test_hooks_and_run_have_one_clone(works: Crew):
+def test_hooks_and_run_have_one_clone(works: FleetFiles):
     """What a hook prepares is there for the run, and what the run made for the hooks after it; its patch is kept."""
     runs = []
     for _ in range(2):
@@ -164,7 +164,7 @@ def test_hooks_and_run_have_one_clone(works: Crew):
     )
 
 
-def test_a_ref_that_is_not_there_is_told(works: Crew):
+def test_a_ref_that_is_not_there_is_told(works: FleetFiles):
     """A repository that has not what is asked for ends the job as a fault around it, with git's own words."""
     ended = works.run("fleet", "trigger", "lost", "--wait", "--json")
     assert (ended.json["state"], ended.code) == ("infrastructure", 75)

@@ -51,7 +51,7 @@ def up(
     if detach:
         from ringfence.cli.fleet.detached import start_detached
         from ringfence.config.paths import state_dir
-        from ringfence.fleet.config.loading import load_trusted
+        from ringfence.fleet.config.loader import load_trusted
         from ringfence.fleet.daemon.log_file import log_file
 
         # Errors in the fleet are reported by this process, with their own exit code.
@@ -77,8 +77,8 @@ async def _up(path: Path, is_json: bool, log_format: "LogFormat | None") -> None
     from ringfence.config.old_names import rename_database
     from ringfence.config.paths import state_dir
     from ringfence.fleet.daemon.daemon import Daemon
-    from ringfence.fleet.daemon.notify import Notifier
-    from ringfence.fleet.noted import held
+    from ringfence.fleet.daemon.systemd_notify import Notifier
+    from ringfence.fleet.state_directory import held
 
     log = Log(log_format or "text")
     with held(state_dir()) as other:
@@ -122,15 +122,15 @@ def _report_ready(daemon: "Daemon", missing: "Sequence[str]", *, is_json: bool) 
     agents = counted(len(daemon.fleet.agents), "agent")
     print_answer({"pid": os.getpid(), "log": None}, (), json=is_json)
     line = f"fleet {daemon.fleet.settings.name!r} is up: {agents}; `ringfence fleet status` shows it"
-    daemon.tell(line, event="fleet.ready", level="info", fleet=daemon.fleet.settings.name)
+    daemon.log(line, event="fleet.ready", level="info", fleet=daemon.fleet.settings.name)
     report_note_count(daemon.fleet.notes)
     for doubt in _first_doubts(daemon.fleet, missing):
-        daemon.tell(doubt, event="fleet.doubted")
+        daemon.log(doubt, event="fleet.doubted")
 
 
 def _first_doubts(fleet: "Fleet", missing: "Sequence[str]") -> "Iterator[str]":
     """Yield the first doubts about the fleet, and the command that prints the rest."""
-    from ringfence.fleet.config.doubts import doubts
+    from ringfence.fleet.config.warnings import doubts
 
     found = chain(missing, doubts(fleet, os.environ))
     yield from islice(found, _MAX_DOUBTS_SHOWN)
@@ -150,7 +150,7 @@ def down(
     """
     from ringfence.config.paths import state_dir
     from ringfence.fleet.client import FleetClient
-    from ringfence.fleet.noted import has_died
+    from ringfence.fleet.state_directory import has_died
 
     client = FleetClient()
     pid = client.post("down")["pid"]
@@ -235,7 +235,7 @@ def systemd(*, file: FileOption = None) -> None:
 
     Put it into ~/.config/systemd/user, as NAME.service.
     """
-    from ringfence.fleet.daemon.unit import unit_of
+    from ringfence.fleet.daemon.systemd_unit import unit_of
 
     typer.echo(unit_of(_loaded(file), os.environ), nl=False)
 
@@ -281,7 +281,7 @@ def validate(*, file: FileOption = None, json: JsonOption = False) -> None:
     """
     import anyio
 
-    from ringfence.fleet.config.doubts import doubts
+    from ringfence.fleet.config.warnings import doubts
     from ringfence.fleet.preflight import missing_programs, refused_limits
 
     fleet = _loaded(file)
@@ -316,7 +316,7 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Print the effective configuration of each agent."""
-    from ringfence.fleet.config.differing import said
+    from ringfence.fleet.config.difference import said
 
     fleet = _loaded(file)
     if agent is not None:
@@ -330,7 +330,7 @@ def show(
 
 
 def _loaded(file: Path | None) -> "Fleet":
-    from ringfence.fleet.config.loading import load_fleet
+    from ringfence.fleet.config.loader import load_fleet
 
     return load_fleet(fleet_file(file), environ=os.environ)
 

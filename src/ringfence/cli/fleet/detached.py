@@ -12,7 +12,7 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.fleet.client import FleetClient
 from ringfence.fleet.daemon.log_file import open_log
-from ringfence.fleet.noted import why_taken
+from ringfence.fleet.state_directory import why_taken
 from ringfence.process import DEVNULL, start_process
 
 _PROGRAM = "import os\nif os.fork(): os._exit(0)\nfrom ringfence.cli import main\nmain()\n"

@@ -15,7 +15,7 @@ from ringfence.escape import visible
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ringfence.fleet.config.herdctl.note import Note
+    from ringfence.fleet.herdctl.note import Note
 
 
 def import_fleet(
@@ -36,11 +36,11 @@ def import_fleet(
     if a file to write exists already.
     """
     from ringfence.config.yaml import read_document
-    from ringfence.fleet.config.herdctl.bringing import bring as convert
-    from ringfence.fleet.config.herdctl.bringing import is_herdctl
-    from ringfence.fleet.config.herdctl.checking import unset_variables
-    from ringfence.fleet.config.herdctl.writing import texts_of
-    from ringfence.fleet.config.loading import load_fleet
+    from ringfence.fleet.config.loader import load_fleet
+    from ringfence.fleet.herdctl.importer import bring as convert
+    from ringfence.fleet.herdctl.importer import is_herdctl
+    from ringfence.fleet.herdctl.prerequisites import unset_variables
+    from ringfence.fleet.herdctl.writer import texts_of
 
     document = read_document(check_file(file).absolute())
     if not is_herdctl(document):
@@ -86,8 +86,8 @@ def trust_herdctl(file: Path, *, yes: bool) -> bool:
     """
     from ringfence.config.trust import digest_of, trust_content
     from ringfence.config.yaml import read_document
-    from ringfence.fleet.config.herdctl.bringing import bring as convert
-    from ringfence.fleet.config.herdctl.bringing import is_herdctl
+    from ringfence.fleet.herdctl.importer import bring as convert
+    from ringfence.fleet.herdctl.importer import is_herdctl
 
     document = read_document(file)
     if not is_herdctl(document):
@@ -108,7 +108,7 @@ def trust_herdctl(file: Path, *, yes: bool) -> bool:
 
 
 def _check_targets_free(read: list[Path], texts: dict[Path, str], *, force: bool) -> None:
-    from ringfence.fleet.config.herdctl.bringing import FILE_NAMES
+    from ringfence.fleet.herdctl.importer import FILE_NAMES
 
     sources = {file.resolve() for file in read}
     for target in texts:

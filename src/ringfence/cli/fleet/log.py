@@ -13,7 +13,7 @@ from typing import Any
 
 from ringfence.escape import safe_json, visible
 from ringfence.fleet.config.model import LogFormat
-from ringfence.fleet.telling import Level
+from ringfence.fleet.log import Level
 from ringfence.secret import Redactor, registered_secrets
 
 _MAX_CHARS = 4000

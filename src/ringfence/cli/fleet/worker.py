@@ -59,7 +59,7 @@ async def _work(url: str, slots: int, settings: dict[str, Any], reads_stdin: boo
         url,
         state=state_dir(),
         slots=slots,
-        tell=log,
+        log=log,
         say=partial(log, event="worker.noted"),
         traces=_traces(settings, log),
     )
@@ -90,7 +90,7 @@ def _traces(settings: dict[str, Any], log: "Log") -> "Traces | None":
     from pydantic import ValidationError
 
     from ringfence.fleet.config.model import TraceSettings
-    from ringfence.fleet.tracing.opening import open_traces
+    from ringfence.fleet.tracing.setup import open_traces
 
     traces: dict[str, Any] = settings.get("traces") or {}
     try:
@@ -100,5 +100,5 @@ def _traces(settings: dict[str, Any], log: "Log") -> "Traces | None":
             f"OTEL_EXPORTER_OTLP_ENDPOINT is {traces['endpoint']!r}; write http://HOST:PORT, without a user or a query"
         ) from exc
     return open_traces(
-        trace_settings, fleet=settings.get("fleet", "fleet"), tell=partial(log, event="traces.failed")
+        trace_settings, fleet=settings.get("fleet", "fleet"), log=partial(log, event="traces.failed")
     )

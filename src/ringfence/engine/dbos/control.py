@@ -9,7 +9,7 @@ from dbos import WorkflowStatus as DbosStatus
 from dbos import error as dbos_error
 
 from ringfence.engine.base import Json, WorkflowState, WorkflowStatus
-from ringfence.engine.liveness import Database, Liveness, Recoveries
+from ringfence.engine.liveness import Database, Liveness, RecoveryCounter
 
 QUEUE = "ringfence"
 """The one queue of a database, and the name of our application for DBOS. Admission is decided before."""
@@ -62,7 +62,7 @@ class Control:
         recoveries: Goes with the workflows.
     """
 
-    def __init__(self, database: Database, liveness: Liveness, recoveries: Recoveries) -> None:
+    def __init__(self, database: Database, liveness: Liveness, recoveries: RecoveryCounter) -> None:
         DBOS.migrate(database.url.render_as_string(hide_password=False))
         self._liveness = liveness
         self._recoveries = recoveries

@@ -10,10 +10,10 @@ import anyio
 
 from ringfence.engine.base import Engine, Json, Workflow, WorkflowState, WorkflowStatus
 from ringfence.engine.dbos.control import LOWEST, Control
+from ringfence.engine.dbos.executor import Executor
 from ringfence.engine.dbos.launch import silence
-from ringfence.engine.dbos.work import Work
-from ringfence.engine.liveness import Database, Recoveries, liveness_of
-from ringfence.engine.plain import plain
+from ringfence.engine.json_value import plain
+from ringfence.engine.liveness import Database, RecoveryCounter, liveness_of
 from ringfence.errors import UsageError
 
 Result = TypeVar("Result")
@@ -34,11 +34,11 @@ class DbosEngine(Engine):
         self._database = Database(url)
         self.executor = None if workflows is None else uuid.uuid4().hex
         self._liveness = liveness_of(self._database, self.executor)
-        self._recoveries = Recoveries(self._database, limit=recoveries)
+        self._recoveries = RecoveryCounter(self._database, limit=recoveries)
         self._workflows = workflows
         self._concurrency = concurrency
         self._control: Control | None = None
-        self._work: Work | None = None
+        self._work: Executor | None = None
 
     async def __aenter__(self) -> Self:
         self._threads = anyio.CapacityLimiter(8)
@@ -46,7 +46,7 @@ class DbosEngine(Engine):
             await self._block(self._database.prepare)
             self._control = await self._block(Control, self._database, self._liveness, self._recoveries)
             if self._workflows is not None and self.executor is not None:
-                work = Work(
+                work = Executor(
                     self._database,
                     self._control,
                     self._liveness,
@@ -54,7 +54,7 @@ class DbosEngine(Engine):
                     executor=self.executor,
                     workflows=self._workflows,
                 )
-                with self._database.talking():
+                with self._database.translated_errors():
                     await work.start(concurrency=self._concurrency)
                 self._work = work
         except BaseException:
@@ -82,7 +82,7 @@ class DbosEngine(Engine):
 
     async def _block(self, function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
         """Call what blocks, in a thread."""
-        with self._database.talking():
+        with self._database.translated_errors():
             return await anyio.to_thread.run_sync(
                 partial(function, *arguments, **options), limiter=self._threads
             )
@@ -114,9 +114,9 @@ class DbosEngine(Engine):
         """See `Engine.forget`."""
         return len(await self._block(self._client.forget, ids))
 
-    async def living(self) -> Sequence[str]:
+    async def live_executors(self) -> Sequence[str]:
         """See `Engine.living`."""
-        return await self._block(self._liveness.living)
+        return await self._block(self._liveness.live_executors)
 
     async def stopped(self) -> str:
         """See `Engine.stopped`."""

@@ -30,7 +30,7 @@ class Liveness(ABC):
         """
 
     @abstractmethod
-    def bury(self) -> list[str]:
+    def reap(self) -> list[str]:
         """Try the others: those whose lock is free are dead and known no longer. Returns their names.
 
         One that holds its lock but has been silent for `SILENCE_S` is made to lose it, and is dead the next time.
@@ -41,7 +41,7 @@ class Liveness(ABC):
         """Names of all that are not known to be dead."""
 
     @abstractmethod
-    def living(self) -> list[str]:
+    def live_executors(self) -> list[str]:
         """Names of those that hold their locks."""
 
     @abstractmethod
@@ -53,7 +53,7 @@ class Liveness(ABC):
         """Give the lock back and be known no longer."""
 
 
-class Silence:
+class HeartbeatMonitor:
     """How long others have been silent, by what this process has seen itself.
 
     Between two looks no more than two beats are counted: whoever was suspended itself, with the whole machine or not,

@@ -91,7 +91,7 @@ class Database:
         """
         if self.file is not None:
             self._make_file(self.file)
-        with self.talking(), self.engine.begin() as connection:
+        with self.translated_errors(), self.engine.begin() as connection:
             if self.file is None:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
             for table in METADATA.sorted_tables:
@@ -106,11 +106,11 @@ class Database:
             raise InfrastructureFault(
                 f"could not make the database {str(file)!r}: {error.strerror}"
             ) from error
-        with self.talking(), self.engine.connect() as connection:
+        with self.translated_errors(), self.engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
 
     @contextmanager
-    def talking(self) -> Iterator[None]:
+    def translated_errors(self) -> Iterator[None]:
         """Errors of the database are ours, without its password.
 
         Raises:
@@ -135,7 +135,7 @@ _COUNT = sa.text(
 )
 
 
-class Recoveries:
+class RecoveryCounter:
     """How often each workflow of a database was taken over from an executor that died.
 
     Args:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import sqlalchemy as sa
 
 from ringfence.engine.liveness import identity
-from ringfence.engine.liveness.base import Liveness, LockLost, Silence
+from ringfence.engine.liveness.base import HeartbeatMonitor, Liveness, LockLost
 from ringfence.engine.liveness.database import EXECUTORS, Database
 from ringfence.errors import InfrastructureFault
 
@@ -60,7 +60,7 @@ class PostgresLiveness(Liveness):
         self._link: sa.Connection | None = None
         self._since = time.monotonic()
         self._broken_at = -math.inf
-        self._silence = Silence()
+        self._silence = HeartbeatMonitor()
 
     def register(self) -> None:
         """See `Liveness.register`."""
@@ -71,7 +71,7 @@ class PostgresLiveness(Liveness):
             "pid": os.getpid(),
             "process": identity.started(os.getpid()),
         }
-        with self._database.talking():
+        with self._database.translated_errors():
             link = self._links.connect()
             if not link.execute(sa.select(sa.func.pg_try_advisory_lock(self._key))).scalar_one():
                 link.close()
@@ -126,7 +126,7 @@ class PostgresLiveness(Liveness):
                 self._link.close()
             self._link = None
 
-    def bury(self) -> list[str]:
+    def reap(self) -> list[str]:
         """See `Liveness.bury`."""
         if self._link is None or time.monotonic() - self._broken_at < _GRACE_S:
             return []
@@ -153,7 +153,7 @@ class PostgresLiveness(Liveness):
         with self._database.engine.connect() as connection:
             return frozenset(connection.execute(sa.select(EXECUTORS.c.id)).scalars())
 
-    def living(self) -> list[str]:
+    def live_executors(self) -> list[str]:
         """See `Liveness.living`."""
         with self._database.engine.connect() as connection:
             return [*connection.execute(_LIVING).scalars()]
@@ -163,7 +163,7 @@ class PostgresLiveness(Liveness):
         """See `Liveness.turn`."""
         # On a connection of its own, which gives the lock back: who waits for its turn must not keep one of the pool
         # from who has it.
-        with self._database.talking(), self._links.connect() as link:
+        with self._database.translated_errors(), self._links.connect() as link:
             link.exec_driver_sql(f"SET lock_timeout = '{_TURN_S:g}s'")
             link.execute(sa.select(sa.func.pg_advisory_lock(_TURN)))
             yield

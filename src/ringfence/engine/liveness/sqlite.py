@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ringfence.engine.liveness import identity
-from ringfence.engine.liveness.base import Liveness, LockLost, Silence
+from ringfence.engine.liveness.base import HeartbeatMonitor, Liveness, LockLost
 from ringfence.engine.liveness.database import EXECUTORS, Database
 from ringfence.errors import InfrastructureFault
 from ringfence.flock import try_lock
@@ -35,7 +35,7 @@ class SqliteLiveness(Liveness):
         self._executor = executor
         self._fd: int | None = None
         self._beat = 0
-        self._silence = Silence()
+        self._silence = HeartbeatMonitor()
 
     def _lock_of(self, executor: str) -> Path:
         return self._folder / f"{executor}.lock"
@@ -74,7 +74,7 @@ class SqliteLiveness(Liveness):
                 raise LockLost("another executor has taken over its work")
         return True
 
-    def bury(self) -> list[str]:
+    def reap(self) -> list[str]:
         """See `Liveness.bury`."""
         rows = [row for row in self._rows() if row.id != self._executor]
         beats: dict[str, int] = {}
@@ -120,7 +120,7 @@ class SqliteLiveness(Liveness):
         """See `Liveness.known`."""
         return frozenset(row.id for row in self._rows())
 
-    def living(self) -> list[str]:
+    def live_executors(self) -> list[str]:
         """See `Liveness.living`."""
         names = [row.id for row in self._rows()]
         return [name for name in names if name == self._executor or self._beat_of(name) is not None]

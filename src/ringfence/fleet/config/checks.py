@@ -10,8 +10,7 @@ from ringfence.config.names import nearest
 from ringfence.config.validation import combine
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.fleet.config.definition import Agent
-from ringfence.fleet.config.idle import idle_keys
-from ringfence.fleet.config.lending import unnamed_secrets
+from ringfence.fleet.config.missing_secrets import unnamed_secrets
 from ringfence.fleet.config.model import (
     DirectoryTrigger,
     FleetSettings,
@@ -19,11 +18,12 @@ from ringfence.fleet.config.model import (
     ScheduleSettings,
     Trigger,
 )
+from ringfence.fleet.config.unused_keys import idle_keys
+from ringfence.fleet.prompt_template import PromptTemplate
+from ringfence.fleet.schedule.base import EPOCH, Schedule
 from ringfence.fleet.schedule.cron import CronSchedule
 from ringfence.fleet.schedule.interval import IntervalSchedule
-from ringfence.fleet.schedule.slot import EPOCH, Schedule
 from ringfence.fleet.schedule.zone import zone
-from ringfence.fleet.template import PromptTemplate
 from ringfence.job.state import NO_CHECK, JobState
 
 _PAYLOAD = ("payload",)
@@ -73,9 +73,9 @@ def _trigger(
     agent: Agent, key: str, trigger: Trigger, fleet: FleetSettings, agents: Mapping[str, Agent]
 ) -> Iterator[RingfenceError]:
     if trigger.prompt is not None:
-        yield from _told(agent, f"{key}.prompt", partial(_check_prompt, trigger.prompt))
+        yield from _worker_settings(agent, f"{key}.prompt", partial(_check_prompt, trigger.prompt))
     elif agent.settings.prompt is not None and not isinstance(trigger, DirectoryTrigger | GithubTrigger):
-        yield from _told(agent, "prompt", partial(_check_prompt, agent.settings.prompt))
+        yield from _worker_settings(agent, "prompt", partial(_check_prompt, agent.settings.prompt))
     if trigger.type == "after":
         yield from _after(agent, key, trigger.agent, trigger.states, agents)
     if trigger.type == "webhook" and fleet.webhooks is None:
@@ -113,10 +113,14 @@ def _side_by_side(agent: Agent) -> Iterator[RingfenceError]:
 
 def _schedules(agent: Agent) -> Iterator[RingfenceError]:
     for name, schedule in agent.settings.schedules.items():
-        wrong = list(_told(agent, f"schedules.{name}.timezone", partial(zone, schedule.timezone or "UTC")))
+        wrong = list(
+            _worker_settings(agent, f"schedules.{name}.timezone", partial(zone, schedule.timezone or "UTC"))
+        )
         if not wrong:
             key = "every" if schedule.cron is None else "cron"
-            wrong = list(_told(agent, f"schedules.{name}.{key}", partial(schedule_of, schedule, "UTC")))
+            wrong = list(
+                _worker_settings(agent, f"schedules.{name}.{key}", partial(schedule_of, schedule, "UTC"))
+            )
         yield from wrong
         asked = _OF_TRIGGERS.search(schedule.prompt or agent.settings.prompt or "")
         if asked is not None:
@@ -196,7 +200,7 @@ def _is_shared(agent: Agent) -> bool:
     return agent.settings.repository is None and agent.settings.sandbox.mode not in ("clone", "read_only")
 
 
-def _told(agent: Agent, key: str, act: Callable[[], object]) -> Iterator[RingfenceError]:
+def _worker_settings(agent: Agent, key: str, act: Callable[[], object]) -> Iterator[RingfenceError]:
     try:
         act()
     except (UsageError, ValueError) as exc:

@@ -11,8 +11,8 @@ from ringfence.config.layer import Merged
 from ringfence.config.names import nearest
 from ringfence.config.trust import is_trusted
 from ringfence.errors import UsageError
-from ringfence.fleet.config.herdctl.note import Note
 from ringfence.fleet.config.model import AgentSettings, FleetSettings
+from ringfence.fleet.herdctl.note import Note
 
 
 @dataclass(frozen=True)

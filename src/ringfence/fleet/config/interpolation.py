@@ -23,7 +23,7 @@ def interpolate(merged: Merged, environ: Mapping[str, str], *, of: str) -> None:
     """
     complaints: list[RingfenceError] = []
 
-    def put_in(path: KeyPath, value: Any) -> Any:
+    def insert_prepared_in(path: KeyPath, value: Any) -> Any:
         if isinstance(value, str):
             try:
                 return expanded(value, environ)
@@ -31,11 +31,11 @@ def interpolate(merged: Merged, environ: Mapping[str, str], *, of: str) -> None:
                 complaints.append(merged.blame(path).error(f"{of}{'.'.join(map(str, path))}: {exc}"))
                 return value
         if isinstance(value, dict):
-            return {key: put_in((*path, key), below) for key, below in value.items()}
+            return {key: insert_prepared_in((*path, key), below) for key, below in value.items()}
         if isinstance(value, list):
-            return [put_in((*path, index), below) for index, below in enumerate(value)]
+            return [insert_prepared_in((*path, index), below) for index, below in enumerate(value)]
         return value
 
-    merged.values = put_in((), merged.values)
+    merged.values = insert_prepared_in((), merged.values)
     if complaints:
         raise combine(complaints)

@@ -20,7 +20,9 @@ from ringfence.fleet.config.model import (
     Trigger,
     WebhookTrigger,
 )
-from ringfence.fleet.daemon.answers import (
+from ringfence.fleet.daemon.daemon import Daemon
+from ringfence.fleet.daemon.error_responses import RESPONSES, guard, known_query
+from ringfence.fleet.daemon.models import (
     AgentAnswer,
     DownAnswer,
     EnteredAnswer,
@@ -36,12 +38,10 @@ from ringfence.fleet.daemon.answers import (
     job_answer,
     text_of,
 )
-from ringfence.fleet.daemon.daemon import Daemon
-from ringfence.fleet.daemon.edge import RESPONSES, guard, known_query
-from ringfence.fleet.daemon.watched import healthz, metrics_route, readiness_of
-from ringfence.fleet.entering import Wanted, again
-from ringfence.fleet.store.adding import is_job_id
+from ringfence.fleet.daemon.monitoring import healthz, metrics_route, readiness_of
+from ringfence.fleet.store.insertion import is_job_id
 from ringfence.fleet.store.job import Job
+from ringfence.fleet.submission import JobRequest, repeat_request
 from ringfence.job.state import JobState
 from ringfence.journal import as_json, follow, read, run_dir
 
@@ -136,8 +136,8 @@ def _add_agents(app: FastAPI, daemon: Daemon) -> None:
     async def trigger(name: str, asked: TriggerRequest) -> EnteredAnswer:
         """Enter a job of an agent."""
         key = f"manual/{asked.key}" if asked.key else None
-        entered = await daemon.enter(
-            Wanted(
+        entered = await daemon.submit(
+            JobRequest(
                 daemon.fleet.agent(name),
                 "manual",
                 prompt=asked.prompt,
@@ -277,8 +277,8 @@ def _add_acts(app: FastAPI, daemon: Daemon) -> None:
         prompt = asked.prompt if asked.prompt is not None else kept.decode("utf-8", "surrogateescape")
         # A task given by hand is no template; the job's own may be one, which nothing can fill but what came with it.
         payload = await daemon.jobs.blob(job.id, "payload") if asked.prompt is None else None
-        entered = await daemon.enter(
-            again(job, daemon.fleet.agent(job.agent), prompt, kind=act, payload=payload)
+        entered = await daemon.submit(
+            repeat_request(job, daemon.fleet.agent(job.agent), prompt, kind=act, payload=payload)
         )
         assert entered.job is not None
         return EnteredAnswer(job=_job(daemon, entered.job), is_new=True)

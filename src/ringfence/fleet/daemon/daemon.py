@@ -13,35 +13,35 @@ import anyio.to_thread
 
 from ringfence.config.units import format_duration
 from ringfence.engine.base import Engine, WorkflowState
-from ringfence.engine.opening import open_engine
+from ringfence.engine.registry import open_engine
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.fleet.client import socket_path
 from ringfence.fleet.config.definition import Fleet
-from ringfence.fleet.config.differing import differences
-from ringfence.fleet.config.loading import load_fleet, load_trusted
+from ringfence.fleet.config.difference import differences
+from ringfence.fleet.config.loader import load_fleet, load_trusted
 from ringfence.fleet.config.model import LogFormat
-from ringfence.fleet.daemon.bounds import bounds_of
-from ringfence.fleet.daemon.dispatching import Dispatcher
+from ringfence.fleet.daemon.dispatcher import Dispatcher
+from ringfence.fleet.daemon.http_server import serving, serving_at
+from ringfence.fleet.daemon.leader_lock import LeaderLock
+from ringfence.fleet.daemon.limits import limits_of
 from ringfence.fleet.daemon.log_file import keep_short, log_file
-from ringfence.fleet.daemon.notify import Notifier
-from ringfence.fleet.daemon.owning import Ownership
-from ringfence.fleet.daemon.scheduling import Scheduling
-from ringfence.fleet.daemon.serving import serving, serving_at
-from ringfence.fleet.daemon.supervising import Supervisor
+from ringfence.fleet.daemon.scheduler import Scheduling
+from ringfence.fleet.daemon.supervisor import Supervisor
+from ringfence.fleet.daemon.systemd_notify import Notifier
 from ringfence.fleet.daemon.triggers import Triggers
 from ringfence.fleet.daemon.webhooks import webhook_app
-from ringfence.fleet.entering import Entered, Wanted, after_jobs, enter, new_job
+from ringfence.fleet.log import Log
 from ringfence.fleet.metrics import Counters
-from ringfence.fleet.noted import note_file, only_one
 from ringfence.fleet.preflight import check_limits
 from ringfence.fleet.retention import Forgotten, Retention
-from ringfence.fleet.schedule.firing import ClockJumped
+from ringfence.fleet.schedule.clock import ClockJumped
 from ringfence.fleet.schedule.zone import zone
+from ringfence.fleet.state_directory import exclusive, note_file
 from ringfence.fleet.store.agents import AgentStates
 from ringfence.fleet.store.database import Database, sqlite_url
-from ringfence.fleet.store.job import ACTIVE, CREW_STOPPED, Job, NewJob
+from ringfence.fleet.store.job import ACTIVE, FLEET_STOPPED, Job, NewJob
 from ringfence.fleet.store.jobs import Jobs
-from ringfence.fleet.telling import Tell
+from ringfence.fleet.submission import JobRequest, Submission, after_jobs, new_job, submit
 from ringfence.job.state import JobState
 
 _END_S = 40.0
@@ -59,7 +59,7 @@ class Daemon:
         file: The fleet's file.
         state: The state directory.
         environ: Variables that the file may name.
-        tell: Is told what a person should know.
+        log: Is told what a person should know.
         notifier: Tells whoever started the daemon how it stands.
         engine: What gives jobs to workers; None: that of the database.
         log_format: Of this daemon and its workers, whatever the file says.
@@ -68,7 +68,7 @@ class Daemon:
     file: Path
     state: Path
     environ: Mapping[str, str]
-    tell: Tell
+    log: Log
     notifier: Notifier = field(default_factory=lambda: Notifier({}))
     engine: Engine | None = None
     log_format: LogFormat | None = None
@@ -85,24 +85,24 @@ class Daemon:
         self.counters = Counters()
         self.retention = Retention(self.database, engine)
         self.triggers = Triggers(
-            self.database, enter=self.enter, is_wanted=self._takes_work, tell=self.tell, state=self.state
+            self.database, submit=self.submit, is_wanted=self._takes_work, log=self.log, state=self.state
         )
         self.dispatcher = Dispatcher(
             self.database,
             engine,
-            bounds=lambda: bounds_of(self.fleet),
+            bounds=lambda: limits_of(self.fleet),
             followers=self._followers,
-            tell=self.tell,
+            log=self.log,
             timezone=zone(self.fleet.settings.timezone),
         )
         self.scheduling = Scheduling(
             self.database, on_entered=self.dispatcher.wake, report=self._report, counters=self.counters
         )
         slots = max(1, -(-self.fleet.settings.concurrency // max(1, self.fleet.settings.workers)))
-        more = told_workers(self.fleet, log_format=self.said_in)
-        self.supervisor = Supervisor(self.url, slots=slots, more=more, tell=self.tell)
+        more = worker_settings(self.fleet, log_format=self.said_in)
+        self.supervisor = Supervisor(self.url, slots=slots, more=more, log=self.log)
         self.is_ready = False
-        self._ownership = Ownership(self.url, fleet=self.fleet.settings.name)
+        self._ownership = LeaderLock(self.url, fleet=self.fleet.settings.name)
         self._lost = ""
         self._stopping = anyio.Event()
         self._at_once = anyio.Event()
@@ -118,7 +118,7 @@ class Daemon:
         from ringfence.fleet.daemon.api import api
 
         assert self.engine is not None
-        with only_one(self.state, self.file):
+        with exclusive(self.state, self.file):
             note_file(self.state, self.file)
             async with (
                 self._owned(),
@@ -136,7 +136,7 @@ class Daemon:
                 tasks.start_soon(self.notifier.stay_alive)
                 tasks.start_soon(self._retain)
                 tasks.start_soon(self._keep_owning)
-                tasks.start_soon(keep_short, log_file(self.state), self.tell)
+                tasks.start_soon(keep_short, log_file(self.state), self.log)
                 self.is_ready = True
                 self.notifier.ready()
                 on_ready()
@@ -147,7 +147,7 @@ class Daemon:
                 tasks.cancel_scope.cancel()
             self.database.close()
             line = f"fleet {self.fleet.settings.name!r} is down"
-            self.tell(line, event="fleet.stopped", level="info", fleet=self.fleet.settings.name)
+            self.log(line, event="fleet.stopped", level="info", fleet=self.fleet.settings.name)
             if self._lost:
                 raise InfrastructureFault(f"this daemon works for its fleet no more: {self._lost}")
 
@@ -171,7 +171,7 @@ class Daemon:
             yield
             return
         app = webhook_app(
-            lambda name: self.fleet.agents.get(name), enter=self.enter, state=self.state, tell=self.tell
+            lambda name: self.fleet.agents.get(name), submit=self.submit, state=self.state, log=self.log
         )
         async with serving_at(app, listen.address):
             yield
@@ -179,13 +179,13 @@ class Daemon:
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:
         """Let others watch the fleet, if it has an address for them."""
-        from ringfence.fleet.daemon.watched import watched_app
+        from ringfence.fleet.daemon.monitoring import monitoring_app
 
         listen = self.fleet.settings.metrics
         if listen is None:
             yield
             return
-        async with serving_at(watched_app(self), listen.address):
+        async with serving_at(monitoring_app(self), listen.address):
             yield
 
     async def _takes_work(self, name: str) -> bool:
@@ -201,9 +201,9 @@ class Daemon:
         if not self._stopping.is_set():
             drain = format_duration(self.fleet.settings.drain)
             line = f"stopping: running jobs have {drain} to end; the rest restart at the next `ringfence fleet up`"
-            self.tell(line, event="fleet.stopping", level="info")
+            self.log(line, event="fleet.stopping", level="info")
         elif not self._at_once.is_set():
-            self.tell(
+            self.log(
                 "stopping at once: what runs begins again at the next start",
                 event="fleet.stopping",
                 level="info",
@@ -222,7 +222,7 @@ class Daemon:
             self.counters.forgotten.inc(len(done.jobs))
             line = f"retention: {len(done.jobs)} jobs are forgotten, with {done.size_bytes} bytes of records"
             counts = {"jobs": len(done.jobs), "runs": done.runs, "size_bytes": done.size_bytes}
-            self.tell(line, event="retention.done", level="info", **counts)
+            self.log(line, event="retention.done", level="info", **counts)
         return done
 
     async def _retain(self) -> None:
@@ -233,9 +233,9 @@ class Daemon:
                 while not (await self.forget()).is_all:  # noqa: ASYNC110 -- there is more, a little later
                     await anyio.sleep(_RETAIN_PAUSE_S)
             except RingfenceError as exc:
-                self.tell(f"retention: {exc}", event="retention.failed")
+                self.log(f"retention: {exc}", event="retention.failed")
             except Exception as exc:  # noqa: BLE001 -- what cannot be forgotten now stops nothing else
-                self.tell(f"retention: internal error: {exc!r}", event="retention.failed")
+                self.log(f"retention: internal error: {exc!r}", event="retention.failed")
 
     async def _drain(self) -> None:
         """Start nothing new; wait for what runs, then leave it. A database that is away may be back before that.
@@ -254,7 +254,7 @@ class Daemon:
         with anyio.move_on_after(_END_S):
             await self._return_work()
         with anyio.move_on_after(_ERRANDS_S):  # what is not done by then is done at the next start
-            while await self._errands():  # noqa: ASYNC110 -- workers end workflows
+            while await self._follow_ups():  # noqa: ASYNC110 -- workers end workflows
                 await anyio.sleep(0.2)
 
     async def _return_work(self) -> None:
@@ -262,7 +262,7 @@ class Daemon:
         give_up_at = anyio.current_time() + _AWAY_S
         while True:
             try:
-                await self.jobs.cancel_active("source", reason=CREW_STOPPED)
+                await self.jobs.cancel_active("source", reason=FLEET_STOPPED)
                 active = await self._active()
                 if not any(job.trigger == "source" for job in active):
                     break
@@ -276,9 +276,9 @@ class Daemon:
             line = (
                 f"not finished in time; these jobs restart at the next `ringfence fleet up`: {', '.join(ids)}"
             )
-            self.tell(line, event="fleet.left", level="info", jobs=ids)
+            self.log(line, event="fleet.left", level="info", jobs=ids)
 
-    async def _errands(self) -> bool:
+    async def _follow_ups(self) -> bool:
         """Whether a worker still runs hooks, or tells others of a job's end; what is left for the next start is none."""
         assert self.engine is not None
         running = await self.engine.list(states=[WorkflowState.RUNNING])
@@ -288,14 +288,14 @@ class Daemon:
     async def _active(self) -> list[Job]:
         return await self.jobs.list(states=ACTIVE, limit=1000)
 
-    async def enter(self, wanted: Wanted) -> Entered:
+    async def submit(self, wanted: JobRequest) -> Submission:
         """Enter a job, and look at the queue.
 
         Raises:
             UsageError: There is no task.
             InfrastructureFault: The database cannot be reached.
         """
-        entered = await enter(self.database, wanted)
+        entered = await submit(self.database, wanted)
         self.dispatcher.wake()
         return entered
 
@@ -305,7 +305,7 @@ class Daemon:
         Raises:
             UsageError: There is none, or it has ended.
         """
-        job = await self.jobs.ask_cancel(job_id, reason=reason)
+        job = await self.jobs.request_cancel(job_id, reason=reason)
         self.dispatcher.wake()
         return job
 
@@ -321,12 +321,12 @@ class Daemon:
         try:
             changed = await self._reloaded()
         except RingfenceError as exc:
-            self.tell(f"all stays as it was: {exc}", event="reload.failed")
+            self.log(f"all stays as it was: {exc}", event="reload.failed")
             raise
         self.dispatcher.wake()
         for line in changed:
-            self.tell(line, event="fleet.changed", level="info")
-        self.tell(f"reloaded; changes: {len(changed)}", event="fleet.reloaded", level="info")
+            self.log(line, event="fleet.changed", level="info")
+        self.log(f"reloaded; changes: {len(changed)}", event="fleet.reloaded", level="info")
         return changed
 
     async def _reloaded(self) -> list[str]:
@@ -363,14 +363,14 @@ class Daemon:
     def _report(self, key: str | None, error: Exception | ClockJumped) -> None:
         if isinstance(error, ClockJumped):
             line = f"the clock was set by {error.seconds:+.1f} s; schedules go by the new time"
-            self.tell(line, event="clock.jumped", seconds=error.seconds)
+            self.log(line, event="clock.jumped", seconds=error.seconds)
         else:
             known = isinstance(error, RingfenceError)
             problem = str(error) if known else f"internal error: {error!r}"
-            self.tell(f"schedule {key}: {problem}", event="schedule.failed", schedule=key)
+            self.log(f"schedule {key}: {problem}", event="schedule.failed", schedule=key)
 
 
-def told_workers(fleet: Fleet, *, log_format: LogFormat) -> dict[str, Any]:
+def worker_settings(fleet: Fleet, *, log_format: LogFormat) -> dict[str, Any]:
     """What of the configuration workers go by, as JSON can say it."""
     return {
         "fleet": fleet.settings.name,

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 
 from ringfence.config.paths import make_private_dir
-from ringfence.fleet.telling import Tell
+from ringfence.fleet.log import Log
 
 LIMIT_BYTES = 8 * 1024**2
 """Of the log; as much of the older one."""
@@ -43,8 +43,8 @@ def open_log(log: Path) -> int:
 
 
 async def keep_short(
-    log: Path,
-    tell: Tell,
+    file: Path,
+    log: Log,
     *,
     descriptor: int = _STDERR,
     limit_bytes: int = LIMIT_BYTES,
@@ -53,19 +53,19 @@ async def keep_short(
     """See every few seconds that a log does not grow for ever, until cancelled.
 
     Args:
-        log: The file.
-        tell: Is told when the older lines could not be kept; they are gone then, as a bound must hold.
+        file: The log.
+        log: Reports that the older lines could not be kept; they are gone then, as a bound must hold.
         descriptor: What this process writes by. Nothing is done unless that appends to the log.
         limit_bytes: A larger file is moved to `older_file`, in place of what was there.
         look_s: Seconds between two looks.
     """
-    if not _appends_to(descriptor, log):
+    if not _appends_to(descriptor, file):
         return
     while True:
         if os.fstat(descriptor).st_size > limit_bytes:
-            problem = await anyio.to_thread.run_sync(_move, descriptor, older_file(log))
+            problem = await anyio.to_thread.run_sync(_move, descriptor, older_file(file))
             if problem is not None:
-                tell(f"the older lines of the log are lost: {problem}", event="log.lost")
+                log(f"the older lines of the log are lost: {problem}", event="log.lost")
         await anyio.sleep(look_s)
 
 

@@ -14,15 +14,15 @@ from anyio.abc import TaskGroup
 from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
 from ringfence.fleet.config.definition import Agent, Fleet
 from ringfence.fleet.config.model import DirectoryTrigger, FilesTrigger, GithubTrigger
-from ringfence.fleet.entering import Entered, Wanted
-from ringfence.fleet.store.claims import Intent, Intents
+from ringfence.fleet.log import Log
+from ringfence.fleet.store.claims import PendingClaim, PendingClaims
 from ringfence.fleet.store.database import Database
-from ringfence.fleet.telling import Tell
+from ringfence.fleet.submission import JobRequest, Submission
 from ringfence.fleet.trigger.files import FileWatch, changes
 from ringfence.fleet.trigger.source.base import WorkSource
-from ringfence.fleet.trigger.source.opening import claim_payload, open_source
+from ringfence.fleet.trigger.source.registry import claim_payload, open_source
 
-Enter = Callable[[Wanted], Awaitable[Entered]]
+Enter = Callable[[JobRequest], Awaitable[Submission]]
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 _MOST_AT_ONCE = 20
@@ -33,9 +33,9 @@ class Triggers:
 
     Args:
         database: Where claims are noted that have not become jobs yet.
-        enter: Enters a job.
+        submit: Enters a job.
         is_wanted: Whether an agent takes work now.
-        tell: Is told what went wrong.
+        log: Is told what went wrong.
         state: The state directory.
     """
 
@@ -43,15 +43,15 @@ class Triggers:
         self,
         database: Database,
         *,
-        enter: Enter,
+        submit: Enter,
         is_wanted: Callable[[str], Awaitable[bool]],
-        tell: Tell,
+        log: Log,
         state: Path,
     ) -> None:
-        self._intents = Intents(database)
-        self._enter = enter
+        self._pending_claims = PendingClaims(database)
+        self._submit = submit
         self._is_wanted = is_wanted
-        self._tell = tell
+        self._log = log
         self._state = state
         self._running: dict[str, tuple[object, anyio.CancelScope]] = {}
         self._tasks: TaskGroup | None = None
@@ -108,14 +108,14 @@ class Triggers:
                 is_lasting = anyio.current_time() - began > _LONGEST_PAUSE_S
                 pause_s = _FIRST_PAUSE_S if is_lasting else min(_LONGEST_PAUSE_S, pause_s * 2)
                 line = f"trigger {agent.name}/{name}: {problem}; tried again in {pause_s:g} s"
-                self._tell(line, event="trigger.failed", agent=agent.name, trigger=name, pause_s=pause_s)
+                self._log(line, event="trigger.failed", agent=agent.name, trigger=name, pause_s=pause_s)
                 await anyio.sleep(pause_s)
 
     async def _watch(self, agent: Agent, name: str, trigger: FilesTrigger) -> None:
         assert agent.settings.workspace is not None
         watch = FileWatch(agent.settings.workspace, trigger.paths, settle_s=trigger.settle)
         async for batch in changes(watch):
-            wanted = Wanted(
+            wanted = JobRequest(
                 agent,
                 "files",
                 name=name,
@@ -125,19 +125,19 @@ class Triggers:
                 payload=batch.as_payload(),
                 overlap=trigger.overlap,
             )
-            await self._enter_at_last(wanted)
+            await self._submit_until_done(wanted)
 
-    async def _enter_at_last(self, wanted: Wanted) -> None:
+    async def _submit_until_done(self, wanted: JobRequest) -> None:
         """Enter a job of changes that nobody would tell of again: its key makes it one, however often it is tried."""
         told = ""
         while True:
             try:
-                await self._enter(wanted)
+                await self._submit(wanted)
             except InfrastructureFault as exc:
                 if str(exc) != told:
                     told = str(exc)
                     line = f"trigger {wanted.agent.name}/{wanted.name}: {told}; tried again every second"
-                    self._tell(line, event="trigger.failed", agent=wanted.agent.name, trigger=wanted.name)
+                    self._log(line, event="trigger.failed", agent=wanted.agent.name, trigger=wanted.name)
                 await anyio.sleep(_FIRST_PAUSE_S)
             else:
                 return
@@ -146,28 +146,37 @@ class Triggers:
         async with AsyncExitStack() as stack:
             source = await open_source(trigger, agent.settings, stack=stack, state=self._state)
             told: set[str] = set()
-            intents = await self._intents.of(agent.name, name)
+            pending_claims = await self._pending_claims.of(agent.name, name)
             while True:
                 if await self._is_wanted(agent.name):
                     fetched = await source.fetch(_MOST_AT_ONCE)
                     for bad in fetched.unusable:
                         if bad.id not in told:
                             line = f"trigger {agent.name}/{name}: {bad.id!r} is no work: {bad.reason}"
-                            self._tell(line, event="work.unusable", agent=agent.name, trigger=name)
+                            self._log(line, event="work.unusable", agent=agent.name, trigger=name)
                             told.add(bad.id)
-                    known = {intent.item for intent in intents}
+                    known = {pending_claim.item for pending_claim in pending_claims}
                     for item in fetched.items:
                         if item.id not in known:
-                            intents.append(Intent(agent.name, name, item.id, secrets.token_hex(16)))
-                            await self._intents.add(intents[-1])
-                refused = [await self._claim(agent, trigger, source, intent) for intent in intents]
+                            pending_claims.append(
+                                PendingClaim(agent.name, name, item.id, secrets.token_hex(16))
+                            )
+                            await self._pending_claims.add(pending_claims[-1])
+                refused = [
+                    await self._claim(agent, trigger, source, pending_claim)
+                    for pending_claim in pending_claims
+                ]
                 if why := next(filter(None, refused), None):
                     raise why
-                intents.clear()
+                pending_claims.clear()
                 await anyio.sleep(trigger.every)
 
     async def _claim(
-        self, agent: Agent, trigger: DirectoryTrigger | GithubTrigger, source: WorkSource, intent: Intent
+        self,
+        agent: Agent,
+        trigger: DirectoryTrigger | GithubTrigger,
+        source: WorkSource,
+        pending_claim: PendingClaim,
     ) -> UsageError | None:
         """Take an item, and enter its job. Who dies in between takes it again by the same token, which is noted.
 
@@ -175,22 +184,22 @@ class Triggers:
             Why the source refuses it, which may be about this item alone: the others are to be taken first.
         """
         try:
-            claim = await source.claim(intent.item, intent.token)
+            claim = await source.claim(pending_claim.item, pending_claim.token)
         except UsageError as exc:
             return exc
         if claim is not None:
-            await self._enter(
-                Wanted(
+            await self._submit(
+                JobRequest(
                     agent,
                     "source",
-                    name=intent.trigger,
+                    name=pending_claim.trigger,
                     prompt=trigger.prompt or _PROMPT,
                     priority=trigger.priority,
                     payload={**claim.item.as_payload(), "claim": claim_payload(claim)},
-                    dedupe_key=intent.key,
+                    dedupe_key=pending_claim.key,
                 )
             )
-        await self._intents.drop(intent)
+        await self._pending_claims.drop(pending_claim)
         return None
 
 

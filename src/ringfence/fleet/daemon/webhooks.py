@@ -13,9 +13,9 @@ from starlette.routing import Route
 from ringfence.errors import RingfenceError
 from ringfence.fleet.config.definition import Agent
 from ringfence.fleet.config.model import WebhookTrigger
-from ringfence.fleet.entering import Entered, Wanted
-from ringfence.fleet.filling import with_secrets
-from ringfence.fleet.telling import Tell
+from ringfence.fleet.log import Log
+from ringfence.fleet.secret_placeholders import with_secrets
+from ringfence.fleet.submission import JobRequest, Submission
 from ringfence.fleet.trigger.refusal import WebhookRefused
 from ringfence.fleet.trigger.webhook import (
     LIMIT_BYTES,
@@ -33,17 +33,17 @@ _BODY_S = 20.0
 def webhook_app(
     find: Callable[[str], Agent | None],
     *,
-    enter: Callable[[Wanted], Awaitable[Entered]],
+    submit: Callable[[JobRequest], Awaitable[Submission]],
     state: Path,
-    tell: Tell,
+    log: Log,
 ) -> Starlette:
     """The application.
 
     Args:
         find: Gives an agent by its name.
-        enter: Enters a job.
+        submit: Enters a job.
         state: The state directory.
-        tell: Is told of requests that are refused though they are signed, and of secrets that cannot be had.
+        log: Is told of requests that are refused though they are signed, and of secrets that cannot be had.
     """
 
     async def hook(request: Request) -> Response:
@@ -57,13 +57,11 @@ def webhook_app(
             return _answer(exc.status, str(exc))
         except RingfenceError as exc:
             name = request.path_params["name"]
-            tell(
-                f"webhook {agent.name}/{name}: {exc}", event="webhook.failed", agent=agent.name, trigger=name
-            )
+            log(f"webhook {agent.name}/{name}: {exc}", event="webhook.failed", agent=agent.name, trigger=name)
             return _answer(503, "the hook's secret cannot be had just now")
         except ClientDisconnect:
             return _answer(400, "the body broke off")
-        return await _entered(request.path_params["name"], agent, trigger, delivery, enter, tell)
+        return await _entered(request.path_params["name"], agent, trigger, delivery, submit, log)
 
     return Starlette(routes=[Route("/hooks/{agent}/{name}", hook, methods=["POST"])])
 
@@ -100,14 +98,14 @@ async def _entered(
     agent: Agent,
     trigger: WebhookTrigger,
     delivery: Delivery,
-    enter: Callable[[Wanted], Awaitable[Entered]],
-    tell: Tell,
+    submit: Callable[[JobRequest], Awaitable[Submission]],
+    log: Log,
 ) -> Response:
     # A sender's key is not signed: whoever recorded a request could send it again under another one.
     key = delivery.body_hash
     try:
-        entered = await enter(
-            Wanted(
+        entered = await submit(
+            JobRequest(
                 agent,
                 "webhook",
                 name=name,
@@ -119,7 +117,7 @@ async def _entered(
             )
         )
     except RingfenceError as exc:
-        tell(f"webhook {agent.name}/{name}: {exc}", event="webhook.failed", agent=agent.name, trigger=name)
+        log(f"webhook {agent.name}/{name}: {exc}", event="webhook.failed", agent=agent.name, trigger=name)
         return _answer(503, "the job could not be entered; send it again")
     if entered.job is None:
         return JSONResponse({"job": None, "reason": entered.reason})

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from ringfence.errors import UsageError
-from ringfence.fleet.schedule.slot import Schedule
+from ringfence.fleet.schedule.base import Schedule
 from ringfence.fleet.schedule.zone import zone
 
 ALIASES: Final = {

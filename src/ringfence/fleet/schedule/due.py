@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from ringfence.fleet.schedule.slot import Schedule
+from ringfence.fleet.schedule.base import Schedule
 
 MOST_SLOTS: Final = 100
 """More are never fired at once."""

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from ringfence.config.units import format_duration
 from ringfence.errors import UsageError
-from ringfence.fleet.schedule.slot import Schedule
+from ringfence.fleet.schedule.base import Schedule
 
 _SECOND = timedelta(seconds=1)
 

@@ -62,7 +62,7 @@ class AgentStates:
         """Let an agent's jobs start, or have them wait."""
         await self._set(name, is_enabled=is_enabled)
 
-    async def used_session(self, name: str, *, run_id: str | None, host: str, at: datetime) -> None:
+    async def remember_session(self, name: str, *, run_id: str | None, host: str, at: datetime) -> None:
         """Remember the run whose session an agent used last; None forgets it."""
         await self._set(name, session_run_id=run_id, session_host=host, session_used_ms=milliseconds(at))
 

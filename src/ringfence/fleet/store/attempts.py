@@ -127,7 +127,7 @@ class Attempts:
 
         await self._database.write(act)
 
-    async def broken_off(self, attempt: Attempt, *, host: str) -> str | None:
+    async def interrupted_run(self, attempt: Attempt, *, host: str) -> str | None:
         """The run of the attempt before this one, if that was broken off on this machine: its session can go on."""
         mine = (
             ATTEMPTS.c.job == attempt.job,

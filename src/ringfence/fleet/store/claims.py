@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, insert, select
 
-from ringfence.fleet.store.adding import with_key_in
 from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.insertion import with_key_in
 from ringfence.fleet.store.jobs import now_ms
 from ringfence.fleet.store.tables import CLAIMS
 
 
 @dataclass(frozen=True)
-class Intent:
+class PendingClaim:
     """An item that is to be claimed."""
 
     agent: str
@@ -27,34 +27,40 @@ class Intent:
         return f"source/{self.agent}/{self.trigger}/{self.token}"
 
 
-class Intents:
+class PendingClaims:
     """The claims in a database that have not become jobs yet."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, intent: Intent) -> None:
+    async def add(self, pending_claim: PendingClaim) -> None:
         """Note one."""
 
         def act(connection: Connection) -> None:
-            values = {"agent": intent.agent, "trigger": intent.trigger, "item": intent.item}
-            connection.execute(insert(CLAIMS).values(token=intent.token, created_ms=now_ms(), **values))
+            values = {
+                "agent": pending_claim.agent,
+                "trigger": pending_claim.trigger,
+                "item": pending_claim.item,
+            }
+            connection.execute(
+                insert(CLAIMS).values(token=pending_claim.token, created_ms=now_ms(), **values)
+            )
 
         await self._database.write(act)
 
-    async def drop(self, intent: Intent) -> None:
+    async def drop(self, pending_claim: PendingClaim) -> None:
         """Forget one: it has become a job, or came to nothing."""
         await self._database.write(
-            lambda connection: connection.execute(delete(CLAIMS).where(CLAIMS.c.token == intent.token))
+            lambda connection: connection.execute(delete(CLAIMS).where(CLAIMS.c.token == pending_claim.token))
         )
 
-    async def of(self, agent: str, trigger: str) -> list[Intent]:
+    async def of(self, agent: str, trigger: str) -> list[PendingClaim]:
         """Those of one trigger that somebody died over; those that have become jobs are forgotten here."""
 
-        def act(connection: Connection) -> list[Intent]:
+        def act(connection: Connection) -> list[PendingClaim]:
             mine = (CLAIMS.c.agent == agent, CLAIMS.c.trigger == trigger)
             query = select(CLAIMS.c.item, CLAIMS.c.token).where(*mine).order_by(CLAIMS.c.created_ms)
-            found = [Intent(agent, trigger, item, token) for item, token in connection.execute(query)]
+            found = [PendingClaim(agent, trigger, item, token) for item, token in connection.execute(query)]
             done = [each.token for each in found if with_key_in(connection, each.key)]
             connection.execute(delete(CLAIMS).where(CLAIMS.c.token.in_(done)))
             return [each for each in found if each.token not in done]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.database import Database as AnyDatabase
-from ringfence.fleet.noted import database_file
+from ringfence.fleet.state_directory import database_file
 from ringfence.fleet.store.tables import METADATA
 
 

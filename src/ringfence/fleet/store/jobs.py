@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, RowMapping, Select, bindparam, delete, func, insert, select, update
 
 from ringfence.errors import UsageError
-from ringfence.fleet.store.adding import QueueFull, Twice, add_in, with_key_in
 from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.insertion import DuplicateKey, QueueFull, insert_in, with_key_in
 from ringfence.fleet.store.job import (
     ACTIVE,
     BlobKind,
@@ -55,11 +55,11 @@ class Jobs:
         """
 
         def act(connection: Connection) -> tuple[Job, bool]:
-            return add_in(connection, new)
+            return insert_in(connection, new)
 
         try:
             return await self._database.write(act)
-        except Twice:
+        except DuplicateKey:
             return await self._database.read(lambda connection: (_with_key(connection, new), False))
 
     async def get(self, job_id: str) -> Job | None:
@@ -163,7 +163,7 @@ class Jobs:
 
         return await self._database.write(act)
 
-    async def end_lost(self, job: Job, *, reason: str) -> bool:
+    async def end_orphaned(self, job: Job, *, reason: str) -> bool:
         """End a job whose workflow has ended without it; False if it is not at work, or by a later admission.
 
         One that waits for its next try is not lost: its last workflow has ended as it should.
@@ -178,7 +178,7 @@ class Jobs:
 
         return await self._database.write(act)
 
-    async def ask_cancel(self, job_id: str, *, reason: str) -> Job:
+    async def request_cancel(self, job_id: str, *, reason: str) -> Job:
         """Cancel a job: at once if it is queued, else by its worker, which is told by `report` and by the engine.
 
         Raises:
@@ -235,7 +235,7 @@ class Jobs:
             for job in ended:
                 for new in make(job):
                     try:
-                        add_in(connection, new)
+                        insert_in(connection, new)
                     except QueueFull as exc:
                         left_out(job, exc)
             ids = [job.id for job in ended]
@@ -244,7 +244,7 @@ class Jobs:
 
         try:
             return await self._database.write(act)
-        except Twice:
+        except DuplicateKey:
             return limit  # somebody has just entered one of them: it is found the next time
 
     async def remove(self, job_id: str) -> bool:

@@ -49,16 +49,16 @@ class ScheduleStates:
 
         return await self._database.read(act)
 
-    async def came_to(self, slots: Iterable[tuple[str, str, datetime]]) -> None:
+    async def mark_handled(self, slots: Iterable[tuple[str, str, datetime]]) -> None:
         """Remember the last slots that were dealt with: agent, name and slot of each."""
-        await self._database.write(lambda connection: come_to_in(connection, slots))
+        await self._database.write(lambda connection: mark_handled_in(connection, slots))
 
     async def pause(self, agent: str, name: str, *, is_paused: bool) -> None:
         """Have a schedule rest, or go on."""
         await self._database.write(lambda connection: _set(connection, agent, name, is_paused=is_paused))
 
 
-def come_to_in(connection: Connection, slots: Iterable[tuple[str, str, datetime]]) -> None:
+def mark_handled_in(connection: Connection, slots: Iterable[tuple[str, str, datetime]]) -> None:
     """As `ScheduleStates.came_to`, within a transaction."""
     rows = [{"of": agent, "called": name, "slot": milliseconds(slot)} for agent, name, slot in slots]
     if rows:

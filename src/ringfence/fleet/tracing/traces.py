@@ -21,7 +21,7 @@ from ringfence.fleet.store.attempts import Attempt
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.tracing import conventions
 from ringfence.fleet.tracing.conventions import Attributes
-from ringfence.fleet.tracing.following import GOOD, RunTrace, fail
+from ringfence.fleet.tracing.run_trace import GOOD, RunTrace, fail
 from ringfence.runtime.registry import provider_of
 
 _EXPORT_S = 10.0
@@ -38,11 +38,11 @@ class Traces:
         exporter: Sends spans somewhere.
         fleet: The fleet's name.
         with_content: Whether texts of agents, models and tools are in spans.
-        tell: Is told of faults, at most once in five minutes.
+        log: Is told of faults, at most once in five minutes.
     """
 
     def __init__(
-        self, exporter: SpanExporter, *, fleet: str, with_content: bool, tell: Callable[[str], None]
+        self, exporter: SpanExporter, *, fleet: str, with_content: bool, log: Callable[[str], None]
     ) -> None:
         self._ids = _Ids()
         resource = {"service.name": "ringfence", "service.version": __version__, "ringfence.fleet": fleet}
@@ -56,13 +56,13 @@ class Traces:
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("ringfence", __version__)
         self._with_content = with_content
-        self._faults = _Faults(tell)
+        self._faults = _Faults(log)
         logger = logging.getLogger(_LOGGER)
         logger.addHandler(self._faults)
         logger.propagate = False
 
     def run(
-        self, job: Job, attempt: Attempt, settings: AgentSettings, *, tell: Callable[[str], None]
+        self, job: Job, attempt: Attempt, settings: AgentSettings, *, log: Callable[[str], None]
     ) -> RunTrace:
         """The span of an attempt, which begins now."""
         provider = provider_of(settings.run.runtime)
@@ -74,7 +74,7 @@ class Traces:
         }
         parent = trace.set_span_in_context(NonRecordingSpan(self._context_of(job)))
         span = self._tracer.start_span(name, parent, kind=SpanKind.INTERNAL, attributes=attributes)
-        return RunTrace(self._tracer, span, provider=provider, with_content=self._with_content, tell=tell)
+        return RunTrace(self._tracer, span, provider=provider, with_content=self._with_content, log=log)
 
     def hook(
         self, job: Job, which: tuple[str, int], kind: str, *, began_ns: int, run_id: str | None, is_ok: bool
@@ -138,12 +138,12 @@ class Traces:
         return SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)
 
 
-def to_collector(settings: TraceSettings, *, fleet: str, tell: Callable[[str], None]) -> Traces:
+def to_collector(settings: TraceSettings, *, fleet: str, log: Callable[[str], None]) -> Traces:
     """Traces that go to a collector over HTTP. Headers and certificates are said by OTEL_EXPORTER_OTLP_..., as usual."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     exporter = OTLPSpanExporter(endpoint=f"{settings.endpoint.rstrip('/')}/v1/traces", timeout=_EXPORT_S)
-    return Traces(exporter, fleet=fleet, with_content=settings.content, tell=tell)
+    return Traces(exporter, fleet=fleet, with_content=settings.content, log=log)
 
 
 class _Ids(RandomIdGenerator):
@@ -161,16 +161,16 @@ class _Ids(RandomIdGenerator):
 class _Faults(logging.Handler):
     """Tells of what the exporter complains of, now and then."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, log: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
-        self._tell = tell
+        self._log = log
         self._told_at = float("-inf")
         self.is_over = False
 
     def emit(self, record: logging.LogRecord) -> None:
         if not self.is_over and time.monotonic() - self._told_at > _TELL_EVERY_S:
             self._told_at = time.monotonic()
-            self._tell(f"traces: {record.getMessage()[:300]}")
+            self._log(f"traces: {record.getMessage()[:300]}")
 
 
 def _ids_of(job: Job) -> tuple[int, int]:

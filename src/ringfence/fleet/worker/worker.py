@@ -9,14 +9,14 @@ import anyio
 import anyio.to_thread
 
 from ringfence.engine.base import Engine
-from ringfence.engine.opening import open_engine
+from ringfence.engine.registry import open_engine
 from ringfence.errors import InfrastructureFault, RingfenceError
+from ringfence.fleet.log import Log
 from ringfence.fleet.store.attempts import Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.jobs import Jobs
-from ringfence.fleet.telling import Tell
-from ringfence.fleet.worker.performing import Performing
-from ringfence.fleet.worker.place import Places, clones_dir
+from ringfence.fleet.worker.job_executor import JobExecutor
+from ringfence.fleet.worker.job_workspace import JobWorkspaces, clones_dir
 from ringfence.fleet.worker.workflow import JOB_WORKFLOW, JobWorkflow
 from ringfence.job.interrupted_runs import recover_runs
 
@@ -35,7 +35,7 @@ class Worker:
         url: Of the database.
         state: The state directory.
         slots: Jobs at once.
-        tell: Is told what a person should know of a job.
+        log: Is told what a person should know of a job.
         say: Is told what a person should know besides.
         traces: Where traces of jobs go.
     """
@@ -46,7 +46,7 @@ class Worker:
         *,
         state: Path,
         slots: int,
-        tell: Tell,
+        log: Log,
         say: Callable[[str], None],
         traces: "Traces | None" = None,
     ) -> None:
@@ -55,8 +55,8 @@ class Worker:
         # Patient: what has been done must not be lost for a moment's fault.
         self._database = Database(url, is_patient=True)
         host = socket.gethostname()
-        performing = Performing(
-            self._database, Places(clones_dir(state)), host=host, tell=tell, traces=traces
+        performing = JobExecutor(
+            self._database, JobWorkspaces(clones_dir(state)), host=host, log=log, traces=traces
         )
         self._workflow = JobWorkflow(
             Jobs(self._database), Attempts(self._database), performing, worker=self._name, host=host
@@ -80,7 +80,7 @@ class Worker:
         lost: list[str] = []
         async with self._engine, anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch, lost)
-            tasks.start_soon(self._clear_away)
+            tasks.start_soon(self._clean_up)
             await self._stopping.wait()
             tasks.cancel_scope.cancel()
         self._database.close()
@@ -90,7 +90,7 @@ class Worker:
         if lost:
             raise InfrastructureFault(f"this worker has lost its right to run jobs: {lost[0]}; start another")
 
-    async def _clear_away(self) -> None:
+    async def _clean_up(self) -> None:
         """Close what workers that died on this machine left, also of jobs that nobody takes up again."""
         try:
             await recover_runs(self._say)

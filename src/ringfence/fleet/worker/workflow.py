@@ -39,7 +39,7 @@ class AttemptResult:
 
 
 @frozen
-class Errand:
+class FollowUp:
     """Something that is done after a job's end, at least once, and again while it may go well later."""
 
     name: str
@@ -48,13 +48,13 @@ class Errand:
     """Is told which try it is, the first being 1; says whether it is to be tried again."""
 
 
-class Performer(Protocol):
+class AttemptExecutor(Protocol):
     """Does the work of attempts. All of it happens in the worker that calls."""
 
     def retry_of(self, job: Job) -> Awaitable[RetrySettings]:
         """When a job is tried again, by its agent's configuration."""
 
-    def clear_away(self, attempt: Attempt) -> Awaitable[None]:
+    def clean_up(self, attempt: Attempt) -> Awaitable[None]:
         """Kill and remove what earlier attempts at the job left on this machine."""
 
     def perform(
@@ -68,7 +68,7 @@ class Performer(Protocol):
             alive: To be told every few seconds what is used; False means: stop, the job is cancelled or another's.
         """
 
-    def after(self, job: Job) -> Awaitable[Sequence[Errand]]:
+    def after(self, job: Job) -> Awaitable[Sequence[FollowUp]]:
         """What is to be done after a job's end: hooks and messages."""
 
     def release(self, job_id: str) -> None:
@@ -87,7 +87,13 @@ class JobWorkflow:
     """
 
     def __init__(
-        self, jobs: Jobs, attempts: Attempts, performer: Performer, *, worker: Callable[[], str], host: str
+        self,
+        jobs: Jobs,
+        attempts: Attempts,
+        performer: AttemptExecutor,
+        *,
+        worker: Callable[[], str],
+        host: str,
     ) -> None:
         self._jobs = jobs
         self._attempts = attempts
@@ -129,7 +135,7 @@ class JobWorkflow:
 
     async def _tried(self, job: Job, attempt: Attempt) -> Json:
         retry = await self._performer.retry_of(job)
-        await self._performer.clear_away(attempt)
+        await self._performer.clean_up(attempt)
         if attempt.tries > retry.attempts:
             result = AttemptResult(
                 JobState.INTERRUPTED, f"its worker died in each of {retry.attempts} attempts"
@@ -158,7 +164,7 @@ class JobWorkflow:
             await self._jobs.end(job.id, JobState.CANCELLED, reason=job.reason or "cancelled")
 
 
-async def _run(errand: Errand, context: Context) -> None:
+async def _run(errand: FollowUp, context: Context) -> None:
     for number in range(1, errand.attempts + 1):
         if not await context.step(f"{errand.name}.{number}", errand.act, number):
             return

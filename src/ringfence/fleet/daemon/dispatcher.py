@@ -1,0 +1,154 @@
+"""From queued jobs to workflows of the engine, and from ends to what follows them.
+
+Each act here can be repeated: a daemon that died in between begins again from what the database says.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import anyio
+
+from ringfence.engine.base import Engine
+from ringfence.errors import InfrastructureFault
+from ringfence.fleet.log import Log
+from ringfence.fleet.store.admission import Admission, Bounds
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.insertion import QueueFull
+from ringfence.fleet.store.job import ACTIVE, Job, NewJob
+from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.worker.workflow import JOB_WORKFLOW
+from ringfence.job.state import JobState
+
+_BUSY_S = 0.2
+_IDLE_S = 2.0
+_RECONCILE_S = 5.0
+_LOST_AFTER_S = 5.0
+_MOST = 1000
+_ENDS = 100
+
+
+class Dispatcher:
+    """Admits jobs whenever something changes, and sees that each that was admitted has its workflow.
+
+    Args:
+        database: Where the jobs are.
+        engine: What workers take them from.
+        bounds: What is allowed just now.
+        followers: The jobs that follow one that has ended.
+        log: Is told of faults of the database; they pass, and are tried again.
+        timezone: In which a budget's day begins.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        engine: Engine,
+        *,
+        bounds: Callable[[], Bounds],
+        followers: Callable[[Job], Sequence[NewJob]],
+        log: Log,
+        timezone: ZoneInfo | None = None,
+    ) -> None:
+        self._jobs = Jobs(database)
+        self._admission = Admission(database)
+        self._engine = engine
+        self._bounds = bounds
+        self._followers = followers
+        self._log = log
+        self.timezone = timezone
+        """In which a budget's day begins; None: the machine's."""
+        self._woken = anyio.Event()
+        self._reconciled_at = float("-inf")
+        self._fault = ""
+        self._unreadable: set[str] = set()
+        self.is_accepting = True
+        """False while the fleet is let run dry: nothing new starts."""
+        self.waiting: dict[str, str] = {}
+        """Why queued jobs wait, by agent, workspace, or '' for all."""
+
+    def wake(self) -> None:
+        """Look at once: a job was entered, or something else has changed."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Go on until cancelled. A database that cannot be reached is waited for."""
+        while True:
+            self._woken = anyio.Event()
+            pause_s = await self._try_round()
+            with anyio.move_on_after(pause_s):
+                await self._woken.wait()
+
+    async def _try_round(self) -> float:
+        """A round whose fault is told once, however long it lasts: else a night's outage fills the log."""
+        try:
+            pause_s = await self.round()
+        except InfrastructureFault as exc:
+            line, event = str(exc), "database.failed"
+        except Exception as exc:  # noqa: BLE001 -- a fault of ours must not end the daemon
+            line, event = f"no jobs are started: internal error: {exc!r}", "dispatch.failed"
+        else:
+            if self._fault:
+                self._fault = ""
+                self._log("jobs are started again", event="dispatch.resumed", level="info")
+            return pause_s
+        if line != self._fault:
+            self._fault = line
+            self._log(line, event=event)
+        return _IDLE_S
+
+    async def round(self) -> float:
+        """Do all that can be done now; returns for how many seconds nothing is to be done, unless something changes."""
+        now = datetime.now(UTC)
+        await self._reconcile(now)
+        while await self._jobs.follow(self._followers, limit=_ENDS, left_out=self._left_out) == _ENDS:
+            pass
+        if not self.is_accepting:
+            return _BUSY_S
+        admitted = await self._admission.admit(self._bounds(), now=now, day_began=self._day_began(now))
+        self.waiting = admitted.waiting
+        for job in admitted.jobs:
+            await self._enqueue(job)
+        if admitted.active:
+            return _BUSY_S
+        if admitted.next_at is None:
+            return _IDLE_S
+        return min(_IDLE_S, max(0.0, (admitted.next_at - now).total_seconds()))
+
+    def _left_out(self, ended: Job, why: QueueFull) -> None:
+        self._log(f"nothing follows job {ended.id}: {why}", event="job.refused", job=ended.id)
+
+    async def _enqueue(self, job: Job) -> bool:
+        """Give a job its workflow; False if it has it."""
+        return await self._engine.enqueue(
+            JOB_WORKFLOW,
+            id=job.workflow_id,
+            argument={"job": job.id},
+            priority=max(0, min(1000, job.priority)),
+        )
+
+    async def _reconcile(self, now: datetime) -> None:
+        """See that every job which was admitted has a workflow that goes on; one whose workflow has ended is ended."""
+        if anyio.current_time() - self._reconciled_at < _RECONCILE_S:
+            return
+        self._reconciled_at = anyio.current_time()
+        await self._report_unreadable()
+        for job in await self._jobs.list(states=ACTIVE, limit=_MOST):
+            is_young = job.started_at is not None and now - job.started_at < timedelta(seconds=_LOST_AFTER_S)
+            if job.state is JobState.STARTING and not is_young:
+                await self._enqueue(job)
+            status = await self._engine.get(job.workflow_id)
+            if status is not None and status.state.is_end:
+                reason = status.error or "its workflow ended without an outcome"
+                await self._jobs.end_orphaned(job, reason=reason)
+
+    async def _report_unreadable(self) -> None:
+        """Log each job that this version cannot read, once."""
+        for job_id in await self._jobs.unreadable():
+            if job_id not in self._unreadable:
+                self._unreadable.add(job_id)
+                line = f"job {job_id} is left alone: this version of ringfence cannot read it; use the one that wrote it"
+                self._log(line, event="job.unreadable", job=job_id)
+
+    def _day_began(self, now: datetime) -> datetime:
+        return now.astimezone(self.timezone).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -1,0 +1,109 @@
+"""Slots of many schedules, made into jobs in one transaction: statements for each would take too long."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, func, select
+
+from ringfence.fleet.store.insertion import PreparedJob, QueueFull, insert_prepared_in, made
+from ringfence.fleet.store.job import Job, NewJob, job_of
+from ringfence.fleet.store.schedules import mark_handled_in
+from ringfence.fleet.store.tables import JOBS
+from ringfence.fleet.submission import Overlap, Submission, cancel_replaced_in
+from ringfence.job.state import JobState
+
+_KNOWN = select(JOBS).where(JOBS.c.dedupe_key.in_(bindparam("keys", expanding=True)))
+_LIVE = select(JOBS).where(
+    JOBS.c.agent.in_(bindparam("agents", expanding=True)),
+    JOBS.c.trigger == "schedule",
+    JOBS.c.state.in_([state.value for state in JobState if not state.is_terminal]),
+)
+_QUEUED = (
+    select(JOBS.c.agent, func.count())
+    .where(JOBS.c.agent.in_(bindparam("agents", expanding=True)), JOBS.c.state == JobState.QUEUED.value)
+    .group_by(JOBS.c.agent)
+)
+
+
+@dataclass(frozen=True)
+class DueJobs:
+    """What of one schedule is due."""
+
+    agent: str
+    schedule: str
+    handled: datetime
+    """How far the schedule has come with them."""
+    jobs: tuple[NewJob, ...]
+    """One for each slot, the oldest first."""
+    overlap: Overlap
+
+
+def fire_in(connection: Connection, due: Sequence[DueJobs]) -> list[list[Submission] | Exception]:
+    """Enter the jobs of slots, as `enter_in` would one after another, and note how far their schedules have come.
+
+    Of a schedule with a slot that cannot be entered nothing is done: what was in the way stands in its place.
+
+    Raises:
+        Twice: Somebody has just entered one of the jobs.
+    """
+    entering = _Entering(connection, due)
+    answers = [entering.answer(each) for each in due]
+    insert_prepared_in(connection, entering.made)
+    for answer in answers:
+        for entered in answer if isinstance(answer, list) else ():
+            cancel_replaced_in(connection, entered)
+    done = (each for each, answer in zip(due, answers, strict=True) if not isinstance(answer, Exception))
+    mark_handled_in(connection, [(each.agent, each.schedule, each.handled) for each in done])
+    return answers
+
+
+class _Entering:
+    """What the database says, and what of it is different once the jobs are in it."""
+
+    def __init__(self, connection: Connection, due: Sequence[DueJobs]) -> None:
+        agents = {"agents": sorted({each.agent for each in due})}
+        keys = [new.dedupe_key for each in due for new in each.jobs]
+        self.made: list[PreparedJob] = []
+        known = connection.execute(_KNOWN, {"keys": keys}).mappings()
+        self._known = {row["dedupe_key"]: job_of(row) for row in known}
+        self._queued: dict[str, int] = {}
+        for agent, queued in connection.execute(_QUEUED, agents):
+            self._queued[agent] = queued
+        self._live: dict[tuple[str, str], tuple[Job, ...]] = {}
+        if any(each.overlap != "queue" for each in due):
+            for job in map(job_of, connection.execute(_LIVE, agents).mappings()):
+                key = (job.agent, job.trigger_name)
+                self._live[key] = (*self._live.get(key, ()), job)
+
+    def answer(self, slots: DueJobs) -> list[Submission] | Exception:
+        try:
+            return self._submit(slots)
+        except QueueFull as exc:
+            return exc
+
+    def _submit(self, slots: DueJobs) -> list[Submission]:
+        key = (slots.agent, slots.schedule)
+        live, queued = self._live.get(key, ()), self._queued.get(slots.agent, 0)
+        entered: list[Submission] = []
+        new_ones: list[PreparedJob] = []
+        for new in slots.jobs:
+            others = () if slots.overlap == "queue" else live
+            if others and slots.overlap == "skip":
+                why = f"job {others[0].id} of the same {new.trigger} still goes on"
+                entered.append(Submission(None, is_new=False, reason=why))
+                continue
+            known = self._known.get(new.dedupe_key or "")
+            if known is not None:
+                entered.append(Submission(known, is_new=False))
+                continue
+            # Who takes others' place makes the queue no longer.
+            if not others and new.most_queued is not None and queued >= new.most_queued:
+                raise QueueFull(new.agent, new.most_queued)
+            one = made(new)
+            new_ones.append(one)
+            entered.append(Submission(one.job, is_new=True, replaced=others))
+            live, queued = (*live, one.job), queued + 1
+        self.made += new_ones
+        self._live[key], self._queued[slots.agent] = live, queued
+        return entered

@@ -1,0 +1,106 @@
+"""The edge of the daemon's interface: how much it reads, what it refuses, and in which form it says so."""
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError, UsageError
+from ringfence.fleet.daemon.models import Problem, Refusal
+
+BODY_BYTES = 8 * 1024 * 1024
+"""Of a request: a prompt of a million characters, each written as an escape, and what is around it."""
+_STATUS = {UsageError: 400, InfrastructureFault: 503}
+_SHOWN = 200
+_REFUSALS = {
+    400: "It makes no sense: there is no such thing, or it is not in a state for that.",
+    409: "Policy or the configuration refuses it.",
+    413: "The body is too long.",
+    422: "A parameter or the body does not fit its schema.",
+    503: "Not just now: the database cannot be used, or no more jobs of the agent may wait.",
+}
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"model": Refusal, "description": text} for status, text in _REFUSALS.items()
+}
+"""What every operation may answer besides its own."""
+
+
+def guard(app: FastAPI) -> None:
+    """Have an application refuse in one form, and read no more than it must."""
+    app.add_exception_handler(RingfenceError, _refused)
+    app.add_exception_handler(RequestValidationError, _unfit)
+    app.add_exception_handler(HTTPException, _plain)
+    app.add_exception_handler(Exception, _broken)
+    app.add_middleware(_Bounded)
+
+
+def known_query(request: Request) -> None:
+    """Refuse query parameters that nobody reads: whoever wrote one believes that it does something.
+
+    Raises:
+        UsageError: There is one.
+    """
+    known = {field.alias for field in request.scope["route"].dependant.query_params}
+    for name in request.query_params:
+        if name not in known:
+            there = f"known here: {', '.join(sorted(known))}" if known else "there is none here"
+            raise UsageError(f"there is no query parameter {name[:_SHOWN]!r}; {there}")
+
+
+def refusal(status: int, message: str, code: int = ExitCode.USAGE) -> Response:
+    """An answer that refuses."""
+    said = Refusal(error=Problem(message=message, exit_code=int(code)))
+    return JSONResponse(said.model_dump(), status_code=status)
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409)
+    code = error.exit_code if isinstance(error, RingfenceError) else ExitCode.FAILED
+    return refusal(status, str(error), code)
+
+
+async def _unfit(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
+    said = str(first["msg"])[:_SHOWN]
+    if first["type"] == "enum":
+        said = f"{str(first['input'])[:_SHOWN]!r} is none of {first['ctx']['expected']}"
+    return refusal(422, f"{place[:_SHOWN]}: {said}")
+
+
+async def _plain(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    answer = refusal(error.status_code, str(error.detail))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _broken(_request: Request, error: Exception) -> Response:
+    return refusal(500, f"internal error: {type(error).__name__}; its log says more", ExitCode.INFRASTRUCTURE)
+
+
+class _Bounded:
+    """Reads no longer body than is allowed."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        read = 0
+
+        async def bounded() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > BODY_BYTES:
+                raise HTTPException(413, f"the body is longer than {BODY_BYTES} bytes")
+            return message
+
+        await self._app(scope, bounded, send)

@@ -1,0 +1,129 @@
+"""The daemon's socket: made with rights for its owner only, served until the daemon ends."""
+
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import uvicorn
+
+from ringfence.errors import InfrastructureFault
+from ringfence.filesystem import short_path
+from ringfence.fleet.daemon.connection_limits import LimitedProtocol
+
+_MOST_AT_ONCE = 200
+"""Connections at an address that strangers may reach; more are answered with 503."""
+
+_TICK_S = 1.0
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ending = anyio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the command: what is told to stop is still asked how it stands."""
+        yield
+
+    def end(self) -> None:
+        """End soon."""
+        self.should_exit = True
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        """Set the date of answers once a second, until told to end: uvicorn's own looks ten times whether it is."""
+        while not await self.on_tick(0):
+            with anyio.move_on_after(_TICK_S):
+                await self._ending.wait()
+
+
+@asynccontextmanager
+async def serving(app: Any, path: Path) -> AsyncIterator[None]:
+    """Serve an application on a Unix socket. Who holds the daemon's lock may remove what a dead one left there.
+
+    Raises:
+        InfrastructureFault: The socket cannot be made.
+    """
+    try:
+        async with _served(app, _listen(path)):
+            yield
+    finally:
+        path.unlink(missing_ok=True)  # noqa: ASYNC240 -- at the end, at once
+
+
+@asynccontextmanager
+async def serving_at(app: Any, address: str) -> AsyncIterator[None]:
+    """Serve an application at HOST:PORT.
+
+    Raises:
+        InfrastructureFault: Nothing can listen there.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        listener = socket.create_server((host.strip("[]"), int(port)), family=_family(host), reuse_port=False)
+    except (OSError, OverflowError) as exc:
+        raise InfrastructureFault(
+            f"nothing can listen at {address!r}: {getattr(exc, 'strerror', None) or exc}; name another address"
+        ) from exc
+    async with _served(app, listener, most=_MOST_AT_ONCE):
+        yield
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+@asynccontextmanager
+async def _served(app: Any, listener: socket.socket, *, most: int | None = None) -> AsyncIterator[None]:
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=2,
+        limit_concurrency=most,
+        http="auto" if most is None else LimitedProtocol,
+    )
+    server = _Server(config)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_serve, server, listener)
+            try:
+                yield
+            finally:
+                server.end()
+    finally:
+        listener.close()
+
+
+async def _serve(server: _Server, listener: socket.socket) -> None:
+    # Shielded: a cancelled uvicorn leaves its connections open. It ends by itself soon after `should_exit`.
+    with anyio.CancelScope(shield=True):
+        await server.serve([listener])
+
+
+def _listen(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        path.unlink(missing_ok=True)
+        before = os.umask(0o177)
+        try:
+            with short_path(path) as short:
+                listener.bind(short)
+        finally:
+            os.umask(before)
+        listener.listen(128)
+    except OSError as exc:
+        listener.close()
+        raise InfrastructureFault(
+            f"the daemon's socket {str(path)!r} cannot be made: {exc.strerror or exc}; see to the permissions of "
+            "its directory, or name another state directory by RINGFENCE_STATE_DIR"
+        ) from exc
+    return listener

@@ -1,0 +1,172 @@
+"""The schedules of a fleet's agents, on one clock; each slot makes at most one job, whoever is killed when."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ringfence.errors import UsageError
+from ringfence.fleet.config.checks import schedule_of
+from ringfence.fleet.config.definition import Agent, Fleet
+from ringfence.fleet.config.model import ScheduleSettings
+from ringfence.fleet.daemon.due_jobs import DueJobs, fire_in
+from ringfence.fleet.metrics import Counters
+from ringfence.fleet.schedule.base import Schedule, slot_id
+from ringfence.fleet.schedule.clock import Clock, Report, Timer
+from ringfence.fleet.schedule.due import CatchUp, Due
+from ringfence.fleet.store.batch_writer import BatchWriter
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.job import NewJob
+from ringfence.fleet.store.schedules import ScheduleStates
+from ringfence.fleet.submission import JobRequest, new_job
+
+
+@dataclass(frozen=True)
+class PlannedSchedule:
+    """A schedule of an agent, as it stands."""
+
+    agent: Agent
+    name: str
+    settings: ScheduleSettings
+    schedule: Schedule
+
+    @property
+    def key(self) -> str:
+        """Its name among all."""
+        return f"{self.agent.name}/{self.name}"
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether it fires, by the configuration: what is made for an agent that rests would only wait."""
+        return self.settings.is_enabled and self.agent.settings.is_enabled
+
+
+def planned(fleet: Fleet) -> Iterator[PlannedSchedule]:
+    """All schedules of a fleet.
+
+    Raises:
+        UsageError: One makes no sense; its text has no place.
+    """
+    for agent in fleet.agents.values():
+        for name, settings in agent.settings.schedules.items():
+            yield PlannedSchedule(agent, name, settings, schedule_of(settings, fleet.settings.timezone))
+
+
+class Scheduling:
+    """Fires schedules as jobs.
+
+    Args:
+        database: Where it is remembered how far each has come.
+        on_entered: Is told that there are new jobs.
+        report: Is told of errors and of jumps of the clock.
+        counters: Count what fires, and what does not.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        on_entered: Callable[[], None],
+        report: Report,
+        counters: Counters | None = None,
+    ) -> None:
+        self._counters = counters or Counters()
+        self._states = ScheduleStates(database)
+        self._together = BatchWriter(database, fire_in)
+        self._on_entered = on_entered
+        self._known: dict[str, PlannedSchedule] = {}
+        self.clock = Clock(self._fire, report=report)
+
+    async def take(self, fleet: Fleet) -> None:
+        """Go by these schedules from now on. Those that are as they were go on undisturbed."""
+        states = await self._states.all()
+        wanted = {each.key: each for each in planned(fleet)}
+        new: list[tuple[PlannedSchedule, datetime]] = []
+        for key in set(self._known) - set(wanted):
+            self.clock.remove(key)
+        for key, each in wanted.items():
+            state = states.get((each.agent.name, each.name))
+            is_paused = not each.is_enabled or (state is not None and state.is_paused)
+            before = self._known.get(key)
+            if (
+                before is None
+                or before.settings != each.settings
+                or before.is_enabled != each.is_enabled
+                or before.schedule.describe() != each.schedule.describe()
+            ):
+                handled = (
+                    state.last_slot
+                    if state is not None and state.last_slot is not None
+                    else datetime.now(UTC)
+                )
+                timer = Timer(key, each.schedule, handled, CatchUp(each.settings.catch_up))
+                self.clock.add(timer, is_paused=is_paused)
+                if state is None:
+                    new.append((each, handled))
+        await self._states.mark_handled((each.agent.name, each.name, handled) for each, handled in new)
+        self._known = wanted
+
+    def all(self) -> list[tuple[PlannedSchedule, datetime | None]]:
+        """Every schedule, and when it fires next; None while it is paused, or if never."""
+        return [
+            (each, None if self.clock.is_paused(key) else self.clock.next_slot(key))
+            for key, each in sorted(self._known.items())
+        ]
+
+    def next_times(self, key: str, count: int) -> list[datetime]:
+        """When a schedule would fire next, paused or not.
+
+        Raises:
+            UsageError: There is none of this name.
+        """
+        each = self._known.get(key)
+        if each is None:
+            raise UsageError(f"there is no schedule {key!r}; `ringfence fleet schedules ls` lists them")
+        found: list[datetime] = []
+        moment: datetime | None = datetime.now(UTC)
+        while len(found) < count and moment is not None:
+            moment = each.schedule.next_after(moment)
+            found += [moment] if moment is not None else []
+        return found
+
+    async def pause(self, key: str, *, is_paused: bool) -> bool:
+        """Have a schedule rest, or go on; False if there is none of this name. What it missed meanwhile is past."""
+        each = self._known.get(key)
+        if each is None:
+            return False
+        await self._states.pause(each.agent.name, each.name, is_paused=is_paused)
+        if is_paused:
+            self.clock.pause(key)
+        elif each.is_enabled:
+            now = datetime.now(UTC)
+            await self._states.mark_handled([(each.agent.name, each.name, now)])
+            self.clock.resume(key, handled=now)
+        return True
+
+    async def _fire(self, timer: Timer, due: Due, /) -> None:
+        each = self._known.get(timer.key)
+        if each is None:
+            return
+        news = tuple(self._new(each, slot) for slot in due.slots)
+        slots = DueJobs(each.agent.name, each.name, due.handled, news, each.settings.overlap)
+        await self._together.write(slots)
+        self._on_entered()
+        self._count(each.agent.name, due)
+
+    @staticmethod
+    def _new(each: PlannedSchedule, slot: datetime) -> NewJob:
+        return new_job(
+            JobRequest(
+                each.agent,
+                "schedule",
+                name=each.name,
+                prompt=each.settings.prompt,
+                dedupe_key=f"schedule/{each.key}/{slot_id(slot)}",
+                priority=each.settings.priority,
+            )
+        )
+
+    def _count(self, agent: str, due: Due) -> None:
+        self._counters.missed.labels(agent).inc(due.dropped)
+        now = datetime.now(UTC)
+        for slot in due.slots:
+            self._counters.lag_s.labels(agent).observe(max(0.0, (now - slot).total_seconds()))

@@ -1,0 +1,109 @@
+"""What a state directory's fleet keeps and forgets, asked from the command line, whether its daemon runs or not."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from ringfence.config.old_names import fleet_database
+from ringfence.fleet.client import FleetClient, socket_path
+from ringfence.fleet.config.definition import Fleet
+from ringfence.fleet.config.loader import load_trusted
+from ringfence.fleet.retention import Forgotten, Retention
+from ringfence.fleet.state_directory import held, noted_file
+from ringfence.fleet.store.database import Database, sqlite_url
+from ringfence.fleet.store.ended_jobs import runs_of_jobs
+
+DATABASE = "RINGFENCE_FLEET_DATABASE"
+_FORGET_S = 600.0
+
+
+async def forget(state: Path, environ: Mapping[str, str], *, dry_run: bool) -> Forgotten | None:
+    """Forget what the fleet need not keep any more: by its daemon if that runs, else here. None: there is no fleet.
+
+    Raises:
+        ConfigurationError, PolicyRefused: The fleet's file is wrong, or is not trusted as it is.
+        InfrastructureFault: The database cannot be reached, or a record cannot be removed.
+    """
+    file = noted_file(state)
+    if file is None:
+        return None
+    with held(state) as daemon:
+        if daemon is not None:
+            return await _by_daemon(state, dry_run=dry_run)
+        if not file.exists():
+            return None
+        return await _forget_here(load_trusted(file, environ=environ), state, dry_run=dry_run)
+
+
+async def belonging(state: Path, environ: Mapping[str, str], run_ids: Sequence[str]) -> frozenset[str]:
+    """Those of the runs that belong to a fleet's jobs: they go with these, and not otherwise.
+
+    Raises:
+        ConfigurationError, PolicyRefused, InfrastructureFault: As `forget`.
+    """
+    named = _url(state, environ)
+    urls = {f"sqlite:///{file}" for file in (state / "fleet").glob("fleet*.db")} | (
+        {named} if named else set()
+    )
+    found: frozenset[str] = frozenset()
+    for url in urls if run_ids else ():
+        async with _opened(url) as database:
+            found |= await runs_of_jobs(database, run_ids)
+    return found
+
+
+def _url(state: Path, environ: Mapping[str, str]) -> str | None:
+    """Of the database; on a machine with mere workers the environment names it."""
+    file = noted_file(state)
+    if file is not None and file.exists():
+        return load_trusted(file, environ=environ).settings.engine.url or sqlite_url(state, file)
+    if environ.get(DATABASE):
+        return environ[DATABASE]
+    return sqlite_url(state, file) if fleet_database(state / "fleet").exists() else None
+
+
+async def _forget_here(fleet: Fleet, state: Path, *, dry_run: bool) -> Forgotten:
+    from ringfence.engine.registry import open_engine
+
+    url = fleet.settings.engine.url or sqlite_url(state, fleet.file)
+    async with _opened(url) as database, open_engine(url) as engine:
+        retention = Retention(database, engine)
+        return await _rounds(
+            lambda: retention.round(fleet.settings.retention, dry_run=dry_run), dry_run=dry_run
+        )
+
+
+async def _by_daemon(state: Path, *, dry_run: bool) -> Forgotten:
+    import anyio.to_thread
+
+    client = FleetClient(socket_path(state), timeout_s=_FORGET_S)
+
+    async def forget() -> Forgotten:
+        answer = await anyio.to_thread.run_sync(lambda: client.post("forget", dry_run=dry_run))
+        return Forgotten(**answer)
+
+    return await _rounds(forget, dry_run=dry_run)
+
+
+async def _rounds(forget: Callable[[], Awaitable[Forgotten]], *, dry_run: bool) -> Forgotten:
+    """Forget until nothing is left to be forgotten; returns the sum."""
+    total = Forgotten(is_all=False)
+    while not total.is_all:
+        done = await forget()
+        total.jobs += done.jobs
+        total.runs += done.runs
+        total.size_bytes += done.size_bytes
+        total.is_all = done.is_all
+        if dry_run:
+            break
+    return total
+
+
+@asynccontextmanager
+async def _opened(url: str) -> AsyncIterator[Database]:
+    database = Database(url)
+    try:
+        database.create_tables()
+        yield database
+    finally:
+        database.close()

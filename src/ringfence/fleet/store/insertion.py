@@ -1,0 +1,144 @@
+"""How a job comes into the database: as a row, and what is large beside it."""
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from ringfence.errors import InfrastructureFault
+from ringfence.fleet.store.job import Job, NewJob, job_of, milliseconds
+from ringfence.fleet.store.tables import BLOBS, JOBS
+from ringfence.job.state import JobState
+
+# Made once: to make a statement takes longer than to execute it.
+_ADD, _ADD_BESIDE = insert(JOBS), insert(BLOBS)
+_WAITING = (
+    select(JOBS.c.id)
+    .where(JOBS.c.agent == bindparam("of"), JOBS.c.state == JobState.QUEUED.value)
+    .offset(bindparam("ahead"))
+    .limit(1)
+)
+_WITH_KEY = select(JOBS).where(JOBS.c.dedupe_key == bindparam("key"))
+_EMPTY: Mapping[str, Any] = dict.fromkeys(column.name for column in JOBS.c) | {
+    "admissions": 0,
+    "attempt": 0,
+    "reason": "",
+    "is_cancel_asked": False,
+    "is_followed": False,
+    "tokens": 0,
+    "cost_usd": 0.0,
+}
+_JOB_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9]{6}-[0-9a-f]{6}")
+
+
+class QueueFull(InfrastructureFault):
+    """As many jobs of an agent wait as may: try again later, or have them start sooner.
+
+    Args:
+        agent: Whose.
+        most: How many may wait.
+    """
+
+    def __init__(self, agent: str, most: int) -> None:
+        waiting = "1 job" if most == 1 else f"{most} jobs"
+        super().__init__(
+            f"agent {agent!r} has {waiting} waiting, and may have no more; try again later, cancel some "
+            f"(`ringfence job ls --agent {agent} --state queued`), or raise its `queue`"
+        )
+
+
+class DuplicateKey(Exception):
+    """A job with the same dedupe key was entered meanwhile."""
+
+
+def new_job_id(now: datetime) -> str:
+    """A name for a new job, such as `20260301-120000-123456-5f3a9c`: in the order of time, to the microsecond."""
+    return f"{now.astimezone(UTC):%Y%m%d-%H%M%S-%f}-{secrets.token_hex(3)}"
+
+
+def is_job_id(text: str) -> bool:
+    """Whether a text has the form of a whole id; there need be no such job."""
+    return _JOB_ID.fullmatch(text) is not None
+
+
+@dataclass(frozen=True)
+class PreparedJob:
+    """A job that is not in the database yet."""
+
+    job: Job
+    row: Mapping[str, Any]
+    beside: Sequence[Mapping[str, Any]]
+
+
+def made(new: NewJob) -> PreparedJob:
+    """A new job, made now."""
+    now = datetime.now(UTC)
+    job_id = new_job_id(now)
+    row: dict[str, Any] = {
+        **_EMPTY,
+        "id": job_id,
+        "agent": new.agent,
+        "state": JobState.QUEUED,
+        "trigger": new.trigger,
+        "trigger_name": new.trigger_name,
+        "dedupe_key": new.dedupe_key,
+        "priority": new.priority,
+        "workspace": new.workspace,
+        "created_ms": milliseconds(now),
+        "not_before_ms": milliseconds(new.not_before) if new.not_before else 0,
+        "session_id": new.session_id,
+        "parent": new.parent,
+    }
+    texts = {"prompt": new.prompt, "payload": new.payload, "configuration": new.configuration}
+    beside = [
+        {"job": job_id, "kind": kind, "content": text.encode("utf-8", "surrogateescape")}
+        for kind, text in texts.items()
+        if text is not None
+    ]
+    return PreparedJob(job_of(row), row, beside)
+
+
+def insert_prepared_in(connection: Connection, jobs: Sequence[PreparedJob]) -> None:
+    """Put new jobs into the database, within a transaction.
+
+    Raises:
+        Twice: One of them is there.
+    """
+    if not jobs:
+        return
+    try:
+        connection.execute(_ADD, [each.row for each in jobs])
+    except IntegrityError as exc:
+        raise DuplicateKey from exc
+    connection.execute(_ADD_BESIDE, [row for each in jobs for row in each.beside])
+
+
+def insert_in(connection: Connection, new: NewJob) -> tuple[Job, bool]:
+    """Enter a job as queued, or find the one with the same dedupe key; within a transaction.
+
+    Raises:
+        QueueFull: No more of its agent's may wait.
+        Twice: Somebody has just entered one with its key.
+    """
+    if new.dedupe_key is not None:
+        found = with_key_in(connection, new.dedupe_key)
+        if found is not None:
+            return found, False
+    if new.most_queued is not None:
+        ahead = {"of": new.agent, "ahead": new.most_queued - 1}
+        if connection.execute(_WAITING, ahead).first() is not None:
+            raise QueueFull(new.agent, new.most_queued)
+    job = made(new)
+    insert_prepared_in(connection, [job])
+    return job.job, True
+
+
+def with_key_in(connection: Connection, key: str) -> Job | None:
+    """The job with a dedupe key, within a transaction."""
+    found = connection.execute(_WITH_KEY, {"key": key}).mappings().first()
+    return None if found is None else job_of(found)

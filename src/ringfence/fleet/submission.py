@@ -1,0 +1,192 @@
+"""How a job is entered, whoever wants it: a person, a schedule, a request, a change of files, another job's end."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import Connection, bindparam, func, select
+
+from ringfence.errors import UsageError
+from ringfence.fleet.config.definition import Agent
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.insertion import insert_in
+from ringfence.fleet.store.job import Job, NewJob, TriggerKind, job_of
+from ringfence.fleet.store.jobs import Jobs, cancel_in
+from ringfence.fleet.store.tables import JOBS
+from ringfence.job.state import JobState
+
+Overlap = Literal["skip", "queue", "replace"]
+_LIVE = select(JOBS).where(
+    JOBS.c.agent == bindparam("of"),
+    JOBS.c.trigger == bindparam("by"),
+    JOBS.c.trigger_name == bindparam("called"),
+    JOBS.c.state.in_([state.value for state in JobState if not state.is_terminal]),
+)
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """A job that something asks for."""
+
+    agent: Agent
+    trigger: TriggerKind
+    name: str = ""
+    """Of the schedule or trigger."""
+    prompt: str | None = None
+    """The task; None: the agent's own."""
+    dedupe_key: str | None = None
+    priority: int | None = None
+    """None: the agent's."""
+    payload: Any = None
+    """What came along; JSON."""
+    overlap: Overlap = "queue"
+    """What happens if the last job of the same schedule or trigger still goes on."""
+    parent: str | None = None
+    session_id: str | None = None
+    not_before: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What came of it."""
+
+    job: Job | None
+    """The job; the one that was there already, if it was asked for twice; None if it was left out."""
+    is_new: bool
+    replaced: tuple[Job, ...] = ()
+    """Jobs that must give way: they are asked to be cancelled."""
+    reason: str = ""
+    """Why it was left out."""
+
+
+def new_job(wanted: JobRequest) -> NewJob:
+    """What is stored for it.
+
+    Raises:
+        UsageError: There is no task.
+    """
+    settings = wanted.agent.settings
+    prompt = wanted.prompt if wanted.prompt is not None else settings.prompt
+    if not prompt or not prompt.strip():
+        raise UsageError(
+            f"agent {wanted.agent.name!r} has no prompt of its own, and none was given; write `prompt:` for it, or give "
+            "one by --prompt"
+        )
+    return NewJob(
+        agent=wanted.agent.name,
+        trigger=wanted.trigger,
+        trigger_name=wanted.name,
+        prompt=prompt,
+        dedupe_key=wanted.dedupe_key,
+        priority=settings.priority if wanted.priority is None else wanted.priority,
+        workspace=workspace_of(wanted.agent),
+        not_before=wanted.not_before,
+        parent=wanted.parent,
+        session_id=wanted.session_id,
+        payload=None if wanted.payload is None else json.dumps(wanted.payload),
+        configuration=wanted.agent.configuration,
+        most_queued=settings.queue,
+    )
+
+
+def workspace_of(agent: Agent) -> str:
+    """What jobs of the agent must not share with others at the same time; empty if each has its own copy."""
+    settings = agent.settings
+    if settings.repository is not None or settings.sandbox.mode in ("clone", "read_only"):
+        return ""
+    return str(settings.workspace)
+
+
+async def submit(database: Database, wanted: JobRequest) -> Submission:
+    """Enter a job, with regard to the last one of the same schedule or trigger.
+
+    Raises:
+        UsageError: There is no task.
+        QueueFull: No more of its agent's may wait.
+    """
+    new = new_job(wanted)
+    if wanted.overlap == "queue" or not wanted.name:
+        job, is_new = await Jobs(database).add(new)
+        return Submission(job, is_new)
+    return await database.write(lambda connection: submit_in(connection, new, wanted.overlap))
+
+
+def submit_in(connection: Connection, new: NewJob, overlap: Overlap) -> Submission:
+    """As `enter`, within a transaction."""
+    if overlap == "queue":
+        job, is_new = insert_in(connection, new)
+        return Submission(job, is_new)
+    mine = {"of": new.agent, "by": new.trigger, "called": new.trigger_name}
+    _have_alone(connection, "/".join(mine.values()))
+    others = tuple(map(job_of, connection.execute(_LIVE, mine).mappings()))
+    if others and overlap == "skip":
+        return Submission(
+            None, is_new=False, reason=f"job {others[0].id} of the same {new.trigger} still goes on"
+        )
+    # Who takes others' place makes the queue no longer.
+    job, is_new = insert_in(connection, replace(new, most_queued=None) if others else new)
+    entered = Submission(job, is_new, replaced=others if is_new else ())
+    cancel_replaced_in(connection, entered)
+    return entered
+
+
+def _have_alone(connection: Connection, trigger: str) -> None:
+    """Let nobody else enter a job of a trigger until this transaction ends; to SQLite one alone writes anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(trigger, 0))))
+
+
+def cancel_replaced_in(connection: Connection, entered: Submission) -> None:
+    """Cancel the jobs that a new one replaces, with which it is entered: one that ends just now is in nobody's way."""
+    for other in entered.replaced:
+        cancel_in(connection, other.id, reason=f"replaced by job {entered.job.id if entered.job else ''}")
+
+
+def after_jobs(ended: Job, agents: Mapping[str, Agent]) -> list[JobRequest]:
+    """The jobs that other agents' triggers make of one that has ended."""
+    return [
+        JobRequest(
+            agent,
+            "after",
+            name=name,
+            prompt=trigger.prompt,
+            dedupe_key=f"after/{ended.id}/{agent.name}/{name}",
+            priority=trigger.priority,
+            payload={
+                "job": ended.id,
+                "agent": ended.agent,
+                "state": ended.state.value,
+                "reason": ended.reason,
+            },
+            parent=ended.id,
+        )
+        for agent in agents.values()
+        if agent.settings.is_enabled
+        for name, trigger in agent.settings.triggers.items()
+        if trigger.type == "after" and trigger.agent == ended.agent and ended.state.value in trigger.states
+    ]
+
+
+def repeat_request(
+    job: Job, agent: Agent, prompt: str, *, kind: Literal["retry", "fork"], payload: bytes | None
+) -> JobRequest:
+    """A job that repeats another, or goes on from where it was.
+
+    Args:
+        job: The other one.
+        agent: Whose.
+        prompt: The task.
+        kind: `retry` begins anew, `fork` goes on with the session.
+        payload: What came along with the trigger, for the prompt's placeholders; None where it has none.
+    """
+    return JobRequest(
+        agent,
+        kind,
+        prompt=prompt,
+        parent=job.id,
+        priority=job.priority,
+        payload=None if payload is None else json.loads(payload),
+        session_id=job.run_id if kind == "fork" else None,
+    )

@@ -1,0 +1,256 @@
+"""An attempt at a job: a run of its agent, told to stop when the job is cancelled or another's."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from ringfence.errors import RecordError, RingfenceError, UsageError
+from ringfence.fleet.config.model import (
+    AgentSettings,
+    RetrySettings,
+)
+from ringfence.fleet.log import Log
+from ringfence.fleet.store.agents import AgentStates
+from ringfence.fleet.store.attempts import Attempt, Attempts, Spent
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.job import Job
+from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.worker.job_settings import (
+    agent_settings,
+    effective_of,
+    reason_within,
+    session_to_resume,
+    task_of,
+)
+from ringfence.fleet.worker.job_workspace import JobWorkspaces, apply_private_copy
+from ringfence.fleet.worker.lifecycle_hooks import LifecycleHooks
+from ringfence.fleet.worker.workflow import AttemptResult, FollowUp
+from ringfence.job.interrupted_runs import recover_runs
+from ringfence.job.outcome import RunResult, outcome_of, root_cause
+from ringfence.job.recorder import View
+from ringfence.job.request import RunRequest
+from ringfence.job.resolution import resolved_agent_request
+from ringfence.job.resumed_run import ResumeRequest
+from ringfence.job.run import JobRun
+from ringfence.job.state import JobState
+from ringfence.tool.text import replace_surrogates
+
+if TYPE_CHECKING:
+    from ringfence.fleet.tracing.traces import Traces
+
+Alive = Callable[[Spent], Awaitable[bool]]
+_LOOK_S = 1.0
+_GENTLE_S = 20.0
+_WORKSPACE_WAIT_S = 30.0
+_KEEPS_SESSION = (
+    JobState.SUCCEEDED,
+    JobState.UNVERIFIED,
+    JobState.CHECK_RED,
+    JobState.LIMIT,
+    JobState.BLOCKED,
+)
+
+
+class JobExecutor:
+    """Runs agents' jobs in this process.
+
+    Args:
+        database: Where jobs are.
+        places: Where agents work.
+        host: This machine's name.
+        log: Is told what a person should know of a job.
+        traces: Where traces of jobs go.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        places: JobWorkspaces,
+        *,
+        host: str,
+        log: Log,
+        traces: "Traces | None" = None,
+    ) -> None:
+        self._jobs = Jobs(database)
+        self._attempts = Attempts(database)
+        self._agents = AgentStates(database)
+        self._places = places
+        self._host = host
+        self._log = log
+        self._traces = traces
+        self._around = LifecycleHooks(self._jobs, places, log, traces)
+        self._known: dict[str, AgentSettings] = {}
+        """Of the jobs that are at work here."""
+
+    def _noting(self, job_id: str) -> Callable[[str], None]:
+        """Says lines of a job whose kind is not known here."""
+        return partial(self._log, event="job.noted", job=job_id)
+
+    async def retry_of(self, job: Job) -> RetrySettings:
+        """When a job is tried again."""
+        return (await self._settings(job)).retry
+
+    async def clean_up(self, attempt: Attempt) -> None:
+        """Close the runs of workers that died on this machine, and remove what their sandboxes left."""
+        if attempt.number > 1:
+            log = self._noting(attempt.job)
+            try:
+                await recover_runs(log)
+            except RingfenceError as exc:  # it hinders no further try; whoever clears away next tries again
+                log(f"what its last try left could not be cleared away: {exc}")
+
+    def release(self, job_id: str) -> None:
+        """Let others have the clone that a job worked on."""
+        self._known.pop(job_id, None)
+        self._around.release(job_id)
+
+    async def perform(self, job: Job, attempt: Attempt, alive: Alive) -> AttemptResult:
+        """Let the agent work, to its end. Never raises for what goes wrong: that is the result."""
+        about = {"job": job.id, "agent": job.agent, "attempt": attempt.number, "run": attempt.run_id}
+        self._log(
+            f"attempt {attempt.number}, run {attempt.run_id}", event="job.started", level="info", **about
+        )
+        result = await self._result(job, attempt, alive)
+        line = f"{result.state.value}: {result.reason}" if result.reason else result.state.value
+        self._log(line, event="job.ended", level="info", state=result.state.value, **about)
+        return result
+
+    async def _result(self, job: Job, attempt: Attempt, alive: Alive) -> AttemptResult:
+        try:
+            settings = await self._settings(job)
+            interrupted_run = await self._interrupted_run(job, attempt, settings)
+            async with self._places.of(
+                job, settings, as_it_was_left=interrupted_run is not None
+            ) as workspace:
+                refusal = await self._around.before(job, settings)
+                if refusal is not None:
+                    return AttemptResult(JobState.FAILED, refusal)
+                return await self._perform(job, attempt, settings, workspace, interrupted_run, alive)
+        except Exception as exc:  # noqa: BLE001 -- the boundary of an attempt: told as its outcome
+            outcome = outcome_of(root_cause(exc))
+            return AttemptResult(outcome.state, outcome.reason)
+
+    async def _perform(
+        self,
+        job: Job,
+        attempt: Attempt,
+        settings: AgentSettings,
+        workspace: Path,
+        interrupted_run: str | None,
+        alive: Alive,
+    ) -> AttemptResult:
+        beside = await self._jobs.blobs(job.id, ("prompt", "payload"))
+        prompt = task_of(beside.get("prompt"), beside.get("payload"))
+        if interrupted_run is not None:
+            going_on: ResumeRequest | None = ResumeRequest(interrupted_run)
+        else:
+            going_on = session_to_resume(settings, await self._agents.get(job.agent), job, host=self._host)
+        try:
+            return await self._run(job, attempt, settings, workspace, prompt, going_on, alive)
+        except (UsageError, RecordError) as exc:
+            if going_on is None or job.session_id is not None:
+                raise
+            # The agent's last session does not fit any more: its policy asks for it where it can be had.
+            self._log(f"it begins a new session: {exc}", event="session.renewed", job=job.id)
+            return await self._run(job, attempt, settings, workspace, prompt, None, alive)
+
+    async def _interrupted_run(self, job: Job, attempt: Attempt, settings: AgentSettings) -> str | None:
+        """The run of a try that was broken off, to go on with rather than with the session that the agent had last."""
+        if settings.session.policy == "fresh" or job.session_id is not None:
+            return None
+        return await self._attempts.interrupted_run(attempt, host=self._host)
+
+    async def _run(
+        self,
+        job: Job,
+        attempt: Attempt,
+        settings: AgentSettings,
+        workspace: Path,
+        prompt: str,
+        going_on: ResumeRequest | None,
+        alive: Alive,
+    ) -> AttemptResult:
+        effective = effective_of(settings, job)
+        log = self._noting(job.id)
+        async with resolved_agent_request(
+            prompt, workspace, effective, resume=going_on, notify=log
+        ) as request:
+            request = replace(request, wait_s=_WORKSPACE_WAIT_S)
+            with self._traced(job, attempt, settings, request) as (request, see, ended):
+                run = JobRun(request, run_id=attempt.run_id, view=see)
+                result = await _watched(run, alive)
+                ended(result)
+        for problem in result.problems:
+            log(problem)
+        if settings.repository is not None:
+            await apply_private_copy(result.run_dir, log)
+        await self._jobs.put_blob(job.id, "answer", replace_surrogates(result.final_text).encode())
+        if result.state in _KEEPS_SESSION:
+            is_full = result.cause == "context_full"
+            if is_full and settings.session.policy != "fresh":
+                log("its session is too long to go on with; the agent's next job begins a new one")
+            kept = None if is_full else attempt.run_id
+            await self._agents.remember_session(job.agent, run_id=kept, host=self._host, at=datetime.now(UTC))
+        reason = reason_within(settings.limits, job, result.reason)
+        return AttemptResult(result.state, reason, Spent(*run.spent))
+
+    @contextmanager
+    def _traced(
+        self, job: Job, attempt: Attempt, settings: AgentSettings, request: RunRequest
+    ) -> Iterator[tuple[RunRequest, View | None, Callable[[RunResult], None]]]:
+        """The request of a run that those inside can join the trace of; who is shown its events; who is told its end."""
+        if self._traces is None:
+            yield request, None, lambda _result: None
+            return
+        trace = self._traces.run(job, attempt, settings, log=self._noting(job.id))
+        ends: list[JobState] = []
+        environment = {**trace.environment, **request.spec.env}
+        try:
+            spec = request.spec.model_copy(update={"env": environment})
+            yield replace(request, spec=spec), trace.see, lambda result: ends.append(result.state)
+        finally:
+            trace.end(ends[0] if ends else None)
+
+    async def after(self, job: Job) -> list[FollowUp]:
+        """What a job's end calls for."""
+        if self._traces is not None:
+            self._traces.ended(job)
+        return await self._around.after(job, await self._settings(job))
+
+    async def _settings(self, job: Job) -> AgentSettings:
+        """As stored with the job, which nobody changes: asked for once while a worker is at it."""
+        known = self._known.get(job.id)
+        if known is None:
+            known = self._known[job.id] = agent_settings(await self._jobs.blob(job.id, "configuration"), job)
+        return known
+
+
+async def _watched(run: JobRun, alive: Alive) -> RunResult:
+    """Do a run, and stop it when it is told that nobody wants it any more: first gently, then at once."""
+
+    async def watch() -> None:
+        await anyio.sleep(_LOOK_S)  # it was wanted when its attempt began
+        while await _is_wanted(run, alive):  # noqa: ASYNC110 -- another process says so, in the database
+            await anyio.sleep(_LOOK_S)
+        run.cancel()
+        await anyio.sleep(_GENTLE_S)
+        run.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        result = await run.run()
+        tasks.cancel_scope.cancel()
+    return result
+
+
+async def _is_wanted(run: JobRun, alive: Alive) -> bool:
+    try:
+        return await alive(Spent(*run.spent))
+    except RingfenceError:
+        return True  # a database that is away for a while decides nothing; the engine stops us if it must

@@ -1,0 +1,252 @@
+"""Where agents work: the workspace that was named, or a clone of a repository of the agent's own."""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import anyio.to_thread
+
+from ringfence.config.paths import make_private_dir, state_dir
+from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
+from ringfence.fleet.config.model import AgentSettings, RepositorySettings
+from ringfence.fleet.store.job import Job
+from ringfence.flock import try_lock
+from ringfence.removal import remove_tree
+from ringfence.sandbox.workspace.git.command import CLEAN_ATTRIBUTES, LARGE, Git, reached_bound, run_git
+from ringfence.sandbox.workspace.run_as import Actor
+
+_FETCH_S = 600.0
+_MOST_SLOTS = 64
+_OPTIONS = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "protocol.ext.allow=never",
+    "fetch.recurseSubmodules=false",
+    "submodule.recurse=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+)
+_STEERING = frozenset(
+    {
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_COMMON_DIR",
+        "GIT_INDEX_FILE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_NAMESPACE",
+        "GIT_TEMPLATE_DIR",
+        "GIT_QUARANTINE_PATH",
+    }
+)
+"""Variables that git sets for its hooks; a daemon started by one would have them."""
+
+
+class JobWorkspaces:
+    """The places of this machine's agents.
+
+    A clone is a job's from the first time it is asked for until `release`: hooks find what the run made of it, and no
+    other job empties it meanwhile. A worker that goes on with the hooks of a dead one finds the clone by what is noted
+    beside it.
+
+    Args:
+        root: Directory for clones; ours alone.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._held: dict[str, _CloneDirectory] = {}
+
+    @asynccontextmanager
+    async def of(
+        self, job: Job, settings: AgentSettings, *, as_it_was_left: bool = False
+    ) -> AsyncIterator[Path]:
+        """A job's place, until the context is left; a clone stays the job's until `release`.
+
+        Args:
+            job: Whose.
+            settings: Of its agent.
+            as_it_was_left: Whether an earlier attempt's clone is kept: who goes on in its session knows its files.
+
+        Raises:
+            UsageError: The workspace is not there.
+            InfrastructureFault: The repository cannot be cloned.
+        """
+        if settings.repository is None:
+            workspace = settings.workspace
+            if workspace is None or not workspace.is_dir():
+                raise UsageError(
+                    f"the workspace {str(workspace)!r} of agent {job.agent!r} is no directory here; make it, "
+                    "or name another"
+                )
+            yield workspace
+            return
+        slot = self._slot(job)
+        if not slot.is_of(job, attempt=not as_it_was_left):
+            slot.forget()
+            await anyio.to_thread.run_sync(_empty, slot.work)
+            await fetch(settings.repository, slot.work)
+        slot.note(job)
+        yield slot.work
+
+    def is_there(self, job: Job, settings: AgentSettings) -> bool:
+        """Whether what the job's run made lies in its place; False where a clone was another's since, or elsewhere."""
+        return settings.repository is None or self._slot(job).is_of(job)
+
+    def release(self, job_id: str) -> None:
+        """Let others have a job's clone."""
+        slot = self._held.pop(job_id, None)
+        if slot is not None:
+            slot.close()
+
+    def _slot(self, job: Job) -> "_CloneDirectory":
+        """A directory that no other job uses: the one with the job's clone, else the first that is free."""
+        held = self._held.get(job.id)
+        if held is not None:
+            return held
+        name = hashlib.sha256(job.agent.encode()).hexdigest()[:16]
+        free: _CloneDirectory | None = None
+        for number in range(_MOST_SLOTS):
+            path = self._root / f"{name}-{number}"
+            if free is not None and not path.is_dir():
+                break
+            slot = _CloneDirectory.take(path)
+            if slot is not None and (free is None or slot.is_of(job, attempt=False)):
+                if free is not None:
+                    free.close()
+                free = slot
+                if slot.is_of(job, attempt=False):
+                    break
+            elif slot is not None:
+                slot.close()
+        if free is None:
+            raise InfrastructureFault(
+                f"more than {_MOST_SLOTS} clones of agent {job.agent!r} are in use here; wait for one"
+            )
+        self._held[job.id] = free
+        return free
+
+
+class _CloneDirectory:
+    """A directory with a clone, which is ours while it is open."""
+
+    def __init__(self, path: Path, lock: BinaryIO) -> None:
+        self.work = path / "work"
+        self._note = path / "job"
+        self._lock = lock
+
+    @classmethod
+    def take(cls, path: Path) -> "_CloneDirectory | None":
+        """Have one; None if another job has it."""
+        lock = (make_private_dir(path) / "lock").open("wb")
+        if try_lock(lock.fileno(), fcntl.LOCK_EX, what=f"{str(path)!r}"):
+            return cls(path, lock)
+        lock.close()
+        return None
+
+    def close(self) -> None:
+        """Let others have it."""
+        self._lock.close()
+
+    def is_of(self, job: Job, *, attempt: bool = True) -> bool:
+        """Whether the clone is a job's, of its present attempt or of any."""
+        try:
+            noted = self._note.read_text()
+        except FileNotFoundError:
+            return False
+        return noted == _note_of(job) if attempt else noted.partition(" ")[0] == job.id
+
+    def note(self, job: Job) -> None:
+        """Say whose clone it is."""
+        self._note.write_text(_note_of(job))
+
+    def forget(self) -> None:
+        """Say that it is nobody's."""
+        self._note.unlink(missing_ok=True)
+
+
+def _note_of(job: Job) -> str:
+    return f"{job.id} {job.attempt}\n"
+
+
+def clones_dir(state: Path) -> Path:
+    """Where a state directory's fleet has its clones: `$XDG_CACHE_HOME/ringfence/clones`, below it a name of its own.
+
+    Not in the state directory: no workspace may lie where records are.
+    """
+    import platformdirs
+
+    name = hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:16]
+    return make_private_dir(Path(platformdirs.user_cache_dir("ringfence")) / "clones" / name)
+
+
+async def fetch(repository: RepositorySettings, place: Path) -> None:
+    """Bring a repository's files to an empty directory, as they are in git: no hook, filter or submodule of it counts.
+
+    The network and credentials are the user's own git's.
+
+    Raises:
+        InfrastructureFault: It cannot be reached, or has not what is asked for.
+    """
+    git_dir = place / ".git"
+    await _plain(place, "init", "--quiet", "--template=", "--initial-branch=work", str(place))
+    depth = [f"--depth={repository.depth}"] if repository.depth else []
+    what = f"{repository.ref or 'HEAD'}:refs/heads/work"
+    await _plain(
+        place, "fetch", "--quiet", "--no-tags", "--update-head-ok", *depth, "--", repository.url, what
+    )
+    (git_dir / "info").mkdir(exist_ok=True)
+    (git_dir / "info" / "attributes").write_bytes(CLEAN_ATTRIBUTES)
+    await Git(git_dir, work_tree=place).run("read-tree", "--reset", "-u", "HEAD", timeout_s=_FETCH_S)
+    (git_dir / "info" / "attributes").unlink()
+
+
+async def apply_private_copy(run: Path, log: Callable[[str], None]) -> None:
+    """Bring what a run made on a private copy into the clone that it was a copy of: what comes next finds it there."""
+    from ringfence.job.interrupted_runs import completed_work
+    from ringfence.sandbox.workspace.record import apply_run, has_record
+
+    if not has_record(run):
+        return
+    try:
+        record, _ = await completed_work(run)
+        if record.mode == "clone":
+            await apply_run(record, state_dir(), force=True)
+    except RingfenceError as exc:
+        log(
+            f"what its run made could not be brought into its clone: {exc}; `ringfence diff {run.name[-8:]}` shows it"
+        )
+
+
+async def _plain(place: Path, *words: str) -> None:
+    result = await run_git(
+        [*(word for option in _OPTIONS for word in ("-c", option)), *words],
+        cwd=place,
+        env=_environment(),
+        actor=Actor.current(),
+        timeout_s=_FETCH_S,
+        bounds=LARGE,
+    )
+    bound = reached_bound(result)
+    if bound is not None or not result.ok:
+        lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+        why = f"it reached its limit of {bound}" if bound else lines[-1] if lines else "it gave no reason"
+        raise InfrastructureFault(
+            f"git {words[0]} failed: {why}; see to the repository's url and ref, and to your access to it"
+        )
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without what would have git work on another repository than the one that is named."""
+    kept = {name: value for name, value in os.environ.items() if name not in _STEERING}
+    return {**kept, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+
+
+def _empty(place: Path) -> None:
+    if os.path.lexists(place):
+        remove_tree(place)
+    make_private_dir(place)

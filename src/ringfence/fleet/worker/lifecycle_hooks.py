@@ -1,0 +1,188 @@
+"""What is done around a job's run: hooks before and after it, and its source told how it ended."""
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ringfence.config.paths import state_dir
+from ringfence.config.units import format_duration
+from ringfence.errors import RingfenceError
+from ringfence.fleet.config.model import (
+    AgentSettings,
+    CommandHook,
+    DirectoryTrigger,
+    GithubTrigger,
+    Hook,
+    HookPoint,
+)
+from ringfence.fleet.log import Log
+from ringfence.fleet.store.job import FLEET_STOPPED, Job
+from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.trigger.source.base import Claim, Outcome
+from ringfence.fleet.trigger.source.registry import claim_of, open_source
+from ringfence.fleet.worker.hook import HookResult, run_hook
+from ringfence.fleet.worker.hook_event import facts_of, points_of
+from ringfence.fleet.worker.job_settings import effective_of
+from ringfence.fleet.worker.job_workspace import JobWorkspaces, apply_private_copy
+from ringfence.fleet.worker.workflow import FollowUp, pause_after
+from ringfence.job.state import JobState
+from ringfence.journal import run_dir
+
+if TYPE_CHECKING:
+    from ringfence.fleet.tracing.traces import Traces
+
+_CLAIM_ATTEMPTS = 8
+
+
+class LifecycleHooks:
+    """Does it, for the jobs of this process.
+
+    Args:
+        jobs: Where they are.
+        places: Where agents work.
+        log: Is told what a person should know of a job.
+        traces: Where traces of jobs go.
+    """
+
+    def __init__(self, jobs: Jobs, places: JobWorkspaces, log: Log, traces: "Traces | None" = None) -> None:
+        self._jobs = jobs
+        self._places = places
+        self._log = log
+        self._traces = traces
+        self._hook_runs: dict[str, str] = {}
+        """The last run of a hook, by job."""
+
+    def release(self, job_id: str) -> None:
+        """Let others have the clone that a job worked on."""
+        self._places.release(job_id)
+        self._hook_runs.pop(job_id, None)
+
+    async def before(self, job: Job, settings: AgentSettings) -> str | None:
+        """Do the hooks before a run; why it must not begin, if one says so."""
+        for number, hook in enumerate(settings.hooks.get("before_run", ()), start=1):
+            result = await self._done(job, settings, ("before_run", number), hook, None)
+            if not result.is_ok:
+                line = f"hook before_run {number}: {result.detail}"
+                self._log(line, event="hook.failed", job=job.id, hook="before_run")
+                if isinstance(hook, CommandHook) and hook.is_required:
+                    return f"hook {number} before the run failed: {result.detail}"
+        return None
+
+    async def after(self, job: Job, settings: AgentSettings) -> list[FollowUp]:
+        """The hooks that a job's end calls for: commands first, in the place where it worked; then that is let go of."""
+        commands, messages = list[FollowUp](), list[FollowUp]()
+        for point in points_of(job.state):
+            for number, hook in enumerate(settings.hooks.get(point, ()), start=1):
+                act = partial(self._hook, job, settings, point, hook, number)
+                if isinstance(hook, CommandHook):
+                    commands.append(FollowUp(f"{point}.{number}", 1, act))
+                else:
+                    messages.append(FollowUp(f"{point}.{number}", hook.attempts, act))
+        if not commands:
+            self.release(job.id)
+        return commands + await self._claims(job, settings) + messages
+
+    async def _claims(self, job: Job, settings: AgentSettings) -> list[FollowUp]:
+        """Telling the source of the job's work how it ended."""
+        trigger = settings.triggers.get(job.trigger_name)
+        if job.trigger != "source" or not isinstance(trigger, DirectoryTrigger | GithubTrigger):
+            return []
+        payload = json.loads(await self._jobs.blob(job.id, "payload") or b"{}")
+        answer = (await self._jobs.blob(job.id, "answer") or b"").decode("utf-8", "replace")
+        act = partial(self._end_claim, job, settings, trigger, claim_of(payload["claim"]), answer)
+        return [FollowUp("claim", _CLAIM_ATTEMPTS, act)]
+
+    async def _end_claim(
+        self,
+        job: Job,
+        settings: AgentSettings,
+        trigger: DirectoryTrigger | GithubTrigger,
+        claim: Claim,
+        answer: str,
+        tried: int,
+    ) -> bool:
+        text = f"{job.state.value}: {job.reason}\n\n{answer}".strip()
+        try:
+            async with AsyncExitStack() as stack:
+                source = await open_source(trigger, settings, stack=stack, state=state_dir())
+                if job.state in (JobState.SUCCEEDED, JobState.UNVERIFIED):
+                    await source.complete(claim, Outcome.DONE, text)
+                elif job.state is JobState.CANCELLED and job.reason == FLEET_STOPPED:
+                    await source.release(claim, text)
+                else:  # given back, it would be taken again at once, for ever: whoever wants that puts it back
+                    await source.complete(claim, Outcome.FAILED, text)
+        except RingfenceError as exc:
+            line = f"the source of its work could not be told: {exc}{_then(tried, _CLAIM_ATTEMPTS)}"
+            self._log(line, event="source.untold", job=job.id)
+            return True
+        return False
+
+    async def _hook(
+        self, job: Job, settings: AgentSettings, point: HookPoint, hook: Hook, number: int, tried: int
+    ) -> bool:
+        """Do one hook once; whether it is to be tried again. A command is not, and that goes without saying."""
+        answer = await self._jobs.blob(job.id, "answer")
+        if not isinstance(hook, CommandHook):
+            self.release(job.id)
+        try:
+            said = None if answer is None else answer.decode("utf-8", "replace")
+            result = await self._done(job, settings, (point, number), hook, said)
+        except RingfenceError as exc:
+            result = HookResult(is_ok=False, detail=str(exc), may_be_repeated=True)
+        if not result.is_ok:
+            then = ""
+            if not isinstance(hook, CommandHook):
+                then = _then(tried, hook.attempts if result.may_be_repeated else tried)
+            line = f"hook {point} {number}: {result.detail}{then}"
+            self._log(line, event="hook.failed", job=job.id, hook=point)
+        return not result.is_ok and result.may_be_repeated
+
+    async def _done(
+        self, job: Job, settings: AgentSettings, which: tuple[HookPoint, int], hook: Hook, answer: str | None
+    ) -> HookResult:
+        """What came of one hook, done once."""
+        began_ns, result = time.time_ns(), None
+        facts = facts_of(job, which[0], answer)
+        try:
+            if isinstance(hook, CommandHook):
+                result = await self._command(job, settings, hook, facts)
+            else:
+                result = await run_hook(hook, facts, effective=effective_of(settings, job))
+            return result
+        finally:
+            if self._traces is not None:
+                run_id = None if result is None or result.run_dir is None else result.run_dir.name
+                is_ok = result is not None and result.is_ok
+                self._traces.hook(job, which, hook.type, began_ns=began_ns, run_id=run_id, is_ok=is_ok)
+
+    async def _command(
+        self, job: Job, settings: AgentSettings, hook: CommandHook, facts: Mapping[str, Any]
+    ) -> HookResult:
+        if job.state.is_terminal and not self._places.is_there(job, settings):
+            line = "what its run made is not here any more: the hook has a new clone"
+            self._log(line, event="clone.lost", job=job.id)
+        async with self._places.of(job, settings) as workspace:
+            after = self._last_run(job) if settings.repository is None else None
+            result = await run_hook(
+                hook, facts, effective=effective_of(settings, job), workspace=workspace, after=after
+            )
+        if result.run_dir is not None:
+            self._hook_runs[job.id] = result.run_dir.name
+            if settings.repository is not None:
+                await apply_private_copy(result.run_dir, partial(self._log, event="job.noted", job=job.id))
+        return result
+
+    def _last_run(self, job: Job) -> str | None:
+        """The run of an ended job whose private copy of the workspace its next hook goes on with."""
+        last = self._hook_runs.get(job.id, job.run_id) if job.state.is_terminal else None
+        return last if last is not None and run_dir(last).is_dir() else None
+
+
+def _then(tried: int, attempts: int) -> str:
+    """What follows a try that did not go well."""
+    if tried >= attempts:
+        return "; it is not tried again"
+    return f"; it is tried again in {format_duration(pause_after(tried))} (try {tried + 1} of {attempts})"

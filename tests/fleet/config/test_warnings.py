@@ -1,0 +1,48 @@
+"""What is foreseen of a crew's files before a job finds out."""
+
+import re
+
+import pytest
+from tests.fleet.config.conftest import Load
+
+from ringfence.fleet.config.warnings import doubts
+
+_UNKNOWN = "agents: {a: {run: {model: none-such}"
+_COPIES = "\nsandbox: {mode: clone}"
+_BOUNDS = {
+    "limits.cost_usd": _UNKNOWN + ", limits: {cost_usd: 1}}}",
+    "budget.cost_usd": _UNKNOWN + ", budget: {cost_usd: 1}}}",
+    "fleet.budget.cost_usd": _UNKNOWN + "}}\nfleet: {budget: {cost_usd: 1}}",
+}
+
+
+@pytest.mark.parametrize("bound", _BOUNDS)
+def test_a_bound_on_dollars_without_a_price_is_foreseen(load: Load, bound: str):
+    """It is told where the model was named, with what bounds it and where its price belongs."""
+    (doubt,) = doubts(load(_BOUNDS[bound] + _COPIES), {})
+    assert re.search(
+        r"/ringfence\.yaml:1:27: agents\.a\.run\.model: its jobs are refused, because of "
+        rf"`{re.escape(bound)}`: .* price of 'none-such', .* `prices:` in .*ringfence\.yaml",
+        doubt,
+    )
+
+
+_PRICED = {
+    "by-the-file": _BOUNDS["budget.cost_usd"]
+    + "\nprices: {none-such: {input: 1, output: 2, cache_write: 1, cache_read: 1}}",
+    "by-the-table": "agents: {a: {budget: {cost_usd: 1}}}",
+    "unbound": _UNKNOWN + "}}",
+}
+
+
+@pytest.mark.parametrize("kind", _PRICED)
+def test_a_known_price_is_no_doubt(load: Load, kind: str):
+    """Neither is an unknown one where no dollars are counted."""
+    assert list(doubts(load(_PRICED[kind] + _COPIES), {})) == []
+
+
+def test_a_price_is_asked_for_on_several_machines_too(load: Load):
+    """There it is missing as well; what need not be on this machine is not spoken of."""
+    engine = "\nfleet: {engine: {type: postgres, url: 'postgresql://h/d'}}"
+    (doubt,) = doubts(load(_BOUNDS["budget.cost_usd"] + engine), {})
+    assert "`prices:`" in doubt

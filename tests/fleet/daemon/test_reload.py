@@ -1,0 +1,51 @@
+"""A crew whose files are changed while it works."""
+
+import json
+import os
+import signal
+
+import pytest
+from tests.fleet.fleet_files import FleetFiles
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_reload_prints_what_changed_and_disturbs_no_job(crew: FleetFiles):
+    """`fleet diff` says what a reload would change, `reload` does it; a running job ends as it began."""
+    slow = [{"text": "wait", "tools": [{"name": "shell", "input": {"command": "sleep 4", "reasoning": "r"}}]}]
+    agent = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}
+    before = {"run": {"model": crew.script("slow", *slow, {"text": "as it was"})}, "agents": {"a": agent}}
+    crew.write(**before)
+    crew.up()
+    pid, job = crew.status()["pid"], crew.trigger("a")
+    crew.waits(lambda: crew.job(job), lambda found: found["state"] == "running")
+    after = {
+        "run": {"model": crew.script("quick", {"text": "as it is"})},
+        "agents": {"a": {**agent, "limits": {"turns": 5}}, "b": agent},
+    }
+    crew.write(**after)
+    pending = crew.does("fleet", "diff").out.splitlines()
+    assert "agents.a.limits.turns: is 5" in pending
+    assert any(line.startswith("agents.b.prompt: is ") for line in pending)
+    assert crew.does("fleet", "reload", "--json").json["changes"] == pending
+    assert crew.does("fleet", "diff").out == "nothing has changed\n"
+    assert crew.run("fleet", "trigger", "b", "--wait", "--json").json["answer"] == "as it is"
+    ended = crew.ends(job)
+    assert (ended["answer"], ended["attempt"], crew.status()["pid"]) == ("as it was", 1, pid)
+
+
+def test_a_reload_that_fails_leaves_all_as_it_was(crew: FleetFiles):
+    """Files that are wrong change nothing when a signal has them read, nor do files that are not trusted."""
+    crew.write(
+        run={"model": crew.script("quick", {"text": "done"})},
+        agents={"a": {"prompt": "do it", "workspace": "."}},
+    )
+    crew.up()
+    pid = crew.status()["pid"]
+    crew.file.write_text(json.dumps({"agents": {"a": {}, "b": {"pomt": "x"}}}))
+    os.kill(pid, signal.SIGHUP)
+    crew.waits(lambda: crew.log, lambda log: "all stays as it was" in log)
+    crew.file.write_text(json.dumps({"agents": {"a": {}, "b": {}}}))
+    untrusted = crew.run("fleet", "reload")
+    assert (untrusted.code, "ringfence config trust" in untrusted.err) == (4, True)
+    assert (crew.status()["pid"], [agent["name"] for agent in crew.client.get("agents")]) == (pid, ["a"])

@@ -1,0 +1,165 @@
+"""A crew as its user has it: files, a state directory of its own, a daemon that is driven by its command line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests import forked
+
+from ringfence.errors import RingfenceError
+from ringfence.fleet.client import FleetClient
+
+COMMAND = [sys.executable, "-c", "from ringfence.cli import main; main()"]
+PATIENCE_S = 90.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it printed for programs."""
+        return json.loads(self.out)
+
+
+@dataclass
+class FleetFiles:
+    """One crew.
+
+    Args:
+        home: Where all of it lies; short, since a socket lies in it.
+    """
+
+    home: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.project = self.home / "p"
+        self.project.mkdir(parents=True)
+        self.state = self.home / "s" / "ringfence"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("RINGFENCE_")}
+        self.environment = {**kept, **self.environment, "XDG_STATE_HOME": str(self.home / "s")}
+        self.environment |= {
+            "XDG_CONFIG_HOME": str(self.home / "c"),
+            "XDG_CACHE_HOME": str(self.home / "k"),
+            "TERM": "dumb",
+        }
+
+    @property
+    def file(self) -> Path:
+        """Its configuration."""
+        return self.project / "ringfence.yaml"
+
+    @property
+    def log(self) -> str:
+        """What its daemon said."""
+        return (self.state / "fleet" / "daemon.log").read_text()
+
+    def script(self, name: str, *turns: dict[str, Any]) -> str:
+        """A model that follows a script, by its name in configurations."""
+        file = self.home / f"{name}.yaml"
+        file.write_text(json.dumps({"price": {"input": 1, "output": 1}, "turns": turns}))
+        return f"scripted:{file}"
+
+    def write(self, **configuration: Any) -> None:
+        """Write the configuration, and trust it."""
+        self.file.write_text(json.dumps(configuration))
+        self.does("config", "trust", "--yes")
+
+    def run(self, *words: str | Path, **options: Any) -> Ended:
+        """A command, to its end."""
+        done = forked.run(
+            [*COMMAND, *map(str, words)],
+            **{"cwd": self.project, "env": self.environment, "stdin": subprocess.DEVNULL, **options},
+            timeout=PATIENCE_S,
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    def does(self, *words: str | Path) -> Ended:
+        """A command that must go well."""
+        ended = self.run(*words)
+        assert ended.code == 0, ended
+        return ended
+
+    def start(self, *words: str | Path, **options: Any) -> "subprocess.Popen[str]":
+        """A command that goes on."""
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        more = {"cwd": self.project, "env": self.environment, "text": True, **streams, **options}
+        return subprocess.Popen([*COMMAND, *map(str, words)], **more)
+
+    def up(self) -> None:
+        """Start the daemon in the background."""
+        self.does("fleet", "up", "--detach")
+
+    def down(self) -> None:
+        """End it, if it is there, by all means."""
+        if (self.state / "fleet" / "daemon.sock").exists():
+            self.run("fleet", "down", "--now")
+
+    # What is asked again and again is asked from the daemon itself: a command takes a third of a second each time.
+
+    @property
+    def client(self) -> FleetClient:
+        """What talks to its daemon, as its commands do."""
+        return FleetClient(self.state / "fleet" / "daemon.sock")
+
+    def status(self) -> Any:
+        """How it stands."""
+        return self.client.get("status")
+
+    def is_up(self) -> bool:
+        """Whether its daemon answers."""
+        try:
+            self.status()
+        except RingfenceError:
+            return False
+        return True
+
+    def trigger(self, agent: str, *words: str) -> str:
+        """A new job's id."""
+        return str(self.does("fleet", "trigger", agent, *words, "--json").json["job"]["id"])
+
+    def job(self, job: str) -> Any:
+        """One job."""
+        return self.client.get("jobs", job)
+
+    def jobs(self, **query: Any) -> list[Any]:
+        """Jobs, the newest first: those of an `agent`, in a `state`, ..."""
+        return list(self.client.get("jobs", **query))
+
+    def ends(self, job: str) -> Any:
+        """A job, once it has ended."""
+        return self.waits(lambda: self.job(job), lambda found: found["ended_at"] is not None)
+
+    def waits(self, ask: Callable[[], Any], is_it: Callable[[Any], bool]) -> Any:
+        """The first answer that is as it should be."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_it(answer := ask()):
+            assert time.monotonic() < deadline, (answer, self.log)
+            time.sleep(0.1)
+        return answer
+
+    def kill(self, pid: int) -> None:
+        """End one of its processes without a word, and wait until it is gone."""
+        os.kill(pid, signal.SIGKILL)
+        self.waits(lambda: is_alive(pid), lambda alive: not alive)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there, and no mere zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

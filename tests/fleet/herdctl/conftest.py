@@ -1,0 +1,75 @@
+"""Fleets of herdctl's in a directory of their own."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from ringfence.config.yaml import read_document
+from ringfence.fleet.config.definition import Fleet
+from ringfence.fleet.config.loader import load_fleet
+from ringfence.fleet.herdctl.importer import bring
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one fleet came to."""
+
+    agents: Mapping[str, Mapping[str, Any]]
+    fleet: Mapping[str, Any]
+    notes: frozenset[tuple[str, str, str]]
+    """Key, kind and reason."""
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Each key that is named, and what became of it."""
+        return {key: kind for key, kind, _ in self.notes}
+
+
+def outcome(fleet: Mapping[str, Any], agent: Mapping[str, Any]) -> Outcome:
+    """What a fleet with one agent comes to, `a` by name; both are values of their files."""
+    with TemporaryDirectory() as name:
+        directory = Path(name)
+        (directory / "a.yaml").write_text(json.dumps({"name": "a", **agent}, ensure_ascii=False))
+        file = directory / "herdctl.yaml"
+        file.write_text(json.dumps({"agents": [{"path": "a.yaml"}], **fleet}, ensure_ascii=False))
+        brought, notes = bring(read_document(file), environ={})
+        agents = {name: made.values for name, made in brought.top.agents.items()}
+        found = json.loads(json.dumps(agents).replace(str(directory), "DIR"))
+        return Outcome(
+            found,
+            brought.top.settings.values,
+            frozenset((note.key, note.kind, note.reason) for note in notes.items),
+        )
+
+
+Fleets = Callable[..., Path]
+Read = Callable[..., Fleet]
+
+
+@pytest.fixture
+def fleets(tmp_path: Path) -> Fleets:
+    """Writes herdctl.yaml and files by their names; gives the first one's path."""
+
+    def act(text: str, **files: str) -> Path:
+        for name, content in {"herdctl": text, **files}.items():
+            file = tmp_path / "herd" / f"{name.replace('__', '/')}.yaml"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content)
+        return tmp_path / "herd" / "herdctl.yaml"
+
+    return act
+
+
+@pytest.fixture
+def read(fleets: Fleets) -> Read:
+    """Writes files and reads the fleet as it is."""
+
+    def act(text: str, *, environ: dict[str, str] | None = None, **files: str) -> Fleet:
+        return load_fleet(fleets(text, **files), environ=environ or {})
+
+    return act

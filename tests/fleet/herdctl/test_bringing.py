@@ -1,0 +1,259 @@
+"""Whole fleets of herdctl's: layers, names, fleets below each other, and files that are not what they should be."""
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.fleet.herdctl.conftest import Fleets, Read
+
+from ringfence.errors import ConfigurationError
+from ringfence.fleet.config.loader import load_fleet
+
+ONE = "agents: [{path: a.yaml}]\n"
+
+
+def test_one_small_key_turns_nothing_else_off(read: Read):
+    """An agent that says one key of `docker` keeps all that its fleet says around it."""
+    fleet = read(
+        "defaults: {docker: {enabled: true, image: 'x:1', memory: 4g, workspace_mode: ro}}\n" + ONE,
+        a="name: a\ndocker: {pids_limit: 50}\n",
+    )
+    sandbox = fleet.agents["a"].settings.sandbox
+    assert (sandbox.backend, sandbox.image, sandbox.memory) == ("docker", "x:1", 4 * 1024**3)
+    assert (sandbox.mode, sandbox.pids) == ("read_only", 50)
+
+
+def test_overrides_are_the_strongest(read: Read):
+    """What the fleet lays upon an agent counts before the agent's own word, and that before the defaults."""
+    fleet = read(
+        "defaults: {model: m1, max_turns: 1}\nagents: [{path: a.yaml, overrides: {model: m3}}]\n",
+        a="name: a\nmodel: m2\nmax_turns: 2\n",
+    )
+    agent = fleet.agents["a"]
+    assert (agent.settings.run.model, agent.settings.limits.turns) == ("m3", 2)
+    assert str(agent.origin("run.model")).endswith("herdctl.yaml:2:44")
+    assert str(agent.origin("limits.turns")).endswith("a.yaml:3:12")
+
+
+def test_fleets_below_have_qualified_names_and_pass_on_defaults(read: Read):
+    """An agent of a fleet below is named by the way to it; a fleet that two others name is there twice, not a cycle."""
+    fleet = read(
+        "defaults: {max_turns: 3}\nfleets: [{path: left}, {path: right, name: R}]\n",
+        left__herdctl="fleet: {name: Left}\nfleets: [{path: ../shared}]\n",
+        right__herdctl="fleets: [{path: ../shared}]\n",
+        shared__herdctl="fleet: {name: shared}\ndefaults: {model: m}\nagents: [{path: ../a.yaml}]\n",
+        a="name: a\n",
+    )
+    assert list(fleet.agents) == ["left.shared.a", "r.shared.a"]
+    agent = fleet.agents["r.shared.a"].settings
+    assert (agent.limits.turns, agent.run.model) == (3, "m")
+
+
+def test_overrides_of_a_fleet_below_are_laid_upon_its_file(read: Read):
+    """A parent can change the defaults of a fleet below."""
+    fleet = read(
+        "fleets: [{path: low, overrides: {defaults: {max_turns: 9}}}]\n",
+        low__herdctl="fleet: {name: low}\ndefaults: {max_turns: 2}\nagents: [{path: a.yaml}]\n",
+        low__a="name: a\n",
+    )
+    assert fleet.agents["low.a"].settings.limits.turns == 9
+
+
+def test_paths_are_relative_to_the_file_that_says_them(read: Read, tmp_path: Path):
+    """An agent works beside its file, or where its file or the fleet's defaults say."""
+    fleet = read(
+        "agents: [{path: sub/a.yaml}, {path: sub/b.yaml}]\n",
+        sub__a="name: a\n",
+        sub__b="name: b\nworking_directory: {root: ../w}\n",
+    )
+    assert fleet.agents["a"].settings.workspace == tmp_path / "herd" / "sub"
+    assert fleet.agents["b"].settings.workspace == tmp_path / "herd" / "w"
+    defaults = read("defaults: {working_directory: w}\nagents: [{path: sub/a.yaml}]\n", sub__a="name: a\n")
+    assert defaults.agents["a"].settings.workspace == tmp_path / "herd" / "w"
+
+
+def test_variables_are_put_in_before_anything_is_checked(read: Read):
+    """Ports, numbers and mounts may come from variables; no other dollar sign means anything."""
+    fleet = read(
+        ONE,
+        a="name: a\nmax_turns: ${TURNS}\ndocker: {volumes: ['${D:-/x}:/data:ro']}\n"
+        "default_prompt: pay $5, $$ or ${X!}\n",
+        environ={"TURNS": "4"},
+    )
+    agent = fleet.agents["a"].settings
+    assert (agent.limits.turns, agent.sandbox.mounts[0].source) == (4, Path("/x"))
+    assert agent.prompt == "pay $5, $$ or ${X!}"
+    with pytest.raises(
+        ConfigurationError, match=r"a\.yaml:2:12: agents\.a\.limits\.turns: the variable 'TURNS' is not set"
+    ):
+        read(ONE, a="name: a\nmax_turns: ${TURNS}\n")
+
+
+def test_a_file_of_ours_may_include_one(fleets: Fleets):
+    """ringfence.yaml includes a fleet of herdctl's like its own kind: sections, name and overrides hold."""
+    file = fleets(
+        "fleet: {name: Shop}\nfleets: [{path: low}]\nagents: [{path: a.yaml}]\nweb: {enabled: true}\n",
+        a="name: a\n",
+        low__herdctl="fleet: {name: low}\nagents: [{path: b.yaml}]\n",
+        low__b="name: b\n",
+    )
+    own = file.with_name("ringfence.yaml")
+    own.write_text(
+        "limits: {tokens: 5}\nagents: {mine: {}}\ninclude:\n  - file: herdctl.yaml\n"
+        "    overrides: {limits: {turns: 4}, agents: {low.b: {priority: 2}}}\n"
+    )
+    fleet = load_fleet(own, environ={})
+    assert list(fleet.agents) == ["mine", "shop.a", "shop.low.b"]
+    agent = fleet.agents["shop.low.b"].settings
+    assert (agent.limits.tokens, agent.limits.turns, agent.priority) == (5, 4, 2)
+    assert [note.key for note in fleet.notes] == ["fleet.name", "web"]
+    own.write_text("include: [{file: herdctl.yaml, overrides: {agents: {zz: {priority: 2}}}}]\n")
+    with pytest.raises(
+        ConfigurationError, match=r"ringfence\.yaml:1:\d+: overrides: .* has no agent 'zz'; it has a"
+    ):
+        load_fleet(own, environ={})
+
+
+def test_every_file_that_was_read_is_known(read: Read, tmp_path: Path):
+    """A daemon watches them all, and its user trusts them all by one command."""
+    fleet = read(
+        "fleets: [{path: low}]\nagents: [{path: a.yaml}]\n",
+        a="name: a\n",
+        low__herdctl="agents: [{path: b.yaml}]\n",
+        low__b="name: b\n",
+    )
+    names = [str(document.file.relative_to(tmp_path / "herd")) for document in fleet.documents]
+    assert sorted(names) == ["a.yaml", "herdctl.yaml", "low/b.yaml", "low/herdctl.yaml"]
+    assert fleet.trust_commands() == [f"ringfence config trust {tmp_path / 'herd' / 'herdctl.yaml'}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "files", "message"),
+    [
+        (
+            "fleets: [{path: low}]",
+            {"low__herdctl": "fleets: [{path: ..}]"},
+            r"low/herdctl\.yaml:1:17: .* name each other",
+        ),
+        ("fleets: [{path: .}]", {}, r"herdctl\.yaml:1:17: fleets\.0\.path: the fleets name each other"),
+        (ONE, {}, r"herdctl\.yaml:1:17: agents\.0\.path: '.*a\.yaml' cannot be read"),
+        ("agents: [{path: .}]", {}, r"herdctl\.yaml:1:17: .*not a regular file"),
+        ("agents: [{path: /dev/zero}]", {}, r"herdctl\.yaml:1:17: .*not a regular file"),
+        ("agents: {a: {}}", {}, r"herdctl\.yaml:1:9: agents: write a list"),
+        ("agents: [a.yaml]", {}, r"herdctl\.yaml:1:10: agents\.0: write a mapping with a `path`"),
+        ("agents: [{path: '${NOT_SET}'}]", {}, r"herdctl\.yaml:1:17: .*'NOT_SET' is not set"),
+        ('agents: [{path: "a\\0b"}]', {}, r"herdctl\.yaml:1:17: "),
+        (ONE, {"a": "description: x"}, r"a\.yaml:1:1: name: every agent has a name"),
+        (ONE, {"a": "name: [x]"}, r"a\.yaml:1:7: name: "),
+        (ONE, {"a": "name: '../..'"}, r"a\.yaml:1:7: name: .* is no name"),
+        (
+            "agents: [{path: a.yaml}, {path: a.yaml}]",
+            {"a": "name: a"},
+            r"a\.yaml:1:7: name: there are two agents 'a'",
+        ),
+        (ONE, {"a": "name: a\nmax_turns: lots"}, r"a\.yaml:2:12: .*limits\.turns: 'lots'"),
+        (
+            "agents: [{path: a.yaml, overrides: {max_turns: lots}}]",
+            {"a": "name: a"},
+            r"herdctl\.yaml:1:48: .*limits\.turns: 'lots'",
+        ),
+        (ONE, {"a": "name: a\nruntime: gpu"}, r"a\.yaml:2:10: runtime: write one of sdk, cli"),
+        (
+            ONE,
+            {"a": "name: a\nschedules: {s: {type: interval, interval: banana}}"},
+            r"a\.yaml:2:43: .* is no interval",
+        ),
+        (
+            ONE,
+            {"a": "name: a\nschedules: {s: {type: cron, cron: '99 99 * * *'}}"},
+            r"a\.yaml:2:35: .*schedules\.s\.cron",
+        ),
+        (ONE, {"a": "name: a\nx: &a 1"}, r"a\.yaml:2:4: anchors and aliases are not read"),
+        (ONE, {"a": "name: a\nx: " + "[" * 40}, r"a\.yaml:2:\d+: nested deeper"),
+        (ONE, {"a": "name: a\nx: '" + "y" * 70_000 + "'"}, r"herdctl\.yaml:1:17: .*larger than 65536 bytes"),
+    ],
+    ids=lambda each: None if isinstance(each, dict) else str(each)[:40],
+)
+def test_mistakes_are_told_at_their_place(read: Read, text: str, files: dict[str, str], message: str):
+    """What is wrong in any of herdctl's files is told with file, line and column."""
+    with pytest.raises(ConfigurationError, match=message):
+        read(text, **files)
+
+
+def test_fleets_are_not_deeper_than_is_sane(read: Read):
+    """A chain of fleets ends."""
+    files = {f"f{number}": f"fleets: [{{path: f{number + 1}.yaml, name: n}}]" for number in range(12)}
+    with pytest.raises(ConfigurationError, match=r"f6\.yaml:1:17: fleets\.0\.path: more than 8 fleets deep"):
+        read("fleets: [{path: f0.yaml, name: n}]", **files)
+
+
+@pytest.mark.slow
+def test_fleets_that_multiply_end(read: Read):
+    """Few files that name each other many times are not read a million times."""
+    files = {
+        f"f{number}": "fleets: [" + ", ".join(f"{{path: f{number + 1}.yaml}}" for _ in range(30)) + "]"
+        for number in range(6)
+    }
+    with pytest.raises(ConfigurationError, match="more than 1000 files are named"):
+        read("fleets: [{path: f0.yaml}]", f6="agents: []", **files)
+
+
+@pytest.mark.slow
+def test_defaults_that_multiply_end(read: Read):
+    """Large defaults that very many agents take over are refused in the end, not worked on for minutes."""
+    env = ", ".join(f"V{number}: x" for number in range(4500))
+    agents = ", ".join(f"{{path: a{number}.yaml}}" for number in range(30))
+    files = {f"a{number}": f"name: a{number}\n" for number in range(30)}
+    with pytest.raises(
+        ConfigurationError, match=r"herdctl\.yaml:2:\d+: agents\.22: .* more than 100000 values"
+    ):
+        read(f"defaults: {{docker: {{env: {{{env}}}}}}}\nagents: [{agents}]\n", **files)
+
+
+def test_an_env_file_is_named(read: Read, tmp_path: Path):
+    """Variables of a .env beside the fleet are not read, which is told."""
+    (tmp_path / "herd").mkdir()
+    (tmp_path / "herd" / ".env").write_text("A=secret\n")
+    (note,) = read("agents: []\n").notes
+    assert (note.key, note.kind) == (".env", "left_out")
+
+
+@pytest.mark.parametrize("target", ["/etc/hostname", "../outside.yaml"])
+def test_links_lead_nowhere(fleets: Fleets, target: str):
+    """A link among a fleet's files is refused where it is named, not followed."""
+    file = fleets("agents: [{path: a.yaml}]\n")
+    (file.parent.parent / "outside.yaml").write_text("name: a\n")
+    (file.parent / "a.yaml").symlink_to(target)
+    with pytest.raises(ConfigurationError, match=r"herdctl\.yaml:1:17: .*symbolic link"):
+        load_fleet(file, environ={})
+
+
+def test_links_of_directories_lead_nowhere(fleets: Fleets):
+    """A directory that is a link out of the fleet's own is refused; a path may say openly that it leads out."""
+    file = fleets("agents: [{path: sub/a.yaml}]\n")
+    outside = file.parent.parent / "outside"
+    outside.mkdir()
+    (outside / "a.yaml").write_text("name: a\n")
+    (file.parent / "sub").symlink_to(outside)
+    with pytest.raises(ConfigurationError, match=r"herdctl\.yaml:1:17: .*a link leads out of"):
+        load_fleet(file, environ={})
+    file.write_text("agents: [{path: ../outside/a.yaml}]\n")
+    assert list(load_fleet(file, environ={}).agents) == ["a"]
+
+
+def test_pipes_are_not_waited_for(fleets: Fleets):
+    """A pipe in the place of an agent's file is refused at once."""
+    file = fleets(ONE)
+    os.mkfifo(file.parent / "a.yaml")
+    with pytest.raises(ConfigurationError, match=r"herdctl\.yaml:1:17: .*not a regular file"):
+        load_fleet(file, environ={})
+
+
+def test_what_cannot_be_read_is_told(fleets: Fleets):
+    """A file without permission to read is told with the place that names it."""
+    file = fleets(ONE, a="name: a\n")
+    (file.parent / "a.yaml").chmod(0)
+    if os.access(file.parent / "a.yaml", os.R_OK):
+        pytest.skip("root reads every file")
+    with pytest.raises(ConfigurationError, match=r"herdctl\.yaml:1:17: .*Permission denied"):
+        load_fleet(file, environ={})

@@ -1,0 +1,177 @@
+"""Single keys of herdctl's agents, and what they come to here."""
+
+from typing import Any
+
+import pytest
+from tests.fleet.herdctl.conftest import Read, outcome
+from tests.fleet.herdctl.keys import lay
+
+from ringfence.fleet.config.model import CommandHook
+from ringfence.fleet.herdctl.document import name_of
+
+
+def _agent(path: str, value: Any) -> Any:
+    values: dict[str, Any] = {}
+    lay(values, path, value)
+    return outcome({}, values).agents["a"]
+
+
+@pytest.mark.parametrize(
+    ("said", "every"),
+    [("5m", 300), ("1 H", 3600), (" 2D ", 172_800), ("30s", 30)],
+)
+def test_intervals(read: Read, said: str, every: float):
+    """Intervals are taken in each spelling that herdctl takes."""
+    text = f"name: a\nschedules: {{s: {{type: interval, interval: '{said}'}}}}\n"
+    assert read("agents: [{path: a.yaml}]", a=text).agents["a"].settings.schedules["s"].every == every
+
+
+def test_schedules(read: Read):
+    """Crons, prompts and disabled schedules come over under the nearest names; two never become one."""
+    fleet = read(
+        "agents: [{path: a.yaml}]",
+        a="name: a\nschedules:\n  'Every Day': {type: cron, expression: '@daily', prompt: Hi}\n"
+        "  every-day: {type: cron, cron: '0 9 * * MON', enabled: false}\n",
+    )
+    schedules = fleet.agents["a"].settings.schedules
+    assert [(name, each.cron, each.is_enabled) for name, each in schedules.items()] == [
+        ("every-day", "@daily", True),
+        ("every-day-2", "0 9 * * MON", False),
+    ]
+    assert schedules["every-day"].prompt == "Hi"
+
+
+@pytest.mark.parametrize(
+    ("timeout", "within"), [("24h", 86400), ("1.5h", 5400), ("2w", 14 * 86400), ("30m", 1800)]
+)
+def test_sessions(read: Read, timeout: str, within: float):
+    """A session that herdctl would go on with for so long is gone on with for so long."""
+    session = (
+        read("agents: [{path: a.yaml}]", a=f"name: a\nsession: {{timeout: {timeout}}}\n").agents["a"].settings
+    )
+    assert (session.session.policy, session.session.within) == ("resume", within)
+
+
+@pytest.mark.parametrize(
+    ("said", "mode"),
+    [
+        (None, "accept_edits"),
+        ("default", "deny"),
+        ("acceptEdits", "accept_edits"),
+        ("bypassPermissions", "bypass"),
+        ("plan", "plan"),
+        ("delegate", "deny"),
+        ("dontAsk", "deny"),
+    ],
+)
+def test_permission_modes(read: Read, said: str | None, mode: str):
+    """Each permission mode has one here that permits no more; none said is herdctl's own default."""
+    text = "name: a\n" + (f"permission_mode: {said}\n" if said else "")
+    assert read("agents: [{path: a.yaml}]", a=text).agents["a"].settings.client.permission_mode == mode
+
+
+@pytest.mark.parametrize(
+    ("said", "runtime"), [(None, "claude-sdk"), ("sdk", "claude-sdk"), ("cli", "claude-cli")]
+)
+def test_runtimes(read: Read, said: str | None, runtime: str):
+    """Both runtimes are the same programs here."""
+    text = "name: a\n" + (f"runtime: {said}\n" if said else "")
+    assert read("agents: [{path: a.yaml}]", a=text).agents["a"].settings.run.runtime == runtime
+
+
+@pytest.mark.parametrize(
+    ("values", "tools"),
+    [
+        ({"tools": ["Read", "Bash"]}, {"allow": ["Read", "Bash"]}),
+        ({"allowed_tools": ["Read"]}, {"allow": ["Read"]}),
+        (
+            {"tools": ["Read"], "allowed_tools": ["Read", "Bash(ls)", "mcp__x__y"]},
+            {"allow": ["Read", "mcp__x__y"]},
+        ),
+        ({"denied_tools": ["Bash"]}, {"deny": ["Bash"]}),
+        ({"allowed_tools": ["Read"], "permission_mode": "bypassPermissions"}, None),
+    ],
+    ids=["there", "permitted", "both", "denied", "all-permitted"],
+)
+def test_tools(values: dict[str, Any], tools: dict[str, Any] | None):
+    """An agent never has a tool that it had not under herdctl."""
+    assert outcome({}, values).agents["a"].get("tools") == tools
+
+
+@pytest.mark.parametrize(
+    ("docker", "sandbox"),
+    [
+        ({"cpu_quota": 150_000}, {"cpus": 1.5}),
+        ({"cpu_quota": 50_000, "cpu_period": 200_000}, {"cpus": 0.25}),
+        ({"cpu_quota": -1}, None),
+        ({"pids_limit": 4}, None),
+        ({"enabled": True, "image": "node"}, None),
+        ({"enabled": True, "image": "node:latest"}, None),
+        ({"enabled": False, "image": "node:22"}, None),
+        (
+            {"enabled": True, "image": "host:5000/node:22"},
+            {"backend": "docker", "image": "host:5000/node:22"},
+        ),
+        ({"enabled": True, "image": "n@sha256:0"}, {"backend": "docker", "image": "n@sha256:0"}),
+        ({"network": "none"}, None),
+        ({"network": "host", "user": "0:0", "host_config": {"Privileged": True}}, None),
+        (
+            {"volumes": ["/a:/b", "named:/c", "./rel:/d"]},
+            {"mounts": [{"source": "/a", "target": "/b", "read_only": False}]},
+        ),
+    ],
+    ids=str,
+)
+def test_docker_options(docker: dict[str, Any], sandbox: dict[str, Any] | None):
+    """Bounds and mounts come over; what would open the fence, or leave no bound, never does."""
+    assert _agent("docker", docker).get("sandbox") == sandbox
+
+
+@pytest.mark.parametrize(
+    ("point", "events", "points"),
+    [
+        ("after_run", None, ["after_run"]),
+        ("after_run", ["completed"], ["on_success"]),
+        ("after_run", ["failed", "cancelled"], ["on_failure", "on_cancel"]),
+        ("after_run", ["completed", "failed", "timeout", "cancelled"], ["after_run"]),
+        ("on_error", None, ["on_failure"]),
+        ("on_error", ["completed"], None),
+    ],
+)
+def test_hooks_are_done_at_the_same_ends(point: str, events: list[str] | None, points: list[str] | None):
+    """A hook is done at the ends that it names."""
+    hook = {"type": "shell", "command": "true"} | ({"on_events": events} if events else {})
+    hooks = _agent(f"hooks.{point}.0", hook).get("hooks")
+    assert (list(hooks) if hooks else None) == points
+
+
+def test_shell_hooks_stay_in_the_fence(read: Read):
+    """A command that herdctl would run on the host runs in the agent's fence, within herdctl's time."""
+    text = "name: a\nhooks: {after_run: [{type: shell, command: make}]}\n"
+    (hook,) = read("agents: [{path: a.yaml}]", a=text).agents["a"].settings.hooks["after_run"]
+    assert isinstance(hook, CommandHook)
+    assert (hook.where, hook.timeout) == ("sandbox", 30.0)
+
+
+def test_several_jobs_at_once_work_on_copies(read: Read):
+    """Jobs of one agent do not write to one workspace at once."""
+    agent = (
+        read("agents: [{path: a.yaml}]", a="name: a\ninstances: {max_concurrent: 3}\n").agents["a"].settings
+    )
+    assert (agent.concurrency, agent.sandbox.mode) == (3, "clone")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Reviewer_1", "reviewer_1"),
+        ("foo-", "foo"),
+        ("a" * 60, "a" * 40),
+        ("\u00dcber Uns", "ber-uns"),
+        ("---", ""),
+        ("taken", "taken-2"),
+    ],
+)
+def test_names(text: str, name: str):
+    """A name of herdctl's becomes the nearest one that is allowed here and free."""
+    assert name_of(text, ["taken"]) == name

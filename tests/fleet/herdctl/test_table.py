@@ -1,0 +1,13 @@
+"""The page for those who come from herdctl."""
+
+from pathlib import Path
+
+from tests.fleet.herdctl.table import rows
+
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "migrate-from-herdctl.md"
+
+
+def test_the_page_says_what_becomes_of_each_key():
+    """The table of the page is what the code does; `python -m tests.fleet.herdctl.table` prints it."""
+    table = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    assert table == rows()

@@ -1,0 +1,143 @@
+"""What happens to a job that is entered while the last one of the same schedule or trigger still goes on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import pytest
+from tests.postgres import Cluster, cluster
+
+from ringfence.errors import InfrastructureFault
+from ringfence.fleet.config.loader import load_fleet
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.submission import JobRequest, Submission, new_job, submit, submit_in
+from ringfence.job.state import JobState
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Cluster]:
+    """A Postgres of these tests' own."""
+    with cluster() as running:
+        yield running
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """An empty one; the user has no configuration of his own."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    made = Database(f"sqlite:///{tmp_path}/crew.db")
+    made.create_tables()
+    yield made
+    made.close()
+
+
+async def _submit(
+    database: Database,
+    folder: Path,
+    overlap: Literal["skip", "queue", "replace"],
+    *,
+    slot: str,
+    name: str = "nightly",
+    agent_says: str = "prompt: x",
+) -> Submission:
+    file = folder / "ringfence.yaml"
+    file.write_text(f"agents: {{a: {{{agent_says}}}}}\n")
+    agent = load_fleet(file, environ={}).agents["a"]
+    return await submit(database, JobRequest(agent, "schedule", name=name, dedupe_key=slot, overlap=overlap))
+
+
+async def test_skip_leaves_the_new_one_out(database: Database, tmp_path: Path):
+    """It is not entered, and says which job goes on; once that has ended, the next is."""
+    first = await _submit(database, tmp_path, "skip", slot="1")
+    second = await _submit(database, tmp_path, "skip", slot="2")
+    assert first.job is not None
+    assert (second.job, first.job.id in second.reason) == (None, True)
+    await Jobs(database).end(first.job.id, JobState.SUCCEEDED, reason="")
+    assert (await _submit(database, tmp_path, "skip", slot="3")).is_new
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["one for each", "one for all"])
+@pytest.mark.parametrize("overlap", ["skip", "replace"])
+async def test_many_at_once_leave_one(
+    postgres: Cluster, tmp_path: Path, overlap: Literal["skip", "replace"], key: str
+):
+    """Where others may write at the same time, too: one job is live, and none of those who asked fails."""
+    database = Database(postgres.make_database())
+    database.create_tables()
+    (tmp_path / "ringfence.yaml").write_text("agents: {a: {prompt: x}}\n")
+    agent = load_fleet(tmp_path / "ringfence.yaml", environ={}).agents["a"]
+
+    async def ask(number: int) -> None:
+        own = str(number) if key == "one for each" else "same"
+        await submit(database, JobRequest(agent, "webhook", name="hook", dedupe_key=own, overlap=overlap))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(12):
+            tasks.start_soon(ask, number)
+    live = [job for job in await Jobs(database).list() if not job.state.is_terminal]
+    assert len(live) == 1
+    database.close()
+
+
+async def test_queue_has_it_wait(database: Database, tmp_path: Path):
+    """Both are there, none is cancelled."""
+    for slot in ("1", "2"):
+        await _submit(database, tmp_path, "queue", slot=slot)
+    assert [job.state for job in await Jobs(database).list()] == [JobState.QUEUED] * 2
+
+
+async def test_replace_ends_the_old_one(database: Database, tmp_path: Path):
+    """The old one is cancelled and says for which; asking for the same slot again cancels nothing."""
+    first = await _submit(database, tmp_path, "replace", slot="1")
+    second = await _submit(database, tmp_path, "replace", slot="2")
+    repeat_request = await _submit(database, tmp_path, "replace", slot="2")
+    assert first.job is not None
+    assert second.job is not None
+    old = await Jobs(database).get(first.job.id)
+    new = await Jobs(database).get(second.job.id)
+    assert old is not None
+    assert new is not None
+    assert (old.state, second.job.id in old.reason) == (JobState.CANCELLED, True)
+    assert (new.state, repeat_request.is_new, repeat_request.replaced) == (JobState.QUEUED, False, ())
+
+
+async def test_replace_does_both_or_neither(database: Database, tmp_path: Path):
+    """Who dies right after the new one was entered has cancelled the old one: no later try would find it in its way."""
+    first = await _submit(database, tmp_path, "replace", slot="1")
+    assert first.job is not None
+    agent = load_fleet(tmp_path / "ringfence.yaml", environ={}).agents["a"]
+    new = new_job(JobRequest(agent, "schedule", name="nightly", dedupe_key="2"))
+    await database.write(lambda connection: submit_in(connection, new, "replace"))
+    old = await Jobs(database).get(first.job.id)
+    assert old is not None
+    assert old.state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize("overlap", ["skip", "replace"])
+async def test_another_schedules_jobs_are_not_meant(
+    database: Database, tmp_path: Path, overlap: Literal["skip", "replace"]
+):
+    """Overlap is between jobs of one schedule; those of another neither hinder nor end it."""
+    await _submit(database, tmp_path, overlap, slot="1")
+    await _submit(database, tmp_path, overlap, slot="2", name="hourly")
+    assert [job.state for job in await Jobs(database).list()] == [JobState.QUEUED] * 2
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue"])
+async def test_a_queue_has_an_end(database: Database, tmp_path: Path, overlap: Literal["skip", "queue"]):
+    """As many jobs wait as the agent's configuration says; the next is refused, with what to do about it."""
+    await _submit(database, tmp_path, overlap, slot="1", agent_says="prompt: x, queue: 1")
+    with pytest.raises(InfrastructureFault, match=r"may have no more; try again later, .* raise its `queue`"):
+        await _submit(database, tmp_path, overlap, slot="2", name="hourly", agent_says="prompt: x, queue: 1")
+
+
+async def test_who_takes_the_place_of_another_needs_no_more_room(database: Database, tmp_path: Path):
+    """With `replace` a full queue is no hindrance: it grows no longer."""
+    for slot in ("1", "2", "3"):
+        await _submit(database, tmp_path, "replace", slot=slot, agent_says="prompt: x, queue: 1")
+    assert len(await Jobs(database).list(states=[JobState.QUEUED])) == 1

@@ -1,0 +1,73 @@
+"""Which clone of its agent's repository a job works in, and what of it is there."""
+
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfence.fleet.config.model import AgentSettings
+from ringfence.fleet.store.job import Job
+from ringfence.fleet.worker.job_workspace import JobWorkspaces
+from ringfence.job.state import JobState
+
+
+def _attempt(number: int, job: str = "j1") -> Job:
+    nothing: dict[str, Any] = dict.fromkeys(Job.__dataclass_fields__)
+    known = {"id": job, "agent": "a", "state": JobState.RUNNING, "created_at": datetime.now(UTC)}
+    return Job(**{**nothing, **known, "attempt": number})
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> AgentSettings:
+    """Of an agent with a repository of one file."""
+    place = tmp_path / "repository"
+    for words in (
+        ["init", "-q", "-b", "main", str(place)],
+        [
+            "-C",
+            str(place),
+            "-c",
+            "user.name=T",
+            "-c",
+            "user.email=t@t",
+            "commit",
+            "-q",
+            "--allow-empty",
+            "-m",
+            "1",
+        ],
+    ):
+        subprocess.run(["git", *words], check=True)
+    return AgentSettings.model_validate({"repository": {"url": str(place)}})
+
+
+async def _left(places: JobWorkspaces, settings: AgentSettings, job: Job) -> None:
+    """What a worker leaves that dies in the middle of an attempt."""
+    async with places.of(job, settings) as clone:
+        (clone / "made").write_text("by the first")
+    places.release(job.id)  # as the end of its process does
+
+
+@pytest.mark.parametrize(("as_it_was_left", "is_kept"), [(True, True), (False, False)])
+async def test_another_attempt_has_a_new_clone_unless_it_goes_on(
+    tmp_path: Path, settings: AgentSettings, as_it_was_left: bool, is_kept: bool
+):
+    """Who goes on in a session finds the files that the session speaks of; who begins anew finds none of them."""
+    await _left(JobWorkspaces(tmp_path / "clones"), settings, _attempt(1))
+    places = JobWorkspaces(tmp_path / "clones")
+    async with places.of(_attempt(2), settings, as_it_was_left=as_it_was_left) as clone:
+        assert (clone / "made").exists() == is_kept
+    async with places.of(_attempt(2), settings) as repeat_request:
+        assert (repeat_request == clone, (repeat_request / "made").exists()) == (True, is_kept)
+    places.release("j1")
+
+
+async def test_another_jobs_clone_is_never_gone_on_with(tmp_path: Path, settings: AgentSettings):
+    """Whatever a job asks for: what lies in a clone was another's."""
+    await _left(JobWorkspaces(tmp_path / "clones"), settings, _attempt(1, "j0"))
+    places = JobWorkspaces(tmp_path / "clones")
+    async with places.of(_attempt(2), settings, as_it_was_left=True) as clone:
+        assert not (clone / "made").exists()
+    places.release("j1")
