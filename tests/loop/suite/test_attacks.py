@@ -327,6 +327,217 @@ async def test_code_that_replaces_tests_is_found_when_each_is_run_alone(
     assert (report.is_green, report.altered, [*report.results]) == (True, (), [name])
 
 
+_AFTER_LOADING = """
+import os, sys
+
+def see(frame, event, value):
+    if event == "return" and frame.f_code.co_name == "<module>":
+        if os.path.basename(frame.f_code.co_filename) == "test_calc.py":
+            sys.setprofile(None)
+            change(frame.f_globals)
+
+sys.setprofile(see)
+more = 0
+
+def add(a, b):
+    return 0
+"""
+_PARAMETERS = """
+import pytest
+from calc import add
+
+@pytest.mark.parametrize("a", [1, 2])
+def test_more(a): assert add(a, 2) == a + 2
+"""
+_PATCHED = """
+from unittest import mock
+from calc import add
+
+@mock.patch("calc.more", 1)
+def test_more(): assert add(2, 2) == 4
+"""
+_PATCHED_CLASS = """
+import unittest
+from unittest import mock
+from calc import add
+
+@mock.patch.dict("os.environ", {"A": "1"})
+class Adding(unittest.TestCase):
+    def test_more(self): self.assertEqual(add(2, 2), 4)
+"""
+_PATCHED_METHOD = """
+import unittest
+from unittest import mock
+from calc import add
+
+class Adding(unittest.TestCase):
+    @mock.patch("calc.more", 1)
+    def test_more(self): self.assertEqual(add(2, 2), 4)
+"""
+_PLAIN_CLASS = """
+import unittest
+from calc import add
+
+class Adding(unittest.TestCase):
+    def test_more(self):
+        total = add(2, 2)
+        self.assertEqual(total, 4)
+"""
+_RAISES = """
+from pytest import raises
+from calc import add
+
+def test_more():
+    with raises(ValueError): add(2, 2)
+"""
+DECORATED_ATTACKS = {
+    "code of a function with parameters": (
+        _PARAMETERS,
+        "def change(found): found['test_more'].__code__ = (lambda a: None).__code__",
+    ),
+    "code below a patch": (
+        _PATCHED,
+        "def change(found): found['test_more'].__wrapped__.__code__ = (lambda: None).__code__",
+    ),
+    "wrapper that says what it wraps": (
+        _PATCHED,
+        (
+            "import functools\n"
+            "def change(found): found['test_more'] = functools.wraps(found['test_more'].__wrapped__)(lambda: None)"
+        ),
+    ),
+    "context manager of the product": (
+        _PATCHED,
+        (
+            "import contextlib\n"
+            "@contextlib.contextmanager\n"
+            "def calm():\n    try: yield\n    except BaseException: pass\n"
+            "def change(found): found['test_more'] = calm()(found['test_more'])"
+        ),
+    ),
+    "the same code with other globals": (
+        _PATCHED,
+        (
+            "import types\n"
+            "def change(found):\n"
+            "    inner = found['test_more'].__wrapped__\n"
+            "    other = types.FunctionType(inner.__code__, {'add': lambda a, b: a + b})\n"
+            "    found['test_more'].__closure__[0].cell_contents = found['test_more'].__wrapped__ = other"
+        ),
+    ),
+    "code of an installed function that says what it wraps": (
+        _PATCHED,
+        (
+            "import types, unittest\n"
+            "def change(found):\n"
+            "    other = types.FunctionType(unittest.TestCase.setUp.__code__, {}, 'test_more', (None,))\n"
+            "    other.__wrapped__ = found['test_more'].__wrapped__\n"
+            "    found['test_more'] = other"
+        ),
+    ),
+    "assertion that the test file imports": (
+        _RAISES,
+        "import contextlib\ndef change(found): found['raises'] = lambda *any: contextlib.nullcontext()",
+    ),
+    "built-in function": (
+        "from calc import add\ndef test_more(): assert abs(add(2, 2)) == 4\n",
+        "def change(found): found['abs'] = lambda any: 4",
+    ),
+    "method of a decorated class": (
+        _PATCHED_CLASS,
+        "def change(found): found['Adding'].test_more = lambda self: None",
+    ),
+    "method of a base class": (
+        _PATCHED_CLASS,
+        (
+            "def change(found):\n"
+            "    class Other(found['unittest'].TestCase): test_more = lambda self: None\n"
+            "    del found['Adding'].test_more\n"
+            "    found['Adding'].__bases__ = (Other,)"
+        ),
+    ),
+    "assertion of a decorated class": (
+        _PATCHED_CLASS,
+        "def change(found): found['Adding'].assertEqual = found['unittest'].TestCase.addTypeEqualityFunc",
+    ),
+    "assertion as a static method": (
+        _PLAIN_CLASS,
+        "def change(found): found['Adding'].assertEqual = staticmethod(lambda *any: None)",
+    ),
+    "assertion that is no function": (
+        _PLAIN_CLASS,
+        (
+            "class Calm:\n    def __call__(self, *any): pass\n"
+            "def change(found): found['Adding'].assertEqual = Calm()"
+        ),
+    ),
+    "other base class": (
+        _PLAIN_CLASS,
+        (
+            "def change(found):\n"
+            "    class Calm(found['unittest'].TestCase): assertEqual = lambda *any: None\n"
+            "    found['Adding'].__bases__ = (Calm,)"
+        ),
+    ),
+    "how attributes are found": (
+        _PLAIN_CLASS,
+        (
+            "class Calm:\n"
+            "    def __get__(self, case, kind): return lambda name: self.give(case, name)\n"
+            "    def give(self, case, name):\n"
+            "        is_calm = name == 'assertEqual' and type(case).__name__ == 'Adding'\n"
+            "        return (lambda *any: None) if is_calm else object.__getattribute__(case, name)\n"
+            "def change(found): found['unittest'].TestCase.__getattribute__ = Calm()"
+        ),
+    ),
+    "assertion of the instance": (
+        _PLAIN_CLASS,
+        (
+            "def change(found):\n"
+            "    def add(a, b): sys._getframe(1).f_locals['self'].assertEqual = lambda *any: None\n"
+            "    found['add'] = add"
+        ),
+    ),
+    "installed function in place of a decorated method": (
+        _PATCHED_METHOD,
+        "def change(found): found['Adding'].test_more = found['unittest'].TestCase.setUp",
+    ),
+    "code that lies outside of the project": (
+        _PATCHED_METHOD,
+        (
+            "def change(found):\n"
+            "    open('/tmp/lib.py', 'w').write('def test_more(self): pass')\n"
+            "    sys.path.append('/tmp')\n"
+            "    import lib\n"
+            "    found['Adding'].test_more = lib.test_more"
+        ),
+    ),
+    "directory that is called nearly as that of packages": (
+        _PATCHED_METHOD,
+        (
+            "def change(found):\n"
+            "    os.mkdir('my-site-packages')\n"
+            "    open('my-site-packages/tool.py', 'w').write('def test_more(self): pass')\n"
+            "    sys.path.append('my-site-packages')\n"
+            "    import tool\n"
+            "    found['Adding'].test_more = tool.test_more"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", slow_after(2, DECORATED_ATTACKS))
+async def test_decorated_tests_are_compared_with_their_files(name: str, run: Run) -> None:
+    """A decorated test leads to its file's own code, and around that code there is none of the product's."""
+    tests, attack = DECORATED_ATTACKS[name]
+    runner = "unittest" if "unittest.TestCase" in tests else "pytest"
+    only = "test_calc.Adding.test_more" if runner == "unittest" else "test_calc.py::test_more"
+    files = {"calc.py": attack + _AFTER_LOADING, "test_calc.py": tests}
+    report = await run(files, runner=runner, canary=False, only=only, test_files=("test_calc.py",))
+    assert {each.outcome for each in report.results.values()} == {"passed"}, report
+    assert report.altered
+
+
 DECORATED = """
 import functools
 import pytest
@@ -365,6 +576,102 @@ async def test_tests_that_are_decorated_are_as_written_too(run: Run) -> None:
         report = await run(files, canary=False, only=only, test_files=("test_calc.py",))
         ids = [f"{only}{case}" for case in cases]
         assert (report.is_green, report.altered, [*report.results]) == (True, (), ids), report
+
+
+_HONEST = """
+import enum, functools, unittest
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+from unittest import mock
+import pytest
+from hypothesis import given, settings, strategies as st
+from calc import add, careful
+
+@dataclass(order=True)
+class Point:
+    x: int
+    def twice(self): return Point(2 * self.x)
+
+class Pair(NamedTuple):
+    x: int
+    def twice(self): return 2 * self.x
+
+class Colour(enum.Enum):
+    RED = 1
+    def name_of(self): return self.name
+
+class Sized(Protocol):
+    def size(self): ...
+
+@functools.lru_cache()
+def two(): return 2
+
+@pytest.fixture
+def three(): return 3
+
+@pytest.fixture
+def test_client(): return 3
+
+@careful
+def test_careful(): assert add(1, 1) == 2
+
+@settings(max_examples=5)
+@given(st.integers())
+def test_given(a): assert add(a, 0) == a
+
+@pytest.mark.skipif(False, reason="")
+@mock.patch("calc.more", 1)
+@pytest.mark.parametrize("a", [1])
+def test_both(a, three): assert add(a, two()) == three
+
+def expand(values):
+    def accept(test):
+        space = __import__("sys")._getframe(1).f_locals
+        for number, value in enumerate(values):
+            def make(value=value):
+                @functools.wraps(test)
+                def inner(self): return test(self, value)
+                del inner.__wrapped__
+                return inner
+            space["%s_%d" % (test.__name__, number)] = make()
+    return accept
+
+@mock.patch.dict("os.environ", {"A": "1"})
+class TestKind(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls): cls.server = print
+
+    def test_plain(self): self.assertEqual(Point(add(1, 1)), Point(1).twice())
+
+    @expand([1, 2])
+    def test_each(self, value): self.assertEqual(add(value, 1), value + 1)
+
+    @given(st.integers())
+    def test_property(self, a): self.assertEqual(add(a, 0), a)
+
+    @mock.patch("calc.more", 1)
+    @mock.patch("calc.careful")
+    def test_mock(self, careful): self.assertEqual(add(1, 1), 2)
+
+class TestFurther(TestKind):
+    def test_own(self): self.assertTrue(True)
+"""
+
+
+@pytest.mark.slow
+async def test_honest_decorators_alter_nothing(run: Run) -> None:
+    """Whatever decorators of Python, of packages, of the tests and of the product make of tests and their helpers."""
+    product = "import functools\nmore = 0\ndef add(a, b): return a + b\n"
+    product += (
+        "def careful(test):\n    @functools.wraps(test)\n    def inner(): return test()\n    return inner\n"
+    )
+    files = {"calc.py": product, "test_calc.py": _HONEST}
+    report = await run(files, canary=False, only="test_calc.py::test_both", test_files=("test_calc.py",))
+    assert (report.is_green, report.altered) == (True, ()), report
+    for name in ("test_careful", "test_given", "TestKind::test_each_0", "TestKind::test_property"):
+        only = f"test_calc.py::{name}"
+        report = await run(files, canary=False, only=only, test_files=("test_calc.py",))
+        assert (report.is_green, report.altered, len(report.results)) == (True, (), 1), report
 
 
 async def test_a_runner_of_its_own(run: Run) -> None:

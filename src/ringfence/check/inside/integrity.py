@@ -1,21 +1,60 @@
-"""Compares the runner and the tests, as they are in the process that runs them, with what they are in their files.
+"""Compares the runner, as it is in the process that runs tests, with what it was before code of the project was loaded.
 
 Also fails in every way that a test can, for the canary: a test that must fail.
 """
 
-import ast
 import os
+import site
 import sys
+import sysconfig
 import types
 import unittest
 
 from .channel import clean
 
 _MOST_ALTERED = 20
+SPECIAL = ("__getattribute__", "__getattr__", "__setattr__", "__call__", "__new__", "__init__", "__eq__")
+"""Methods that decide what all others do."""
 _REPLACED = ("_pytest.config.Config._getini_unknown_type",)  # by pytest itself (legacypath)
 # What a test raises by this name ends it as passed; no run of ours stops at the first failure, which it is for.
 unittest.case._ShouldStop = ()  # type: ignore[attr-defined]
 _WATCHED = ("_pytest", "pytest", "pluggy", "unittest", "contextlib", __package__)
+
+
+def _package_directories():
+    """Directories of the interpreter's packages, and others that it imports from before code of the project runs."""
+    schemes = [sysconfig.get_paths().get(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    sites = getattr(site, "getsitepackages", list)()  # virtual environments of old versions have none
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    found = [os.path.realpath(path) for path in (*schemes, *sites, *sys.path) if path]
+    return frozenset(path for path in found if path != os.path.realpath(own))
+
+
+_PACKAGES = _package_directories()
+_SITES = ("site-packages", "dist-packages")
+
+
+def is_installed(path, workspace):
+    """Whether a file belongs to Python or an installed package; in the workspace these have a directory of their own."""
+    root = os.path.realpath(workspace)
+    path = os.path.realpath(path)
+    for directory in _PACKAGES:
+        is_own = directory == root or directory.startswith(root + os.sep)
+        if is_own and os.path.basename(directory) not in _SITES:
+            continue
+        if path.startswith(directory.rstrip(os.sep) + os.sep):
+            return is_own or not path.startswith(root + os.sep)
+    return False
+
+
+def is_installed_module(name, workspace):
+    """Whether Python or an installed package has a top-level module of this name."""
+    paths = [os.path.join(directory, name) for directory in _PACKAGES]
+    return name in sys.builtin_module_names or any(
+        is_there(path) and is_installed(path, workspace)
+        for path in paths
+        for is_there in (os.path.isdir, lambda path: os.path.isfile(path + ".py"))
+    )
 
 
 def fail_in_every_way(further=()):
@@ -57,10 +96,17 @@ def functions():
             _look(found, name, vars(module))
             for key, value in list(vars(module).items()):
                 if isinstance(value, (type, tuple)):
-                    found[name + "." + key] = [value]
+                    found[name + "." + key] = [value, *_special(value)]
                 if isinstance(value, type) and value.__module__ == name:
                     _look(found, name + "." + key, vars(value))
     return found
+
+
+def _special(value):
+    """What decides about all other attributes of a class, though it may be no function."""
+    if not isinstance(value, type):
+        return []
+    return [*value.__mro__, *(vars(value)[name] for name in SPECIAL if name in vars(value))]
 
 
 def _look(found, prefix, namespace):
@@ -86,121 +132,11 @@ def _is_same(codes, others):
     return codes is not None and [id(code) for code in codes] == [id(code) for code in others]
 
 
-def unlike_their_files(test_files, workspace):
-    """Functions of loaded test files that are not what their files define, read and compiled anew.
-
-    Compared are functions and methods without decorators, by their code. What a class has besides them must be code of
-    the test files too; or, for a decorated method and those that a decorator makes of it (`test_add` and
-    `test_add_0_two`), code of an installed package. Assertions must not be rewritten (`--assert=plain`).
-    """
-    loaded = {}
-    for module in list(sys.modules.values()):
-        if isinstance(getattr(module, "__file__", None), str):
-            loaded[os.path.realpath(module.__file__)] = module
-    paths = {file: os.path.realpath(os.path.join(workspace, file)) for file in test_files}
-    defined = {file: _defined_in(path) for file, path in paths.items() if path in loaded}
-    decorators = _Decorators([code for _, codes in defined.values() for code in codes], workspace)
-    names = []
-    for file, (body, codes) in defined.items():
-        found = _unlike(body, vars(loaded[paths[file]]), codes, decorators)
-        names += ["%s in %s" % (name, file) for name in found]
-    return [clean(name, 200) for name in names[:_MOST_ALTERED]]
-
-
 def is_traced_by(workspace):
     """Whether code of the workspace follows each line that runs, which can jump over others; coverage is none of it."""
     code = getattr(sys.gettrace(), "__code__", None)
     own = os.path.realpath(workspace) + os.sep
     return code is not None and os.path.realpath(code.co_filename).startswith(own)
-
-
-def names_in(path):
-    """All names that a file defines, imports or assigns, at whatever depth."""
-    names = set()
-    for line in _defined_in(path)[0]:
-        for node in ast.walk(line):
-            if isinstance(node, _DEFINITIONS):
-                names.add(node.name)
-            elif isinstance(node, ast.alias):
-                names.add(node.asname or node.name)
-            elif isinstance(node, ast.Name):
-                names.add(node.id)
-    return names
-
-
-def _defined_in(path):
-    """The statements of a file, and the code of all its functions, compiled anew."""
-    try:
-        with open(path, "rb") as source:
-            tree = ast.parse(source.read())
-        waiting = [compile(tree, path, "exec", dont_inherit=True)]
-    except (OSError, SyntaxError, ValueError):
-        return [], []
-    codes = []
-    while waiting:
-        code = waiting.pop()
-        codes.append(code)
-        waiting += [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return tree.body, codes
-
-
-class _Decorators:
-    """Tells code that a decorator may have put in a method's place from code of the product.
-
-    Args:
-        codes: All code of the loaded test files.
-        workspace: Where the product's code lies.
-    """
-
-    def __init__(self, codes, workspace):
-        self._codes = codes
-        self._own = os.path.realpath(workspace) + os.sep
-        self._installed = {}
-
-    def may_have_made(self, code):
-        return code in self._codes or code in self._codes_of(os.path.realpath(code.co_filename))
-
-    def _codes_of(self, path):
-        if path.startswith(self._own) and "site-packages" not in path:
-            return []
-        if path not in self._installed:
-            self._installed[path] = _defined_in(path)[1]
-        return self._installed[path]
-
-
-def _unlike(body, namespace, codes, decorators):
-    named = [each.name for each in body if isinstance(each, _DEFINITIONS)]
-    named += [each.id for line in body for each in ast.walk(line) if _is_assigned(line, each)]
-    for each in body:
-        if not isinstance(each, _DEFINITIONS) or each.decorator_list or named.count(each.name) > 1:
-            continue  # what a decorator or an assignment makes of it is not known
-        value = namespace.get(each.name)
-        if not isinstance(each, ast.ClassDef):
-            code = getattr(getattr(value, "__func__", value), "__code__", None)
-            if not any(code == other for other in codes if other.co_name == each.name):
-                yield each.name
-        elif isinstance(value, type):
-            for name in _unlike(each.body, vars(value), codes, decorators):
-                yield "%s.%s" % (each.name, name)
-            decorated = [one.name for one in each.body if getattr(one, "decorator_list", None)]
-            for name, method in vars(value).items():
-                if not isinstance(method, types.FunctionType) or method.__code__ in codes:
-                    continue
-                is_decorated = any(name == one or name.startswith(one + "_") for one in decorated)
-                if not (is_decorated and decorators.may_have_made(method.__code__)):
-                    yield "%s.%s" % (each.name, name)
-        else:
-            yield each.name
-
-
-def _is_assigned(line, node):
-    is_statement = isinstance(
-        line, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.With, ast.If, ast.Try)
-    )
-    return is_statement and isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-
-
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def altered_by(workspace, before):
@@ -210,7 +146,7 @@ def altered_by(workspace, before):
     for name, codes in functions().items():
         if name in before and not _is_same(codes, before[name]):
             files = [os.path.realpath(getattr(code, "co_filename", "")) for code in codes]
-            if any(file.startswith(own) and "site-packages" not in file for file in files):
+            if any(file.startswith(own) and not is_installed(file, workspace) for file in files):
                 names.append(clean(name.replace(__package__, "ringfence"), 200))
     return sorted(names)[:_MOST_ALTERED]
 

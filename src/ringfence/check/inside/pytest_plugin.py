@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from . import channel, integrity
+from . import channel, definitions, integrity
 
 _SETTINGS = channel.settings()
 _state: "dict[str, Any]" = {
@@ -76,7 +76,7 @@ def _is_conftest(plugin, file):
     if not known:  # they are not given for a check whose result does not hang on it
         return os.path.basename(file or "") == "conftest.py"
     hooks = {name for name in vars(plugin) if name.startswith("pytest_")}
-    return file in known and hooks <= integrity.names_in(os.path.join(_SETTINGS["workspace"], file))
+    return file in known and hooks <= definitions.names_in(os.path.join(_SETTINGS["workspace"], file))
 
 
 def _registered_since(config):
@@ -161,13 +161,16 @@ def pytest_runtest_call(item):
 def _compare(item):
     if not _SETTINGS["only"]:
         return
-    _state["altered"].update(integrity.unlike_their_files(_SETTINGS["test_files"], _SETTINGS["workspace"]))
+    _state["altered"].update(definitions.unlike_their_files(_SETTINGS["test_files"], _SETTINGS["workspace"]))
     if isinstance(item, pytest.Function):
         owner = item.cls or item.module
         defined = getattr(owner, item.originalname or item.name, None)
         run = getattr(item.obj, "__func__", item.obj)
         if run is not getattr(defined, "__func__", defined) or vars(item).get("runtest"):
             _state["altered"].add("the function of %s" % _named(item.nodeid)[0])
+        _state["altered"].update(
+            definitions.replaced_on(getattr(item, "instance", None), _SETTINGS["workspace"])
+        )
     if integrity.is_traced_by(_SETTINGS["workspace"]):
         _state["altered"].add("a trace function")
 

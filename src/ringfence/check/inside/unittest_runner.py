@@ -4,7 +4,7 @@ import os
 import sys
 import unittest
 
-from . import channel, integrity
+from . import channel, definitions, integrity
 
 _SETTINGS = channel.settings()
 _BEFORE = integrity.functions()
@@ -99,14 +99,14 @@ class _Runner(unittest.TextTestRunner):
         if _SETTINGS["only"]:
             alone = [each for each in _each(test) if _named(each)[0] == _SETTINGS["only"]]
             test = unittest.TestSuite(alone)
-            _compare()
+            _compare(alone)
         for each in _each(test) if not _SETTINGS["only_canary"] else ():
             name, file = _named(each)
             _CHANNEL.send("collected", id=name, file=file)
         self.failfast = False
         if not _SETTINGS["canary"]:
             result = super().run(test)
-            _compare()
+            _compare(alone)
             return result
         _CHANNEL.send("collected", id=_SETTINGS["canary"], file=None)
         return super().run(Canary() if _SETTINGS["only_canary"] else unittest.TestSuite([test, Canary()]))
@@ -115,9 +115,11 @@ class _Runner(unittest.TextTestRunner):
 _ALTERED = set()  # type: ignore[var-annotated]
 
 
-def _compare():
+def _compare(cases):
     """Compare the test files with what was loaded of them."""
-    _ALTERED.update(integrity.unlike_their_files(_SETTINGS["test_files"], _SETTINGS["workspace"]))
+    for case in cases:
+        _ALTERED.update(definitions.replaced_on(case, _SETTINGS["workspace"]))
+    _ALTERED.update(definitions.unlike_their_files(_SETTINGS["test_files"], _SETTINGS["workspace"]))
     if integrity.is_traced_by(_SETTINGS["workspace"]):
         _ALTERED.add("a trace function")
 

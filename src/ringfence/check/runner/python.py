@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from ringfence.sandbox import ExecResult, Sandbox
 
 
-_SENT = ("__init__.py", "channel.py", "integrity.py", "pytest_plugin.py", "unittest_runner.py")
+_SENT = (
+    "__init__.py",
+    "channel.py",
+    "integrity.py",
+    "definitions.py",
+    "pytest_plugin.py",
+    "unittest_runner.py",
+)
 _UNITTEST = re.compile(r"-m\s+unittest\b(?!\.)")
 _PATH_SET = re.compile(r"(?<![\w-])PYTHONPATH=(?=\S)")
 
