@@ -202,6 +202,14 @@ def test_the_last_verdict_on_a_story_is_shown_once(ringfence: Run):
     assert ringfence("loop", "show", "--story", "two").out.count("1. **not met**") == 2
 
 
+def test_a_list_of_no_loops_says_so(ringfence: Run):
+    """On stderr; as JSON it is an empty list alone."""
+    ended = ringfence("loop", "ls")
+    assert (ended.code, ended.out, "no loops yet" in ended.err) == (0, "", True)
+    as_json = ringfence("loop", "ls", "--json")
+    assert (json.loads(as_json.out)["loops"], as_json.err) == ([], "")
+
+
 def test_a_database_that_cannot_be_read_hides_no_other_loop(ringfence: Run):
     """It is named on stderr."""
     _fill(story("one"), story("two"))
@@ -414,6 +422,16 @@ def test_a_check_without_a_way_to_run_tests_says_what_to_configure(ringfence: Ru
     found = json.loads(ended.out)
     assert (ended.code, found["is_ready"], found["checks"]) == (78, False, [])
     assert "no way to run tests was found" in found["problems"][0]["message"]
+
+
+@pytest.mark.parametrize("name", ["prd.json", "prd.yaml"])
+def test_a_check_of_an_empty_file_says_that_it_is_empty(ringfence: Run, tmp_path: Path, name: str):
+    """With its place; no list of protected files stands before it, as no check is known."""
+    work = _repository(tmp_path / "work", {"tests/test_a.py": _TEST})
+    (tmp_path / name).write_text("\n")
+    ended = ringfence("loop", "check", *_free(tmp_path), tmp_path / name, "--workspace", work)
+    assert (ended.code, f"{name}:1:1: the file is empty; write" in ended.err) == (78, True), ended
+    assert "protected" not in ended.out
 
 
 def test_a_check_of_stories_that_are_wrong_says_nothing_of_what_they_may_say(ringfence: Run, tmp_path: Path):

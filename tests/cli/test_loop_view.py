@@ -88,6 +88,20 @@ async def test_a_loop_that_goes_on_is_told_from_where_it_stands(
         assert new.endswith("two: skipped: no")
 
 
+async def test_the_times_of_a_resumed_loop_count_from_its_start(capsys: pytest.CaptureFixture[str]):
+    """As those of its earlier events do, so that no line seems to be earlier than the one before it."""
+    filling = await _at_work()
+    with filling.store.transaction():
+        filling.store.end(LoopState.INCOMPLETE, "1 passed")
+        begun_ms = filling.store.begin_round().begun_ms
+        filling.store.add_event("e", "story.skipped", story="two", reason="no")
+    LoopView(filling.place, json=False).print_new()
+    last = capsys.readouterr().out.splitlines()[-1]
+    hours = (begun_ms - BEGUN_MS) // 3_600_000
+    assert last.startswith(f"{hours}:"), last
+    filling.close()
+
+
 class _Closed(io.StringIO):
     """A reader that has left."""
 

@@ -47,8 +47,10 @@ async def cancel(place: LoopDirectory, notify: Notify, *, is_named: bool) -> str
                 return ended
             raise UsageError(f"{ended}; nothing is cancelled, `ringfence loop ls` shows all loops")
         await _end(place, store, notify)
-    next_step = f"; `ringfence loop resume {place.id[-6:]}` goes on" if place.clones.is_dir() else ""
-    return f"loop {place.id} is cancelled{next_step}"
+        if not place.clones.is_dir():
+            return f"loop {place.id} is cancelled"
+        where = _name_branch(store)
+    return f"loop {place.id} is cancelled{where}; `ringfence loop resume {place.id[-6:]}` resumes it"
 
 
 async def give_up(place: LoopDirectory, notify: Notify) -> None:
@@ -65,10 +67,12 @@ async def give_up(place: LoopDirectory, notify: Notify) -> None:
     with open_store(place) as store:
         if store.loop.state is not LoopState.RUNNING:
             return
+        where = ""
         if place.clones.is_dir():
             await _deliver(LoopRepository.open(place.clones), store)
+            where = _name_branch(store)
         await _end(place, store, notify)
-        notify(f"loop {place.id} was interrupted; it is cancelled")
+        notify(f"loop {place.id} was interrupted; it is cancelled{where}")
 
 
 async def _end(place: LoopDirectory, store: LoopStore, notify: Notify) -> None:
@@ -96,8 +100,18 @@ async def _deliver_and_report(place: LoopDirectory, store: LoopStore, notify: No
 
 
 async def _deliver(repository: LoopRepository, store: LoopStore) -> None:
-    if any(story.state is StoryState.PASSED and story.merged for story in store.stories):
+    if _has_work(store):
         await repository.deliver()
+
+
+def _has_work(store: LoopStore) -> bool:
+    """Whether a story passed in the loop, so that there is a branch to deliver."""
+    return any(story.state is StoryState.PASSED and story.merged for story in store.stories)
+
+
+def _name_branch(store: LoopStore) -> str:
+    """Where the accepted stories of a loop are that was delivered, as the end of a message."""
+    return f"; what passed is on branch {store.loop.branch!r}" if _has_work(store) else ""
 
 
 async def drain_pool(clones: Path) -> None:

@@ -63,15 +63,15 @@ class LoopScheduler:
         if not suite.is_complete:
             raise Stop(
                 LoopState.CONFIGURATION,
-                f"the tests cannot be run on {base[:12]}: {'; '.join(suite.problems)[:1000]}; "
-                "see `loop.checks` and `sandbox.setup`",
+                f"the tests cannot be run on {base[:12]}; see `loop.checks` and `sandbox.setup`: "
+                f"{'; '.join(suite.problems)[:1000]}",
             )
         if red and loop.settings.baseline == "refuse":
             count = "1 test fails" if len(red) == 1 else f"{len(red)} tests fail"
             raise Stop(
                 LoopState.CONFIGURATION,
-                f"{count} before anything is done: {', '.join(red[:_SHOWN])}; mend and commit them, or take "
-                "`--baseline record`, so that only new failures count, and start another loop",
+                f"{count} before the loop starts; mend and commit them, or start another loop with `--baseline record`, "
+                f"so that only new failures count: {', '.join(red[:_SHOWN])}",
             )
         others = {name: report for name, report in reports.items() if name not in loop.test_check_names}
         loop.store.add_event(

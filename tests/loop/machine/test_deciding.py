@@ -36,7 +36,9 @@ def test_tests_that_are_red_before_are_noted_or_refused(tmp_path: Path):
     project.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qam", "red")
     refused = project.start("--baseline", "refuse")
     assert refused.returncode == _CONFIGURATION, refused
-    assert "1 test fails before anything is done: tests.test_old.Test.test_old" in refused.stdout
+    advice = "mend and commit them, or start another loop with `--baseline record`"
+    assert f"1 test fails before the loop starts; {advice}" in refused.stdout
+    assert "so that only new failures count: tests.test_old.Test.test_old" in refused.stdout
     assert f"next: ringfence loop start --prd {project.prd}\n" in refused.stdout
     assert "loop resume" not in refused.stdout
     assert project.rows()["one"]["state"] == "waiting"

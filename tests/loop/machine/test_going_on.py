@@ -76,7 +76,7 @@ def test_cancelling_a_loop_that_nobody_works_on_leaves_what_passed_and_a_report(
 
 
 def test_time_in_which_nothing_worked_on_a_loop_is_not_counted(interrupted: Project):
-    """Of a loop that is resumed hours later neither the lines nor the report count the hours between."""
+    """The report of a loop that is resumed hours later does not count them; its lines count from the loop's start."""
     (database,) = (interrupted.root / "state" / "loops").glob("*/loop.db")
     with closing(sqlite3.connect(database)) as link, link:
         for table, columns in _MOMENTS.items():
@@ -84,8 +84,9 @@ def test_time_in_which_nothing_worked_on_a_loop_is_not_counted(interrupted: Proj
             link.execute(f"UPDATE {table} SET {moved}")
     done = interrupted.run("loop", "resume")
     assert done.returncode == 0, done
-    assert re.findall(r"^(\d+):\d\d:\d\d  ", done.stdout, re.MULTILINE)
-    assert set(re.findall(r"^(\d+):\d\d:\d\d  ", done.stdout, re.MULTILINE)) == {"0"}
+    assert set(re.findall(r"^(\d+):\d\d:\d\d  ", done.stdout, re.MULTILINE)) == {"10"}
+    logs = interrupted.run("loop", "logs").stdout
+    assert [*dict.fromkeys(re.findall(r"^(\d+):\d\d:\d\d  ", logs, re.MULTILINE))] == ["0", "10"]
     report = json.loads(interrupted.run("loop", "show", "--json").stdout)
     assert report["used"]["seconds"] < 36_000
 
@@ -93,12 +94,17 @@ def test_time_in_which_nothing_worked_on_a_loop_is_not_counted(interrupted: Proj
 def test_cleaning_a_loop_that_was_interrupted_loses_nothing_that_passed(interrupted: Project):
     """It is on the branch before the clones are gone, and the loop is in nobody's way."""
     project = interrupted
+    followed = project.run("loop", "logs", "--follow").stdout
+    assert ("interrupted" in followed, "branch:" in followed) == (True, False), followed
+    assert ", not in your repository yet" in project.run("loop", "show").stdout
     obstacle = project.work / ".git" / "refs" / "heads" / "ringfence"
     obstacle.write_text("in its way\n")  # so the branch cannot be made
     assert project.run("loop", "rm").returncode != 0
     obstacle.unlink()
     done = project.run("loop", "rm")
     assert (done.returncode, "was interrupted; it is cancelled" in done.stderr) == (0, True), done
+    named = project.branch.removeprefix("refs/heads/")
+    assert f"; what passed is on branch {named!r}" in done.stderr
     assert project.subjects(f"main..{project.branch}") == ["The piece one: tests", "The piece one"]
     assert project.start().returncode == 0
 

@@ -204,7 +204,7 @@ def test_a_circle_is_drawn(written: Written):
         pytest.param('{"a": "\\ud800"}', 1, 7, "half a surrogate pair", id="surrogate"),
         pytest.param('{"\\udc00": 1}', 1, 1, "a key is no text that can be written", id="surrogate in key"),
         pytest.param("{} {}", 1, 4, "extra data", id="two"),
-        pytest.param(" \n", 2, 1, "expecting value", id="empty"),
+        pytest.param(" \n", 1, 1, "the file is empty; write a mapping with 'stories'", id="empty"),
         pytest.param('{"a":' * 30, 1, 81, "nested deeper than 16", id="deep mappings"),
         pytest.param("[" * 500_000, 1, 17, "nested deeper than 16", id="deep lists"),
         pytest.param("[" + "1," * 30_000 + "1]", 1, None, "more than 20000 values", id="wide"),
@@ -226,7 +226,7 @@ def test_bad_json_is_blamed_at_its_place(
         pytest.param(f"stories: 0x{'f' * 9000}\n", "this number is too large", id="huge"),
         pytest.param("a: &x [1]\nstories: *x\n", "anchors and aliases are not read", id="alias"),
         pytest.param("stories:\n\t- a\n", "not YAML", id="tab"),
-        pytest.param("", "stories are a mapping", id="empty"),
+        pytest.param("", "the file is empty; write a mapping with 'stories'", id="empty"),
     ],
 )
 def test_bad_yaml_is_blamed_too(written: Written, text: str, words: str):

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ringfence.cli.output import notify, print_answer, replace_file
+from ringfence.cli.output import note, notify, print_answer, replace_file
 from ringfence.errors import ConfigurationError, RecordError, RingfenceError, UsageError
 
 if TYPE_CHECKING:
@@ -23,8 +23,10 @@ def list_loops(*, json: bool) -> None:
     from ringfence.cli.render.console import print_list
     from ringfence.loop.directory import loop_places
 
-    rows = []
-    for place in loop_places():
+    rows, places = [], loop_places()
+    if not places and not json:
+        note("no loops yet; `ringfence loop start PRD` starts one")
+    for place in places:
         try:
             rows.append(_read_store(place, _list_row))
         except RingfenceError as exc:  # written by another version, or damaged; the other loops are listed

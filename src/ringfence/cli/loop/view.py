@@ -97,9 +97,7 @@ class LoopView:
     def _print_events(self, events: "Sequence[EventRow]", row: "LoopRow") -> None:
         for event in events:
             self._last = event.number
-            # Of a resumed loop, the time while it was interrupted is not counted.
-            started_ms = row.begun_ms if event.at_ms >= row.begun_ms else row.created_ms
-            self._print_unless_closed(partial(self._print, event, started_ms))
+            self._print_unless_closed(partial(self._print, event, row.created_ms))
 
     def _print_unless_closed(self, print_: Callable[[], None]) -> None:
         """Print, unless an earlier write found that the output is closed."""
@@ -184,7 +182,7 @@ def _summary(
         "state": report.state,
         "reason": report.reason,
         "exit_code": int(EXIT_CODES[state] if problem is None else problem.exit_code),
-        "branch": report.branch if any(story.merged for story in report.stories) else None,
+        "branch": report.branch if report.is_delivered else None,
         "patch": report.patch,
         "report": str(page) if page.is_file() else None,
         "runs_on_your_machine": [file.path for file in report.flagged],
@@ -233,7 +231,7 @@ def event_line(event: "EventRow", started_ms: int) -> "Line":
 
     Args:
         event: The event to format.
-        started_ms: When the loop was started, or last resumed.
+        started_ms: When the loop was started, in milliseconds since 1970; also of a resumed loop.
     """
     from ringfence.loop.report.text import one_line
 

@@ -81,6 +81,7 @@ async def build_report(
         InfrastructureFault: Its repository cannot be read.
     """
     row, rows, steps, events = store.loop, store.stories, store.steps(), store.events
+    state = state_of(place, row)
     settings = settings_of(row)
     tip = await _tip(repository, rows)
     diff = await compare_commits(repository, row.base, tip) if repository is not None and tip else None
@@ -98,7 +99,7 @@ async def build_report(
         title=plan.title if plan is not None else "",
         source=row.source,
         prd=None if plan is None or plan.source is None else str(plan.source),
-        state=state_of(place, row),
+        state=state,
         reason=row.reason,
         base=row.base,
         branch=row.branch,
@@ -119,6 +120,7 @@ async def build_report(
         directory="" if repository is None or repository.inside == Path() else str(repository.inside),
         has_clones=place.clones.is_dir(),
         is_started=started is not None,
+        is_delivered=await _is_delivered(repository, rows, state),
         is_merged=any(event.type == "loop.merged" for event in events),
         outstanding=() if place.is_worked_on else outstanding(place, row, settings, events),
     )
@@ -175,6 +177,17 @@ async def _tip(repository: LoopRepository | None, rows: Sequence[StoryRow]) -> s
         with suppress(RingfenceError):
             return await repository.tip()
     return None
+
+
+async def _is_delivered(repository: LoopRepository | None, rows: Sequence[StoryRow], state: str) -> bool:
+    """Whether the user's repository has the loop's branch; without the loop's repository, by the loop's state."""
+    if not any(row.merged for row in rows):
+        return False
+    if repository is None:
+        return state not in (INTERRUPTED, LoopState.RUNNING.value)
+    with suppress(RingfenceError):
+        return await repository.is_delivered()
+    return False
 
 
 def _flagged(paths: Iterable[str]) -> list[FlaggedFile]:

@@ -297,6 +297,8 @@ class LoopReport:
     """Whether the working files exist that a resumed loop needs; `loop rm` removes them."""
     is_started: bool = True
     """Whether the checks on its base let it start; if not, only a new loop can start from a later commit."""
+    is_delivered: bool = True
+    """Whether the user's repository has the branch; it gets the branch when the loop ends."""
     is_merged: bool = False
     """Whether the user's branch was fast-forwarded to it, as `--merge` requests."""
     outstanding: tuple[str, ...] = ()

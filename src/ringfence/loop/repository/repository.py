@@ -345,6 +345,18 @@ class LoopRepository:
         async with self.place.locked("loop") as git:
             return await deliver(Work(git, self.record, await self.tip()), source)
 
+    async def is_delivered(self) -> bool:
+        """Whether the user's repository has the loop's branch, as of this or an earlier delivery.
+
+        Raises:
+            RepositoryRefused: The user's repository is gone.
+            InfrastructureFault: Git failed.
+        """
+        source = await self._find_source()
+        work = Work(self.git, self.record, await self.tip())
+        async with opened(source) as seen:
+            return work.branch in seen.refs.direct
+
     async def merge_to_user(self) -> Delivered:
         """Deliver, and fast-forward the branch that was checked out when the loop began, with its files and index.
 

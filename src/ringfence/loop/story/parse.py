@@ -30,9 +30,12 @@ def parse_file(file: Path) -> tuple[Any, Document]:
     """Parse a file: JSON or, by its suffix, YAML. Return its value, and a document that knows only the places.
 
     Raises:
-        ConfigurationError: It cannot be read, or is neither; with the place.
+        ConfigurationError: It cannot be read, is empty, or is neither; with the place.
     """
     content = read_regular_file(file, follow_link=True, limit_bytes=FILE_LIMIT_BYTES)
+    if not content.strip():
+        message = f"the file is empty; write a mapping with {quoted('stories')}, a list"
+        raise ConfigurationError(message, file=file, line=1, column=1)
     if file.suffix.lower() not in _YAML:
         return parse_json(content, file)
     from ringfence.config.yaml import parse_value
