@@ -1,6 +1,6 @@
-"""Finds the checks that a repository has, by its files: nothing of it is run.
+"""Detects a repository's checks (tests, type checkers, linters) from its files, without running anything of it.
 
-What is not there is reported as lacking, never taken as green.
+A kind of check that is not found is reported as lacking; it never counts as green.
 """
 
 import json
@@ -17,28 +17,30 @@ from ringfence.check.runner.registry import runner_of
 from ringfence.errors import ConfigurationError
 from ringfence.frozen import frozen
 
-_MOST_READ = 1_000_000
-_DEEPEST = 12
+_MAX_FILE_BYTES = 1_000_000
+_MAX_DEPTH = 12
 Read = Callable[[str], bytes | None]
 
 
 class ProjectFiles:
-    """Files by name and by what is in them.
+    """Looks up a project's files by name, and reads them.
+
+    Files in `node_modules` and files nested deeper than 12 directories are left out.
 
     Args:
         files: Paths, relative to the root.
-        read: The bytes of one, None where there is none.
+        read: Returns the bytes of the file at a path, or None if the file does not exist.
     """
 
     def __init__(self, files: Collection[str], read: Read) -> None:
         self.files = sorted(
-            file for file in files if file.count("/") < _DEEPEST and "node_modules/" not in file
+            file for file in files if file.count("/") < _MAX_DEPTH and "node_modules/" not in file
         )
         self._top = {file for file in self.files if "/" not in file}
         self._read = read
 
     def has(self, *patterns: str) -> bool:
-        """Whether a file matches: at the root, or anywhere for `**/` patterns."""
+        """Whether a file at the root matches one of the patterns; `**/` patterns match at any depth."""
         return any(
             any(fnmatchcase(PurePosixPath(file).name, pattern[3:]) for file in self.files)
             if pattern.startswith("**/")
@@ -47,7 +49,7 @@ class ProjectFiles:
         )
 
     def named(self, *patterns: str) -> list[str]:
-        """Files whose name matches."""
+        """Return the files whose name matches one of the patterns, at any depth."""
         return [
             file
             for file in self.files
@@ -55,19 +57,19 @@ class ProjectFiles:
         ]
 
     def text(self, path: str) -> str:
-        """A file's text; empty where there is none, or it is too large."""
+        """Return a file's text; empty if the file does not exist or is larger than 1,000,000 bytes."""
         data = self._read(path) or b""
-        return data.decode("utf-8", "replace") if len(data) <= _MOST_READ else ""
+        return data.decode("utf-8", "replace") if len(data) <= _MAX_FILE_BYTES else ""
 
     def toml(self, path: str) -> dict[str, Any]:
-        """A TOML file's content; empty where it is none."""
+        """Return a TOML file's content; empty if the file cannot be parsed."""
         try:
             return tomllib.loads(self.text(path))
         except (tomllib.TOMLDecodeError, RecursionError):
             return {}
 
     def json(self, path: str) -> dict[str, Any]:
-        """A JSON file's content; empty where it is no object."""
+        """Return a JSON file's content; empty if the file cannot be parsed or holds no object."""
         try:
             found = json.loads(self.text(path) or "{}")
         except (ValueError, RecursionError):
@@ -80,65 +82,75 @@ class ProjectFiles:
         return isinstance(tools, dict) and name in tools
 
     def section(self, name: str, *paths: str) -> bool:
-        """Whether an ini file has a section."""
+        """Whether one of the ini files has the section."""
         return any(re.search(rf"^\[{re.escape(name)}[\]:]", self.text(path), re.MULTILINE) for path in paths)
 
 
 @frozen
 class Detected:
-    """What was found."""
+    """The checks of a repository, and those that it lacks."""
 
     checks: tuple[Check, ...]
     lacking: tuple[str, ...]
-    """What is not checked since nothing for it was found, in words for the user and the report."""
+    """A message for the user and the report about each kind of check that was not found."""
 
 
 def detect(files: Collection[str], read: Read, *, commands: Mapping[Kind, str] | None = None) -> Detected:
-    """The checks of a repository.
+    """Detect the checks of a repository.
 
     Args:
         files: Its paths, relative to its root.
-        read: The bytes of one, None where there is none.
-        commands: Given by configuration: replaces what would be found of that kind; an empty one means none.
+        read: Returns the bytes of the file at a path, or None if the file does not exist.
+        commands: Configured commands by kind. One replaces the checks that would be detected of its kind; an empty
+            one switches that kind off.
 
     Raises:
-        ConfigurationError: No way to run tests was found, and none is given.
+        ConfigurationError: No way to run tests was found, and none is configured.
     """
     project = ProjectFiles(files, read)
-    given = dict(commands or {})
-    checks = [_given(kind, command) for kind, command in given.items() if command.strip()]
+    configured = dict(commands or {})
+    checks = [_configured(kind, command) for kind, command in configured.items() if command.strip()]
     languages, lacking = list[str](), list[str]()
     for language, finders in LANGUAGES.items():
-        if not project.has(*MARKS[language]):
+        if not project.has(*LANGUAGE_FILES[language]):
             continue
         languages.append(language)
         for kind, (looked_for, find) in finders.items():
-            if kind in given:
+            if kind in configured:
                 continue
             found = find(project)
             checks += found
             if not found and looked_for:
-                lacking.append(f"no {_WORDS[kind]} for {language} (looked for {looked_for}): not checked")
+                lacking.append(
+                    f"no {_KIND_NAMES[kind]} for {language} (looked for {looked_for}): not checked"
+                )
     if not any(check.kind == "test" for check in checks):
-        seen = ", ".join(languages) or "no language that is known"
+        seen = ", ".join(languages) or "no known language"
         raise ConfigurationError(
-            f"no way to run tests was found (seen: {seen}); say how: by `test_command` in the "
-            "stories' file, or `loop.checks` in ringfence.yaml"
+            f"no way to run tests was found (languages seen: {seen}); set `test_command` in the stories' file, or "
+            "`loop.checks` in ringfence.yaml"
         )
     lacking += [
-        f"no {_WORDS[kind]}: its command is empty" for kind, command in given.items() if not command.strip()
+        f"no {_KIND_NAMES[kind]}: its command is empty"
+        for kind, command in configured.items()
+        if not command.strip()
     ]
     return Detected(tuple(checks), tuple(lacking))
 
 
-_WORDS: Mapping[Kind, str] = {"test": "tests", "type": "type checker", "lint": "linter", "other": "check"}
+_KIND_NAMES: Mapping[Kind, str] = {
+    "test": "tests",
+    "type": "type checker",
+    "lint": "linter",
+    "other": "check",
+}
 
 
-def _given(kind: Kind, command: str) -> Check:
+def _configured(kind: Kind, command: str) -> Check:
     return Check(kind, kind, command, TIMEOUTS_S[kind], runner_of(command) if kind == "test" else None)
 
 
-_MOST_TEST_FILES = 50
+_MAX_TEST_FILES = 50
 TIMEOUTS_S: Mapping[Kind, float] = {"test": 900.0, "type": 600.0, "lint": 300.0, "other": 600.0}
 PYTHON_TESTS = ("test_*.py", "*_test.py")
 NODE_TESTS = (
@@ -151,15 +163,16 @@ NODE_TESTS = (
     "test-*.js",
     "test.js",
 )
-_FROM_TOP = " -t ."
+_TOP_LEVEL_OPTION = " -t ."
 _NPM_DEFAULT = "no test specified"
+"""Part of the test script that `npm init` writes."""
 
 
 def _python_tests(project: ProjectFiles) -> list[Check]:
     if _uses_pytest(project):
         return [_check("test", "pytest", "python3 -m pytest -q", "pytest")]
     tests = project.named(*PYTHON_TESTS)
-    texts = [project.text(file) for file in tests[:_MOST_TEST_FILES]]
+    texts = [project.text(file) for file in tests[:_MAX_TEST_FILES]]
     if any("unittest" in text for text in texts):
         return _unittests(project, tests)
     if tests:
@@ -168,27 +181,29 @@ def _python_tests(project: ProjectFiles) -> list[Check]:
 
 
 def _unittests(project: ProjectFiles, tests: list[str]) -> list[Check]:
-    """One for each directory that tests are imported from: unittest looks into packages only."""
-    starts = dict.fromkeys(_start(project, file) for file in tests)
-    if "" in starts:  # from the top all packages are looked into
-        starts = {each: None for each in starts if not each.endswith(_FROM_TOP)}
+    """Return one check for each start directory: unittest's discovery descends into packages only."""
+    options = dict.fromkeys(_discovery_options(project, file) for file in tests)
+    if "" in options:  # discovery from the root covers all packages
+        options = {each: None for each in options if not each.endswith(_TOP_LEVEL_OPTION)}
     names = (
-        ["unittest"] if len(starts) == 1 else [f"unittest{each.removesuffix(_FROM_TOP)}" for each in starts]
+        ["unittest"]
+        if len(options) == 1
+        else [f"unittest{each.removesuffix(_TOP_LEVEL_OPTION)}" for each in options]
     )
     return [
-        _check("test", name, f"python3 -m unittest discover{start}", "unittest")
-        for name, start in zip(names, starts, strict=True)
+        _check("test", name, f"python3 -m unittest discover{option}", "unittest")
+        for name, option in zip(names, options, strict=True)
     ]
 
 
-def _start(project: ProjectFiles, file: str) -> str:
-    """What unittest has to be told to find a file."""
+def _discovery_options(project: ProjectFiles, file: str) -> str:
+    """Return the options with which `unittest discover` finds a test file."""
     package, directory = "", file.rpartition("/")[0]
     while directory and f"{directory}/__init__.py" in project.files:
         package, directory = directory, directory.rpartition("/")[0]
     if directory:
         return f" -s {shlex.quote(directory)}"
-    return f" -s {shlex.quote(package)}{_FROM_TOP}" if package else ""
+    return f" -s {shlex.quote(package)}{_TOP_LEVEL_OPTION}" if package else ""
 
 
 def _uses_pytest(project: ProjectFiles) -> bool:
@@ -196,16 +211,16 @@ def _uses_pytest(project: ProjectFiles) -> bool:
         return True
     if project.section("tool:pytest", "setup.cfg") or project.section("pytest", "tox.ini"):
         return True
-    named = [
+    dependency_files = [
         "pyproject.toml",
         "setup.py",
         "setup.cfg",
         "tox.ini",
         *project.named("requirements*.txt", "*requirements.txt"),
     ]
-    if any(re.search(r"\bpytest\b", project.text(path)) for path in named[:_MOST_TEST_FILES]):
+    if any(re.search(r"\bpytest\b", project.text(path)) for path in dependency_files[:_MAX_TEST_FILES]):
         return True
-    tests = project.named(*PYTHON_TESTS)[:_MOST_TEST_FILES]
+    tests = project.named(*PYTHON_TESTS)[:_MAX_TEST_FILES]
     return any(re.search(r"^\s*(?:import|from) pytest\b", project.text(file), re.MULTILINE) for file in tests)
 
 
@@ -215,11 +230,11 @@ def _python_types(project: ProjectFiles) -> list[Check]:
     ]
     if project.tool("mypy") or inis:
         table = _table(project.toml("pyproject.toml"), "tool", "mypy")
-        knows_files = bool({"files", "packages", "modules"} & table.keys())
-        knows_files = knows_files or any(
+        names_files = bool({"files", "packages", "modules"} & table.keys())
+        names_files = names_files or any(
             re.search(r"^(?:files|packages|modules)\s*=", ini, re.MULTILINE) for ini in inis
         )
-        return [_check("type", "mypy", "mypy" if knows_files else "mypy .")]
+        return [_check("type", "mypy", "mypy" if names_files else "mypy .")]
     if project.tool("pyright") or project.tool("basedpyright") or project.has("pyrightconfig.json"):
         return [_check("type", "pyright", "pyright")]
     return []
@@ -295,13 +310,14 @@ def _check(kind: Kind, name: str, command: str, runner: str | None = None) -> Ch
 
 
 Finder = Callable[[ProjectFiles], list[Check]]
-MARKS: Mapping[str, tuple[str, ...]] = {
+LANGUAGE_FILES: Mapping[str, tuple[str, ...]] = {
     "Python": ("pyproject.toml", "setup.py", "setup.cfg", "requirements*.txt", "**/*.py"),
     "Node": ("package.json", "tsconfig.json", "*.js", "*.mjs", "*.cjs", "*.ts"),
     "Go": ("go.mod",),
     "Rust": ("Cargo.toml",),
     "Java": ("pom.xml",),
 }
+"""Patterns of files by which a project's languages are recognised."""
 LANGUAGES: Mapping[str, Mapping[Kind, tuple[str, Finder]]] = {
     "Python": {
         "test": ("", _python_tests),

@@ -7,7 +7,7 @@ from ringfence.check.report import Check, Outcome, Report, TestResult
 
 _LEAST_DETAIL = 300
 _OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "error", "skipped")
-_MOST_IDS = 50
+_MAX_IDS = 50
 
 
 def feedback(
@@ -16,16 +16,16 @@ def feedback(
     baseline: Report | None = None,
     *,
     expected: Expected | None = None,
-    most_chars: int = 8000,
+    max_chars: int = 8000,
 ) -> str:
-    """What went wrong in a check, in at most `most_chars` characters; empty: nothing did.
+    """What went wrong in a check, in at most `max_chars` characters; empty: nothing did.
 
     Args:
         check: What was run.
         report: What came of it.
         baseline: What was red before is only counted.
         expected: Tests that must have been run; None: whichever.
-        most_chars: Bound of the text, 500 at least.
+        max_chars: Bound of the text, 500 at least.
     """
     failing, gone = new_failures(report, baseline), (expected or Expected()).missing(report, baseline)
     old = len(report.red()) - sum(each.id in report.results for each in failing)
@@ -38,16 +38,16 @@ def feedback(
     if old:
         parts.append(f"({old} more were red before and are not counted.)")
     text = "\n".join(parts)
-    text = text[: most_chars // 2] + ("\n[cut]" if len(text) > most_chars // 2 else "")
-    text += _details(failing, most_chars - len(text) - 200)
+    text = text[: max_chars // 2] + ("\n[cut]" if len(text) > max_chars // 2 else "")
+    text += _details(failing, max_chars - len(text) - 200)
     if not failing and not gone and report.output and not report.shows_own_tests:
-        room = max(0, most_chars - len(text) - 100)
+        room = max(0, max_chars - len(text) - 100)
         text += f"\n\nThe end of its output:\n{report.output[-room:] if room else ''}"
-    return text[:most_chars]
+    return text[:max_chars]
 
 
-def summary(check: Check, report: Report, *, most_chars: int = 8000) -> str:
-    """What a check came to, for those who judge the work, in at most `most_chars` characters.
+def summary(check: Check, report: Report, *, max_chars: int = 8000) -> str:
+    """What a check came to, for those who judge the work, in at most `max_chars` characters.
 
     Where the runner's report is read, it is made of that: the counts, and the tests that did not pass. The runner's own
     output also has the tests that are run to find out whether the runner can be believed. Of a command of which only
@@ -58,8 +58,8 @@ def summary(check: Check, report: Report, *, most_chars: int = 8000) -> str:
         text = f"{check.command}: {end}\n{report.output}"
         return (
             text
-            if len(text) <= most_chars
-            else f"{check.command}: {end}\n{_tail(report.output, most_chars - 500)}"
+            if len(text) <= max_chars
+            else f"{check.command}: {end}\n{_tail(report.output, max_chars - 500)}"
         )
     counts = Counter(each.outcome for each in report.results.values())
     counted = (
@@ -67,7 +67,7 @@ def summary(check: Check, report: Report, *, most_chars: int = 8000) -> str:
     )
     is_complete = "complete" if report.is_complete else f"not complete: {'; '.join(report.problems)}"
     rest = [f"- {each.outcome}: {each.id}" for each in report.results.values() if each.outcome != "passed"]
-    return "\n".join([f"{check.command}: {counted}; the report is {is_complete}", *rest])[:most_chars]
+    return "\n".join([f"{check.command}: {counted}; the report is {is_complete}", *rest])[:max_chars]
 
 
 def _head(check: Check, report: Report, failing: list[TestResult]) -> str:
@@ -77,8 +77,8 @@ def _head(check: Check, report: Report, failing: list[TestResult]) -> str:
 
 
 def _listed(title: str, names: list[str]) -> str:
-    more = f"\n- and {len(names) - _MOST_IDS} more" if len(names) > _MOST_IDS else ""
-    return f"{title}:\n" + "\n".join(f"- {name}" for name in names[:_MOST_IDS]) + more
+    more = f"\n- and {len(names) - _MAX_IDS} more" if len(names) > _MAX_IDS else ""
+    return f"{title}:\n" + "\n".join(f"- {name}" for name in names[:_MAX_IDS]) + more
 
 
 def _details(failing: list[TestResult], room: int) -> str:

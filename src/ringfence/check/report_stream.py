@@ -1,6 +1,6 @@
-"""Receives the report of a runner from inside a sandbox, over a Unix socket. Every byte is hostile.
+"""Receives the report of a test runner from inside a sandbox, over a Unix socket. Every byte is treated as hostile.
 
-A result can only grow worse: a later message, over the same connection or another, turns no red test green.
+The outcome of a test can only get worse: no later message, on this connection or another, turns a red test green.
 """
 
 import json
@@ -18,13 +18,13 @@ from ringfence.frozen import frozen
 from ringfence.sandbox import Connection, ExecResult, Sandbox
 from ringfence.sandbox.result import OnOutput
 
-MOST_BYTES = 64 * 1024**2
-"""Of all connections of one run together."""
-_MOST_LINE = 64 * 1024
-_MOST_TESTS = 100_000
-_MOST_PROBLEMS = 20
-_SHOWN = 300
-_RANK: dict[Outcome, int] = {"passed": 0, "skipped": 1, "failed": 2, "error": 3}
+MAX_BYTES = 64 * 1024**2
+"""Limit for all connections of one run together."""
+_MAX_LINE_BYTES = 64 * 1024
+_MAX_TESTS = 100_000
+_MAX_PROBLEMS = 20
+_SHOWN_CHARS = 300
+_SEVERITY: dict[Outcome, int] = {"passed": 0, "skipped": 1, "failed": 2, "error": 3}
 
 
 class _Begin(msgspec.Struct, tag_field="kind", tag="begin", forbid_unknown_fields=True):
@@ -64,7 +64,7 @@ _DECODER = msgspec.json.Decoder(_Begin | _Collected | _Result | _Altered | _End)
 
 
 class ReportBuilder:
-    """Everything that was told in one run of a check."""
+    """Collects what the runners reported in one run of a check."""
 
     def __init__(self) -> None:
         self.results: dict[str, TestResult] = {}
@@ -72,62 +72,62 @@ class ReportBuilder:
         self.altered: set[str] = set()
         self.altered_by_project: set[str] = set()
         self.problems: list[str] = []
-        self.begun = 0
-        self.exits: list[int] = []
+        self.started_runners = 0
+        self.exit_statuses: list[int] = []
         self.received_bytes = 0
 
     def add_problem(self, problem: str) -> None:
-        """Note why the report cannot be believed, once."""
-        if problem not in self.problems and len(self.problems) < _MOST_PROBLEMS:
+        """Record why the report cannot be trusted; a message that is already recorded is ignored."""
+        if problem not in self.problems and len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem)
 
     def add(self, result: TestResult) -> None:
-        """Take a result; the worst that was told of a test holds."""
+        """Record a result. Of several results for one test the most severe is kept."""
         known = self.results.get(result.id)
-        if known is None and len(self.results) >= _MOST_TESTS:
-            self.add_problem(f"more than {_MOST_TESTS} tests were reported")
-        elif known is None or _RANK[result.outcome] > _RANK[known.outcome]:
+        if known is None and len(self.results) >= _MAX_TESTS:
+            self.add_problem(f"more than {_MAX_TESTS} tests were reported")
+        elif known is None or _SEVERITY[result.outcome] > _SEVERITY[known.outcome]:
             self.results[result.id] = result
 
     def collect(self, name: str, file: str | None) -> None:
-        """A test is going to be run."""
-        if len(self.collected) >= _MOST_TESTS and name not in self.collected:
-            self.add_problem(f"more than {_MOST_TESTS} tests were collected")
+        """Record a test that the runner is about to run."""
+        if len(self.collected) >= _MAX_TESTS and name not in self.collected:
+            self.add_problem(f"more than {_MAX_TESTS} tests were collected")
         else:
             self.collected[name] = file
 
 
 class ReportConnection:
-    """One connection: what one process tells. Make it when the connection comes, `close` it at its end."""
+    """Parses the messages of one process. Create one per accepted connection, and call `close` when it ends."""
 
     def __init__(self, builder: ReportBuilder) -> None:
         self._builder = builder
         self._rest = b""
-        self._is_begun = False
-        self._open: dict[str, str | None] = {}
+        self._has_begun = False
+        self._collected: dict[str, str | None] = {}
         self._reported = set[str | None]()
-        self._is_ended = False
+        self._has_ended = False
         self.is_refused = False
-        """Whether it broke the rules: nothing more is read of it."""
+        """Whether the process violated the protocol; nothing more is read from it."""
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes."""
+        """Parse the next bytes."""
         builder = self._builder
         builder.received_bytes += len(chunk)
-        if builder.received_bytes > MOST_BYTES:
-            self._refuse(f"more than {MOST_BYTES} bytes were reported")
+        if builder.received_bytes > MAX_BYTES:
+            self._refuse(f"more than {MAX_BYTES} bytes were reported")
         if self.is_refused:
             return
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             if not self.is_refused:
                 self._line(line)
-        if len(self._rest) > _MOST_LINE:
-            self._refuse(f"a line of more than {_MOST_LINE} bytes was reported")
+        if len(self._rest) > _MAX_LINE_BYTES:
+            self._refuse(f"a line of more than {_MAX_LINE_BYTES} bytes was reported")
 
     def close(self) -> None:
-        """The connection is over."""
-        if not self._is_ended or self._rest:
+        """Record a problem if the connection ended before the report did."""
+        if not self._has_ended or self._rest:
             self._builder.add_problem("the runner's report breaks off before its end")
 
     def _refuse(self, why: str) -> None:
@@ -137,20 +137,20 @@ class ReportConnection:
 
     def _line(self, line: bytes) -> None:
         try:
-            if len(line) > _MOST_LINE:
-                raise ValueError("too long")
+            if len(line) > _MAX_LINE_BYTES:
+                raise ValueError("line too long")
             message = _DECODER.decode(line)
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            self._refuse(f"what was reported cannot be read: {line[:_SHOWN]!r}")
+            self._refuse(f"a message of the runner's report is malformed: {line[:_SHOWN_CHARS]!r}")
             return
         if isinstance(message, _Begin):
-            is_in_order = not self._is_begun
-            self._is_begun = True
-            self._builder.begun += is_in_order
+            is_in_order = not self._has_begun
+            self._has_begun = True
+            self._builder.started_runners += is_in_order
         else:
-            is_in_order = self._is_begun and not self._is_ended
+            is_in_order = self._has_begun and not self._has_ended
         if not is_in_order:
-            self._refuse(f"what was reported is out of order: {line[:_SHOWN]!r}")
+            self._refuse(f"a message of the runner's report is out of order: {line[:_SHOWN_CHARS]!r}")
         else:
             self._take(message)
 
@@ -158,47 +158,50 @@ class ReportConnection:
         builder = self._builder
         if isinstance(message, _Collected):
             builder.collect(message.id, message.file)
-            self._open[message.id] = message.file
+            self._collected[message.id] = message.file
         elif isinstance(message, _Result):
             builder.add(_result(message))
             self._reported |= {message.id, message.file}
         elif isinstance(message, _Altered):
-            builder.altered.update(name[:_SHOWN] for name in message.names[:_MOST_PROBLEMS])
-            builder.altered_by_project.update(name[:_SHOWN] for name in message.own[:_MOST_PROBLEMS])
+            builder.altered.update(name[:_SHOWN_CHARS] for name in message.names[:_MAX_PROBLEMS])
+            builder.altered_by_project.update(name[:_SHOWN_CHARS] for name in message.own[:_MAX_PROBLEMS])
         elif isinstance(message, _End):
-            self._is_ended = True
-            if any(not self._reported & {name, file} for name, file in self._open.items() if file or name):
-                builder.add_problem("a runner said that it ended before it had run all that it collected")
-            builder.exits.append(message.exit)
+            self._has_ended = True
+            collected = self._collected.items()
+            if any(not self._reported & {name, file} for name, file in collected if file or name):
+                builder.add_problem(
+                    "a runner reported its end before it had run every test that it collected"
+                )
+            builder.exit_statuses.append(message.exit)
 
 
 def _result(message: _Result) -> TestResult:
-    told = message.cause
-    cause = None if told is None else Cause(told.type, told.message, told.name, told.file)
+    sent = message.cause
+    cause = None if sent is None else Cause(sent.type, sent.message, sent.name, sent.file)
     return TestResult(message.id, message.outcome, message.file, message.detail, cause)
 
 
 OUTPUT_BYTES = 128 * 1024
-_MOST_CONNECTIONS = 32
-_LAST_WORDS_S = 5.0
-_LEFT_S = 30.0
+_MAX_CONNECTIONS = 32
+_DRAIN_S = 5.0
+_REMOVE_S = 30.0
 
 
 @frozen
 class PrivateDirectory:
-    """A directory of our own inside, with a name that nobody could foresee."""
+    """Ringfence's own directory inside a sandbox, with an unpredictable name."""
 
     path: str
     token: str
 
     @property
     def package(self) -> str:
-        """Name of the Python package in it."""
+        """Name of the Python package in the directory."""
         return f"ringfence_{self.token}"
 
     @property
     def canary(self) -> str:
-        """Name of the test that must fail."""
+        """Name of the canary: a test that must fail."""
         return f"test_{self.token}"
 
 
@@ -206,52 +209,51 @@ class PrivateDirectory:
 async def private_directory(
     sandbox: Sandbox, files: Mapping[str, bytes], settings: Mapping[str, Any]
 ) -> AsyncIterator[PrivateDirectory]:
-    """Put files into a new directory inside, and take them away in the end.
+    """Create a directory with files inside a sandbox, and remove it when the context ends.
 
     Args:
-        sandbox: Where.
-        files: Name to bytes; they lie in a directory `package`.
-        settings: Written beside them, with the socket's path.
+        sandbox: The sandbox.
+        files: Name to bytes. The files are written to the subdirectory `PrivateDirectory.package`.
+        settings: Written beside the files as `settings.json`, with the socket's path, the workspace and the canary.
     """
     token = secrets.token_hex(8)
-    place = PrivateDirectory(f"/tmp/ringfence-{token}", token)  # noqa: S108 -- inside
-    told = {
-        "socket": f"{place.path}/socket",
+    directory = PrivateDirectory(f"/tmp/ringfence-{token}", token)  # noqa: S108 -- a path in the sandbox
+    all_settings = {
+        "socket": f"{directory.path}/socket",
         "workspace": sandbox.workspace,
-        "canary": place.canary,
+        "canary": directory.canary,
         **settings,
     }
     try:
-        for name, data in {**files, "settings.json": json.dumps(told).encode()}.items():
-            await sandbox.write_file(f"{place.path}/{place.package}/{name}", data)
-        yield place
+        for name, data in {**files, "settings.json": json.dumps(all_settings).encode()}.items():
+            await sandbox.write_file(f"{directory.path}/{directory.package}/{name}", data)
+        yield directory
     finally:
-        with anyio.move_on_after(_LEFT_S, shield=True), suppress(SandboxError):
-            await sandbox.remove(place.path)
+        with anyio.move_on_after(_REMOVE_S, shield=True), suppress(SandboxError):
+            await sandbox.remove(directory.path)
 
 
 async def run_with_socket(
     sandbox: Sandbox,
-    place: PrivateDirectory,
+    directory: PrivateDirectory,
     command: str,
     *,
     env: Mapping[str, str],
     timeout_s: float,
     on_output: OnOutput | None = None,
 ) -> tuple[ReportBuilder, ExecResult]:
-    """Run a shell command and gather what is told over the place's socket meanwhile."""
+    """Run a shell command, and collect the reports that its processes send to the directory's socket."""
     builder = ReportBuilder()
 
     async def serve(connection: Connection) -> None:
-        session = ReportConnection(builder)
-        try:
-            while not session.is_refused:
-                session.feed(await connection.receive())
-        except (anyio.EndOfStream, anyio.BrokenResourceError):
-            pass
-        session.close()
+        report = ReportConnection(builder)
+        # The process closed its end, or died: `close` records whether its report is complete.
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            while not report.is_refused:
+                report.feed(await connection.receive())
+        report.close()
 
-    async with sandbox.listen(serve, unix=f"{place.path}/socket", limit=_MOST_CONNECTIONS) as listener:
+    async with sandbox.listen(serve, unix=f"{directory.path}/socket", limit=_MAX_CONNECTIONS) as listener:
         ended = await sandbox.run(
             ["/bin/sh", "-c", command],
             timeout_s=timeout_s,
@@ -259,8 +261,8 @@ async def run_with_socket(
             output_limit_bytes=OUTPUT_BYTES,
             on_output=on_output,
         )
-        with anyio.move_on_after(_LAST_WORDS_S) as waiting:
+        with anyio.move_on_after(_DRAIN_S) as waiting:
             await listener.wait_until_idle()
     if waiting.cancelled_caught:
-        builder.add_problem("a process that the tests left behind keeps their report open")
+        builder.add_problem("a process that the tests left running keeps the connection of their report open")
     return builder, ended

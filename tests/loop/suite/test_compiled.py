@@ -109,7 +109,7 @@ def test_a_line_that_looks_like_a_result() -> None:
     text = recorded("cargo-run.txt").replace("running 3 tests\n", "running 3 tests\ntest made_up ... ok\n")
     read_cargo(text, gathered)
     assert [problem.split(":")[0] for problem in gathered.problems] == [
-        "the summary of tests/adding.rs does not fit its tests"
+        "the summary of tests/adding.rs does not match its tests"
     ]
 
 

@@ -71,7 +71,7 @@ def test_unittest_is_told_where_tests_are(files: list[str], starts: list[str]) -
 )
 def test_no_tests(files: dict[str, str]) -> None:
     """A repository without a way to run tests is refused, with what to configure."""
-    with pytest.raises(ConfigurationError, match="say how: by `test_command`"):
+    with pytest.raises(ConfigurationError, match="set `test_command`"):
         found(files)
 
 

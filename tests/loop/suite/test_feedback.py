@@ -44,7 +44,7 @@ def test_what_failed_is_said_first() -> None:
 def test_it_is_bounded(count: int, most: int) -> None:
     """However much failed, the text keeps to its bound and says what is left out."""
     failures = [TestResult(f"test_{number}", "failed", None, "x" * 9000) for number in range(count)]
-    text = feedback(CHECK, report(*failures, output="y" * 50_000), most_chars=most)
+    text = feedback(CHECK, report(*failures, output="y" * 50_000), max_chars=most)
     assert len(text) <= most
     assert "cut" in text or "without their text" in text
 

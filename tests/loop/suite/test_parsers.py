@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.cases import examples
 
 from ringfence.check.red_reason import Project, broken_because, cause_in
-from ringfence.check.report_stream import MOST_BYTES, ReportBuilder, ReportConnection
+from ringfence.check.report_stream import MAX_BYTES, ReportBuilder, ReportConnection
 from ringfence.check.runner.cargo import read_cargo
 from ringfence.check.runner.go import read_go
 from ringfence.check.runner.maven import UnsafeXml, parse_surefire, read_maven
@@ -122,7 +122,7 @@ def test_too_much_is_refused() -> None:
     session.feed(line(BEGIN))
     session.feed(b"x" * 70_000)
     assert session.is_refused
-    for _ in range(MOST_BYTES // 60_000 + 1):
+    for _ in range(MAX_BYTES // 60_000 + 1):
         other = ReportConnection(gathered)
         other.feed(b"x" * 60_000)
     assert other.is_refused

@@ -185,7 +185,7 @@ async def test_only_the_exit_code(run: Run) -> None:
     assert (green.is_green, red.is_green, red.results["tests"].detail) == (True, False, "why\n")
     assert (absent.is_complete, absent.problems) == (
         False,
-        ("tests could not be run: its program is not there: 'no-such-linter'",),
+        ("tests could not be run: its program was not found: 'no-such-linter'",),
     )
 
 

@@ -7,8 +7,8 @@ import json
 import os
 import socket
 
-_MOST_DETAIL = 4000
-_MOST_NAME = 900
+_MAX_DETAIL_CHARS = 4000
+_MAX_NAME_CHARS = 900
 
 
 def settings():
@@ -31,7 +31,7 @@ class Channel:
             self._socket.sendall(json.dumps({"kind": kind, **fields}).encode() + b"\n")
 
 
-def clean(text, most=_MOST_DETAIL):
+def clean(text, most=_MAX_DETAIL_CHARS):
     """A text that any JSON can carry: no lone surrogates, cut in its middle."""
     text = str(text).encode("utf-8", "backslashreplace").decode()
     if len(text) > most:
@@ -46,7 +46,7 @@ def shown(path, workspace):
         return None
     path, workspace = os.path.realpath(path), os.path.realpath(workspace)
     inside = path.startswith(workspace + os.sep)
-    return clean(os.path.relpath(path, workspace) if inside else path, _MOST_NAME)
+    return clean(os.path.relpath(path, workspace) if inside else path, _MAX_NAME_CHARS)
 
 
 def cause(error, workspace):

@@ -1,1 +1,1 @@
-"""Runs a check by its test runner: one module per runner, `base` for what they share, `registry` to choose one."""
+"""Runs checks: one module per test runner, `base` for shared functions, `registry` to choose the runner."""

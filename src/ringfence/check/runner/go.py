@@ -1,4 +1,4 @@
-"""`go test -json`: events, one a line, and the compiler's words between them."""
+"""Runs `go test -json` and parses its output: one event per line, and compiler errors between the events."""
 
 import re
 import secrets
@@ -12,7 +12,7 @@ import msgspec
 
 from ringfence.check.report import Cause, Check, Report
 from ringfence.check.report_stream import ReportBuilder
-from ringfence.check.runner.base import build_report, result, run_for_output, worst
+from ringfence.check.runner.base import build_report, main_cause, result, run_for_output
 from ringfence.errors import SandboxError, SandboxFileError
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ _FUNCTION = re.compile(r"^(?:\./)?(.+?):func ((?:Test|Example|Fuzz|Benchmark)\w*
 _ID = re.compile(r".*\.((?:Test|Example|Fuzz)\w*)(?:/.*)?", re.DOTALL)
 _FAILED = re.compile(r"^FAIL\s+(\S+) \[(?:build|setup) failed\]")
 _OUTCOMES = {"pass": "passed", "fail": "failed", "skip": "skipped"}
-_MOST_DIRECTORIES = 500
-_MOST_LINES = 400
+_MAX_DIRECTORIES = 500
+_MAX_LINES = 400
 _LISTING_BYTES = 4_000_000
 _FIND_S = 60.0
 
@@ -51,9 +51,9 @@ _EVENTS = msgspec.json.Decoder(_Event)
 
 async def run_go(check: Check, sandbox: "Sandbox", *, canary: bool) -> Report:
     """Run `go test`. Arguments and errors as `run_check`."""
-    tests, module = await _tests(sandbox), await _module(sandbox)
+    tests, module = await _find_tests(sandbox), await _module(sandbox)
     mark = f"Ringfence{secrets.token_hex(8)}"
-    # Without a way out a fetch would only take time to fail.
+    # Without network access a download would only take time to fail.
     offline = {} if "HTTPS_PROXY" in sandbox.spec.env else {"GOPROXY": "off"}
     env = {**offline, **sandbox.spec.env}
     directories = {path.rpartition("/")[0] for path in tests.values()} if canary else set[str]()
@@ -79,8 +79,8 @@ def _only(check: Check) -> str:
     return f" -run '^{match[1]}$'" if match else ""
 
 
-async def _tests(sandbox: "Sandbox") -> dict[str, str]:
-    """Directory and name of each test function to its file."""
+async def _find_tests(sandbox: "Sandbox") -> dict[str, str]:
+    """Map `directory:Function` of each test function to its file."""
     pattern = r"^func \(Test\|Example\|Fuzz\|Benchmark\)[A-Za-z0-9_]*("
     command = ["grep", "-rH", "--include=*_test.go", "-o", "-e", pattern, "."]
     found = await sandbox.run(command, timeout_s=_FIND_S, output_limit_bytes=_LISTING_BYTES)
@@ -92,6 +92,7 @@ async def _tests(sandbox: "Sandbox") -> dict[str, str]:
 
 
 async def _module(sandbox: "Sandbox") -> str:
+    """Return the module's path from `go.mod`; empty if there is none."""
     try:
         text = (await sandbox.read_file("go.mod", limit_bytes=100_000)).decode("utf-8", "replace")
     except SandboxFileError:
@@ -101,7 +102,7 @@ async def _module(sandbox: "Sandbox") -> str:
 
 
 async def _add_canaries(sandbox: "Sandbox", directories: Collection[str], mark: str) -> list[str]:
-    """A test that must fail in each package that has tests; gives the files that were made."""
+    """Add a test that must fail to each package that has tests. Return the files that were created."""
     if not directories:
         return []
     command = ["grep", "-rHm1", "--include=*_test.go", "-e", "^package [A-Za-z0-9_]*", "."]
@@ -111,7 +112,7 @@ async def _add_canaries(sandbox: "Sandbox", directories: Collection[str], mark: 
         if match := re.match(r"^(?:\./)?(.+?):package (\w+)", line):
             packages[match[1].rpartition("/")[0]] = match[2]
     added = []
-    for directory, package in sorted(packages.items())[:_MOST_DIRECTORIES]:
+    for directory, package in sorted(packages.items())[:_MAX_DIRECTORIES]:
         if directory in directories:
             path = f"{directory}/zz_{mark.lower()}_test.go".lstrip("/")
             text = f'package {package}\n\nimport "testing"\n\nfunc Test{mark}(t *testing.T) {{ t.Fatal("must fail") }}\n'
@@ -121,13 +122,13 @@ async def _add_canaries(sandbox: "Sandbox", directories: Collection[str], mark: 
 
 
 def read_go(text: str, builder: ReportBuilder, *, tests: Mapping[str, str], module: str) -> None:
-    """Take what `go test -json` printed.
+    """Parse the output of `go test -json`.
 
     Args:
         text: Events and other lines.
-        builder: Takes results and problems.
+        builder: Receives the results and problems.
         tests: `directory:Function` to file, as found in the sources.
-        module: The module's path, by which a package's directory is found.
+        module: The module's path; what follows it in a package's path is the package's directory.
     """
     printed, plain, ends = dict[str, list[str]](), list[str](), dict[str, str]()
     running = set[str]()
@@ -136,11 +137,11 @@ def read_go(text: str, builder: ReportBuilder, *, tests: Mapping[str, str], modu
         if event is None:
             plain.append(line)
             continue
-        builder.begun = 1
+        builder.started_runners = 1
         name = f"{event.Package}.{event.Test}" if event.Test else event.Package
         if event.Action == "build-output":
             plain.append(event.Output.rstrip("\n"))
-        elif event.Action == "output" and len(lines := printed.setdefault(name, [])) < _MOST_LINES:
+        elif event.Action == "output" and len(lines := printed.setdefault(name, [])) < _MAX_LINES:
             lines.append(event.Output)
         elif event.Action == "run" and event.Test:
             running.add(name)
@@ -150,8 +151,9 @@ def read_go(text: str, builder: ReportBuilder, *, tests: Mapping[str, str], modu
             builder.add(result(name, _OUTCOMES[event.Action], _file(event, tests, module), detail))
         elif event.Action in _OUTCOMES:
             ends[event.Package] = event.Action
-    broken = _compiler(plain, builder, module)
-    _packages(builder, ends, plain, printed, {f"{module}/{directory}".rstrip("/") for directory in broken})
+    broken = _add_compiler_errors(plain, builder, module)
+    explained = {f"{module}/{directory}".rstrip("/") for directory in broken}
+    _add_failed_packages(builder, ends, plain, printed, explained)
 
 
 def _event(line: str) -> _Event | None:
@@ -166,17 +168,17 @@ def _file(event: _Event, tests: Mapping[str, str], module: str) -> str | None:
     return tests.get(f"{directory}:{event.Test.split('/')[0]}")
 
 
-def _packages(
+def _add_failed_packages(
     builder: ReportBuilder,
     ends: dict[str, str],
     plain: list[str],
     printed: Mapping[str, list[str]],
     explained: Collection[str],
 ) -> None:
-    """A package that failed without any of its tests failing: it was not built, or broke off."""
+    """Add a result for each package that failed without a failed test: it was not built, or its run was aborted."""
     for line in plain:
         if match := _FAILED.match(line):
-            builder.begun = 1
+            builder.started_runners = 1
             ends[match[1]] = "fail"
     red = {
         each.id.rpartition(".")[0] for each in builder.results.values() if each.outcome in ("failed", "error")
@@ -186,21 +188,21 @@ def _packages(
             builder.add(result(package, "error", None, "".join(printed.get(package, ()))))
 
 
-def _compiler(plain: list[str], builder: ReportBuilder, module: str) -> set[str]:
-    """What the compiler said of files; the worst of each file is its cause. Gives their directories."""
-    said = dict[str, list[str]]()
+def _add_compiler_errors(plain: list[str], builder: ReportBuilder, module: str) -> set[str]:
+    """Add one result for each file with compiler errors. Return the directories of these files."""
+    by_file = dict[str, list[str]]()
     for line in plain:
         if match := _COMPILER.match(line):
-            said.setdefault(match[1], []).append(match[2])
-    for file, messages in said.items():
+            by_file.setdefault(match[1], []).append(match[2])
+    for file, messages in by_file.items():
         name = PurePosixPath(file).as_posix()
-        cause = worst([cause_of(message, module) for message in messages])
+        cause = main_cause([classify_error(message, module) for message in messages])
         builder.add(result(name, "error", name, "\n".join(messages), cause))
-    return {file.rpartition("/")[0] for file in said}
+    return {file.rpartition("/")[0] for file in by_file}
 
 
-def cause_of(message: str, module: str) -> Cause:
-    """What a message of the compiler means."""
+def classify_error(message: str, module: str) -> Cause:
+    """Classify a compiler error by its message."""
     if match := _NO_PACKAGE.search(message):
         is_own = bool(module) and (match[1] + "/").startswith(module + "/")
         return Cause("absent" if is_own else "foreign", message, match[1])

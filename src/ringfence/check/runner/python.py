@@ -1,4 +1,7 @@
-"""Runs pytest and unittest with our plugin or runner, which is put on `PYTHONPATH` under a random package name."""
+"""Runs pytest with Ringfence's plugin, and unittest with Ringfence's runner, in a package with a random name.
+
+The package's directory is added to `PYTHONPATH`.
+"""
 
 import re
 from collections.abc import Collection
@@ -37,13 +40,13 @@ async def run_python(
 async def run_started_pytest(
     check: Check, sandbox: "Sandbox", *, test_files: Collection[str]
 ) -> tuple[Report | None, "ExecResult"]:
-    """Run a command that may start pytest. Return what pytest reported, or None; and how the command ended.
+    """Run a command that may start pytest. Return pytest's report, or None if it was not started; and how it ended.
 
-    The canary has a run of its own: what a command does after pytest would not be done if that failed.
+    The canary runs separately: a failed canary would stop a command from continuing after pytest.
     """
     as_pytest = replace(check, runner="pytest")
     builder, ended, _ = await _run(as_pytest, sandbox, canary=False, test_files=test_files)
-    if not builder.begun:
+    if not builder.started_runners:
         return None, ended
     if not check.only and (problem := await why_failure_not_reported(as_pytest, sandbox)) is not None:
         builder.add_problem(problem)
@@ -82,31 +85,33 @@ async def _run(
         "only_canary": only_canary,
         "only": check.only or "",
         "conftests": [path for path in test_files if path.rpartition("/")[2] == "conftest.py"],
-        # Of a test that is run alone the code is compared with its file.
+        # The code of a test that runs alone is compared with its file.
         "test_files": [path for path in test_files if path.endswith(".py")] if check.only else [],
     }
     if not canary:
         settings["canary"] = ""
-    async with private_directory(sandbox, sent, settings) as place:
-        env = {"PYTHONPATH": ":".join(filter(None, (place.path, own.get("PYTHONPATH"))))}
+    async with private_directory(sandbox, sent, settings) as directory:
+        env = {"PYTHONPATH": ":".join(filter(None, (directory.path, own.get("PYTHONPATH"))))}
         if check.runner == "pytest":
-            # Rewritten assertions would be other code than what the file says.
+            # Code with rewritten assertions would differ from its file.
             plain = " --assert=plain" if check.only else ""
-            env["PYTEST_ADDOPTS"] = f"{settings['addopts']} -p {place.package}.pytest_plugin{plain}".strip()
+            env["PYTEST_ADDOPTS"] = (
+                f"{settings['addopts']} -p {directory.package}.pytest_plugin{plain}".strip()
+            )
         builder, ended = await run_with_socket(
             sandbox,
-            place,
-            _command(check, place),
+            directory,
+            _command(check, directory),
             env=env,
             timeout_s=check.timeout_s,
             on_output=check.on_output,
         )
-        return builder, ended, place.canary if canary else ""
+        return builder, ended, directory.canary if canary else ""
 
 
-def _command(check: Check, place: PrivateDirectory) -> str:
+def _command(check: Check, directory: PrivateDirectory) -> str:
     command = check.command
     if check.runner == "unittest":
-        command = _UNITTEST.sub(f"-m {place.package}.unittest_runner", command)
-    # A command that sets the path itself would lose ours.
-    return _PATH_SET.sub(f"PYTHONPATH={place.path}:", command)
+        command = _UNITTEST.sub(f"-m {directory.package}.unittest_runner", command)
+    # A command that sets PYTHONPATH itself would drop the directory.
+    return _PATH_SET.sub(f"PYTHONPATH={directory.path}:", command)

@@ -1,4 +1,7 @@
-"""Finds the runner that a command calls, and runs a check by it; of an unknown one only the exit code is known."""
+"""Finds the test runner that a command calls, and runs a check with it.
+
+For a command without a known test runner only the exit code counts.
+"""
 
 import re
 from collections.abc import Collection
@@ -6,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringfence.check.report import Check, Report, TestResult
-from ringfence.check.runner.base import output_of
+from ringfence.check.runner.base import truncated_output
 from ringfence.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,18 +24,18 @@ _RUNNERS = (
     (r"\bcargo\s+(?:\+\S+\s+)?(?:test|t)\b", "cargo"),
     (r"\bmvn\b.*\b(?:test|verify|install|package)\b", "maven"),
 )
-_BREAKS = re.compile(r"&&|\|\||[;&|\n]")
+_SEPARATORS = re.compile(r"&&|\|\||[;&|\n]")
 _NO_CALL = re.compile(
     r"\s*(?:[!({]\s*)*(?:\w+=\S*\s+)*(?:(?:\S*/)?(?:echo|printf|[ef]?grep|rg|test|\[|cat|head|tail|ls|rm|find|cp|mv|mkdir|touch|cd"
     r"|sed|awk|which|type|pip[\d.]*)|uv\s+pip|uv\s+add|command\s+-v|(?:\S*/)?python[\d.]*\s+-m\s+pip"
     r"|(?:\S*/)?python[\d.]*\s+-c)(?:\s|$)"
 )
-"""The beginning of a command that may name a runner and does not call it."""
+"""The start of a command that may name a test runner without calling it."""
 
 
 def runner_of(command: str) -> str | None:
-    """Which runner's report a command's tests can be read from; None: only its exit code counts."""
-    calls = ";".join(part for part in _BREAKS.split(command) if not _NO_CALL.match(part))
+    """Return the test runner that a command calls; None if it calls no known one."""
+    calls = ";".join(part for part in _SEPARATORS.split(command) if not _NO_CALL.match(part))
     for pattern, runner in _RUNNERS:
         if re.search(pattern, calls):
             return runner
@@ -40,10 +43,10 @@ def runner_of(command: str) -> str | None:
 
 
 RUN_ALONE = ("pytest", "unittest", "go", "cargo")
-"""Runners that can be asked for one test (`Check.only`). Those of Node have a process for each file."""
+"""Test runners that can run one test (`Check.only`). Node's already runs each file in its own process."""
 _OUTPUT_BYTES = 128 * 1024
 _DETAIL_CHARS = 4000
-_NOT_RUN = {126: "it cannot be executed", 127: "its program is not there"}
+_NOT_RUN = {126: "it cannot be executed", 127: "its program was not found"}
 
 
 async def run_check(
@@ -53,19 +56,20 @@ async def run_check(
     canary: bool,
     test_files: Collection[str] = (),
 ) -> Report:
-    """Run a check to its end.
+    """Run a check, and return its report.
 
     Args:
-        check: What to run; its `timeout_s` ends it. With `only`, for one of `RUN_ALONE`, just that test is run.
-        sandbox: Where; its workspace is what is checked. Files of the check's own that are put into the workspace
-            are taken out again.
-        canary: Run tests that must fail among the others, and believe nothing if they do not; for runners where
-            product code shares the process with what judges it (pytest, unittest, node) or its package (go).
-        test_files: Files with tests, relative to the workspace, where the canary must be in (node).
+        check: The check. It ends after its `timeout_s` at the latest. With `only`, and a runner of `RUN_ALONE`, just
+            that test is run.
+        sandbox: The sandbox whose workspace is checked. Files that the check adds to the workspace are removed again.
+        canary: Whether to run tests that must fail among the others; if one does not fail, the report is not
+            complete. For runners where product code shares the process with the tests (pytest, unittest, node), or
+            their package (go).
+        test_files: Files with tests, relative to the workspace. For node, the canary is added to them.
 
     Raises:
-        ConfigurationError: The check names a runner that there is not.
-        SandboxDied: The sandbox went before the end.
+        ConfigurationError: The check names an unknown test runner.
+        SandboxDied: The sandbox died before the check ended.
     """
     match check.runner:
         case None:
@@ -94,15 +98,15 @@ async def run_check(
             return await run_maven(check, sandbox)
         case runner:
             raise ConfigurationError(
-                f"check {check.name!r} names the runner {runner!r}; there are pytest, unittest, node, go, cargo "
-                "and maven; without one only the exit code counts"
+                f"check {check.name!r} names the unknown test runner {runner!r}; there are pytest, unittest, node, "
+                "go, cargo and maven; without one only the exit code counts"
             )
 
 
 async def _by_exit_code(
     check: Check, sandbox: "Sandbox", *, canary: bool, test_files: Collection[str]
 ) -> Report:
-    """One result, named as the check; and those of pytest if the command starts it, as `make test` may."""
+    """Return one result with the check's name; and pytest's results if the command starts it, as `make test` may."""
     if canary and check.kind == "test":
         from ringfence.check.runner.python import run_started_pytest
 
@@ -111,18 +115,18 @@ async def _by_exit_code(
             result = TestResult(check.name, "passed" if ended.ok else "failed")
             return replace(report, results={**report.results, check.name: result})
         if ended.ok:
-            return _of_exit_code(check, ended)
-        # A command that hands pytest our options, but not our path, fails by that alone.
+            return _exit_code_report(check, ended)
+        # A command that passes PYTEST_ADDOPTS on to pytest, but not PYTHONPATH, fails only because of that.
     ended = await sandbox.run(
         ["/bin/sh", "-c", check.command],
         timeout_s=check.timeout_s,
         output_limit_bytes=_OUTPUT_BYTES,
         on_output=check.on_output,
     )
-    return _of_exit_code(check, ended)
+    return _exit_code_report(check, ended)
 
 
-def _of_exit_code(check: Check, ended: "ExecResult") -> Report:
+def _exit_code_report(check: Check, ended: "ExecResult") -> Report:
     problems = list[str]()
     if ended.ended_by == "timeout":
         problems.append(f"{check.name} was not done after {check.timeout_s:g} s")
@@ -130,7 +134,7 @@ def _of_exit_code(check: Check, ended: "ExecResult") -> Report:
         problems.append(f"{check.name} was ended by {ended.ended_by}")
     elif ended.exit_code in _NOT_RUN:
         problems.append(f"{check.name} could not be run: {_NOT_RUN[ended.exit_code]}: {check.command!r}")
-    output = output_of(ended)
+    output = truncated_output(ended)
     detail = "" if ended.ok else output[-_DETAIL_CHARS:]
     outcome = TestResult(check.name, "passed" if ended.ok else "failed", None, detail)
     return Report(
