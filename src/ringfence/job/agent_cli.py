@@ -21,9 +21,9 @@ from ringfence.errors import RingfenceError, UsageError
 from ringfence.events import Event, Origin
 from ringfence.frozen import frozen
 from ringfence.job.agent import with_model_granted
-from ringfence.job.credentials import Notify, with_credentials
+from ringfence.job.credentials import with_credentials
 from ringfence.job.outcome import Outcome
-from ringfence.job.request import CustomWork, RunRequest
+from ringfence.job.request import CustomWork, Notify, RunRequest
 from ringfence.job.resolution import access_of, command_request, is_set
 from ringfence.job.state import JobState
 from ringfence.job.terminal import run_on_terminal

@@ -22,12 +22,10 @@ if TYPE_CHECKING:
     from ringfence.config import Effective
     from ringfence.events import Emit
     from ringfence.job.model_access import ModelAccess
-    from ringfence.job.request import RunRequest
+    from ringfence.job.request import Notify, RunRequest
     from ringfence.sandbox import Sandbox
     from ringfence.secret import Credential, KnownSecret, Lease, Provider, Redactor
 
-Notify = Callable[[str], None]
-"""Shows a person a line."""
 _RELEASE_S = 60.0
 _POLL_S = 30.0
 
@@ -63,7 +61,7 @@ class RunCredentials:
 
 @asynccontextmanager
 async def with_credentials(
-    request: "RunRequest", effective: "Effective", notify: Notify, *, is_probed: bool = False
+    request: "RunRequest", effective: "Effective", notify: "Notify", *, is_probed: bool = False
 ) -> AsyncIterator["RunRequest"]:
     """The request with its credentials, which are leased until the context is left.
 
@@ -104,7 +102,7 @@ async def lease_credentials(
     effective: "Effective",
     workspace: Path,
     *,
-    notify: Notify,
+    notify: "Notify",
     model: "Provider | None" = None,
     others: bool = False,
 ) -> AsyncIterator[RunCredentials]:

@@ -1,11 +1,11 @@
 """Runs whose process died: their records are closed, their sandboxes removed, and their work is kept."""
 
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import RecordError, RingfenceError, UsageError
+from ringfence.job.request import Notify
 from ringfence.job.state import JobState
 from ringfence.job.store import JobRow, JobStore
 from ringfence.journal import is_alive, mark_interrupted, run_dir, summarize
@@ -28,7 +28,7 @@ async def recover(store: JobStore) -> list[str]:
     return [row.id for row in dead if await _close(row, store) is JobState.INTERRUPTED]
 
 
-async def recover_runs(notify: Callable[[str], None]) -> JobStore:
+async def recover_runs(notify: Notify) -> JobStore:
     """Do as `recover` with the store of the state directory, name each run to `notify`, and return the store."""
     store = JobStore()
     for run_id in await recover(store):

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Purpose = Literal["agent", "exec", "shell", "terminal", "standing"]
 Work = Callable[[Sandbox, Emit], Awaitable[Outcome]]
 """Does the work of a run in its first sandbox."""
+Notify = Callable[[str], None]
+"""Shows the user one line."""
 _TOOLSET = "coder"
 
 
@@ -98,7 +100,7 @@ class RunRequest:
     """Time for the work and the check, from the start of the sandbox; the work is delivered in any case."""
     wait_s: float = 0.0
     """How long the run waits for another run to release the workspace."""
-    on_wait: Callable[[str], None] | None = None
+    on_wait: Notify | None = None
     """Called once when the run begins to wait, with the reason."""
     verify: str | None = None
     """Shell command that decides the outcome, in a new sandbox; `NO_CHECK`: none is wanted."""

@@ -12,13 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringfence.errors import ConfigurationError, PolicyRefused
-from ringfence.job.credentials import (
-    Notify,
-    one_per_provider,
-    refuse_in_workspace,
-    with_credentials,
-)
-from ringfence.job.request import AgentRequest, CustomWork, Purpose, RunRequest
+from ringfence.job.credentials import one_per_provider, refuse_in_workspace, with_credentials
+from ringfence.job.request import AgentRequest, CustomWork, Notify, Purpose, RunRequest
 from ringfence.job.sandbox_spec import check_image, spec_of
 from ringfence.job.state import NO_CHECK
 

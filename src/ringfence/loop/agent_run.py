@@ -1,4 +1,4 @@
-"""The work of one role on a story: one run of its agent, tried again when that fails at no fault of the attempt."""
+"""Runs the agent of a role on a story, and retries a run that fails through no fault of the attempt."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from ringfence.frozen import frozen
 from ringfence.job.state import JobState
 from ringfence.journal import new_run_id
 from ringfence.loop.loop import Loop
-from ringfence.loop.outcome import ENDS_LOOP, IS_FAULT, Fault, Stop
+from ringfence.loop.outcome import ENDS_LOOP, FAULTS, Fault, Stop
 from ringfence.loop.role import ROLES
 from ringfence.loop.role.run_settings import effective_for
 from ringfence.loop.rows import StepKey, StepRow
@@ -21,45 +21,45 @@ from ringfence.loop.trees import Trees
 
 @frozen
 class Task:
-    """What a role is asked."""
+    """One task of a role."""
 
     role: RoleName
     attempt: int
-    """From 1."""
+    """The attempt's number, from 1."""
     commit: str
-    """What it finds."""
+    """The commit that is checked out for the role."""
     prompt: str
     read: Callable[[AgentEnd], Any]
-    """Makes JSON of how it ended; raises `Unparseable`."""
+    """Returns the answer as JSON values; raises `Unparseable`."""
     version: str = ""
-    """Of the words in which it is asked."""
+    """The version of the prompt's template."""
     cuts: tuple[str, ...] = ()
-    """What of the prompt is not shown whole."""
+    """The sections of the prompt that were shortened."""
     must_answer: bool = False
-    """Whether a run without a readable answer is a fault, and nobody's attempt."""
+    """Whether a run without a readable answer is a fault, which is retried without spending an attempt."""
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """Of its answer, where there must be one: who works is not to lose its work for want of a last word."""
+        """The answer's schema, if an answer is required. Otherwise changed files count even without an answer."""
         return ROLES[self.role].schema if self.must_answer else None
 
 
 @frozen
 class AgentResult:
-    """What a role's run came to."""
+    """The result of a role's run."""
 
     run_id: str
     complaint: str | None
-    """Why it spends the attempt; None: it came to its end."""
+    """Why the run failed, so that the attempt is rejected; None: it did not fail."""
     answer: Any
-    """As it was read."""
+    """The answer, as `Task.read` returned it."""
     at_s: int
-    """When it ended, in whole seconds since the epoch."""
+    """When the run ended, in whole seconds since the epoch."""
     model: str
 
 
 class AgentRuns:
-    """Has roles work on a story.
+    """Runs the agents of roles on a story.
 
     Args:
         loop: The loop.
@@ -71,7 +71,7 @@ class AgentRuns:
         self._trees = trees
 
     async def run(self, key: StepKey, task: Task) -> AgentResult:
-        """Have a role do its task; what came of an earlier run of the step is not done again.
+        """Run a role's agent on its task, or return the result of the step if it was completed before.
 
         Raises:
             Stop: The loop ends.
@@ -100,16 +100,16 @@ class AgentRuns:
             schema=task.schema,
             keeps_work=not task.must_answer,
         )
-        fault, result = _weigh(end, task)
+        fault, result = _classify_end(end, task)
         used_up = loop.used_up(spent.and_more(end.tokens, end.cost_usd))
-        is_of_loop = end.state is JobState.LIMIT and used_up is not None  # it is not the attempt's fault
-        if fault is None and not is_of_loop:
+        hit_loop_limit = end.state is JobState.LIMIT and used_up is not None  # not the attempt's fault
+        if fault is None and not hit_loop_limit:
             result = {**loop.redactor.redact(result), "prompt": task.version, "cuts": list(task.cuts)}
             return store.end_step(
                 key, outcome=end.state.value, result=result, tokens=end.tokens, cost_usd=end.cost_usd
             )
         store.add_spent(step, tokens=end.tokens, cost_usd=end.cost_usd)
-        if is_of_loop and used_up is not None:
+        if hit_loop_limit and used_up is not None:
             raise used_up
         ends = _ends_loop(end)
         if ends is not None:
@@ -118,18 +118,18 @@ class AgentRuns:
 
 
 def _ends_loop(end: AgentEnd) -> LoopState | None:
-    """How the loop ends with it, if it does: a model that nobody knows would fail each story alike."""
+    """Return the state in which the run's end ends the loop, if it does: an unknown model would fail every story."""
     return LoopState.CONFIGURATION if end.is_misconfigured else ENDS_LOOP.get(end.state)
 
 
-def _weigh(end: AgentEnd, task: Task) -> tuple[str | None, dict[str, Any]]:
-    """Whose fault it is, if anybody's; and what came out."""
-    told = f"the {task.role}'s run ended {end.state.value}: {end.reason}"
-    if _ends_loop(end) is not None or end.state in IS_FAULT:
-        return told, {}
+def _classify_end(end: AgentEnd, task: Task) -> tuple[str | None, dict[str, Any]]:
+    """Return why the run is a fault, or None; and the step's result."""
+    why = f"the {task.role}'s run ended {end.state.value}: {end.reason}"
+    if _ends_loop(end) is not None or end.state in FAULTS:
+        return why, {}
     if end.state not in (JobState.UNVERIFIED, JobState.SUCCEEDED):
-        return (told, {}) if task.must_answer else (None, {"complaint": told, "answer": None})
+        return (why, {}) if task.must_answer else (None, {"complaint": why, "answer": None})
     try:
         return None, {"complaint": None, "answer": task.read(end)}
     except Unparseable as exc:
-        return f"the {task.role} gave no answer that can be read: {exc}", {}
+        return f"the {task.role} gave no readable answer: {exc}", {}

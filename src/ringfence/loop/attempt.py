@@ -19,7 +19,7 @@ from ringfence.loop.outcome import Blocked, Rejected, Skipped, Stop
 from ringfence.loop.proof import Proof
 from ringfence.loop.rejection import reason_of, reject, rejections
 from ringfence.loop.repository import Change, NothingChanged, WorkRefused
-from ringfence.loop.rows import StoryRow, tests_steps
+from ringfence.loop.rows import VERDICT, StoryRow, tests_steps
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.steps import keep_once
@@ -132,7 +132,7 @@ class StoryWork:
         commit = str(made["commit"])
         if self._loop.settings.review:
             await self._run_agent(f"review.{attempt}", await self._tasks.reviewer(row, attempt, commit))
-        judged = await self._run_agent(f"judgement.{attempt}", await self._tasks.judge(row, attempt, commit))
+        judged = await self._run_agent(f"{VERDICT}.{attempt}", await self._tasks.judge(row, attempt, commit))
         if judged.answer["complaints"]:
             raise Rejected(judged.answer["complaints"], commit=commit)
         return commit

@@ -182,7 +182,7 @@ class TaskBuilder:
         reports = self._reports(row, attempt)
         checks = self._loop.checks_of(self._loop.story(row.id))
         outputs = {
-            check.name: summary(check, reports[check.name], most_chars=_OUTPUT_CHARS)
+            check.name: summary(check, reports[check.name], max_chars=_OUTPUT_CHARS)
             for check in checks
             if check.name in reports
         }

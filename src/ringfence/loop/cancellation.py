@@ -1,6 +1,5 @@
 """Cancels loops: those that a process works on, and those that were interrupted."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import anyio.to_thread
 
 from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError, UsageError
+from ringfence.job.request import Notify
 from ringfence.loop.control import send_cancel
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.plans import plan_from_json
@@ -18,7 +18,6 @@ from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.store import LoopStore, now_ms, open_store
 from ringfence.sandbox.pool.pool import Pool, PoolSize
 
-Notify = Callable[[str], None]
 _STARTING_S = 10.0
 _END_S = 30.0
 
@@ -27,16 +26,16 @@ async def cancel(place: LoopDirectory, notify: Notify, *, is_named: bool) -> str
     """Cancel a loop. If no process works on it, deliver what passed and write the report here.
 
     Args:
-        place: The loop's.
+        place: The loop's directories.
         notify: Called with the reason if no report can be written.
-        is_named: Whether the user named the loop. If so, one that is cancelled already is no error.
+        is_named: Whether the user named the loop. If so, a loop that is already cancelled is no error.
 
     Returns:
         A line for the user.
 
     Raises:
-        UsageError: It has ended.
-        InfrastructureFault: Its database cannot be read or written.
+        UsageError: The loop has ended.
+        InfrastructureFault: The loop's database cannot be read or written.
     """
     if await send_cancel(place):
         return f"loop {place.id} was asked to stop; `ringfence loop logs --follow {place.id[-6:]}` shows when it has"
@@ -54,15 +53,15 @@ async def cancel(place: LoopDirectory, notify: Notify, *, is_named: bool) -> str
 
 
 async def give_up(place: LoopDirectory, notify: Notify) -> None:
-    """Cancel a loop that was interrupted, and deliver what passed, before its repository is removed.
+    """Cancel a loop that was interrupted and deliver the stories that passed, before its repository is removed.
 
     Args:
-        place: The loop's, on which nobody works.
-        notify: Called with a line about it.
+        place: The directories of the loop, on which no process works.
+        notify: Called with a line about the cancellation.
 
     Raises:
-        RingfenceError: Whether it has ended cannot be read, or what passed cannot be brought to the user's repository;
-            nothing has ended then.
+        RingfenceError: The loop's state cannot be read, or its work cannot be delivered to the user's repository. The
+            loop is not cancelled then.
     """
     with open_store(place) as store:
         if store.loop.state is not LoopState.RUNNING:
@@ -83,12 +82,12 @@ async def _end(place: LoopDirectory, store: LoopStore, notify: Notify) -> None:
         store.add_event(key, "loop.cancelled", state=LoopState.CANCELLED.value, reason="cancelled")
     try:
         await _deliver_and_report(place, store, notify)
-    except RingfenceError as exc:  # its clones are gone
+    except RingfenceError as exc:  # its repository was removed
         notify(f"no report of loop {place.id} was written: {exc}")
 
 
 async def _deliver_and_report(place: LoopDirectory, store: LoopStore, notify: Notify) -> None:
-    """Deliver what passed and write the report, as the worker does at the end of a loop."""
+    """Deliver the stories that passed and write the report, as the worker does at the end of a loop."""
     repository = LoopRepository.open(place.clones)
     await _deliver(repository, store)
     for story in store.stories:
@@ -115,7 +114,7 @@ def _name_branch(store: LoopStore) -> str:
 
 
 async def drain_pool(clones: Path) -> None:
-    """End the pool's warm sandboxes that were kept for the next steps of a loop."""
+    """Close the warm sandboxes that the pool keeps for the next steps of a loop."""
     folder = state_dir() / "pool"
     if not folder.is_dir():
         return

@@ -1,6 +1,5 @@
-"""Has the planner draft stories for a goal."""
+"""Runs the planner, which drafts stories for a goal."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from ringfence.config import Effective
@@ -13,6 +12,7 @@ from ringfence.errors import (
     UsageError,
 )
 from ringfence.frozen import frozen
+from ringfence.job.request import Notify
 from ringfence.journal import new_run_id, run_dir
 from ringfence.loop.role import PLANNER, Briefing
 from ringfence.loop.role.run_settings import effective_for
@@ -23,11 +23,11 @@ from ringfence.loop.store import now_ms
 from ringfence.loop.story import Plan, export, plan_from
 
 _FILE = "stories.json"
-_WHY: dict[str, type[RingfenceError]] = {
+_PERMANENT: dict[str, type[RingfenceError]] = {
     "authentication": AuthenticationFailed,
     "configuration": ConfigurationError,
 }
-"""Ends of its run that another try would not change."""
+"""States of its ended run for which a retry is pointless."""
 
 
 @frozen
@@ -42,15 +42,15 @@ class Draft:
 
 
 async def draft(
-    goal: str, workspace: Path, effective: Effective, settings: LoopSettings, notify: Callable[[str], None]
+    goal: str, workspace: Path, effective: Effective, settings: LoopSettings, notify: Notify
 ) -> Draft:
-    """Have the planner draft stories. It reads the repository; what it writes there is discarded.
+    """Run the planner, and return the stories that it drafts. Changes that it makes to files are discarded.
 
     Raises:
-        UsageError: It asks for something that only a person knows.
-        InfrastructureFault: Its run failed, or none of its answers can be read.
+        UsageError: The planner asks a question that only a person can answer.
+        InfrastructureFault: Its run failed, or none of its answers is readable.
         AuthenticationFailed: Its credential is missing or wrong.
-        ConfigurationError: Its stories make no sense, or its model is not there.
+        ConfigurationError: Its stories are contradictory, or its model does not exist.
     """
     prompt = PLANNER.prompt(Briefing(goal=goal), template=settings.role("planner").prompt)
     again, spent, began_ms = "", Spent(), now_ms()
@@ -86,7 +86,11 @@ async def draft(
 
 def _read(end: AgentEnd) -> Plan:
     if end.state.value not in ("unverified", "succeeded"):
-        kind = ConfigurationError if end.is_misconfigured else _WHY.get(end.state.value, InfrastructureFault)
+        kind = (
+            ConfigurationError
+            if end.is_misconfigured
+            else _PERMANENT.get(end.state.value, InfrastructureFault)
+        )
         raise kind(f"the planner's run {end.run_id} has ended ({end.state.value}): {end.reason}")
     answer = PLANNER.read(end.text, end.structured)
     if answer.blocked is not None:

@@ -1,4 +1,4 @@
-"""A gate: checks run on a commit, in a new sandbox and with a record of its own; their reports are kept as a step."""
+"""Runs checks on a commit, in a new sandbox with a record of its own, and stores their reports as a step."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ from ringfence.job.state import JobState
 from ringfence.journal import new_run_id
 from ringfence.loop.assembly import changed_paths
 from ringfence.loop.loop import Loop
-from ringfence.loop.outcome import ENDS_LOOP, IS_FAULT, Fault, Stop
+from ringfence.loop.outcome import ENDS_LOOP, FAULTS, Fault, Stop
 from ringfence.loop.role.run_settings import effective_for_checks
 from ringfence.loop.rows import StepKey, StepRow, base_key
 from ringfence.loop.runs import Runs
@@ -29,13 +29,13 @@ from ringfence.loop.steps import run_once
 from ringfence.loop.trees import Trees
 from ringfence.sandbox import Sandbox
 
-_SHOWN = 20
+_MAX_LISTED = 20
 _NAME_CHARS = 200
 _REPORT = TypeAdapter(Report)
-_BY_CHECKED_CODE = (JobState.TIMED_OUT, JobState.LIMIT, JobState.FAILED)
-"""Ends of a gate's run that the checked code brought about."""
+_CAUSED_BY_CODE = (JobState.TIMED_OUT, JobState.LIMIT, JobState.FAILED)
+"""States of an ended gate run that the checked code caused."""
 _WAS_RUN = (JobState.SUCCEEDED.value, JobState.CHECK_RED.value)
-_FROM_BEST = ("passed", "skipped", "failed", "error")
+_BY_SEVERITY = ("passed", "skipped", "failed", "error")
 
 
 @frozen
@@ -44,29 +44,29 @@ class GateEnd:
 
     run_id: str
     state: JobState
-    """`succeeded` or `check_red`: all were run; anything else: they could not be."""
+    """`succeeded` or `check_red` if all checks were run; any other state if they could not be."""
     reason: str
     reports: Mapping[str, Report]
-    """By the check's name."""
+    """By name of the check."""
 
     @property
     def was_run(self) -> bool:
-        """Whether there is a report of each check."""
+        """Whether there is a report for every check."""
         return self.state in (JobState.SUCCEEDED, JobState.CHECK_RED)
 
 
 def merged(reports: Collection[Report]) -> Report:
-    """Several checks' reports as one. Of tests that have the same id in several, the worst result counts."""
+    """Merge the reports of several checks. Of several results for one test id the most severe counts."""
     results: dict[str, TestResult] = {}
     for name, each in (item for report in reports for item in report.results.items()):
-        results[name] = max(each, results.get(name, each), key=lambda one: _FROM_BEST.index(one.outcome))
+        results[name] = max(each, results.get(name, each), key=lambda one: _BY_SEVERITY.index(one.outcome))
     red = [report for report in reports if not report.is_green]
-    told = (*red, *reports)[0]
+    first = (*red, *reports)[0]
     return Report(
         results=results,
         is_complete=all(report.is_complete for report in reports),
-        exit_code=told.exit_code,
-        ended_by=told.ended_by,
+        exit_code=first.exit_code,
+        ended_by=first.ended_by,
         output="\n".join(report.output for report in reports),
         problems=tuple(problem for report in reports for problem in report.problems),
         altered=tuple(sorted({name for report in reports for name in report.altered})),
@@ -94,17 +94,20 @@ class Gate:
         base: str,
         limit_s: float | None = None,
     ) -> dict[str, Report]:
-        """Reports of checks on a commit, by the check's name; what is known under the step's key is not run again.
+        """Run checks on a commit, or return the stored reports if the step was completed before.
 
         Args:
-            key: Names the step.
-            commit: What is checked.
-            checks: What is run.
-            base: The commit that the story began at: its tests say what decides about the checks.
-            limit_s: Of all checks together. None: each has its own limit only.
+            key: The step's key.
+            commit: The commit to check.
+            checks: The checks to run.
+            base: The commit at which the story was started; the imports of its tests decide which files are protected.
+            limit_s: Time limit for all checks together. None: each check has only its own limit.
+
+        Returns:
+            The reports, by name of the check.
 
         Raises:
-            Stop: They cannot be run.
+            Stop: The checks cannot be run.
         """
         step = await run_once(
             self._loop,
@@ -115,11 +118,11 @@ class Gate:
         return kept_reports(step)
 
     async def base_reports(self, commit: str) -> dict[str, Report]:
-        """Reports of all checks of the loop on a commit of its branch: they are the same for all stories."""
+        """Run all checks of the loop on a commit of its branch, once for all stories; otherwise as `reports`."""
         return await self.reports(base_key(commit), commit, self._loop.checks, base=commit)
 
     def keep_as_base(self, gate: StepKey, commit: str) -> None:
-        """Keep the reports of a commit that is the branch's now for `base_reports`: they are not run twice."""
+        """Store the reports of a gate for `base_reports`: its commit is now the branch's, and is not checked twice."""
         store = self._loop.store
         step = store.step(gate)
         if step is None or step.outcome not in _WAS_RUN or store.step(base_key(commit)) is not None:
@@ -141,27 +144,27 @@ class Gate:
             loop.runs, loop.effective, checks, workspace, run_id=run_id, test_files=tests, limit_s=limit_s
         )
         if end.was_run:
-            reports = await self._with_touched(end, commit, base, checks)
-        elif end.state in _BY_CHECKED_CODE:
+            reports = await self._with_changed_files(end, commit, base, checks)
+        elif end.state in _CAUSED_BY_CODE:
             reports = {each.name: _unfinished(end) for each in checks}
         elif end.state in ENDS_LOOP:
             stop = Stop(ENDS_LOOP[end.state], f"the checks could not be run: {end.reason}")
             raise loop.why_stopped() or stop
         else:
-            raise Fault(end.reason, IS_FAULT.get(end.state, LoopState.INFRASTRUCTURE))
+            raise Fault(end.reason, FAULTS.get(end.state, LoopState.INFRASTRUCTURE))
         kept = {
             name: loop.redactor.redact(_REPORT.dump_python(each, mode="json"))
             for name, each in reports.items()
         }
         return loop.store.end_step(key, outcome=end.state.value, result={"reports": kept})
 
-    async def _with_touched(
+    async def _with_changed_files(
         self, end: GateEnd, commit: str, base: str, checks: Sequence[Check]
     ) -> dict[str, Report]:
-        """Code that is loaded before a test is could write another test in its place."""
+        """Report protected files that changed during the run as altered: code could overwrite a test before it runs."""
         protected = (await self._trees.protected(commit, base=base)).paths
-        touched = [path for path in await changed_paths(end.run_id) if path in protected]
-        names = tuple(f"the file {ascii(path)[:_NAME_CHARS]}" for path in sorted(touched)[:_SHOWN])
+        changed = [path for path in await changed_paths(end.run_id) if path in protected]
+        names = tuple(f"the file {ascii(path)[:_NAME_CHARS]}" for path in sorted(changed)[:_MAX_LISTED])
         reports = {
             check.name: replace(end.reports[check.name], altered=(*end.reports[check.name].altered, *names))
             for check in checks
@@ -171,7 +174,7 @@ class Gate:
 
 
 def kept_reports(step: StepRow) -> dict[str, Report]:
-    """The reports of a gate's step, by the check's name."""
+    """Return the stored reports of a gate's step, by name of the check."""
     return {check: _REPORT.validate_python(report) for check, report in step.result["reports"].items()}
 
 
@@ -189,16 +192,16 @@ async def run_gate(
     test_files: Collection[str],
     limit_s: float | None = None,
 ) -> GateEnd:
-    """Run checks one after another. Never raises for what goes wrong inside.
+    """Run checks one after another in one sandbox. Errors of the run become the state of the result.
 
     Args:
-        runs: Does it.
+        runs: Executes the run.
         effective: The loop's configuration.
-        checks: What is run.
-        workspace: The state that is checked; what checks write to it is thrown away.
-        run_id: Names the run.
+        checks: The checks to run.
+        workspace: The files to check; changes that checks make are discarded.
+        run_id: The id of the new run.
         test_files: Files with tests.
-        limit_s: Of all checks together. None: each has its own limit only.
+        limit_s: Time limit for all checks together. None: each check has only its own limit.
     """
     reports: dict[str, Report] = {}
 
@@ -226,7 +229,7 @@ async def run_gate(
     try:
         request = _request(effective, checks, workspace, limit_s).running(work)
         run = JobRun(request, run_id=run_id, store=runs.jobs)
-        result = await runs.do(run)
+        result = await runs.execute(run)
     except RingfenceError as exc:
         outcome = outcome_of(exc)
         return GateEnd(run_id, outcome.state, outcome.reason, {})

@@ -1,4 +1,4 @@
-"""How an attempt, a story or the loop ends, as exceptions that leave the step at which they are known."""
+"""Exceptions that end an attempt, a story or the loop, raised by the step that decides it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,10 +7,10 @@ from ringfence.loop.state import LoopState
 
 
 class Rejected(Exception):
-    """The attempt is turned down, and the next one is told why.
+    """The attempt is rejected; the next attempt's prompt contains the complaints.
 
     Args:
-        complaints: Why.
+        complaints: Why it is rejected.
         commit: The attempt's work, if it was committed.
     """
 
@@ -21,7 +21,7 @@ class Rejected(Exception):
 
 
 class Skipped(Exception):
-    """The story's attempts are used up."""
+    """The story has no attempts left."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -37,11 +37,11 @@ class Blocked(Exception):
 
 
 class Fault(Exception):
-    """A try of a step failed, and that is nobody's attempt: another try may succeed.
+    """A step failed for a reason that is not the attempt's; it is retried, and no attempt is spent.
 
     Args:
         reason: What went wrong.
-        state: How the loop ends if no try succeeds.
+        state: The state in which the loop ends if no retry succeeds.
     """
 
     def __init__(self, reason: str, state: LoopState = LoopState.INFRASTRUCTURE) -> None:
@@ -51,7 +51,7 @@ class Fault(Exception):
 
 
 class Stop(Exception):
-    """The loop ends before its stories are done, and can be resumed."""
+    """The loop ends before all stories are done, and can be resumed."""
 
     def __init__(self, state: LoopState, reason: str) -> None:
         super().__init__(reason)
@@ -65,11 +65,11 @@ ENDS_LOOP: Mapping[JobState, LoopState] = {
     JobState.CONFIGURATION: LoopState.CONFIGURATION,
     JobState.REFUSED: LoopState.REFUSED,
 }
-"""Ends of runs that no further try would mend."""
+"""States of ended runs for which a retry is pointless, and the state in which the loop ends."""
 
-IS_FAULT: Mapping[JobState, LoopState] = {
+FAULTS: Mapping[JobState, LoopState] = {
     JobState.INFRASTRUCTURE: LoopState.INFRASTRUCTURE,
     JobState.INTERRUPTED: LoopState.INFRASTRUCTURE,
     JobState.SANDBOX_START: LoopState.SANDBOX_START,
 }
-"""Ends of runs that are nobody's attempt: tried again, and how the loop ends if that does not help."""
+"""States of ended runs that are retried without spending an attempt, and the loop's state if no retry succeeds."""

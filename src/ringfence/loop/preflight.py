@@ -12,7 +12,7 @@ from ringfence.check.protected_files import ProtectedFiles
 from ringfence.config import Effective, Flag
 from ringfence.errors import ExitCode, RingfenceError, UsageError
 from ringfence.loop.configuration import load_loop
-from ringfence.loop.credentials import check_credentials, check_players, with_second_writer
+from ringfence.loop.credentials import check_credentials, check_roles, with_second_writer
 from ringfence.loop.loop import conventions_of
 from ringfence.loop.pull_request import gh_program
 from ringfence.loop.repository import Look, look
@@ -92,7 +92,7 @@ async def preflight(
         await refuse_second(source)
     with found.gathering():
         settings = await with_second_writer(effective, settings, source, found.notes.append)
-        await check_players(effective, settings, source)
+        await check_roles(effective, settings, source)
         await check_credentials(effective, settings, source, found.notes.append)
     tree = None
     with found.gathering():

@@ -1,4 +1,4 @@
-"""What the reports of checks prove about a story's commits: its tests fail first, then pass, and nothing else broke."""
+"""Judges a story's commits by their check reports: its tests fail first, then pass, and nothing else breaks."""
 
 import random
 from collections.abc import Collection, Mapping, Sequence
@@ -15,22 +15,22 @@ from ringfence.loop.repository import Tree
 from ringfence.loop.rows import StoryRow
 from ringfence.loop.trees import Trees
 
-_SHOWN = 20
+_MAX_LISTED = 20
 _OUTPUT_CHARS = 8000
 _DETAIL_CHARS = 500
-_MOST_ALONE = 50
-"""Of a story with more tests, so many are run alone, chosen by chance."""
+_MAX_ALONE = 50
+"""How many of a story's tests are run alone; of more tests, a random sample of this size."""
 _ALONE_TIMES = 3
-"""All of a story's tests, each run alone, may take so many times what one run of the check may take."""
+"""The time limit for all tests that are run alone, as a multiple of the check's own limit."""
 
 
 class Proof:
-    """Judges a story's commits by what the gate reports of them.
+    """Judges a story's commits by the gate's reports about them.
 
     Args:
         loop: The loop.
-        trees: The trees of the story.
-        gate: Runs the checks.
+        trees: The story's trees.
+        gate: The gate that runs the checks.
     """
 
     def __init__(self, loop: Loop, trees: Trees, gate: Gate) -> None:
@@ -39,55 +39,56 @@ class Proof:
         self._gate = gate
 
     async def tests_are_red(self, row: StoryRow, name: str, commit: str, files: Collection[str]) -> list[str]:
-        """What is wrong with tests that were written: they must be red, and nothing else may have become so."""
+        """Check that a story's new tests are red, and that nothing else became red. Return the complaints."""
         assert row.base is not None
         tests = [check for check in self._loop.checks if check.kind == "test"]
         earlier = await self._gate.base_reports(row.base)
         later = await self._gate.reports(row.key(name), commit, tests, base=row.base)
-        told = [check for check in tests if later[check.name].runner]
-        silent = [check for check in tests if not later[check.name].runner]
+        reporting = [check for check in tests if later[check.name].runner]
+        by_exit_code = [check for check in tests if not later[check.name].runner]
         written = [file for file in files if self._loop.conventions.is_test(file)]
-        unproved = _unproved(silent, earlier, later)
-        if not told:
+        unproved = _unproved(by_exit_code, earlier, later)
+        if not reporting:
             return unproved
-        before, after = merged(_of(earlier, told)), merged(_of(later, told))
+        before, after = merged(_of(earlier, reporting)), merged(_of(later, reporting))
         tree, story = await self._trees.tree(commit), self._loop.story(row.id)
-        about = "\n".join((story.title, story.description, *story.criteria))
-        project = Project((*tree.files, *story.files), about)
-        complaints = red_for_the_right_reason(after, written, before, project=project, checks=told)
-        if silent and not unproved and not any(each.file in written for each in after.results.values()):
-            complaints = []  # a command of which only the exit code is known shows that they fail
+        text = "\n".join((story.title, story.description, *story.criteria))
+        project = Project((*tree.files, *story.files), text)
+        complaints = red_for_the_right_reason(after, written, before, project=project, checks=reporting)
+        if by_exit_code and not unproved and not any(each.file in written for each in after.results.values()):
+            complaints = []  # a command shows by its exit code that they fail
         own = {each.id for each in after.results.values() if each.file in files or is_new_test(each, before)}
-        own |= {check.name for check in told}  # the exit code of a command that starts the runner
+        own |= {check.name for check in reporting}  # the exit code of a command that starts the runner
         broken = [each for each in new_failures(after, before) if each.id not in own]
         return [
             *complaints,
-            *(f"the new tests break {each.id}: {each.detail[:300]}" for each in broken[:_SHOWN]),
+            *(f"the new tests break {each.id}: {each.detail[:300]}" for each in broken[:_MAX_LISTED]),
         ]
 
     async def green(self, row: StoryRow, name: str, commit: str) -> tuple[list[str], dict[str, str]]:
-        """What is wrong with a candidate: complaints; and what each check came to, in a word or two."""
+        """Check that a candidate is green. Return the complaints, and each check's colour by its name."""
         assert row.base is not None
         before, red = await self._gate.base_reports(row.base), self._last_red(row)
         written, changed = await self._written(row), await self._changed_by_writer(row)
         checks = self._loop.checks_of(self._loop.story(row.id))
         reports = await self._gate.reports(row.key(name), commit, checks, base=row.base)
-        complaints, told = list[str](), dict[str, str]()
+        complaints, colours = list[str](), dict[str, str]()
         for check in checks:
             report, earlier = reports[check.name], before.get(check.name)
             expected = expected_tests(check, earlier, red.get(check.name), changed)
-            complaint = _about(check, report, earlier, expected) or _not_run(check, report, earlier, written)
+            complaint = _complaint(check, report, earlier, expected)
+            complaint = complaint or _not_run(check, report, earlier, written)
             was_red = earlier is not None and not earlier.is_green
-            told[check.name] = (
+            colours[check.name] = (
                 "red" if complaint else "red, as before" if was_red and not report.is_green else "green"
             )
             complaints += [complaint] if complaint else []
-        return complaints, told
+        return complaints, colours
 
     async def own_tests_alone(self, row: StoryRow, attempt: int, commit: str) -> list[str]:
-        """What is wrong if each of the story's own tests is run once more, in a process of its own.
+        """Run each of the story's own tests once more, in a process of its own. Return the complaints.
 
-        Code under test shares a process with the tests, and could change those that run after it.
+        In the other runs, code under test shares a process with the tests and could change those that run after it.
         """
         assert row.base is not None
         written, step = await self._written(row), self._loop.store.step(row.key(f"checks.{attempt}"))
@@ -109,8 +110,8 @@ class Proof:
         ]
         if not alone:
             return []
-        if len(alone) > _MOST_ALONE:
-            alone = random.Random(commit).sample(alone, _MOST_ALONE)  # noqa: S311 -- whoever wrote the code cannot know
+        if len(alone) > _MAX_ALONE:
+            alone = random.Random(commit).sample(alone, _MAX_ALONE)  # noqa: S311 -- the author cannot predict it
         limit_s = _ALONE_TIMES * max(check.timeout_s for check in alone)
         key = row.key(f"alone.{attempt}")
         found = await self._gate.reports(key, commit, alone, base=row.base, limit_s=limit_s)
@@ -123,7 +124,7 @@ class Proof:
         ]
 
     async def removed_tests(self, row: StoryRow) -> list[str]:
-        """Tests that passed before the story and that its test writer removed, or that are skipped now."""
+        """Return the tests that passed before the story and that its test writer removed or made skipped, by id."""
         assert row.base is not None
         before, red = await self._gate.base_reports(row.base), self._last_red(row)
         changed = await self._changed_by_writer(row)
@@ -135,7 +136,7 @@ class Proof:
         )
 
     async def tested_files(self, row: StoryRow) -> set[str]:
-        """Files that a runner said it ran tests of, before the story or with its tests."""
+        """Return the files whose tests a runner reported, before the story or with its tests."""
         assert row.base is not None
         reports = [*(await self._gate.base_reports(row.base)).values(), *self._last_red(row).values()]
         return {
@@ -146,7 +147,7 @@ class Proof:
         } - {None}
 
     async def _written(self, row: StoryRow) -> dict[str, str]:
-        """The story's own files with tests, and the check that ran each when it was red."""
+        """Map each of the story's own test files to the check that ran it when it was red."""
         assert row.tests is not None
         tree, changed = await self._trees.tree(row.tests), await self._changed_by_writer(row)
         return {
@@ -157,14 +158,14 @@ class Proof:
         }
 
     async def _changed_by_writer(self, row: StoryRow) -> frozenset[str]:
-        """Files in which the commit with the story's tests differs from the one that the story began at."""
+        """Return the files that differ between the commit with the story's tests and the story's base."""
         assert row.base is not None
         assert row.tests is not None
         before, after = (await self._trees.tree(row.base)).files, (await self._trees.tree(row.tests)).files
         return frozenset(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
 
     def _last_red(self, row: StoryRow) -> dict[str, Report]:
-        """By check, what was reported of the story's own tests on its base."""
+        """Return the last red reports of the story's own tests, by name of the check."""
         steps = self._loop.store.steps(row.id, generation=row.generation)
         return kept_reports(
             next(
@@ -179,25 +180,25 @@ def _holds_tests(tree: Tree, file: str) -> bool:
 
 
 def _not_run(check: Check, report: Report, before: Report | None, written: Mapping[str, str]) -> str:
-    """Which of the story's own files with tests were not all run; empty: each was.
+    """Return a complaint about the story's own test files that were not run completely; empty if there are none.
 
     Tests that did not pass before the story are not counted.
     """
     old = {each.id for each in before.results.values() if each.outcome != "passed"} if before else set[str]()
-    told = []
-    for file, named in written.items():
-        if named == check.name:
-            here = [each for each in report.results.values() if each.file == file]
-            outcomes = {each.outcome for each in here if each.id not in old}
+    lines = []
+    for file, check_name in written.items():
+        if check_name == check.name:
+            of_file = [each for each in report.results.values() if each.file == file]
+            outcomes = {each.outcome for each in of_file if each.id not in old}
             if outcomes != {"passed"}:
-                told.append(f"{file}: its tests are {', '.join(sorted(outcomes)) or 'not run'}")
-    return "\n".join(told)
+                lines.append(f"{file}: its tests are {', '.join(sorted(outcomes)) or 'not run'}")
+    return "\n".join(lines)
 
 
 def _unproved(
     checks: Sequence[Check], before: Mapping[str, Report], after: Mapping[str, Report]
 ) -> list[str]:
-    """Why commands of which only the exit code is known do not show that new tests fail; empty: one of them does."""
+    """Return why no check that is judged by its exit code shows that new tests fail; empty if one of them does."""
     complaints = []
     for check in checks:
         if not before[check.name].is_green:
@@ -210,7 +211,7 @@ def _unproved(
             )
         elif after[check.name].is_green:
             complaints.append(
-                f"{check.name} ({check.command}) passes with the new tests, before anything was built: they prove "
+                f"{check.name} ({check.command}) passes with the new tests although nothing is built yet: they prove "
                 "nothing, or it does not run them"
             )
         else:
@@ -222,13 +223,13 @@ def _of(reports: Mapping[str, Report], checks: Sequence[Check]) -> list[Report]:
     return [reports[check.name] for check in checks]
 
 
-def _about(check: Check, report: Report, before: Report | None, expected: Expected) -> str:
-    """What is wrong, for the next attempt; empty: nothing."""
+def _complaint(check: Check, report: Report, before: Report | None, expected: Expected) -> str:
+    """Return what is wrong with a check's report, for the next attempt; empty if nothing is."""
     if check.kind == "test":
-        return feedback(check, report, before, expected=expected, most_chars=_OUTPUT_CHARS)
+        return feedback(check, report, before, expected=expected, max_chars=_OUTPUT_CHARS)
     if report.is_green or (before is not None and not before.is_green):
         return ""
-    return feedback(check, report, None, most_chars=_OUTPUT_CHARS)
+    return feedback(check, report, None, max_chars=_OUTPUT_CHARS)
 
 
 def _is_passed(report: Report, check: Check) -> bool:
@@ -237,6 +238,6 @@ def _is_passed(report: Report, check: Check) -> bool:
 
 
 def _alone_problem(report: Report) -> str:
-    said = [*report.problems, *(f"{name} was changed while it ran" for name in report.altered)]
-    said += [each.detail or each.outcome for each in report.results.values() if each.outcome != "passed"]
-    return " ".join("; ".join(said or ["it was not run"]).split())[:_DETAIL_CHARS]
+    problems = [*report.problems, *(f"{name} was changed while it ran" for name in report.altered)]
+    problems += [each.detail or each.outcome for each in report.results.values() if each.outcome != "passed"]
+    return " ".join("; ".join(problems or ["it was not run"]).split())[:_DETAIL_CHARS]

@@ -1,4 +1,4 @@
-"""Loops, stories and steps as the database knows them."""
+"""The rows of a loop's database: the loop, its stories, steps and events."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -21,30 +21,30 @@ class LoopRow:
     configuration: str
     """JSON."""
     base: str
-    """Commit it began at."""
+    """The commit from which the loop started."""
     branch: str
-    """Branch of the user's repository that the work is delivered on."""
+    """The branch on which the work is delivered to the user's repository."""
     record: str
     """The run id of this round's record."""
     round: int
-    """1, and one more for each resumption after an end."""
+    """1, and one more each time an ended loop is resumed."""
     created_ms: int
     begun_ms: int
-    """Of this round."""
+    """When this round began."""
     ended_ms: int | None
 
 
 class StepKey(NamedTuple):
-    """Names a step of a loop."""
+    """Identifies a step of a loop."""
 
     story: str
-    """Empty: a step of the loop itself."""
+    """The story's id; empty for a step of the loop itself."""
     generation: int
     name: str
 
 
 def base_key(commit: str) -> StepKey:
-    """Names the run of all checks on a commit of the loop's branch: the same for all stories."""
+    """Return the key of the step that runs all checks on a commit of the loop's branch, once for all stories."""
     return StepKey("", 1, f"base.{commit}")
 
 
@@ -58,47 +58,51 @@ class StoryRow:
     state: StoryState
     reason: str
     generation: int
-    """1, and one more each time it is begun anew by `loop retry`."""
+    """1, and one more each time the story is started again: by `loop retry`, or after a merge conflict."""
     attempt: int
     stage: str
-    """What is done about it just now: `tests`, `code`, `checks`, `review`, `judgement`, `merge`."""
+    """The current stage: `tests`, `code`, `checks`, `review`, `merge` or the value of `VERDICT`; empty: none."""
     slot: int | None
+    """The number of the story's worktree."""
     base: str | None
-    """Commit of the loop's branch that it was begun at."""
+    """The commit of the loop's branch at which the story was started."""
     tests: str | None
-    """Commit of its tests."""
+    """The commit with its tests."""
     tip: str | None
-    """Commit of its accepted code."""
+    """The commit with its accepted code."""
     merged: str | None
-    """Commit of the loop's branch that holds it."""
+    """The commit of the loop's branch that contains it."""
     answer: str = ""
-    """A person's, to what the story asked."""
+    """A person's answer to the story's question."""
 
     def key(self, name: str) -> StepKey:
-        """Names a step of the story's present generation."""
+        """Return the key of a step of the story's current generation."""
         return StepKey(self.id, self.generation, name)
 
 
+VERDICT = "judgement"
+"""The name, in stored rows, of the judge's step and of the stage that reports call `verdict`. Databases of every version
+contain it, so it stays as it is."""
 TESTS = ("tests", "red")
 """Parts of an attempt at a story's tests."""
-CODE = ("code", "checks", "review", "judgement")
-"""Parts of an attempt at its code."""
+CODE = ("code", "checks", "review", VERDICT)
+"""Parts of an attempt at a story's code."""
 STAGES: Mapping[str, str] = {
     "tests": "tests", "red": "tests", "code": "code", "checks": "checks", "configuration": "checks",
-    "alone": "checks", "review": "review", "judgement": "judgement",
+    "alone": "checks", "review": "review", VERDICT: VERDICT,
 }  # fmt: skip
-"""The stage that a story is in from the beginning of a step, by the first part of the step's name."""
+"""The stage that a story enters when a step begins, by the first part of the step's name."""
 ACCEPTED = "accepted"
-"""The step by which a person accepted an attempt."""
+"""The step in which a person accepted an attempt."""
 REJECTED = "rejected"
-"""The step by which a person rejected a story that had passed, or that waited to be merged."""
+"""The step in which a person rejected a story that had passed, or that waited to be merged."""
 COUNTED = "counted"
-"""Names, in the result of a step that has no outcome, the last run whose use was counted."""
+"""The key under which the result of a step without an outcome names the last run whose usage was counted."""
 
 
 @frozen
 class StepRow:
-    """One step of a story: a role's turn, or a gate."""
+    """One step of a story: an agent's run, a gate or a commit."""
 
     story: str
     generation: int
@@ -107,9 +111,9 @@ class StepRow:
     attempt: int
     model: str
     run_id: str | None
-    """The run that holds the record."""
+    """The run whose record documents the step; None for a step without a run."""
     outcome: str | None
-    """None: it goes on, or its process died."""
+    """None while the step is in progress, or if its process died."""
     result: Mapping[str, Any]
     tokens: int
     cost_usd: float
@@ -119,18 +123,18 @@ class StepRow:
 
     @property
     def key(self) -> StepKey:
-        """Its name among all steps of the loop."""
+        """The step's key in the loop."""
         return StepKey(self.story, self.generation, self.name)
 
     @property
     def is_counted(self) -> bool:
-        """Whether what its last run used is among what it took."""
+        """Whether `tokens` and `cost_usd` include the usage of the last run."""
         return self.outcome is not None or self.run_id is None or self.result.get(COUNTED) == self.run_id
 
 
 @frozen
 class EventRow:
-    """What happened to a loop."""
+    """An event of a loop."""
 
     number: int
     at_ms: int
@@ -141,24 +145,24 @@ class EventRow:
 
 @frozen
 class Spent:
-    """What a loop has used."""
+    """The usage of a loop's agents."""
 
     calls: int = 0
     tokens: int = 0
     cost_usd: float = 0.0
 
     def and_more(self, tokens: int, cost_usd: float) -> "Spent":
-        """With what one more run of an agent used, which is counted as a call when it begins."""
+        """Return the sum with the usage of one more run, which was counted as a call when it began."""
         return Spent(self.calls, self.tokens + tokens, self.cost_usd + cost_usd)
 
 
 def tests_steps(attempt: int) -> list[str]:
-    """Names of the steps of an attempt at a story's tests."""
+    """Return the names of the steps of an attempt at a story's tests."""
     return [f"{name}.{attempt}" for name in TESTS]
 
 
 def code_steps(attempt: int) -> list[str]:
-    """Names of the steps of an attempt at its code."""
+    """Return the names of the steps of an attempt at a story's code."""
     return [f"{name}.{attempt}" for name in CODE]
 
 

@@ -1,6 +1,5 @@
-"""The runs of a loop, and how they are stopped: each has a sandbox and a record of its own."""
+"""Executes the runs of a loop, each in a sandbox and with a record of its own, and stops them on request."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,11 @@ from ringfence.config import Effective
 from ringfence.errors import RingfenceError
 from ringfence.frozen import frozen
 from ringfence.job.outcome import RunResult, outcome_of, root_cause
+from ringfence.job.request import Notify
 from ringfence.job.resolution import resolved_agent_request
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.job.store import JobStore
-
-Notify = Callable[[str], None]
 
 
 @frozen
@@ -25,51 +23,51 @@ class AgentEnd:
 
     run_id: str
     run_dir: Path | None
-    """None: it was not begun."""
+    """None: the run was not started."""
     state: JobState
     reason: str
     text: str = ""
-    """What the agent said at last."""
+    """The agent's last message."""
     structured: Any = None
     tokens: int = 0
     cost_usd: float = 0.0
     is_misconfigured: bool = False
-    """Whether the model's API refused for good how it was asked, and nothing was ever answered."""
+    """Whether the model's API rejected the request as invalid, and never answered."""
 
 
 class Runs:
-    """Does runs, and stops them all when it is told to.
+    """Executes runs, and stops all of them on request.
 
     Args:
         notify: Called with each line that the user should read.
-        is_checked: Whether the credentials were asked about already, and no run needs to.
+        is_checked: Whether the credentials were validated already, so that runs need not do it.
     """
 
     def __init__(self, *, notify: Notify, is_checked: bool = False) -> None:
         self.notify = notify
         self._is_checked = is_checked
         self.jobs = JobStore()
-        self._living: set[JobRun] = set()
+        self._active: set[JobRun] = set()
         self._stopping = anyio.Event()
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was told to."""
+        """Whether `stop` was called."""
         return self._stopping.is_set()
 
     def stop(self) -> None:
-        """Stop what runs: the first time gently, then at once; nothing new is begun."""
+        """Cancel all runs, and start no more. The first call stops them gracefully, the second immediately."""
         self._stopping.set()
-        for run in [*self._living]:
+        for run in [*self._active]:
             run.cancel()
 
-    def wind_down(self) -> None:
-        """Stop what runs gently, unless that was asked for already."""
+    def stop_gracefully(self) -> None:
+        """Stop all runs gracefully; no effect if they are stopping already."""
         if not self.is_stopping:
             self.stop()
 
     async def pause(self, seconds: float) -> None:
-        """Wait, but no longer than until it is told to stop."""
+        """Wait, but no longer than until `stop` is called."""
         with anyio.move_on_after(seconds):
             await self._stopping.wait()
 
@@ -83,15 +81,15 @@ class Runs:
         schema: dict[str, Any] | None = None,
         keeps_work: bool = True,
     ) -> AgentEnd:
-        """Let an agent work. Never raises for what goes wrong in it.
+        """Run an agent. Errors of the run become the state of the result.
 
         Args:
-            prompt: Its task.
-            workspace: Where it works.
-            effective: The configuration of its run.
-            run_id: Names the run.
-            schema: Of its answer, for runtimes that can hold it to one.
-            keeps_work: Whether files that it changes are kept; of a reviewer only the answer counts.
+            prompt: The agent's task.
+            workspace: The agent's workspace.
+            effective: The configuration of the run.
+            run_id: The id of the new run.
+            schema: The schema of the answer, for runtimes that can enforce one.
+            keeps_work: Whether changed files are kept. False for roles of which only the answer counts.
         """
         try:
             opened = resolved_agent_request(
@@ -104,24 +102,24 @@ class Runs:
             )
             async with opened as request:
                 run = JobRun(replace(request, keeps_work=keeps_work), run_id=run_id, store=self.jobs)
-                return self._end(run, await self.do(run))
+                return self._end(run, await self.execute(run))
         except RingfenceError as exc:
-            return _not_begun(run_id, exc)
+            return _not_started(run_id, exc)
         except BaseExceptionGroup as exc:
             cause = root_cause(exc)
             if not isinstance(cause, RingfenceError):
                 raise
-            return _not_begun(run_id, cause)
+            return _not_started(run_id, cause)
 
-    async def do(self, run: JobRun) -> RunResult:
-        """Do a run to its end."""
-        self._living.add(run)
+    async def execute(self, run: JobRun) -> RunResult:
+        """Execute a run and return its result; its problems are passed to `notify`."""
+        self._active.add(run)
         try:
             if self.is_stopping:
                 run.cancel()
             result = await run.run()
         finally:
-            self._living.discard(run)
+            self._active.discard(run)
         for problem in result.problems:
             self.notify(problem)
         return result
@@ -141,6 +139,6 @@ class Runs:
         )
 
 
-def _not_begun(run_id: str, error: RingfenceError) -> AgentEnd:
+def _not_started(run_id: str, error: RingfenceError) -> AgentEnd:
     outcome = outcome_of(error)
     return AgentEnd(run_id, None, outcome.state, outcome.reason)

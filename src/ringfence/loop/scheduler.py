@@ -18,11 +18,11 @@ from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.story import Ready, ready
 from ringfence.loop.trees import Trees
 
-_SHOWN = 20
+_MAX_LISTED = 20
 
 
 class LoopScheduler:
-    """Works a loop through.
+    """Schedules and merges the stories of a loop.
 
     Args:
         loop: The loop.
@@ -31,30 +31,30 @@ class LoopScheduler:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._active: set[str] = set()
-        """Stories that a task works on."""
+        """Ids of the stories that a task works on."""
         self._ended = anyio.Event()
-        """Set whenever one of them came to an end."""
+        """Set whenever the work on one of them ends."""
         self._stop: Stop | None = None
-        """How the loop ends, by the first story that ends it."""
+        """How the loop ends, as decided by the first story that ends it."""
 
     async def work(self) -> None:
-        """Work all stories through, deliver what passed and record the end.
+        """Work on all stories, deliver those that passed, and record the loop's end.
 
-        Each step can be repeated: a loop whose process died goes on at the step that was interrupted.
+        Every step can be repeated: a loop whose process died continues at the step that was interrupted.
         """
         try:
             await self._check_base()
             await self._work_stories()
-            end = self._end()
+            end = self._final_state()
         except Stop as exc:
             end = exc
         await self._complete(end.state, end.reason)
 
     async def _check_base(self) -> None:
-        """Run all checks on the commit that the loop begins at.
+        """Run all checks on the loop's base.
 
         Raises:
-            Stop: They cannot be run, or tests fail and the settings refuse that.
+            Stop: The checks cannot be run, or tests fail and the setting `baseline` is `refuse`.
         """
         loop, base = self._loop, self._loop.store.loop.base
         reports = await Gate(loop, Trees(loop, 0)).base_reports(base)
@@ -71,19 +71,19 @@ class LoopScheduler:
             raise Stop(
                 LoopState.CONFIGURATION,
                 f"{count} before the loop starts; mend and commit them, or start another loop with `--baseline record`, "
-                f"so that only new failures count: {', '.join(red[:_SHOWN])}",
+                f"so that only new failures count: {', '.join(red[:_MAX_LISTED])}",
             )
         others = {name: report for name, report in reports.items() if name not in loop.test_check_names}
         loop.store.add_event(
-            "started", "loop.started", base=base, stories=len(loop.plan.stories), red=red[:_SHOWN], red_count=len(red),
-            red_checks=sorted(name for name, report in others.items() if not report.is_green),
+            "started", "loop.started", base=base, stories=len(loop.plan.stories), red=red[:_MAX_LISTED],
+            red_count=len(red), red_checks=sorted(name for name, report in others.items() if not report.is_green),
         )  # fmt: skip
 
     async def _work_stories(self) -> None:
         """Work on stories until none is left that can be worked on.
 
         Raises:
-            Stop: The loop ends before; no story is worked on any more then.
+            Stop: The loop ends earlier; all work on stories has ended by then.
         """
         async with anyio.create_task_group() as tasks:
             try:
@@ -95,15 +95,15 @@ class LoopScheduler:
                     await self._merge_accepted()
             except Stop as exc:
                 self._stop = exc
-                self._loop.runs.wind_down()
+                self._loop.runs.stop_gracefully()
         if self._stop is not None:
             raise self._stop
 
     async def _dispatch(self, tasks: TaskGroup) -> bool:
-        """Begin stories that are ready while there are free worktrees; whether any story is worked on.
+        """Start stories that are ready while there are free worktrees. Return whether any story is worked on.
 
         Raises:
-            Stop: There is work, and it may not go on.
+            Stop: There is work left, but a limit, a deadline or a cancellation forbids it.
         """
         loop, store = self._loop, self._loop.store
         rows = {row.id: row for row in store.stories}
@@ -134,26 +134,26 @@ class LoopScheduler:
             running.append(row)
         for row in running:
             if row.stage == "merge":
-                self._ended.set()  # its work is done: it is merged next, without waiting for another story
+                self._ended.set()  # its work is done: merge it without waiting for another story
             elif row.id not in self._active:
                 self._active.add(row.id)
                 tasks.start_soon(self._work_on, row.id)
         return bool(running)
 
     async def _work_on(self, story: str) -> None:
-        """Work on one story; an error of ours ends the loop as a story does that cannot go on."""
+        """Work on one story. An unexpected error ends the loop in the state `infrastructure`."""
         try:
             await StoryWork(self._loop, story).work()
         except Stop as exc:
             self._stop = self._stop or exc
-        except Exception as exc:  # noqa: BLE001 -- the other stories come to their ends
+        except Exception as exc:  # noqa: BLE001 -- the work on other stories ends in order
             failed = Stop(LoopState.INFRASTRUCTURE, f"the work on story {story} failed: {exc}")
             self._stop = self._stop or failed
         self._active.discard(story)
         self._ended.set()
 
-    def _end(self) -> Stop:
-        """How a loop ends that nothing is left to do for."""
+    def _final_state(self) -> Stop:
+        """Return how a loop ends that has no work left."""
         rows = self._loop.store.stories
         by = {state: [row.id for row in rows if row.state is state] for state in StoryState}
         if len(by[StoryState.PASSED]) == len(rows):
@@ -162,15 +162,15 @@ class LoopScheduler:
         counts = ", ".join(f"{len(names)} {state.value}" for state, names in by.items() if names)
         if by[StoryState.BLOCKED] and not by[StoryState.SKIPPED]:
             return Stop(
-                LoopState.BLOCKED, f"{counts}; answer what is asked, then `ringfence loop retry STORY`"
+                LoopState.BLOCKED, f"{counts}; answer their questions with `ringfence loop retry STORY`"
             )
         return Stop(LoopState.INCOMPLETE, counts)
 
     async def _merge_accepted(self) -> None:
-        """Bring accepted work onto the loop's branch, one story after another.
+        """Merge accepted stories into the loop's branch, one after another.
 
         Raises:
-            Stop: A check that this needs cannot be run.
+            Stop: A check that the merge needs cannot be run.
         """
         for row in self._loop.store.stories:
             if row.state is StoryState.RUNNING and row.stage == "merge":
@@ -185,16 +185,18 @@ class LoopScheduler:
         is_by_person = accepted is not None and accepted.result.get("commit") == row.tip
         while not isinstance(found, Merged):
             if isinstance(found, Conflict):
-                why = f"its changes do not fit what came meanwhile: {', '.join(found.paths[:_SHOWN])}"
-                return self._begin_anew(row, why)
+                why = f"its changes conflict with stories merged meanwhile: {', '.join(found.paths[:_MAX_LISTED])}"
+                return self._restart(row, why)
             tip = found.tip
             if not is_by_person:
                 complaints, _ = await Proof(loop, trees, gate).green(row, f"merge.{tip}", tip)
                 if complaints:
-                    return self._begin_anew(row, f"together with what came meanwhile: {complaints[0][:1000]}")
+                    return self._restart(
+                        row, f"together with stories merged meanwhile: {complaints[0][:1000]}"
+                    )
             found = await loop.repository.merge(tip)
         outside = await trees.outside(row)
-        # What a person accepts has ended once before.
+        # An attempt that a person accepts already has an event with the key `ended`.
         ended = "accepted" if is_by_person else "ended"
         by = str(accepted.result.get("by") or "") if accepted is not None and is_by_person else ""
         reason = _acceptance(by) if is_by_person else ""
@@ -205,12 +207,13 @@ class LoopScheduler:
             store.update_story(row.id, state=StoryState.PASSED, merged=found.tip, stage="", reason=reason)
             loop.add_event(
                 row, ended, "story.passed", of=[*code_steps(row.attempt), f"merge.{tip}"], attempt=row.attempt,
-                commit=found.tip, outside=outside[:_SHOWN], outside_count=len(outside), is_by_person=is_by_person, by=by,
+                commit=found.tip, outside=outside[:_MAX_LISTED], outside_count=len(outside), is_by_person=is_by_person,
+                by=by,
             )  # fmt: skip
         return None
 
-    def _begin_anew(self, row: StoryRow, reason: str) -> None:
-        """Begin a story again on the branch as it is now; too often, and it is skipped."""
+    def _restart(self, row: StoryRow, reason: str) -> None:
+        """Start a story again from the branch's tip, or skip it if it was started as often as it has attempts."""
         loop, store = self._loop, self._loop.store
         with store.transaction():
             if row.generation >= loop.settings.attempts:
@@ -227,7 +230,7 @@ class LoopScheduler:
             )  # fmt: skip
 
     async def _complete(self, state: LoopState, reason: str) -> None:
-        """Deliver what passed, and record the end."""
+        """Deliver the stories that passed, record the loop's end and write the report."""
         loop, store = self._loop, self._loop.store
         passed = [story for story in store.stories if story.state is StoryState.PASSED]
         # A story that a person rejected is reverted on the branch, and that is delivered as well.
@@ -253,12 +256,12 @@ class LoopScheduler:
 
 
 def _acceptance(person: str) -> str:
-    """The reason of a story that a person accepted."""
+    """Return the reason of a story that a person accepted."""
     return f"accepted by a person ({person})" if person else "accepted by a person"
 
 
 def _ready(loop: Loop, rows: Mapping[str, StoryRow]) -> Ready:
-    """Which may be begun. A story waits for a person as long as its row says so, whatever the stories' file said."""
+    """Return the stories that can be started. Whether a story waits for a person is decided by its row, not the plan."""
     by = {state: [row.id for row in rows.values() if row.state is state] for state in StoryState}
     asked = {row.id: row.reason or "?" for row in rows.values() if row.state is StoryState.BLOCKED}
     stories = tuple(replace(story, question=asked.get(story.id)) for story in loop.plan.stories)

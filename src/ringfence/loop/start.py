@@ -1,9 +1,9 @@
-"""Beginning a loop: everything that can be wrong is told before anything is made or any agent started."""
+"""Starts and reopens loops. Every problem is reported before anything is created or an agent is started."""
 
 import fcntl
 import hashlib
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 
@@ -16,9 +16,10 @@ from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.errors import ConfigurationError, UsageError
 from ringfence.flock import try_lock
 from ringfence.frozen import frozen
+from ringfence.job.request import Notify
 from ringfence.journal import new_run_id
 from ringfence.loop.configuration import kept
-from ringfence.loop.credentials import check_credentials, check_players
+from ringfence.loop.credentials import check_credentials, check_roles
 from ringfence.loop.directory import LoopDirectory, loop_places, new_loop_id
 from ringfence.loop.plans import plan_from_json, plan_to_json
 from ringfence.loop.repository import Look, LoopRepository, Tree, look
@@ -29,13 +30,12 @@ from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.store import LoopStore, create_database, now_ms, open_store, read_overview
 from ringfence.loop.story import Plan, Story, check_plan, questions
 
-Notify = Callable[[str], None]
-_OTHERS_S = 60.0
+_START_LOCK_S = 60.0
 
 
 @frozen
-class Begun:
-    """A loop that this process holds, and can work on."""
+class StartedLoop:
+    """A loop whose lock this process holds, so that it can work on the loop."""
 
     place: LoopDirectory
     store: LoopStore
@@ -52,41 +52,41 @@ async def begin(
     settings: LoopSettings,
     notify: Notify,
     done: Sequence[StepRow] = (),
-) -> AsyncIterator[Begun]:
-    """Enter a loop: its repository is made, its stories are known. It is held until the context ends.
+) -> AsyncIterator[StartedLoop]:
+    """Create a loop with its repository and its database, and hold its lock until the context ends.
 
     Args:
         plan: The stories.
         source: The user's repository, or a directory in it.
-        effective: The configuration of its runs.
-        settings: Of the loop.
+        effective: The configuration of the loop's runs.
+        settings: The loop's settings.
         notify: Called with each line that the user should read.
-        done: What was done for it before, and counts in its bounds.
+        done: Steps completed before the loop was created; their usage counts towards its limits.
 
     Raises:
-        UsageError: Another loop of this repository has not ended; or it is none that a loop can start from.
-        ConfigurationError: Something about the stories or the checks is wrong.
-        AuthenticationFailed: A credential that a role needs is missing, or refused.
+        UsageError: Another loop of this repository has not ended, or a loop cannot start from this repository.
+        ConfigurationError: The stories or the checks are wrong.
+        AuthenticationFailed: A credential that a role needs is missing, or the provider rejects it.
     """
     source = await anyio.to_thread.run_sync(source.resolve)
     with ExitStack() as held:
-        async with one_at_a_time(source):
-            begun = await _begin(plan, source, effective, settings, notify, done, held)
-        yield begun
+        async with start_lock(source):
+            started = await _begin(plan, source, effective, settings, notify, done, held)
+        yield started
 
 
 @asynccontextmanager
-async def reopen(place: LoopDirectory, settings: LoopSettings) -> AsyncIterator[Begun]:
-    """Hold a loop that was begun before, until the context ends.
+async def reopen(place: LoopDirectory, settings: LoopSettings) -> AsyncIterator[StartedLoop]:
+    """Open a loop that an earlier process started, and hold its lock until the context ends.
 
     Raises:
         UsageError: Another process works on it.
-        ConfigurationError: Nothing runs tests.
+        ConfigurationError: None of its checks runs tests.
         RepositoryRemoved: Its repository was removed.
     """
     with open_store(place) as store:
         repository = LoopRepository.open(place.clones)
-        yield Begun(place, store, repository, await _checks_of(repository, store.loop, settings))
+        yield StartedLoop(place, store, repository, await _checks_of(repository, store.loop, settings))
 
 
 async def _begin(
@@ -97,7 +97,7 @@ async def _begin(
     notify: Notify,
     done: Sequence[StepRow],
     held: ExitStack,
-) -> Begun:
+) -> StartedLoop:
     found = await check_start(source, effective, settings)
     for each in (*found.notes, *questions(plan)):
         notify(each)
@@ -112,12 +112,12 @@ async def _begin(
         await check_credentials(effective, settings, source, notify)
         held.enter_context(place.held())
         store = held.enter_context(
-            closing(_enter(place, plan, source, repository, effective, settings, done))
+            closing(_create_store(place, plan, source, repository, effective, settings, done))
         )
     except BaseException:
         await repository.clean()
         raise
-    return Begun(place, store, repository, checks)
+    return StartedLoop(place, store, repository, checks)
 
 
 async def check_start(source: Path, effective: Effective, settings: LoopSettings) -> Look:
@@ -130,10 +130,10 @@ async def check_start(source: Path, effective: Effective, settings: LoopSettings
 
     Raises:
         UsageError: Another loop of the repository has not ended, no loop can start from it, or `--merge` has no branch.
-        ConfigurationError, PolicyRefused: As `check_players`.
+        ConfigurationError, PolicyRefused: As `check_roles`.
     """
     await refuse_second(source)
-    await check_players(effective, settings, source)
+    await check_roles(effective, settings, source)
     found = await look(source, base=settings.base)
     check_merge_target(settings, found)
     return found
@@ -159,21 +159,21 @@ def check_merge_target(settings: LoopSettings, found: Look) -> None:
 
 
 async def refuse_second(source: Path) -> None:
-    """See that no loop of a repository is at work or can be gone on with.
+    """Check that no other loop of a repository is running or can be resumed.
 
     Raises:
-        UsageError: One is.
+        UsageError: Another loop is running or can be resumed.
     """
     root = await anyio.to_thread.run_sync(root_of, source)
     for place in loop_places():
         row, stories = read_overview(place)
-        is_begun = any(story.base for story in stories)
-        is_open = row.state is LoopState.RUNNING or (not row.state.is_closed and is_begun)
+        has_started = any(story.base for story in stories)
+        is_open = row.state is LoopState.RUNNING or (not row.state.is_closed and has_started)
         if is_open and await anyio.to_thread.run_sync(root_of, Path(row.source)) == root:
-            is_busy = place.is_worked_on
+            is_running = place.is_worked_on
             state = "interrupted" if row.state is LoopState.RUNNING else row.state.value
-            how = "is at work" if is_busy else f"has not come to its end ({state})"
-            command = "logs --follow" if is_busy else "resume"
+            how = "is running" if is_running else f"has not come to its end ({state})"
+            command = "logs --follow" if is_running else "resume"
             raise UsageError(
                 f"loop {place.id} of {row.source!r} {how}; `ringfence loop {command} {place.id[-6:]}` "
                 f"or `ringfence loop cancel {place.id[-6:]}`, then start another"
@@ -181,30 +181,30 @@ async def refuse_second(source: Path) -> None:
 
 
 @asynccontextmanager
-async def one_at_a_time(source: Path) -> AsyncIterator[None]:
-    """See that nobody else begins a loop on the same repository meanwhile.
+async def start_lock(source: Path) -> AsyncIterator[None]:
+    """Hold the lock under which a loop on a repository is started, so that no two are started at once.
 
     Raises:
-        UsageError: Somebody does, and is not done.
+        UsageError: Another process holds the lock for a minute.
     """
     root = await anyio.to_thread.run_sync(root_of, source)
     name = hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
     with (make_private_dir(state_dir() / "loops") / f"begin-{name}.lock").open("wb") as lock:
-        deadline = anyio.current_time() + _OTHERS_S
-        while not try_lock(lock.fileno(), fcntl.LOCK_EX, what="the lock of those who begin loops"):
+        deadline = anyio.current_time() + _START_LOCK_S
+        while not try_lock(lock.fileno(), fcntl.LOCK_EX, what="the lock for starting loops"):
             if anyio.current_time() > deadline:
                 raise UsageError(
-                    f"another process is beginning a loop on {str(root)!r}; see `ringfence loop ls`"
+                    f"another process is starting a loop on {str(root)!r}; see `ringfence loop ls`"
                 )
             await anyio.sleep(0.05)
         yield
 
 
 def checks_for(settings: LoopSettings, plan: Plan, tree: Tree, notify: Notify) -> tuple[Check, ...]:
-    """What decides about every story: as configured, as the stories' file says, or as the project's files suggest.
+    """Return the checks of every story: as configured, or those of the stories' file and those that were detected.
 
     Raises:
-        ConfigurationError: Nothing runs tests.
+        ConfigurationError: None of them runs tests.
     """
     if settings.checks is not None:
         return tuple(_check(number, check) for number, check in enumerate(settings.checks, start=1))
@@ -220,7 +220,7 @@ def checks_for(settings: LoopSettings, plan: Plan, tree: Tree, notify: Notify) -
 
 
 async def _checks_of(repository: LoopRepository, row: LoopRow, settings: LoopSettings) -> tuple[Check, ...]:
-    """What decides about the stories of a loop that is gone on with."""
+    """Return the checks of a loop that is reopened."""
     tree = await repository.files(row.base)
     return checks_for(settings, plan_from_json(row.plan), tree, lambda _line: None)
 
@@ -235,7 +235,7 @@ def _check(number: int, check: CheckSettings) -> Check:
     )
 
 
-def _enter(
+def _create_store(
     place: LoopDirectory,
     plan: Plan,
     source: Path,

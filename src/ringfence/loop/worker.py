@@ -1,6 +1,4 @@
-"""Working a loop in this process, until it has ended."""
-
-from collections.abc import Callable
+"""Works on a loop in this process until the loop ends."""
 
 import anyio
 
@@ -9,6 +7,7 @@ from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.frozen import frozen
 from ringfence.job.interrupted_runs import recover_runs
 from ringfence.job.outcome import root_cause
+from ringfence.job.request import Notify
 from ringfence.loop.cancellation import drain_pool
 from ringfence.loop.configuration import kept
 from ringfence.loop.control import ControlServer
@@ -20,58 +19,58 @@ from ringfence.loop.rows import LoopRow
 from ringfence.loop.runs import Runs
 from ringfence.loop.scheduler import LoopScheduler
 from ringfence.loop.settings import LoopSettings
-from ringfence.loop.start import Begun
+from ringfence.loop.start import StartedLoop
 from ringfence.loop.state import LoopState
 from ringfence.loop.store import now_ms
 
 _CLOSE_S = 60.0
-"""How long the end of the record may take."""
+"""Time limit for closing the record."""
 
 
 @frozen
 class Worked:
-    """How a loop ended."""
+    """The end of a loop."""
 
     row: LoopRow
     problem: RingfenceError | None
-    """Why what was asked for after the last story is not done."""
+    """Why the branch could not be merged or proposed as configured; None if it was, or if that is not configured."""
 
 
 async def work(
-    begun: Begun,
+    started: StartedLoop,
     *,
     effective: Effective,
     settings: LoopSettings,
     runs: Runs,
-    notify: Callable[[str], None],
+    notify: Notify,
     is_resumed: bool,
 ) -> Worked:
-    """Work a loop to its end, or resume it where its process died; how it ended.
+    """Work on a loop until it ends, from the start or from the step that was interrupted.
 
     Args:
-        begun: The loop, held by this process.
-        effective: The configuration of its runs.
-        settings: Of the loop.
-        runs: Does its runs, and stops them when it is told to.
+        started: The loop, whose lock this process holds.
+        effective: The configuration of the loop's runs.
+        settings: The loop's settings.
+        runs: Executes the loop's runs, and stops them on request.
         notify: Called with each line that the user should read.
-        is_resumed: Whether it was begun before.
+        is_resumed: Whether the loop was started by an earlier process.
 
     Raises:
-        InfrastructureFault: Its database cannot be used, or the work on it failed.
+        InfrastructureFault: The loop's database cannot be used, or the work failed.
     """
-    place, store = begun.place, begun.store
+    place, store = started.place, started.store
     if is_resumed:
         with store.transaction():
             store.begin_round()
             store.update_loop(configuration=kept(effective, settings), begun_ms=now_ms())
-    server = ControlServer(place, cancel=runs.wind_down)
+    server = ControlServer(place, cancel=runs.stop_gracefully)
     store.subscribe(lambda _event: server.notify())
     async with anyio.create_task_group() as tasks:
         await tasks.start(server.serve)
         await recover_runs(notify)
         loop = Loop(
-            place, store, plan_from_json(store.loop.plan), settings, effective, begun.repository, runs,
-            begun.checks,
+            place, store, plan_from_json(store.loop.plan), settings, effective, started.repository, runs,
+            started.checks,
         )  # fmt: skip
         record = LoopJournal(store)
         try:
@@ -92,14 +91,14 @@ async def _execute(loop: Loop) -> None:
     try:
         await LoopScheduler(loop).work()
     except Exception as exc:
-        how = f"failed: {root_cause(exc)}"
-        loop.store.end(LoopState.INFRASTRUCTURE, f"the work on it {how}")
+        cause = root_cause(exc)
+        loop.store.end(LoopState.INFRASTRUCTURE, f"the work on the loop failed: {cause}")
         raise InfrastructureFault(
-            f"the work on loop {loop.id} {how}; `ringfence loop resume {loop.id}`"
+            f"the work on loop {loop.id} failed: {cause}; continue it with `ringfence loop resume {loop.id}`"
         ) from exc
 
 
 async def _stop_at_deadline(loop: Loop) -> None:
-    """Stop what runs once the loop's time is used up."""
+    """Stop all runs when the loop's time is used up."""
     await anyio.sleep(loop.seconds_left)
-    loop.runs.wind_down()
+    loop.runs.stop_gracefully()

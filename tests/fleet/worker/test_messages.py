@@ -134,9 +134,7 @@ def test_each_try_has_the_same_name(told: Receiver, facts: dict[str, Any], tmp_p
     ("status", "is_repeated"),
     [(500, True), (503, True), (429, True), (408, True), (302, False), (400, False), (404, False)],
 )
-def test_what_may_pass_is_tried_again(
-    status: int, is_repeated: bool, facts: dict[str, Any], tmp_path: Path
-):
+def test_what_may_pass_is_tried_again(status: int, is_repeated: bool, facts: dict[str, Any], tmp_path: Path):
     """Another's bad moment passes; a refusal does not, and no redirection is followed."""
     with receiver(status) as told:
         result = _send(WebhookHook(type="webhook", url=told.url), facts, tmp_path)

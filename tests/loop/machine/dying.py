@@ -26,16 +26,16 @@ def _die() -> None:
 
 
 def _at_step(most: int) -> None:
-    done, begun = Runs.do, 0
+    done, begun = Runs.execute, 0
 
-    async def do(self: Runs, run: JobRun) -> RunResult:
+    async def execute(self: Runs, run: JobRun) -> RunResult:
         nonlocal begun
         begun += 1
         if begun > most:
             _die()
         return await done(self, run)
 
-    Runs.do = do  # type: ignore[method-assign]
+    Runs.execute = execute  # type: ignore[method-assign]
 
 
 def _at_write(number: int) -> None:

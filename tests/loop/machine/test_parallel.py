@@ -29,7 +29,7 @@ def test_what_came_meanwhile_is_replayed_on_or_begun_anew(tmp_path: Path):
     retried = [each for each in events_of(done) if each["event"] == "story.retried"]
     # Not those that a busy machine held up for too long.
     anew = [each for each in retried if each["role"] == "merge"]
-    assert all("what came meanwhile" in each["complaints"][0] for each in anew), anew
+    assert all("merged meanwhile" in each["complaints"][0] for each in anew), anew
     text = project.git("show", f"{project.branch}:pieces/__init__.py")
     assert ("def east" in text, "def west" in text) == (True, True)
     ends = [each["story"] for each in events_of(done) if each["event"] == "story.passed"]

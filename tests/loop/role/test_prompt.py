@@ -81,7 +81,7 @@ def test_who_builds_sees_the_tests_and_who_tests_sees_no_code():
 
 def test_a_diff_that_is_cut_says_how_much():
     """The prompt says how much of a diff is shown and lists its files; the same is told beside it."""
-    prompt = JUDGE.prompt(FULL, most_chars=12_000)
+    prompt = JUDGE.prompt(FULL, max_chars=12_000)
     (cut,) = [each for each in prompt.cuts if each.section == "diff"]
     assert 0 < cut.shown_chars < cut.all_chars == len(DIFF.strip("\n"))
     assert re.search(
@@ -96,7 +96,7 @@ def test_what_is_left_out_is_named():
     """A section for which there is no room at all is named with its size."""
     prompt = JUDGE.prompt(
         FULL,
-        most_chars=len(JUDGE.prompt(Briefing(story_id="S3", criteria=FULL.criteria)).text) + 700,
+        max_chars=len(JUDGE.prompt(Briefing(story_id="S3", criteria=FULL.criteria)).text) + 700,
     )
     assert "[Left out for lack of room: diff, " in prompt.text
     assert "diff: left out" in [str(each).partition(" (")[0] for each in prompt.cuts]
@@ -105,7 +105,7 @@ def test_what_is_left_out_is_named():
 def test_a_prompt_that_cannot_hold_the_story_is_refused():
     """Story, criteria and feedback are never cut: where they do not fit, whoever set the limit is told."""
     with pytest.raises(ConfigurationError, match=r"implementor's prompt takes .* and may have 9000"):
-        IMPLEMENTOR.prompt(Briefing(story_id="S1", feedback=("x" * 10_000,)), most_chars=9000)
+        IMPLEMENTOR.prompt(Briefing(story_id="S1", feedback=("x" * 10_000,)), max_chars=9000)
 
 
 def test_the_version_is_that_of_the_words(tmp_path: Path):
@@ -179,15 +179,15 @@ BRIEFINGS = st.builds(
 
 
 @given(st.sampled_from(list(ROLES)), BRIEFINGS, st.integers(3000, 40_000))
-def test_budgets_and_blocks_hold_for_any_text(role, briefing, most_chars):
+def test_budgets_and_blocks_hold_for_any_text(role, briefing, max_chars):
     """No prompt is too long, what may not be cut is whole, and there are as many blocks as were made."""
     try:
-        prompt = ROLES[role].prompt(briefing, most_chars=most_chars)
+        prompt = ROLES[role].prompt(briefing, max_chars=max_chars)
     except ConfigurationError:
-        assert len(ROLES[role].prompt(briefing, most_chars=10**9).text) > most_chars
+        assert len(ROLES[role].prompt(briefing, max_chars=10**9).text) > max_chars
         return
-    whole = ROLES[role].prompt(briefing, most_chars=10**9)
-    assert len(prompt.text) <= most_chars
+    whole = ROLES[role].prompt(briefing, max_chars=10**9)
+    assert len(prompt.text) <= max_chars
     shown, all_blocks = BLOCK.findall(prompt.text), BLOCK.findall(whole.text)
     left_out = sum(not each.shown_chars for each in prompt.cuts)
     mark = all_blocks[0][1] if all_blocks else ""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ringfence.loop.preflight import Preflight
     from ringfence.loop.rows import LoopRow, StepRow
     from ringfence.loop.settings import LoopSettings
-    from ringfence.loop.start import Begun
+    from ringfence.loop.start import StartedLoop
     from ringfence.loop.story import Plan
 
 
@@ -107,7 +107,7 @@ async def _start(
 
 
 async def _run_to_end(
-    beginning: "AbstractAsyncContextManager[Begun]",
+    beginning: "AbstractAsyncContextManager[StartedLoop]",
     effective: "Effective",
     settings: "LoopSettings",
     *,
@@ -162,7 +162,7 @@ async def _resume(
     loop_ref: str | None, limits: Mapping[str, Any], flags: "Sequence[Flag]", json: bool
 ) -> int:
     from ringfence.loop.configuration import restore_configuration, with_others
-    from ringfence.loop.credentials import check_credentials, check_players
+    from ringfence.loop.credentials import check_credentials, check_roles
     from ringfence.loop.settings import LoopLimits
     from ringfence.loop.start import reopen
     from ringfence.loop.state import EXIT_CODES, LoopState
@@ -186,7 +186,7 @@ async def _resume(
             raise UsageError(f"a limit is not valid: {exc}") from exc
         settings = settings.model_copy(update={"limits": changed})
     effective, settings = with_others(effective, settings, flags)
-    await check_players(effective, settings, Path(row.source))
+    await check_roles(effective, settings, Path(row.source))
     await check_credentials(effective, settings, Path(row.source), notify)
     beginning = reopen(place, settings)
     return await _run_to_end(beginning, effective, settings, json=json, is_resumed=True)
@@ -251,11 +251,11 @@ def cancel_loop(loop_ref: str | None) -> None:
 
     async def cancel() -> None:
         from ringfence.loop.cancellation import cancel as cancel_it
-        from ringfence.loop.start import one_at_a_time
+        from ringfence.loop.start import start_lock
 
         if loop_ref is not None:
             return notify(await cancel_it(await _my_loop(loop_ref), notify, is_named=True))
-        async with one_at_a_time(
+        async with start_lock(
             Path.cwd()
         ):  # waits for a loop that is starting here, which is the one to cancel
             place = await _my_loop(loop_ref)

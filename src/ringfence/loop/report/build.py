@@ -40,6 +40,7 @@ from ringfence.loop.rows import (
     CODE,
     REJECTED,
     TESTS,
+    VERDICT,
     EventRow,
     LoopRow,
     StepRow,
@@ -361,7 +362,7 @@ def _attempt(
     last = parts.get(_PARTS[kind][-1])
     is_over = last is not None and last.outcome is not None
     gate = parts.get("red" if kind == "tests" else "checks")
-    verdict = _answer(parts.get("judgement")).get("verdict")
+    verdict = _answer(parts.get(VERDICT)).get("verdict")
     return Attempt(
         kind=kind,
         generation=generation,

@@ -31,9 +31,9 @@ class Role(ABC, Generic[A]):
         return strict_schema(self.answer)
 
     def prompt(
-        self, briefing: Briefing, *, most_chars: int = PROMPT_CHARS, template: Path | None = None
+        self, briefing: Briefing, *, max_chars: int = PROMPT_CHARS, template: Path | None = None
     ) -> Prompt:
-        """Build its prompt of what is known; no prompt is longer than `most_chars`.
+        """Build its prompt of what is known; no prompt is longer than `max_chars`.
 
         Raises:
             ConfigurationError: Goal, story, criteria and feedback, which are never shortened, do not fit; or the user's
@@ -42,7 +42,7 @@ class Role(ABC, Generic[A]):
         answer = f"```json\n{json.dumps(self.schema, separators=(',', ':'))}\n```"
         sections = [SECTIONS[name] for name in self.shown]
         return build_prompt(
-            self.name, sections, briefing, answer=answer, most_chars=most_chars, template=template
+            self.name, sections, briefing, answer=answer, max_chars=max_chars, template=template
         )
 
     def read(self, text: str, structured: Any = None) -> A:

@@ -62,7 +62,7 @@ def build_prompt(
     briefing: Briefing,
     *,
     answer: str,
-    most_chars: int,
+    max_chars: int,
     template: Path | None,
 ) -> Prompt:
     """Build a prompt of the sections that are not empty.
@@ -74,7 +74,7 @@ def build_prompt(
         sections: In their order.
         briefing: What is known.
         answer: The description of the answer, for its place in the template.
-        most_chars: No prompt is longer.
+        max_chars: No prompt is longer.
         template: The user's own, in place of the package's.
 
     Raises:
@@ -90,12 +90,12 @@ def build_prompt(
 
     least = {section: _Shown(text if section.trim == "never" else "") for section, text in texts.items()}
     fixed = len(fill(least))
-    if fixed > most_chars:
+    if fixed > max_chars:
         raise ConfigurationError(
             f"the {role}'s prompt takes {fixed} characters with its story, criteria and feedback alone, and may have "
-            f"{most_chars}: shorten these, or allow more"
+            f"{max_chars}: shorten these, or allow more"
         )
-    shown = _fit(texts, most_chars - fixed, mark)
+    shown = _fit(texts, max_chars - fixed, mark)
     cuts = (Cut(section.name, len(shown[section].body), len(text)) for section, text in texts.items()
             if shown[section].body != text)  # fmt: skip
     version = hashlib.sha256(f"{PREAMBLE}\0{words}".encode()).hexdigest()[:12]
@@ -164,36 +164,36 @@ def _fit(texts: Mapping[Section, str], room: int, mark: str) -> dict[Section, _S
     return shown
 
 
-def _truncate(text: str, section: Section, most_chars: int) -> _Shown:
-    """Shorten a text to at most `most_chars` characters, in whole lines where there are any."""
-    if most_chars < _LEAST_CHARS:
+def _truncate(text: str, section: Section, max_chars: int) -> _Shown:
+    """Shorten a text to at most `max_chars` characters, in whole lines where there are any."""
+    if max_chars < _LEAST_CHARS:
         return _Shown("")
     if section.trim == "diff":
-        return _truncate_diff(text, most_chars)
+        return _truncate_diff(text, max_chars)
     if section.trim == "middle":
-        half = most_chars // 2 - 10
+        half = max_chars // 2 - 10
         head, tail = _head(text, half), _tail(text, half)
         note = _note(len(head) + len(tail), text, "Its middle is left out.")
         return _Shown(f"{head}\n[...]\n{tail}", note)
-    head = _head(text, most_chars)
+    head = _head(text, max_chars)
     return _Shown(head, _note(len(head), text, "Its end is left out."))
 
 
-def _truncate_diff(text: str, most_chars: int) -> _Shown:
+def _truncate_diff(text: str, max_chars: int) -> _Shown:
     """Return the first changes, after a list of all files: what is not shown can be looked up."""
     files = list(dict.fromkeys(_FILE.findall(text)))
-    listed = _list_files(files, most_chars // 5)
-    head = _head(text, most_chars - len(listed) - 2)
+    listed = _list_files(files, max_chars // 5)
+    head = _head(text, max_chars - len(listed) - 2)
     whole = max(len(_FILE.findall(head)) - 1, 0)
     missing = f"Only the first {whole} of its {len(files)} files are surely shown whole."
     return _Shown(f"{listed}\n\n{head}", _note(len(head), text, missing))
 
 
-def _list_files(files: Sequence[str], most_chars: int) -> str:
+def _list_files(files: Sequence[str], max_chars: int) -> str:
     names = ", ".join(files)
-    if len(names) <= most_chars:
+    if len(names) <= max_chars:
         return f"All {len(files)} files of the diff: {names}"
-    shown = names[:most_chars].rpartition(", ")[0]
+    shown = names[:max_chars].rpartition(", ")[0]
     return f"Of {len(files)} files of the diff the first {shown.count(', ') + 1 if shown else 0}: {shown}"
 
 
@@ -201,15 +201,15 @@ def _note(shown_chars: int, text: str, missing: str) -> str:
     return f"[Cut: {shown_chars} of {len(text)} characters are shown. {missing}]"
 
 
-def _head(text: str, most_chars: int) -> str:
-    if len(text) <= most_chars:
+def _head(text: str, max_chars: int) -> str:
+    if len(text) <= max_chars:
         return text
-    kept = text[:most_chars]
+    kept = text[:max_chars]
     end = kept.rfind("\n")
-    return kept[:end] if end > most_chars // 2 else kept
+    return kept[:end] if end > max_chars // 2 else kept
 
 
-def _tail(text: str, most_chars: int) -> str:
-    kept = text[-most_chars:]
+def _tail(text: str, max_chars: int) -> str:
+    kept = text[-max_chars:]
     start = kept.find("\n")
-    return kept[start + 1 :] if 0 <= start < most_chars // 2 else kept
+    return kept[start + 1 :] if 0 <= start < max_chars // 2 else kept

@@ -110,7 +110,7 @@ class Fields:
                 return
         self._complaints.add(self._path, f"{self.of}{next(iter(names))} is missing; {advice}")
 
-    def text(self, *names: str, most_chars: int) -> str | None:
+    def text(self, *names: str, max_chars: int) -> str | None:
         """Return a text, stripped; a number is its text."""
         key = self.key(names)
         if key is None:
@@ -118,13 +118,13 @@ class Fields:
         value = self._values[key]
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = str(value)
-        reason = _wrong_text(value, most_chars)
+        reason = _wrong_text(value, max_chars)
         if reason:
             self.wrong(key, reason)
             return None
         return str(value).strip()
 
-    def texts(self, *names: str, most_items: int, most_chars: int) -> tuple[str, ...] | None:
+    def texts(self, *names: str, max_items: int, max_chars: int) -> tuple[str, ...] | None:
         """Return a list of texts that are not blank, stripped; one that does not fit is noted and left out."""
         key = self.key(names)
         if key is None:
@@ -133,12 +133,12 @@ class Fields:
         if not isinstance(values, list):
             self.wrong(key, f"{quoted(values)} is no list; write a list of texts")
             return ()
-        if len(values) > most_items:
-            self.wrong(key, f"it has {len(values)} items, {most_items} are the most; split the story")
+        if len(values) > max_items:
+            self.wrong(key, f"it has {len(values)} items, {max_items} are the most; split the story")
         found: list[str] = []
-        for index, value in enumerate(values[:most_items]):
+        for index, value in enumerate(values[:max_items]):
             item = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-            if reason := _wrong_text(item, most_chars):
+            if reason := _wrong_text(item, max_chars):
                 self.wrong(key, reason, index=index)
             else:
                 found.append(item.strip())
@@ -210,13 +210,13 @@ def _letters(key: str) -> str:
     return re.sub(r"[\s_-]+", "", key).casefold()
 
 
-def _wrong_text(value: Any, most_chars: int) -> str | None:
+def _wrong_text(value: Any, max_chars: int) -> str | None:
     if not isinstance(value, str):
         return f"{quoted(value)} is no text; write one"
     if not value.strip():
         return "it is blank; write something, or remove it"
-    if len(value) > most_chars:
-        return f"it has {len(value)} characters, {most_chars} are the most; shorten it"
+    if len(value) > max_chars:
+        return f"it has {len(value)} characters, {max_chars} are the most; shorten it"
     if "\0" in value:
         return "it holds a NUL character, which no command or file name can carry; remove it"
     return None

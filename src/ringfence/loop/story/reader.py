@@ -118,8 +118,8 @@ def _interpret(
     if dialect == "waves":
         stories = _after_the_wave_before(stories, written)
     fields = Fields(document if isinstance(document, dict) else {}, (), complaints)
-    title = fields.text(fields.first(_PLAN_TITLE), most_chars=_TEXT_CHARS)
-    description = fields.text(fields.first(("description", "summary")), most_chars=_TEXT_CHARS)
+    title = fields.text(fields.first(_PLAN_TITLE), max_chars=_TEXT_CHARS)
+    description = fields.text(fields.first(("description", "summary")), max_chars=_TEXT_CHARS)
     for key in LISTS:
         fields.key((key,))
     checks = _checks(fields)
@@ -152,7 +152,7 @@ def _command(fields: Fields, *names: str) -> str | None:
     if key is not None and not isinstance(value, str):
         fields.wrong(key, f"{quoted(value)} is no text; write a shell command, like {quoted('make test')}")
         return None
-    found = fields.text(*names, most_chars=_COMMAND_CHARS)
+    found = fields.text(*names, max_chars=_COMMAND_CHARS)
     if found is None or is_plain(found, lines=True):
         return found
     fields.wrong(fields.key(names) or names[0], "it holds control characters; remove them")
@@ -172,9 +172,9 @@ def _context(fields: Fields, checks: dict[CheckKind, str], complaints: Complaint
             if isinstance(said, str | int | float)
         )
     if isinstance(value, str):
-        text = fields.text("context", most_chars=_TEXT_CHARS)
+        text = fields.text("context", max_chars=_TEXT_CHARS)
         return (text,) if text else ()
-    found = fields.texts("context", most_items=_CONTEXT_LIMIT, most_chars=_CRITERION_CHARS)
+    found = fields.texts("context", max_items=_CONTEXT_LIMIT, max_chars=_CRITERION_CHARS)
     return found or ()
 
 
@@ -231,7 +231,7 @@ class _StoryReader:
             fields.of = f"story {quoted(story_id)}: "
         title, description, summary = self._words(fields, story_id)
         priority = fields.number("priority")
-        needs = fields.texts(*_NEEDS, most_items=STORIES_LIMIT, most_chars=_ID_CHARS)
+        needs = fields.texts(*_NEEDS, max_items=STORIES_LIMIT, max_chars=_ID_CHARS)
         story = Story(
             id=story_id,
             title=title,
@@ -253,7 +253,7 @@ class _StoryReader:
     def _id(self, fields: Fields) -> str | None:
         if self._dialect == "features" and not fields.has("id"):
             return self._made_id(fields)
-        found = fields.text("id", most_chars=_ID_CHARS)
+        found = fields.text("id", max_chars=_ID_CHARS)
         if found is not None and not is_printable(found):
             fields.wrong("id", f"{quoted(found)} holds characters that do not show; remove them")
             return None
@@ -272,12 +272,12 @@ class _StoryReader:
 
     def _words(self, fields: Fields, story_id: str) -> tuple[str, str, str | None]:
         """Return title, description and, of waves, the summary."""
-        title = fields.text(fields.first(_TITLE), most_chars=_LINE_CHARS)
-        description = fields.text("description", most_chars=_TEXT_CHARS)
+        title = fields.text(fields.first(_TITLE), max_chars=_LINE_CHARS)
+        description = fields.text("description", max_chars=_TEXT_CHARS)
         summary = None
         if self._dialect == "waves":
-            summary = fields.text("summary", most_chars=_TEXT_CHARS)
-            prompt = fields.text("prompt", most_chars=_TEXT_CHARS)
+            summary = fields.text("summary", max_chars=_TEXT_CHARS)
+            prompt = fields.text("prompt", max_chars=_TEXT_CHARS)
             parts = dict.fromkeys(part for part in (summary, description, prompt) if part)
             description = "\n\n".join(parts) or None
         if title is None and description is None:
@@ -293,7 +293,7 @@ class _StoryReader:
 
     def _criteria(self, fields: Fields, story_id: str, instead: str) -> tuple[str, ...]:
         names = ("steps", *_CRITERIA) if self._dialect == "features" else _CRITERIA
-        found = fields.texts(*names, most_items=_CRITERIA_LIMIT, most_chars=_CRITERION_CHARS)
+        found = fields.texts(*names, max_items=_CRITERIA_LIMIT, max_chars=_CRITERION_CHARS)
         if found is None and self._dialect == "waves":
             self.notes.append(
                 f"story {quoted(story_id)} has no criteria; what sums it up is taken for the only one"
@@ -308,7 +308,7 @@ class _StoryReader:
 
 def _files(fields: Fields) -> tuple[str, ...]:
     found: dict[str, None] = {}
-    names = fields.texts("files", most_items=_FILES_LIMIT, most_chars=_PATH_CHARS)
+    names = fields.texts("files", max_items=_FILES_LIMIT, max_chars=_PATH_CHARS)
     for index, text in enumerate(names or ()):
         try:
             found[_within(text)] = None
@@ -318,13 +318,13 @@ def _files(fields: Fields) -> tuple[str, ...]:
 
 
 def _is_done(fields: Fields) -> bool:
-    status = fields.text("status", most_chars=_LINE_CHARS)
+    status = fields.text("status", max_chars=_LINE_CHARS)
     passes = fields.flag("passes")
     return passes or (status or "").lower() in DONE
 
 
 def _question(fields: Fields) -> str | None:
-    found = fields.text("question", most_chars=_TEXT_CHARS)
+    found = fields.text("question", max_chars=_TEXT_CHARS)
     if found is None and str(fields.peek("status")).lower() in BLOCKED:
         notes = fields.peek("notes")
         has_notes = isinstance(notes, str) and notes.strip()

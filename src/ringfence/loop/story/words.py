@@ -41,13 +41,13 @@ def is_printable(text: str) -> bool:
     return visible(text, one_line=True) == text
 
 
-def one_line(text: str, most_chars: int) -> str:
+def one_line(text: str, max_chars: int) -> str:
     """Return the first words of a text, what does not show spelled out; cut with `...` where there are more."""
-    words = printable(" ".join(text.split()), most_chars + 1)
-    return words if len(words) <= most_chars else f"{words[: most_chars - 3].rstrip()}..."
+    words = printable(" ".join(text.split()), max_chars + 1)
+    return words if len(words) <= max_chars else f"{words[: max_chars - 3].rstrip()}..."
 
 
-def printable(text: str, most_chars: int) -> str:
+def printable(text: str, max_chars: int) -> str:
     """Return a text for a file: bounded, what does not show spelled out by its code, line breaks kept."""
-    shown = visible(text[:most_chars])
-    return shown if len(text) <= most_chars else f"{shown}..."
+    shown = visible(text[:max_chars])
+    return shown if len(text) <= max_chars else f"{shown}..."
