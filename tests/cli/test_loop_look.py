@@ -13,7 +13,7 @@ from tests.cases import slow_after
 from tests.cli.conftest import Ended
 from tests.loop.report.filling import Filling, story
 
-from ringfence.config.paths import state_dir, user_config_file
+from ringfence.config.paths import state_dir
 from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.store import open_store
 from ringfence.loop.story import Story
@@ -113,6 +113,8 @@ def test_what_needs_the_clones_is_not_offered_without_them(
     assert "loop resume" not in shown
     retried = ringfence("loop", "retry", "two", "--loop", "abcdef")
     assert (retried.code, "as after `ringfence loop rm`" in retried.err) == (2, True)
+    resumed = ringfence("loop", "resume", "abcdef")
+    assert (resumed.code, "as after `ringfence loop rm`" in resumed.err) == (2, True)
     assert json.loads(ringfence("loop", "status", "--json").out)["next"] == told
 
 
@@ -452,12 +454,17 @@ def test_a_check_without_a_credential_ends_as_the_start_would(ringfence: Run, tm
 
 
 def test_a_check_knows_that_a_merge_needs_a_branch(ringfence: Run, tmp_path: Path):
-    """`loop.merge` on a HEAD that is on no branch."""
+    """`--merge` on a HEAD that is on no branch, as `loop start` refuses it."""
     work = _repository(tmp_path / "work", {"tests/test_a.py": _TEST})
-    file = user_config_file()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("loop: {merge: true}\n")
-    words = ("loop", "check", *_free(tmp_path), _prd(tmp_path / "prd.json", _good("a")), "--workspace", work)
+    words = (
+        "loop",
+        "check",
+        *_free(tmp_path),
+        _prd(tmp_path / "prd.json", _good("a")),
+        "--workspace",
+        work,
+        "--merge",
+    )
     assert ringfence(*words).code == 0
     _git(work, "checkout", "-q", "--detach")
     ended = ringfence(*words)

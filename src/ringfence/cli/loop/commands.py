@@ -45,6 +45,12 @@ BaseOption = Annotated[
 MaxCostOption = Annotated[
     float | None, typer.Option("--max-cost-usd", metavar="USD", help="Limit for the whole loop.")
 ]
+MergeOption = Annotated[
+    bool, typer.Option("--merge", help="When the loop ends: fast-forward the branch checked out.")
+]
+PrOption = Annotated[
+    bool, typer.Option("--pr", help="Push the branch and open a pull request with your `gh`.")
+]
 PrdArgument = Annotated[
     Path | None, typer.Argument(metavar="PRD", show_default=False, help="File with the stories.")
 ]
@@ -95,12 +101,8 @@ def start(
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="TIME", help="Time limit for the whole loop, like 8h.")
     ] = None,
-    merge: Annotated[
-        bool, typer.Option("--merge", help="When the loop ends: fast-forward the base branch.")
-    ] = False,
-    pr: Annotated[
-        bool, typer.Option("--pr", help="Push the branch and open a pull request with your `gh`.")
-    ] = False,
+    merge: MergeOption = False,
+    pr: PrOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
     **settings: Any,
 ) -> None:
@@ -263,10 +265,15 @@ def check(
     base: BaseOption = None,
     role: RoleOption = None,
     max_cost_usd: MaxCostOption = None,
+    merge: MergeOption = False,
+    pr: PrOption = False,
     json: JsonOption = False,
     **settings: Any,
 ) -> None:
-    """Check stories, repository and roles before starting."""
+    """Check stories, repository and roles before starting.
+
+    It tests what `loop start` tests before an agent runs, credentials included, and ends with the same exit code.
+    """
     from ringfence.cli.loop.start import check_loop
 
     prd = _chosen_prd(file, prd)
@@ -276,6 +283,8 @@ def check(
     values: dict[str, tuple[str, object]] = {
         "base": ("--base", base),
         "limits.cost_usd": ("--max-cost-usd", max_cost_usd),
+        "merge": ("--merge", merge or None),
+        "pr": ("--pr", pr or None),
     }
     raise typer.Exit(check_loop(prd, workspace, effective, _flags(values, role or ()), json=json))
 

@@ -163,6 +163,7 @@ async def _resume(
 ) -> int:
     from ringfence.loop.configuration import restore_configuration, with_others
     from ringfence.loop.credentials import check_credentials, check_roles
+    from ringfence.loop.repository import LoopRepository
     from ringfence.loop.settings import LoopLimits
     from ringfence.loop.start import reopen
     from ringfence.loop.state import EXIT_CODES, LoopState
@@ -170,8 +171,10 @@ async def _resume(
 
     place = await _my_loop(loop_ref)
     row, _ = read_overview(place)
+    if not place.clones.is_dir():
+        LoopRepository.open(place.clones)  # raises: without its repository no loop is resumed
     if row.state.is_settled and not _outstanding_steps(place, row):
-        if row.state is LoopState.SUCCEEDED and place.clones.is_dir():
+        if row.state is LoopState.SUCCEEDED:
             notify(f"loop {place.id} has ended: {row.reason}; nothing is left to do")
             return int(EXIT_CODES[row.state])
         raise UsageError(
