@@ -221,7 +221,9 @@ def _uses_pytest(project: ProjectFiles) -> bool:
     if any(re.search(r"\bpytest\b", project.text(path)) for path in dependency_files[:_MAX_TEST_FILES]):
         return True
     tests = project.named(*PYTHON_TESTS)[:_MAX_TEST_FILES]
-    return any(re.search(r"^\s*(?:import|from) pytest\b", project.text(file), re.MULTILINE) for file in tests)
+    return any(
+        re.search(r"^[ \t]*(?:import|from) pytest\b", project.text(file), re.MULTILINE) for file in tests
+    )
 
 
 def _python_types(project: ProjectFiles) -> list[Check]:

@@ -30,7 +30,7 @@ _BEFORE = frozenset(
 _INCLUDE = re.compile(r"^-?s?include\s+(.+)$", re.MULTILINE)
 _SHELL = re.compile(rb"#![^\n]*\b(?:ba|da|z|k)?sh\b")
 _MAKE_FILES = (*TOOL_FILES["make"], *TOOL_FILES["just"])
-_TARGETS = re.compile(r"^(\w[\w./+ -]*?)\s*::?(?!=)", re.MULTILINE)
+_TARGETS = re.compile(r"^(\w[\w./+ -]*+)\s*+::?(?!=)", re.MULTILINE)
 _OF_CHECKS = (
     *("*.sh", "*.bash", "*test*", "*check*", "*lint*", "*verify*"),
     *("script/**", "scripts/**", "ci/**", ".github/**", "tools/**", "hack/**"),

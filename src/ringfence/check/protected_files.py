@@ -176,6 +176,10 @@ class ProtectedFiles:
             )
         )
 
+    def may_hold_inline_tests(self, path: str) -> bool:
+        """Whether tests that a runner runs may stand in a file of product code, beside what an attempt may change."""
+        return path.endswith(".rs") and self._conventions.uses("cargo")
+
     def is_of_story(self, path: str) -> bool:
         """Whether only checks of single stories run a path, so that it is what a story that names it builds."""
         return path in self._story_scripts

@@ -312,7 +312,7 @@ _RULES = {
 _START = re.compile(r"(?:\s-s|\s--start-directory)[= ](\S+)|\bdiscover\s+([^\s-]\S*)")
 _MARKS = {
     ".go": re.compile(rb"^func (?:Test|Example|Fuzz|Benchmark)", re.MULTILINE),
-    ".rs": re.compile(rb"#!?\[[^\]\n]*(?:test|case)|proptest!|quickcheck!"),
+    ".rs": re.compile(rb"#!?\[[^\]\n]{0,500}?(?:test|case)|proptest!|quickcheck!"),
     ".java": re.compile(rb"@\w*(?:Test|Property|Theory|Factory)\b|\bTestCase\b"),
     ".kt": re.compile(rb"@\w*(?:Test|Property|Theory|Factory)\b|\bTestCase\b"),
 }

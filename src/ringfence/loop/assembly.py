@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from ringfence.check.protected_files import Conventions, ProtectedFiles
 from ringfence.check.protected_names import COMPANIONS, matches_any
 from ringfence.check.source_code import changed_inline_tests, reaches_tests
-from ringfence.check.tree import TreeEntry, is_cache, is_plain_path
+from ringfence.check.tree import is_cache, is_plain_path
 from ringfence.config.paths import state_dir
 from ringfence.frozen import frozen
 from ringfence.journal import run_dir
@@ -93,7 +93,9 @@ def assemble(
             configuration.add(change.path)
         if why is None or is_lifted:
             kept.append(change)
-            complaints += _inline_complaints(path, before, after)
+            complaints += (
+                _inline_complaints(path, before, change) if protected.may_hold_inline_tests(path) else []
+            )
         else:
             left_out.append(f"{path!r} {why}")
     return Assembled(tuple(kept), tuple(left_out), frozenset(configuration), tuple(complaints))
@@ -124,14 +126,16 @@ def _is_named(named: Collection[str], path: str) -> bool:
     return any(names_path(named, each) for each in (path, *others))
 
 
-def _inline_complaints(path: str, before: Tree, after: Tree) -> list[str]:
-    """Tests of Rust stand in files of product code, so that they cannot be put back: what is in them is compared."""
-    if not path.endswith(".rs"):
-        return []
-    was, now = (_source(tree.read(path)) for tree in (before, after))
+def _inline_complaints(path: str, before: Tree, change: Change) -> list[str]:
+    """Tests of Rust stand in files of product code, so that they cannot be put back: what is in them is compared.
+
+    The change has the whole file, and a tree no large ones.
+    """
+    entry = before.read(path)
+    was, now = (_source(data) for data in (b"" if entry is None else entry.data, change.data))
     changed = [f"{path!r}: tests in it were changed"] if changed_inline_tests(was, now) else []
     return [*changed, *(f"{path!r} {what}" for what in sorted(reaches_tests(now) - reaches_tests(was)))]
 
 
-def _source(entry: TreeEntry | None) -> str:
-    return "" if entry is None else entry.data.decode("utf-8", "surrogateescape")
+def _source(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")

@@ -13,8 +13,12 @@ from tests.cases import slow_after
 from tests.loop.protection.trees import Tree, entries, left_out, protection
 
 from ringfence.check.protected_files import Conventions, decisive_changes
+from ringfence.check.red_reason import may_hold_tests
 from ringfence.check.source_code import changed_inline_tests, imported_modules, reaches_tests
 from ringfence.check.tree import SYMLINK, TreeEntry
+from ringfence.loop.assembly import Assembled, assemble
+from ringfence.loop.repository import Change
+from ringfence.loop.repository import Tree as GitTree
 
 PYTHON: dict[str, bytes] = {
     "src/shop/__init__.py": b"",
@@ -688,13 +692,34 @@ def test_a_story_may_change_protected_files_that_it_names(before, conventions, a
         b"macro_rules! assert_eq { ($($any:tt)*) => {} }\n" + LIB,
         LIB.replace(b"{ 0 }", b"{ if cfg!(test) { 3 } else { 0 } }"),
         b'#[cfg_attr(test, path = "fake.rs")]\nmod a;\n' + LIB,
+        b"macro_rules /* %b /* */ */ ! // a\n r#assert_eq { ($($any:tt)*) => {} }\n" % (b"a\n" * 200) + LIB,
     ],
-    ids=["changed", "gone", "other assertions", "other code for tests", "another file for tests"],
+    ids=["changed", "gone", "other assertions", "other code for tests", "another file for tests", "comments"],
 )
 def test_what_an_attempt_does_to_tests_beside_code_of_rust_is_seen(text):
     """Such tests cannot be put back without the code, so that they are compared, and what would get round them."""
     was, now = LIB.decode(), text.decode()
     assert changed_inline_tests(was, now) or reaches_tests(now) - reaches_tests(was)
+
+
+def _assembled(runner: str, text: bytes) -> Assembled:
+    conventions = Conventions(frozenset({runner}))
+    before = GitTree(entries(CARGO))
+    changes = [Change(b"src/lib.rs", 0o100644, text)]
+    return assemble(before, protection(CARGO, conventions), changes, named=())
+
+
+def test_tests_beside_code_are_compared_where_cargo_runs_them():
+    """Elsewhere a file of Rust is product code like any other."""
+    other = LIB.replace(b"3", b"0")
+    assert [bool(_assembled(runner, other).complaints) for runner in ("cargo", "pytest")] == [True, False]
+
+
+def test_large_files_of_rust_are_compared():
+    """Also where they are larger than the files of a tree that are read."""
+    assert _assembled(
+        "cargo", LIB + b"// a\n" * 300_000 + b"macro_rules! assert_eq { () => {} }\n"
+    ).complaints
 
 
 MORE = "    #[test]\n    fn more() { assert_eq!(super::total(), 3); }\n"
@@ -849,7 +874,17 @@ def test_hostile_paths_are_only_data(path, more):
             ("package.json", b"[" * 100_000),
             ("pom.xml", b"<a>" * 100_000),
             ("a.rs", b"/*" * 200_000),
+            ("a.rs", b"// macro_rules! " + b"/" * 64 + b"\n"),
+            ("a.rs", b"// macro_rules! " + b"/" * 200_000 + b"\n"),
+            ("a.rs", b"macro_rules!" + b"//\n" * 60_000),
+            ("a.rs", b"macro_rules! /**/" * 12_000 + b" " * 10_000),
+            ("a.rs", b"macro_rules" + b" " * 200_000),
+            ("a.rs", b'\\"' * 100_000 + b"\\"),
+            ("a.rs", b"#[" * 100_000),
+            ("a.rs", b"#[a::" + b"a::" * 60_000),
+            ("a.rs", b"cfg_attr(test, " * 13_000),
             ("a.rs", b"#[test]" * 50_000),
+            ("test_a.py", b"\n" * 200_000 + b"import"),
             ("a.py", b"(" * 100_000),
             ("a.py", b"a" + b".a" * 100_000),
             ("a.py", b"-" * 100_000 + b"1"),
@@ -861,6 +896,8 @@ def test_hostile_paths_are_only_data(path, more):
             ("jest.config.js", b"file" + b" " * 200_000),
             (".mocharc.yml", b"file:\n" + b"- a\n" * 50_000),
             ("Makefile", b"".join(b"a%d: a%d\n" % (n, n + 1) for n in range(20_000))),
+            ("Makefile", b"a0" + b" " * 200_000),
+            ("Makefile", b"include" + b"\n" * 200_000),
             ("Makefile", b"a0 " * 50_000 + b": " + b"a1 " * 50_000),
             ("Makefile", b"".join(b"a%d " % n for n in range(20_000)) + b": " + b"b " * 50_000),
         ],
@@ -872,6 +909,8 @@ def test_files_made_to_take_long_do_not(name, data):
     conventions = Conventions(commands=("make a0", "tox"))
     assert set(left_out({name: data}, {name: None}, conventions)) <= {name}
     assert set(left_out({}, {name: data}, conventions)) <= {name}
+    may_hold_tests(name, data)
+    imported_modules([data])
     changed_inline_tests(LIB.decode(), data.decode())
     reaches_tests(data.decode())
 

@@ -115,7 +115,9 @@ def test_all_at_once() -> None:
     assert detected.lacking == ()
 
 
-@pytest.mark.parametrize("text", ["[tool", "\x00", "[tool]\nmypy = 3\n", "tool = 7\n", "[[tool]]\n"])
+@pytest.mark.parametrize(
+    "text", ["[tool", "\x00", "[tool]\nmypy = 3\n", "tool = 7\n", "[[tool]]\n", "\n" * 200_000]
+)
 def test_files_that_are_broken(text: str) -> None:
     """A configuration that cannot be read, or is not shaped as it should be, is as if it were not there."""
     files = {"pyproject.toml": text, "package.json": text, "Cargo.toml": text, "test_a.py": text}
