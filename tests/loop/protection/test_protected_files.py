@@ -717,9 +717,10 @@ def test_tests_beside_code_are_compared_where_cargo_runs_them():
 
 def test_large_files_of_rust_are_compared():
     """Also where they are larger than the files of a tree that are read."""
-    assert _assembled(
-        "cargo", LIB + b"// a\n" * 300_000 + b"macro_rules! assert_eq { () => {} }\n"
-    ).complaints
+    text = b"// a\n" * 300_000 + b"macro_rules! assert_eq { () => {} }\n"
+    change = Change(b"src/large.rs", 0o100644, text)
+    protected = protection(CARGO, ONLY["cargo"])
+    assert assemble(GitTree(entries(CARGO)), protected, [change], named=()).complaints
 
 
 MORE = "    #[test]\n    fn more() { assert_eq!(super::total(), 3); }\n"
