@@ -96,7 +96,7 @@ class _Fleet:
 
     def ended(self, state: str = "unverified") -> int:
         """How many jobs have ended so."""
-        return int(self.rows(f"SELECT count(*) FROM crew_jobs WHERE state = '{state}'")[0][0])
+        return int(self.rows(f"SELECT count(*) FROM fleet_jobs WHERE state = '{state}'")[0][0])
 
 
 @contextmanager
@@ -152,8 +152,8 @@ def _trigger_to_start() -> Row:
             if number >= 2:
                 entered[job] = began
             crew.waits_for(number + 1)
-        starts = dict(crew.rows("SELECT job, started_ms FROM crew_attempts"))
-        whole = dict(crew.rows("SELECT id, ended_ms FROM crew_jobs"))
+        starts = dict(crew.rows("SELECT job, started_ms FROM fleet_attempts"))
+        whole = dict(crew.rows("SELECT id, ended_ms FROM fleet_jobs"))
     delays = [starts[job] - began for job, began in entered.items()]
     ends = [whole[job] - began for job, began in entered.items()]
     return Row(
@@ -189,7 +189,7 @@ def _throughput(whose: str, user: int | None = None) -> Row:
             (sum(map(_cpu_s, pids)) - before) / _JOBS * 1e3
             for pids, before in zip((daemon, workers), used, strict=True)
         ]
-        attempts = crew.rows("SELECT count(*), max(number) FROM crew_attempts")[0]
+        attempts = crew.rows("SELECT count(*), max(number) FROM fleet_attempts")[0]
     is_once = attempts == (len(warm) + _JOBS, 1)
     return Row(
         f"{_JOBS} jobs of a turn each, in bubblewrap, {_AGENTS} at once{whose}",
@@ -206,7 +206,7 @@ def _idle() -> list[Row]:
     with _started({"workers": 1}, agents, _DONE) as crew:
         pid = int(crew.client.get("status")["pid"])
         crew.waits(lambda: crew.ended() >= _IDLE_AGENTS)  # all have fired once
-        crew.waits(lambda: not crew.rows("SELECT 1 FROM crew_jobs WHERE ended_ms IS NULL"))
+        crew.waits(lambda: not crew.rows("SELECT 1 FROM fleet_jobs WHERE ended_ms IS NULL"))
         before, jobs, began = _cpu_s(pid), crew.ended(), time.monotonic()
         time.sleep(_IDLE_S)
         share = (_cpu_s(pid) - before) / (time.monotonic() - began)
@@ -237,7 +237,7 @@ def _listing() -> Row:
             began = time.perf_counter()
             crew.run("job", "ls")
             commands.append((time.perf_counter() - began) * 1e3)
-        counted = crew.rows("SELECT count(*) FROM crew_jobs")[0][0]
+        counted = crew.rows("SELECT count(*) FROM fleet_jobs")[0][0]
     return Row(
         f"the newest 50 of {counted:,} jobs, from the daemon",
         "≤ 100 ms",
@@ -251,7 +251,7 @@ def _fill(file: Path) -> None:
     """Jobs that have ended, of a hundred agents."""
     with sqlite3.connect(file, timeout=30) as database:
         database.executemany(
-            "INSERT INTO crew_jobs (id, agent, state, trigger, workspace, created_ms, started_ms, ended_ms, run_id,"
+            "INSERT INTO fleet_jobs (id, agent, state, trigger, workspace, created_ms, started_ms, ended_ms, run_id,"
             " is_followed) VALUES (?, ?, 'unverified', 'manual', '/w', ?, ?, ?, ?, 1)",
             (
                 (f"2026-01-01T00-00-00-{n:08x}", f"agent{n % 100}", n, n, n + 1, f"2026-01-01-{n:08x}")
@@ -269,21 +269,21 @@ def _death() -> Row:
             crew.waits(lambda: len(crew.rows("SELECT 1 FROM ringfence_executors")) == 2)
             for name in agents:
                 crew.trigger(name)
-            crew.waits(lambda: len(crew.rows("SELECT 1 FROM crew_attempts WHERE ended_ms IS NULL")) == 4)
+            crew.waits(lambda: len(crew.rows("SELECT 1 FROM fleet_attempts WHERE ended_ms IS NULL")) == 4)
             worker, pid = crew.rows(
-                "SELECT a.worker, e.pid FROM crew_attempts a JOIN ringfence_executors e ON e.id = a.worker"
+                "SELECT a.worker, e.pid FROM fleet_attempts a JOIN ringfence_executors e ON e.id = a.worker"
                 " WHERE a.ended_ms IS NULL LIMIT 1"
             )[0]
-            mine = crew.rows(f"SELECT job FROM crew_attempts WHERE ended_ms IS NULL AND worker = '{worker}'")
+            mine = crew.rows(f"SELECT job FROM fleet_attempts WHERE ended_ms IS NULL AND worker = '{worker}'")
             killed = time.time() * 1e3
             os.kill(int(pid), signal.SIGKILL)
             crew.waits_for((number + 1) * len(agents))
             for (job,) in mine:
                 repeat_request = crew.rows(
-                    f"SELECT started_ms FROM crew_attempts WHERE job = '{job}' AND number = 2"
+                    f"SELECT started_ms FROM fleet_attempts WHERE job = '{job}' AND number = 2"
                 )
                 delays.append(repeat_request[0][0] - killed)
-        ended = crew.rows("SELECT count(*) FROM crew_jobs WHERE ended_ms IS NOT NULL")[0][0]
+        ended = crew.rows("SELECT count(*) FROM fleet_jobs WHERE ended_ms IS NOT NULL")[0][0]
     is_whole = ended == _DEATHS * 4
     return Row(
         "SIGKILL of a worker, until its jobs run again elsewhere",
@@ -298,8 +298,8 @@ def _schedules() -> Row:
     cron = {f"s{number}": {"cron": "* * * * *"} for number in range(_SCHEDULES_EACH)}
     agents = {f"agent{number}": {"schedules": cron} for number in range(_SCHEDULES // _SCHEDULES_EACH)}
     with _started({"workers": 0, "concurrency": 1}, agents, _DONE) as crew:
-        crew.waits(lambda: crew.rows("SELECT count(*) FROM crew_jobs")[0][0] >= _SCHEDULES)
-        found = crew.rows(f"SELECT created_ms FROM crew_jobs ORDER BY id LIMIT {_SCHEDULES}")
+        crew.waits(lambda: crew.rows("SELECT count(*) FROM fleet_jobs")[0][0] >= _SCHEDULES)
+        found = crew.rows(f"SELECT created_ms FROM fleet_jobs ORDER BY id LIMIT {_SCHEDULES}")
     late = [created % 60_000 for (created,) in found]
     return Row(
         f"{_SCHEDULES} schedules due in one second: lateness of their jobs",

@@ -151,6 +151,6 @@ def _busy(holding: Holding) -> int:
     import sqlalchemy as sa
 
     engine = sa.create_engine(holding.url, poolclass=sa.NullPool)
-    query = "SELECT e.pid FROM ringfence_executors e JOIN crew_jobs j ON j.worker = e.id WHERE j.state = 'running'"
+    query = "SELECT e.pid FROM ringfence_executors e JOIN fleet_jobs j ON j.worker = e.id WHERE j.state = 'running'"
     with engine.connect() as connection:
         return int(connection.execute(sa.text(query)).scalar_one())

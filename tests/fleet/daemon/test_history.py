@@ -66,7 +66,7 @@ def test_a_job_that_cannot_be_read_stops_no_other(crew: FleetFiles):
     _write(crew)
     crew.up()
     first = crew.ends(crew.trigger("good"))["id"]
-    _change(crew, "UPDATE crew_jobs SET state = 'of_tomorrow', is_followed = 0 WHERE id = ?", first)
+    _change(crew, "UPDATE fleet_jobs SET state = 'of_tomorrow', is_followed = 0 WHERE id = ?", first)
     assert crew.ends(crew.trigger("good"))["state"] == "unverified"
     assert crew.does("fleet", "status", "--json").json["unreadable"] == 1
     crew.waits(lambda: crew.log, lambda log: f"job {first} is left alone" in log)

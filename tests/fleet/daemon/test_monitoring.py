@@ -14,8 +14,9 @@ from tests.ports import kept_port
 from ringfence.fleet.client import socket_path
 from ringfence.fleet.daemon.daemon import Daemon
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds
-from ringfence.fleet.store.attempts import Attempts, Spent
+from ringfence.fleet.store.attempts import Attempts
 from ringfence.fleet.store.job import Job, NewJob
+from ringfence.fleet.store.spend import Usage
 from ringfence.fleet.submission import JobRequest
 from ringfence.job.state import JobState
 
@@ -49,7 +50,7 @@ async def read(client: httpx2.AsyncClient) -> dict[str, float]:
     return figures(answer.text)
 
 
-async def ended(daemon: Daemon, agent: str, state: JobState, spent: Spent, *, priority: int = 9) -> Job:
+async def ended(daemon: Daemon, agent: str, state: JobState, spent: Usage, *, priority: int = 9) -> Job:
     """A job of one attempt that came to its end, without a worker."""
     job, _ = await daemon.jobs.add(NewJob(agent=agent, trigger="manual", prompt="p", priority=priority))
     await Admission(daemon.database).admit(BOUNDS, now=datetime.now(UTC), day_began=datetime.now(UTC))
@@ -65,8 +66,8 @@ async def test_figures_are_those_of_the_database(tmp_path: Path):
     """Jobs, totals and times by agent, as a program of Prometheus reads them."""
     async with standing(tmp_path) as daemon, on_socket(daemon) as client:
         daemon.dispatcher.is_accepting = False
-        await ended(daemon, "mender", JobState.SUCCEEDED, Spent(100, 0.5))
-        await ended(daemon, "mender", JobState.FAILED, Spent(11, 0.25))
+        await ended(daemon, "mender", JobState.SUCCEEDED, Usage(100, 0.5))
+        await ended(daemon, "mender", JobState.FAILED, Usage(11, 0.25))
         await daemon.submit(JobRequest(daemon.fleet.agent("tester"), "manual"))
         found = await read(client)
     assert {
@@ -93,11 +94,11 @@ async def test_figures_are_those_of_the_database(tmp_path: Path):
 async def test_totals_never_go_down(tmp_path: Path):
     """What a job came to is counted still when the job is forgotten, and only once."""
     async with standing(tmp_path) as daemon, on_socket(daemon) as client:
-        first = await ended(daemon, "mender", JobState.SUCCEEDED, Spent(100, 0.5))
-        second = await ended(daemon, "mender", JobState.SUCCEEDED, Spent(7, 0.25))
+        first = await ended(daemon, "mender", JobState.SUCCEEDED, Usage(100, 0.5))
+        second = await ended(daemon, "mender", JobState.SUCCEEDED, Usage(7, 0.25))
         assert await daemon.jobs.forget([first.id, second.id, "unknown"]) == [first.id, second.id]
         assert await daemon.jobs.forget([first.id, second.id]) == []
-        await ended(daemon, "mender", JobState.SUCCEEDED, Spent(3, 0))
+        await ended(daemon, "mender", JobState.SUCCEEDED, Usage(3, 0))
         found = await read(client)
     assert {
         "ringfence_jobs agent=mender state=succeeded": 1,

@@ -8,10 +8,11 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from ringfence.fleet.store.admission import Admission, Admitted, AgentBounds, Bounds, Budget, Rate
-from ringfence.fleet.store.attempts import Attempts, Spent
+from ringfence.fleet.store.attempts import Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import NewJob
 from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.store.spend import Usage
 from ringfence.fleet.store.tables import AGENTS
 from ringfence.job.state import JobState
 
@@ -49,7 +50,7 @@ class Queue:
         """Have a job run and end."""
         attempt = await Attempts(self.database).begin(job, worker="w", host="h")
         assert attempt is not None
-        await Attempts(self.database).end(attempt, JobState.SUCCEEDED, spent=Spent(**spent))  # type: ignore[arg-type]
+        await Attempts(self.database).end(attempt, JobState.SUCCEEDED, spent=Usage(**spent))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -205,7 +206,7 @@ async def test_a_retry_has_what_its_job_has_left(queue: Queue):
     attempt = await Attempts(queue.database).begin(job, worker="w", host="h")
     assert attempt is not None
     await Attempts(queue.database).end(
-        attempt, JobState.INFRASTRUCTURE, spent=Spent(tokens=60), retry_at=NOON - timedelta(hours=1)
+        attempt, JobState.INFRASTRUCTURE, spent=Usage(tokens=60), retry_at=NOON - timedelta(hours=1)
     )
     assert [each.allowed_tokens for each in (await queue.admit(agents)).jobs] == [40]
 
@@ -218,3 +219,42 @@ async def test_unknown_and_disabled_agents_wait(queue: Queue):
     admitted = await queue.admit({"off": AgentBounds()})
     assert admitted.jobs == []
     assert admitted.waiting == {"off": "the agent is disabled"}
+
+
+async def test_agents_of_equal_priority_share_the_fleet(queue: Queue):
+    """However many older jobs another agent has, an agent with fewer at work comes first; each by its own age."""
+    many = [await queue.add("a") for _ in range(6)]
+    few = [await queue.add("b") for _ in range(3)]
+    agents = {name: AgentBounds(concurrency=9) for name in "ab"}
+    assert ids(await queue.admit(agents, concurrency=4)) == [many[0], few[0], many[1], few[1]]
+    await queue.end(many[0])
+    await queue.end(many[1])
+    assert ids(await queue.admit(agents, concurrency=4)) == [many[2], many[3]]
+
+
+async def test_a_day_s_budget_is_not_given_back_by_retention(queue: Queue):
+    """What was spent today counts, though the jobs that spent it are removed."""
+    budget = {"a": AgentBounds(day=Budget(tokens=100))}
+    job = await queue.add()
+    await queue.admit(budget)
+    await queue.end(job, tokens=100)
+    assert await Jobs(queue.database).forget([job]) == [job]
+    await queue.add()
+    admitted = await queue.admit(budget)
+    assert ids(admitted) == []
+    assert "its budget for the day (100 tokens) is used up" in admitted.waiting["a"]
+
+
+async def test_spend_counts_on_the_day_on_which_it_was_reported(queue: Queue):
+    """A job that ran over midnight takes of each day's budget only what it spent on that day."""
+    budget = {"a": AgentBounds(day=Budget(tokens=100))}
+    job = await queue.add()
+    await queue.admit(budget)
+    await queue.end(job, tokens=100)
+    await queue.add()
+    bounds = Bounds(budget)
+    tomorrow = DAY + timedelta(days=1)
+    admitted = await Admission(queue.database).admit(
+        bounds, now=tomorrow + timedelta(hours=1), day_began=tomorrow
+    )
+    assert len(ids(admitted)) == 1

@@ -14,11 +14,12 @@ from tests.cases import examples
 
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds
-from ringfence.fleet.store.attempts import Attempt, Attempts, Spent
+from ringfence.fleet.store.attempts import Attempt, Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.insertion import QueueFull
 from ringfence.fleet.store.job import Job, NewJob
 from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.store.spend import Usage
 from ringfence.job.state import JobState
 
 pytestmark = pytest.mark.anyio
@@ -113,7 +114,7 @@ async def test_a_fenced_attempt_changes_nothing(database: Database):
     assert old is not None
     assert young is not None
     assert await attempts.end(old, JobState.SUCCEEDED) is None
-    assert not await attempts.report(old, Spent(tokens=5))
+    assert not await attempts.report(old, Usage(tokens=5))
     ended = await attempts.end(young, JobState.FAILED, reason="no")
     assert ended is not None
     assert (ended.state, ended.attempt, ended.reason) == (JobState.FAILED, 2, "no")
@@ -127,7 +128,7 @@ async def test_an_attempt_that_has_ended_changes_nothing(database: Database):
     assert attempt is not None
     assert await attempts.end(attempt, JobState.FAILED, reason="no") is not None
     assert await attempts.end(attempt, JobState.SUCCEEDED) is None
-    assert not await attempts.report(attempt, Spent(tokens=5))
+    assert not await attempts.report(attempt, Usage(tokens=5))
     (kept,) = await Jobs(database).list()
     assert (kept.state, kept.reason, kept.tokens) == (JobState.FAILED, "no", 0)
 
@@ -138,10 +139,10 @@ async def test_what_all_attempts_used_is_the_jobs(database: Database):
     job = await started(database)
     first = await attempts.begin(job.id, worker="a", host="h")
     assert first is not None
-    assert await attempts.report(first, Spent(tokens=10, cost_usd=0.5))
+    assert await attempts.report(first, Usage(tokens=10, cost_usd=0.5))
     second = await attempts.begin(job.id, worker="b", host="h")
     assert second is not None
-    ended = await attempts.end(second, JobState.UNVERIFIED, spent=Spent(tokens=3, cost_usd=0.25))
+    ended = await attempts.end(second, JobState.UNVERIFIED, spent=Usage(tokens=3, cost_usd=0.25))
     assert ended is not None
     assert (ended.tokens, ended.cost_usd) == (13, 0.75)
 
@@ -154,7 +155,7 @@ async def test_cancelled_while_it_runs(database: Database):
         attempt = await attempts.begin(job.id, worker="a", host="h")
         assert attempt is not None
         assert (await jobs.request_cancel(job.id, reason="by hand")).state is JobState.RUNNING
-        assert not await attempts.report(attempt, Spent())
+        assert not await attempts.report(attempt, Usage())
         ended = await attempts.end(attempt, said, retry_at=NOW + timedelta(hours=1))
         assert ended is not None
         assert ended.state is kept
@@ -290,7 +291,7 @@ def test_a_database_that_cannot_be_had():
         Database("postgresql://u:hidden-word@127.0.0.1:1/x").create_tables()
     with pytest.raises(UsageError, match="cannot be 'mysql'"):
         Database("mysql://x/y")
-    with pytest.raises(UsageError, match="URL is none"):
+    with pytest.raises(UsageError, match="URL is invalid"):
         Database("hello")
 
 

@@ -1,7 +1,7 @@
 """Which queued jobs may start: by concurrency, rate and budget, whatever triggered them.
 
-Only the daemon admits. What a job may spend is set aside for it at admission, so that jobs that run side by side cannot
-spend more than a budget together.
+Only the daemon admits. What a job may spend is reserved for it at admission, so that jobs that run side by side cannot
+exceed a budget together. Sums of spend are kept (`ringfence.fleet.store.spend`); no history is read.
 """
 
 from collections import Counter, deque
@@ -9,17 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Connection, and_, func, or_, select, update
+from sqlalchemy import Connection, func, select, update
 
 from ringfence.config.units import format_duration
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import ACTIVE, Job, milliseconds
 from ringfence.fleet.store.jobs import get_in, readable
+from ringfence.fleet.store.spend import Usage, reserved_in, spend_since_in
 from ringfence.fleet.store.tables import AGENTS, JOBS
 from ringfence.job.state import JobState
 
 _AHEAD = 16
-"""Jobs that are read at once: to ask for each takes longer than to leave some."""
+"""Jobs of an agent that are read at once: to read each by itself takes longer than to leave some."""
+_AGENTS_AT_ONCE = 500
 _FAR_MS = 24 * 3600 * 1000
 """What comes later than this need not be known yet."""
 
@@ -30,6 +32,11 @@ class Budget:
 
     tokens: int | None = None
     cost_usd: float | None = None
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything may be spent."""
+        return self.tokens != 0 and self.cost_usd != 0.0
 
 
 @dataclass(frozen=True)
@@ -105,22 +112,18 @@ class Admission:
 
 
 class _Round:
-    """One look at the queue, in one transaction."""
+    """One pass over the queue, in one transaction."""
 
     def __init__(self, connection: Connection, bounds: Bounds, *, now: datetime, day_began: datetime) -> None:
         self._connection = connection
         self._bounds = bounds
         self._now = now
-        self._day_ms = milliseconds(day_began)
+        self._day_began = day_began
         # By the clock on the wall: where it changes, a day has 23 or 25 hours.
         self._tomorrow = (day_began + timedelta(days=1)).astimezone(UTC)
         self._blocked = _Blocked()
         self._next: list[datetime] = []
-        self._ahead: deque[Job] = deque()
-        self._is_all = False
-        """Whether none comes behind those that were found."""
-        self._unreadable: set[str] = set()
-        """Ids of jobs that this version cannot read: they keep no other from starting."""
+        self._queues: dict[str, _AgentQueue] = {}
         active = _active(connection)
         self._by_agent = Counter(agent for agent, _ in active)
         for _, workspace in active:
@@ -129,6 +132,8 @@ class _Round:
     def admitted(self) -> Admitted:
         self._block_disabled()
         self._block_full()
+        self._block_spent()
+        self._find_queues()
         jobs = []
         while not self._blocked.everything:
             job = self._first()
@@ -164,49 +169,85 @@ class _Round:
         if sum(self._by_agent.values()) >= self._bounds.concurrency:
             self._blocked.everything = f"{self._bounds.concurrency} jobs at once is the limit of the fleet"
 
-    def _first(self) -> Job | None:
-        """The most urgent job that nothing known so far holds back."""
-        while True:
-            while self._ahead:
-                job = self._ahead.popleft()
-                # What holds back only grows while we look: what was found stays in order.
-                if job.agent not in self._blocked.agents and job.workspace not in self._blocked.workspaces:
-                    return job
-            if self._is_all:
-                return None
-            self._look_ahead()
+    def _block_spent(self) -> None:
+        """Block agents, or all, of whose budget for the day nothing is left."""
+        budgets = {name: bounds.day for name, bounds in self._bounds.agents.items() if bounds.day != Budget()}
+        self._committed: dict[str, Usage] = {}
+        """What each agent spent today, and what is set aside for its active jobs."""
+        if not budgets and self._bounds.day == Budget():
+            return
+        for usages in (spend_since_in(self._connection, self._day_began), reserved_in(self._connection)):
+            for agent, usage in usages.items():
+                self._committed[agent] = self._committed.get(agent, Usage()) + usage
+        for name, budget in budgets.items():
+            self._check_budget(name, budget)
+        self._check_budget(None, self._bounds.day)
 
-    def _look_ahead(self) -> None:
-        """Find the jobs that come next."""
-        known = set(self._bounds.agents) - set(self._blocked.agents)
-        query = (
-            select(JOBS)
-            .where(
-                JOBS.c.state == JobState.QUEUED,
-                JOBS.c.not_before_ms <= milliseconds(self._now),
-                JOBS.c.agent.in_(sorted(known)),
-                JOBS.c.workspace.not_in(sorted(self._blocked.workspaces)),
-                JOBS.c.id.not_in(sorted(self._unreadable)),
+    def _left(self, agent: str | None, budget: Budget) -> Budget:
+        """What is left of a day's budget: of an agent's, or of the fleet's."""
+        known = self._committed
+        committed = sum(known.values(), Usage()) if agent is None else known.get(agent, Usage())
+        return _without(budget, tokens=committed.tokens, cost_usd=committed.cost_usd)
+
+    def _check_budget(self, agent: str | None, budget: Budget) -> None:
+        left = self._left(agent, budget)
+        if left.is_any:
+            return
+        if self._next[-1:] != [self._tomorrow]:
+            self._next.append(self._tomorrow)
+        spent = _spent_bounds(budget, left)
+        why = f"is used up, or set aside for running jobs; the next day begins {self._tomorrow:%Y-%m-%d %H:%M} UTC"
+        if agent is None:
+            self._blocked.everything = f"the fleet's budget for the day ({spent}) {why}"
+        else:
+            self._blocked.agents[agent] = f"its budget for the day ({spent}) {why}"
+
+    def _find_queues(self) -> None:
+        """Find which agents have jobs that wait, and of which priority; none of agents whose jobs may not start."""
+        names = sorted(set(self._bounds.agents) - set(self._blocked.agents))
+        for start in range(0, len(names), _AGENTS_AT_ONCE):
+            some = JOBS.c.agent.in_(names[start : start + _AGENTS_AT_ONCE])
+            query = (
+                select(JOBS.c.agent, func.max(JOBS.c.priority), func.min(JOBS.c.id))
+                .where(some, JOBS.c.state == JobState.QUEUED)
+                .group_by(JOBS.c.agent)
             )
-            .order_by(JOBS.c.priority.desc(), JOBS.c.id)
-        )
-        rows = self._connection.execute(query.limit(_AHEAD)).mappings().all()
-        self._ahead.extend(readable(rows))
-        self._unreadable |= {row["id"] for row in rows} - {job.id for job in self._ahead}
-        self._is_all = len(rows) < _AHEAD
+            for agent, priority, oldest in self._connection.execute(query):
+                queue = _AgentQueue(self._connection, agent, now_ms=milliseconds(self._now))
+                queue.priority, queue.oldest = priority, oldest
+                self._queues[agent] = queue
+
+    def _first(self) -> Job | None:
+        """The job to start next: the most urgent; of these the one whose agent has the fewest at work; then the oldest.
+
+        So agents of equal priority share the fleet, however many jobs one of them has.
+        """
+        while True:
+            open_queues = [
+                queue for agent, queue in self._queues.items() if agent not in self._blocked.agents
+            ]
+            if not open_queues:
+                return None
+            first = min(open_queues, key=self._order)
+            expected = self._order(first)
+            job = first.first(self._blocked.workspaces)
+            if job is None:
+                del self._queues[first.agent]
+            elif self._order(first) == expected or first is min(open_queues, key=self._order):
+                return job
+
+    def _order(self, queue: "_AgentQueue") -> tuple[int, int, str]:
+        return (-queue.priority, self._by_agent[queue.agent], queue.oldest)
 
     def _allowed(self, job: Job) -> Budget | None:
-        """What a job may spend; None if it may not start, which is noted for its whole agent."""
+        """What a job may spend; None if it may not start, and its agent is blocked."""
         bounds = self._bounds.agents[job.agent]
         if bounds.rate is not None and not self._within(job.agent, bounds.rate):
             return None
         allowed = _without(bounds.job, tokens=job.tokens, cost_usd=job.cost_usd)
         for name, budget in ((job.agent, bounds.day), (None, self._bounds.day)):
-            left = self._left(name, budget)
-            if not _has_any(left):
-                self._used_up(name, _spent_bounds(budget, left))
-                return None
-            allowed = _smaller(allowed, left)
+            if budget != Budget():
+                allowed = _smaller(allowed, self._left(name, budget))
         return allowed
 
     def _within(self, agent: str, rate: Rate) -> bool:
@@ -226,29 +267,6 @@ class _Round:
         self._next.append(self._now + timedelta(milliseconds=found[-1] - since))
         return False
 
-    def _left(self, agent: str | None, budget: Budget) -> Budget:
-        """What is left of a day's budget, with what is set aside for running jobs taken off."""
-        if budget == Budget():
-            return budget
-        is_active = JOBS.c.state.in_([state.value for state in ACTIVE])
-        is_tried_again = and_(JOBS.c.state == JobState.QUEUED, JOBS.c.tokens > 0)
-        sums = select(
-            func.coalesce(func.sum(func.coalesce(JOBS.c.reserved_tokens, JOBS.c.tokens)), 0),
-            func.coalesce(func.sum(func.coalesce(JOBS.c.reserved_usd, JOBS.c.cost_usd)), 0.0),
-        ).where(or_(is_active, is_tried_again, JOBS.c.ended_ms >= self._day_ms))
-        if agent is not None:
-            sums = sums.where(JOBS.c.agent == agent)
-        tokens, cost = self._connection.execute(sums).one()
-        return _without(budget, tokens=int(tokens), cost_usd=float(cost))
-
-    def _used_up(self, agent: str | None, budget: str) -> None:
-        self._next.append(self._tomorrow)
-        why = f"is used up, or set aside for running jobs; the next day begins {self._tomorrow:%Y-%m-%d %H:%M} UTC"
-        if agent is None:
-            self._blocked.everything = f"the fleet's budget for the day ({budget}) {why}"
-        else:
-            self._blocked.agents[agent] = f"its budget for the day ({budget}) {why}"
-
     def _start(self, job: Job, allowed: Budget) -> Job:
         self._connection.execute(
             update(JOBS)
@@ -257,14 +275,22 @@ class _Round:
                 state=JobState.STARTING,
                 admissions=JOBS.c.admissions + 1,
                 started_ms=milliseconds(self._now),
+                changed_ms=milliseconds(self._now),
                 reserved_tokens=allowed.tokens,
                 reserved_usd=allowed.cost_usd,
             )
         )
-        self._by_agent[job.agent] += 1
-        self._check_agent(job.agent, self._bounds.agents[job.agent])
+        agent = job.agent
+        self._queues[agent].ahead.remove(job)
+        self._by_agent[agent] += 1
+        self._committed[agent] = self._committed.get(agent, Usage()) + Usage(
+            allowed.tokens or 0, allowed.cost_usd or 0.0
+        )
+        self._check_agent(agent, self._bounds.agents[agent])
         self._hold_workspace(job.workspace)
         self._check_all()
+        self._check_budget(agent, self._bounds.agents[agent].day)
+        self._check_budget(None, self._bounds.day)
         started = get_in(self._connection, job.id)
         assert started is not None
         return started
@@ -281,6 +307,52 @@ class _Round:
         return min(known, default=None)
 
 
+class _AgentQueue:
+    """The jobs of an agent that wait, in their order; read some at a time."""
+
+    def __init__(self, connection: Connection, agent: str, *, now_ms: int) -> None:
+        self._connection = connection
+        self.agent = agent
+        self._now_ms = now_ms
+        self.priority = 0
+        """Of the first; before any was read, no less than that."""
+        self.oldest = ""
+        """The id of the first; before any was read, no later than that."""
+        self._skipped: set[str] = set()
+        """Ids of jobs that this version cannot read, or whose workspace is taken: they keep no other from starting."""
+        self.ahead: deque[Job] = deque()
+
+    def first(self, workspaces: Mapping[str, str]) -> Job | None:
+        """The first whose workspace is free; None if there is none. A workspace that was taken stays so."""
+        while True:
+            while self.ahead and self.ahead[0].workspace in workspaces:
+                self._skipped.add(self.ahead.popleft().id)
+            if self.ahead:
+                self.priority, self.oldest = self.ahead[0].priority, self.ahead[0].id
+                return self.ahead[0]
+            if not self._read(workspaces):
+                return None
+
+    def _read(self, workspaces: Mapping[str, str]) -> bool:
+        """Read the next ones; False if there are none."""
+        query = (
+            select(JOBS)
+            .where(
+                JOBS.c.agent == self.agent,
+                JOBS.c.state == JobState.QUEUED,
+                JOBS.c.not_before_ms <= self._now_ms,
+                JOBS.c.workspace.not_in(sorted(workspaces)),
+                JOBS.c.id.not_in(sorted(self._skipped)),
+            )
+            .order_by(JOBS.c.priority.desc(), JOBS.c.id)
+            .limit(_AHEAD)
+        )
+        rows = self._connection.execute(query).mappings().all()
+        self.ahead.extend(readable(rows))
+        self._skipped |= {row["id"] for row in rows} - {job.id for job in self.ahead}
+        return bool(rows)
+
+
 def _active(connection: Connection) -> Sequence[tuple[str, str]]:
     """Agent and workspace of each job that runs now."""
     query = select(JOBS.c.agent, JOBS.c.workspace).where(JOBS.c.state.in_([state.value for state in ACTIVE]))
@@ -292,10 +364,6 @@ def _without(budget: Budget, *, tokens: int, cost_usd: float) -> Budget:
         None if budget.tokens is None else max(0, budget.tokens - tokens),
         None if budget.cost_usd is None else max(0.0, budget.cost_usd - cost_usd),
     )
-
-
-def _has_any(left: Budget) -> bool:
-    return left.tokens != 0 and left.cost_usd != 0.0
 
 
 def _spent_bounds(budget: Budget, left: Budget) -> str:

@@ -13,6 +13,7 @@ from sqlalchemy import Column, ColumnElement, Connection, bindparam, case, func,
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import ACTIVE, Job, milliseconds, reason_of
 from ringfence.fleet.store.jobs import get_in, now_ms
+from ringfence.fleet.store.spend import Usage, add_spend_in
 from ringfence.fleet.store.tables import ATTEMPTS, JOBS
 from ringfence.job.state import JobState
 from ringfence.journal import new_run_id
@@ -38,7 +39,9 @@ _BEGUN = _JOB.values(
     state=JobState.RUNNING,
     attempt=bindparam("which"),
     worker=bindparam("by"),
+    host=bindparam("on"),
     run_id=bindparam("run"),
+    changed_ms=bindparam("now"),
     started_ms=func.coalesce(JOBS.c.started_ms, bindparam("now")),
 )
 _END = (
@@ -57,7 +60,8 @@ _NOTE = (
 _SUMS = select(func.sum(ATTEMPTS.c.tokens), func.sum(ATTEMPTS.c.cost_usd)).where(
     ATTEMPTS.c.job == bindparam("of")
 )
-_NOTED = _JOB.values(tokens=bindparam("used"), cost_usd=bindparam("paid"))
+_SPENT = select(ATTEMPTS.c.tokens, ATTEMPTS.c.cost_usd).where(*_HERE)
+_NOTED = _JOB.values(tokens=bindparam("used"), cost_usd=bindparam("paid"), changed_ms=bindparam("now"))
 
 
 @dataclass(frozen=True)
@@ -70,14 +74,6 @@ class Attempt:
     run_id: str
     tries: int = 1
     """Which try it is, where those whose worker merely left are not counted."""
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What an attempt has used."""
-
-    tokens: int = 0
-    cost_usd: float = 0.0
 
 
 class Attempts:
@@ -109,7 +105,14 @@ class Attempts:
                 "started_ms": now,
             }
             connection.execute(_BEGIN, row)
-            begun = {"of": job_id, "which": attempt.number, "by": worker, "run": attempt.run_id, "now": now}
+            begun = {
+                "of": job_id,
+                "which": attempt.number,
+                "by": worker,
+                "on": host,
+                "run": attempt.run_id,
+                "now": now,
+            }
             connection.execute(_BEGUN, begun)
             return attempt
 
@@ -138,15 +141,15 @@ class Attempts:
         query = select(ATTEMPTS.c.run_id).where(*mine, ATTEMPTS.c.state.in_(states))
         return await self._database.read(lambda connection: connection.execute(query).scalar())
 
-    async def report(self, attempt: Attempt, spent: Spent) -> bool:
+    async def report(self, attempt: Attempt, spent: Usage) -> bool:
         """Note what an attempt has used so far; False if it is not the job's any more, or the job is to be cancelled."""
 
         def act(connection: Connection) -> bool:
             job = get_in(connection, attempt.job, to_change=True)
-            if not _is_current(job, attempt):
+            if job is None or not _is_current(job, attempt):
                 return False
-            _note(connection, attempt, spent)
-            return job is not None and not job.is_cancel_asked
+            _note(connection, job, attempt, spent)
+            return not job.is_cancel_asked
 
         return await self._database.write(act)
 
@@ -156,7 +159,7 @@ class Attempts:
         state: JobState,
         *,
         reason: str = "",
-        spent: Spent | None = None,
+        spent: Usage | None = None,
         retry_at: datetime | None = None,
     ) -> Job | None:
         """End an attempt, and its job with it; None if the attempt is not the job's any more.
@@ -176,7 +179,7 @@ class Attempts:
             if job is None or not _is_current(job, attempt):
                 return None
             now = now_ms()
-            _note(connection, attempt, spent or Spent())
+            _note(connection, job, attempt, spent or Usage())
             ended = {"now": now, "as": state, "why": reason_of(reason)}
             connection.execute(_END, {"of": attempt.job, "which": attempt.number, **ended})
             if retry_at is not None and not job.is_cancel_asked:
@@ -189,7 +192,9 @@ class Attempts:
             connection.execute(
                 update(JOBS)
                 .where(JOBS.c.id == attempt.job)
-                .values(**after, reason=reason_of(reason), reserved_tokens=None, reserved_usd=None)
+                .values(
+                    **after, changed_ms=now, reason=reason_of(reason), reserved_tokens=None, reserved_usd=None
+                )
             )
             return get_in(connection, attempt.job)
 
@@ -208,8 +213,15 @@ def _of(attempt: Attempt) -> tuple[ColumnElement[bool], ...]:
     return (ATTEMPTS.c.job == attempt.job, ATTEMPTS.c.number == attempt.number)
 
 
-def _note(connection: Connection, attempt: Attempt, spent: Spent) -> None:
-    used = {"used": spent.tokens, "paid": spent.cost_usd}
-    connection.execute(_NOTE, {"of": attempt.job, "which": attempt.number, **used})
+def _note(connection: Connection, job: Job, attempt: Attempt, spent: Usage) -> None:
+    """Store what an attempt has used so far, and add the difference to the sums of the job and of its agent."""
+    here = {"of": attempt.job, "which": attempt.number}
+    before = Usage(*connection.execute(_SPENT, here).one())
+    more = Usage(max(0, spent.tokens - before.tokens), max(0.0, spent.cost_usd - before.cost_usd))
+    if more == Usage():
+        return
+    now = now_ms()
+    connection.execute(_NOTE, {**here, "used": spent.tokens, "paid": spent.cost_usd})
     tokens, cost = connection.execute(_SUMS, {"of": attempt.job}).one()
-    connection.execute(_NOTED, {"of": attempt.job, "used": tokens, "paid": cost})
+    connection.execute(_NOTED, {"of": attempt.job, "used": tokens, "paid": cost, "now": now})
+    add_spend_in(connection, job.agent, more, at_ms=now)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from ringfence.errors import InfrastructureFault
-from ringfence.fleet.store.job import Job, NewJob, job_of, milliseconds
+from ringfence.fleet.store.job import Job, NewJob, job_of, milliseconds, title_of
 from ringfence.fleet.store.tables import BLOBS, JOBS
 from ringfence.job.state import JobState
 
@@ -28,6 +28,9 @@ _EMPTY: Mapping[str, Any] = dict.fromkeys(column.name for column in JOBS.c) | {
     "admissions": 0,
     "attempt": 0,
     "reason": "",
+    "title": "",
+    "placement": "",
+    "host": None,
     "is_cancel_asked": False,
     "is_followed": False,
     "tokens": 0,
@@ -89,6 +92,9 @@ def made(new: NewJob) -> PreparedJob:
         "dedupe_key": new.dedupe_key,
         "priority": new.priority,
         "workspace": new.workspace,
+        "placement": new.placement,
+        "title": title_of(new.prompt),
+        "changed_ms": milliseconds(now),
         "created_ms": milliseconds(now),
         "not_before_ms": milliseconds(new.not_before) if new.not_before else 0,
         "session_id": new.session_id,

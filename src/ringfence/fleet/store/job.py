@@ -11,12 +11,13 @@ from ringfence.errors import InfrastructureFault
 from ringfence.job.state import JobState
 
 TriggerKind = Literal["manual", "schedule", "webhook", "files", "after", "source", "retry", "fork"]
-BlobKind = Literal["prompt", "payload", "configuration", "answer"]
+BlobKind = Literal["prompt", "payload", "configuration", "answer", "grants"]
 
 FLEET_STOPPED = "the crew was told to stop"
 """Why a job was cancelled that nobody meant to be rid of."""
 _REASON = 500
 """Characters of a reason that are kept."""
+_TITLE = 200
 ACTIVE = (JobState.STARTING, JobState.RUNNING)
 """States in which a job counts against limits of how many run at once."""
 
@@ -37,6 +38,8 @@ class NewJob:
     """Higher goes first, -1000 to 1000."""
     workspace: str = ""
     """What the limit of one at a time holds for; empty: nothing."""
+    placement: str = ""
+    """The label that its worker must have; empty: any worker."""
     not_before: datetime | None = None
     parent: str | None = None
     """The job that this one repeats, forks or follows."""
@@ -69,7 +72,14 @@ class Job:
     """How often it was let start; each has a workflow of its own."""
     attempt: int
     """How many were begun."""
+    title: str
+    """The first line of its prompt, at most 200 characters."""
+    placement: str
+    """The label that its worker must have; empty: any worker."""
+    changed_at: datetime
     worker: str | None
+    host: str | None
+    """The machine of its last attempt."""
     run_id: str | None
     """Of its last attempt."""
     session_id: str | None
@@ -121,7 +131,11 @@ def _job_of(row: RowMapping | Mapping[str, Any]) -> Job:
         ended_at=moment(row["ended_ms"]),
         admissions=row["admissions"],
         attempt=row["attempt"],
+        title=row["title"],
+        placement=row["placement"],
+        changed_at=_required(row["changed_ms"] or row["created_ms"]),
         worker=row["worker"],
+        host=row["host"],
         run_id=row["run_id"],
         session_id=row["session_id"],
         parent=row["parent"],
@@ -132,6 +146,12 @@ def _job_of(row: RowMapping | Mapping[str, Any]) -> Job:
         allowed_tokens=row["reserved_tokens"],
         allowed_usd=row["reserved_usd"],
     )
+
+
+def title_of(prompt: str) -> str:
+    """The first line of a prompt that is not blank, at most 200 characters, as every database takes it."""
+    line = next((line.strip() for line in prompt.splitlines() if line.strip()), "")
+    return storable(line)[:_TITLE]
 
 
 def moment(ms: int | None) -> datetime | None:
@@ -149,6 +169,11 @@ def milliseconds(at: datetime) -> int:
 
 
 def reason_of(text: str) -> str:
-    """A reason as every database takes it: an agent may have written half of a surrogate pair into it, or a NUL."""
+    """A reason as it is stored: at most 500 characters, as every database takes them."""
+    return storable(text)[:_REASON]
+
+
+def storable(text: str) -> str:
+    """A text as every database takes it: an agent may have written half of a surrogate pair into it, or a NUL."""
     whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return whole.replace("\0", "\ufffd")[:_REASON]
+    return whole.replace("\0", "\ufffd")

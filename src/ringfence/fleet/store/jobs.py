@@ -275,7 +275,11 @@ def cancel_in(connection: Connection, job_id: str, *, reason: str) -> Job | None
     if job is None or job.state.is_terminal:
         return None
     # Who asks first knows why.
-    values = {"is_cancel_asked": True, "reason": job.reason if job.is_cancel_asked else reason_of(reason)}
+    values = {
+        "changed_ms": now_ms(),
+        "is_cancel_asked": True,
+        "reason": job.reason if job.is_cancel_asked else reason_of(reason),
+    }
     if job.state is JobState.QUEUED:
         values |= {"state": JobState.CANCELLED, "ended_ms": now_ms()}
     connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(**values))
@@ -288,7 +292,7 @@ def _end_in(connection: Connection, job_id: str, state: JobState, reason: str) -
     done = connection.execute(
         update(JOBS)
         .where(JOBS.c.id == job_id, JOBS.c.state.in_(live))
-        .values(**ended, reserved_tokens=None, reserved_usd=None)
+        .values(**ended, changed_ms=ended["ended_ms"], reserved_tokens=None, reserved_usd=None)
     )
     connection.execute(
         update(ATTEMPTS).where(ATTEMPTS.c.job == job_id, ATTEMPTS.c.ended_ms.is_(None)).values(**ended)

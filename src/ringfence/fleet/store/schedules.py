@@ -11,7 +11,7 @@ from ringfence.fleet.store.job import milliseconds, moment
 from ringfence.fleet.store.tables import SCHEDULES
 
 _COME_TO = text(
-    "INSERT INTO crew_schedules (agent, name, last_slot_ms) VALUES (:of, :called, :slot) "
+    "INSERT INTO fleet_schedules (agent, name, last_slot_ms) VALUES (:of, :called, :slot) "
     "ON CONFLICT (agent, name) DO UPDATE SET last_slot_ms = excluded.last_slot_ms"
 )
 

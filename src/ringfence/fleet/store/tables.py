@@ -1,4 +1,4 @@
-"""The tables, in SQLAlchemy's words, for SQLite and PostgreSQL alike. Moments are whole milliseconds since 1970."""
+"""The tables of a fleet's database, for SQLite and PostgreSQL alike. Times are whole milliseconds since 1970, in UTC."""
 
 from sqlalchemy import (
     BigInteger,
@@ -18,23 +18,27 @@ from sqlalchemy import (
 METADATA = MetaData()
 
 JOBS = Table(
-    "crew_jobs",
+    "fleet_jobs",
     METADATA,
     Column("id", Text, primary_key=True),
     Column("agent", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("trigger", Text, nullable=False),
     Column("trigger_name", Text, nullable=False, server_default=""),
+    Column("title", Text, nullable=False, server_default=""),
     Column("dedupe_key", Text, unique=True),
     Column("priority", Integer, nullable=False, server_default="0"),
     Column("workspace", Text, nullable=False, server_default=""),
+    Column("placement", Text, nullable=False, server_default=""),
     Column("created_ms", BigInteger, nullable=False),
+    Column("changed_ms", BigInteger, nullable=False, server_default="0"),
     Column("not_before_ms", BigInteger, nullable=False, server_default="0"),
     Column("started_ms", BigInteger),
     Column("ended_ms", BigInteger),
     Column("admissions", Integer, nullable=False, server_default="0"),
     Column("attempt", Integer, nullable=False, server_default="0"),
     Column("worker", Text),
+    Column("host", Text),
     Column("run_id", Text),
     Column("session_id", Text),
     Column("parent", Text),
@@ -45,27 +49,33 @@ JOBS = Table(
     Column("cost_usd", Float, nullable=False, server_default="0"),
     Column("reserved_tokens", BigInteger),
     Column("reserved_usd", Float),
-    Index("crew_jobs_in_order", "state", text("priority DESC"), "id"),
-    Index("crew_jobs_by_agent", "agent", "id"),
-    Index("crew_jobs_by_agent_and_state", "agent", "state"),
-    Index("crew_jobs_by_agent_and_start", "agent", "started_ms"),
-    Index("crew_jobs_by_end", "ended_ms"),
-    Index("crew_jobs_to_follow", "is_followed", "ended_ms"),
+    Index("fleet_jobs_in_order", "state", text("priority DESC"), "id"),
+    Index("fleet_jobs_by_agent", "agent", "id"),
+    Index("fleet_jobs_by_agent_and_state", "agent", "state", text("priority DESC"), "id"),
+    Index("fleet_jobs_by_agent_and_start", "agent", "started_ms"),
+    Index("fleet_jobs_by_change", "changed_ms"),
+    Index("fleet_jobs_by_end", "ended_ms"),
+    Index("fleet_jobs_by_parent", "parent"),
+    Index("fleet_jobs_to_follow", "is_followed", "ended_ms"),
 )
-"""One row each: small, since lists of 100,000 are read at once. What is large is in `BLOBS`."""
+"""One row per job, small, since lists of 100,000 are read at once. Texts of any size are in `BLOBS`.
+
+`title` is the first line of the prompt, at most 200 characters; `placement` the label that a worker must have;
+`changed_ms` the time of the last change of any column; `host` the machine of the last attempt.
+"""
 
 BLOBS = Table(
-    "crew_blobs",
+    "fleet_blobs",
     METADATA,
     Column("job", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("content", LargeBinary, nullable=False),
     PrimaryKeyConstraint("job", "kind"),
 )
-"""Prompt, payload, configuration and answer of a job."""
+"""Prompt, payload, configuration, answer and granted rules of a job."""
 
 ATTEMPTS = Table(
-    "crew_attempts",
+    "fleet_attempts",
     METADATA,
     Column("job", Text, nullable=False),
     Column("number", Integer, nullable=False),
@@ -78,12 +88,29 @@ ATTEMPTS = Table(
     Column("reason", Text, nullable=False, server_default=""),
     Column("tokens", BigInteger, nullable=False, server_default="0"),
     Column("cost_usd", Float, nullable=False, server_default="0"),
+    Column("record", Text),
     PrimaryKeyConstraint("job", "number"),
+    Index("fleet_attempts_by_run", "run_id"),
 )
-"""Each try at a job, with the run that holds its record."""
+"""One row per attempt at a job. `record` names the stored copy of the run's record, if the fleet has a record store."""
+
+SPEND = Table(
+    "fleet_spend",
+    METADATA,
+    Column("agent", Text, nullable=False),
+    Column("quarter_ms", BigInteger, nullable=False),
+    Column("tokens", BigInteger, nullable=False, server_default="0"),
+    Column("cost_usd", Float, nullable=False, server_default="0"),
+    PrimaryKeyConstraint("agent", "quarter_ms"),
+    Index("fleet_spend_by_time", "quarter_ms"),
+)
+"""What each agent spent in each quarter of an hour, which begins at `quarter_ms`.
+
+Days of every time zone begin with a quarter of an hour, so a day's spend is the sum of at most 100 rows of an agent.
+"""
 
 SCHEDULES = Table(
-    "crew_schedules",
+    "fleet_schedules",
     METADATA,
     Column("agent", Text, nullable=False),
     Column("name", Text, nullable=False),
@@ -91,10 +118,10 @@ SCHEDULES = Table(
     Column("is_paused", Boolean, nullable=False, server_default=text("false")),
     PrimaryKeyConstraint("agent", "name"),
 )
-"""How far each schedule has come."""
+"""The last due time of each schedule that was handled."""
 
 AGENTS = Table(
-    "crew_agents",
+    "fleet_agents",
     METADATA,
     Column("name", Text, primary_key=True),
     Column("is_enabled", Boolean, nullable=False, server_default=text("true")),
@@ -102,21 +129,81 @@ AGENTS = Table(
     Column("session_host", Text),
     Column("session_used_ms", BigInteger),
 )
-"""What is to be remembered of each agent beside its configuration."""
+"""The state of each agent beside its configuration."""
 
+WORKERS = Table(
+    "fleet_workers",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("version", Text, nullable=False, server_default=""),
+    Column("labels", Text, nullable=False, server_default="[]"),
+    Column("capacity", Integer, nullable=False),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+    Column("is_draining", Boolean, nullable=False, server_default=text("false")),
+)
+"""One row per worker, named as its executor. `labels` is a JSON array of strings."""
+
+INBOX = Table(
+    "fleet_inbox",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("job", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("text", Text, nullable=False, server_default=""),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("deadline_ms", BigInteger),
+    Column("answer", Text),
+    Column("scope", Text),
+    Column("reply", Text, nullable=False, server_default=""),
+    Column("answered_by", Text),
+    Column("answered_ms", BigInteger),
+    Index("fleet_inbox_open", "answer", "created_ms"),
+    Index("fleet_inbox_by_job", "job"),
+)
+"""One row per question to a person. `rule` is JSON made from structured fields; `text` is the agent's own words."""
+
+GRANTS = Table(
+    "fleet_grants",
+    METADATA,
+    Column("agent", Text, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("granted_by", Text, nullable=False),
+    Column("granted_ms", BigInteger, nullable=False),
+    PrimaryKeyConstraint("agent", "rule"),
+)
+"""Rules that a person granted to an agent for all its jobs."""
+
+TOKENS = Table(
+    "fleet_tokens",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("digest", Text, nullable=False, unique=True),
+    Column("scope", Text, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger),
+    Column("used_ms", BigInteger),
+)
+"""Tokens of the HTTP API: only their SHA-256 digests, in hexadecimal."""
 
 TOTALS = Table(
-    "crew_totals",
+    "fleet_totals",
     METADATA,
     Column("agent", Text, nullable=False),
     Column("figure", Text, nullable=False),
     Column("value", Float, nullable=False),
     PrimaryKeyConstraint("agent", "figure"),
 )
-"""What jobs that were forgotten came to, so that totals never go down."""
+"""Figures of jobs that retention removed, so that totals never decrease."""
 
 CLAIMS = Table(
-    "crew_claims",
+    "fleet_claims",
     METADATA,
     Column("token", Text, primary_key=True),
     Column("agent", Text, nullable=False),
@@ -124,4 +211,28 @@ CLAIMS = Table(
     Column("item", Text, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
 )
-"""Claims on work of others that are being made: noted before, gone once the job is there."""
+"""Claims on work of a source that are about to be made: stored before, removed once the job exists."""
+
+DELIVERIES = Table(
+    "fleet_deliveries",
+    METADATA,
+    Column("key", Text, primary_key=True),
+    Column("job", Text, nullable=False),
+    Column("received_ms", BigInteger, nullable=False),
+    Index("fleet_deliveries_by_time", "received_ms"),
+)
+"""Webhook deliveries that made jobs: kept longer than the jobs, so that an old request cannot be replayed."""
+
+FORMER_NAMES = {
+    table: table.replace("fleet_", "crew_", 1)
+    for table in (
+        "fleet_jobs",
+        "fleet_blobs",
+        "fleet_attempts",
+        "fleet_schedules",
+        "fleet_agents",
+        "fleet_totals",
+        "fleet_claims",
+    )
+}
+"""Names that tables had in version 0.1. They are renamed when a daemon or worker of this version first opens them."""

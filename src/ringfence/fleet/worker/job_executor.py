@@ -17,10 +17,11 @@ from ringfence.fleet.config.model import (
 )
 from ringfence.fleet.log import Log
 from ringfence.fleet.store.agents import AgentStates
-from ringfence.fleet.store.attempts import Attempt, Attempts, Spent
+from ringfence.fleet.store.attempts import Attempt, Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.store.spend import Usage
 from ringfence.fleet.worker.job_settings import (
     agent_settings,
     effective_of,
@@ -44,7 +45,7 @@ from ringfence.tool.text import replace_surrogates
 if TYPE_CHECKING:
     from ringfence.fleet.tracing.traces import Traces
 
-Alive = Callable[[Spent], Awaitable[bool]]
+Alive = Callable[[Usage], Awaitable[bool]]
 _LOOK_S = 1.0
 _GENTLE_S = 20.0
 _WORKSPACE_WAIT_S = 30.0
@@ -198,7 +199,7 @@ class JobExecutor:
             kept = None if is_full else attempt.run_id
             await self._agents.remember_session(job.agent, run_id=kept, host=self._host, at=datetime.now(UTC))
         reason = reason_within(settings.limits, job, result.reason)
-        return AttemptResult(result.state, reason, Spent(*run.spent))
+        return AttemptResult(result.state, reason, Usage(*run.spent))
 
     @contextmanager
     def _traced(
@@ -251,6 +252,6 @@ async def _watched(run: JobRun, alive: Alive) -> RunResult:
 
 async def _is_wanted(run: JobRun, alive: Alive) -> bool:
     try:
-        return await alive(Spent(*run.spent))
+        return await alive(Usage(*run.spent))
     except RingfenceError:
         return True  # a database that is away for a while decides nothing; the engine stops us if it must

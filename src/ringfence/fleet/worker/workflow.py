@@ -16,9 +16,10 @@ import anyio
 from ringfence.engine.base import Context, Json
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.config.model import RetrySettings
-from ringfence.fleet.store.attempts import Attempt, Attempts, Spent
+from ringfence.fleet.store.attempts import Attempt, Attempts
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.store.spend import Usage
 from ringfence.frozen import frozen
 from ringfence.job.state import JobState
 
@@ -35,7 +36,7 @@ class AttemptResult:
 
     state: JobState
     reason: str
-    spent: Spent = field(default_factory=Spent)
+    spent: Usage = field(default_factory=Usage)
 
 
 @frozen
@@ -58,7 +59,7 @@ class AttemptExecutor(Protocol):
         """Kill and remove what earlier attempts at the job left on this machine."""
 
     def perform(
-        self, job: Job, attempt: Attempt, alive: Callable[[Spent], Awaitable[bool]]
+        self, job: Job, attempt: Attempt, alive: Callable[[Usage], Awaitable[bool]]
     ) -> Awaitable[AttemptResult]:
         """Let the agent work, to its end.
 
