@@ -142,6 +142,27 @@ async def test_a_jump_back_fires_nothing_again():
     assert crew.problems == [(None, ClockJumped(-30.0))]
 
 
+async def test_a_clock_that_was_hours_ahead_silences_no_schedule():
+    """Once it is right again, slots fire at their own time; those that fired while it was ahead have the same identity."""
+    time, crew = Time(100), FleetFiles()
+    time.jumps = {25: timedelta(hours=2), 45: timedelta(hours=-2)}
+    clock = Clock(crew.fire, report=crew.report, source=time)
+    clock.add(every(10))
+    await run(clock, time)
+    ahead = [at for at in crew.of("a") if at > 7000]
+    assert ahead == [7220, 7230, 7240]
+    assert [at for at in crew.of("a") if at < 7000] == [10, 20, 50, 60, 70, 80, 90, 100]
+
+
+async def test_a_timer_that_was_handled_in_the_future_fires_again():
+    """As after a restart, where the database has the last slot of a clock that was ahead."""
+    time, crew = Time(30), FleetFiles()
+    clock = Clock(crew.fire, report=crew.report, source=time)
+    clock.add(Timer("a", IntervalSchedule(10 * SECOND, START), START + timedelta(hours=2)))
+    await run(clock, time)
+    assert crew.of("a") == [10, 20, 30]
+
+
 class Broken(Schedule):
     """Fails from its third slot on."""
 

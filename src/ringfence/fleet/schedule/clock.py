@@ -1,10 +1,10 @@
-"""The clock of a fleet: it says when slots of many schedules are due, and to nobody it listens for long."""
+"""The clock of a fleet: it calls back when due times of many schedules come, and waits for no callback for long."""
 
 import heapq
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
@@ -24,6 +24,8 @@ CALL_LIMIT_S: Final = 10.0
 """So long a callback may take."""
 _MOST_LENIENT_S: Final = 60.0
 """Slots that are late because this process was busy are on time, up to here."""
+LONGEST_AHEAD: Final = timedelta(minutes=1)
+"""A timer whose last slot lies further in the future was handled while the clock was wrong: it starts anew from now."""
 _FIRST_RETRY_S: Final = 1.0
 _LAST_RETRY_S: Final = 60.0
 
@@ -190,6 +192,9 @@ class Clock:
     def _notice_jump(self, seconds: float) -> None:
         if abs(seconds) >= SMALLEST_JUMP_S:
             self._report(None, ClockJumped(seconds))
+        if seconds <= -SMALLEST_JUMP_S:
+            for entry in self._entries.values():
+                self._plan(entry, self._time.now())
 
     def _pause_s(self) -> float:
         if self._changed.is_set() or not self._heap:
@@ -253,13 +258,14 @@ class Clock:
         self._push(entry, self._time.now() + timedelta(seconds=wait_s))
 
     def _handle(self, entry: _Entry, handled: datetime) -> None:
-        old = entry.timer
-        entry.timer = Timer(old.key, old.schedule, max(old.handled, handled), old.catch_up)
+        entry.timer = replace(entry.timer, handled=max(entry.timer.handled, handled))
 
     def _plan(self, entry: _Entry, now: datetime) -> None:
         """Have the timer looked at when its next slot comes."""
         if entry.is_paused or entry.is_busy or entry.is_broken:
             return
+        if entry.timer.handled > now + LONGEST_AHEAD:
+            entry.timer = replace(entry.timer, handled=now)
         try:
             slot = now if entry.pending else entry.timer.schedule.next_after(entry.timer.handled)
         except Exception as exc:  # noqa: BLE001 - a broken schedule must not stop the others

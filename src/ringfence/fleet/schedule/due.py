@@ -49,8 +49,8 @@ def due(
 ) -> Due:
     """Which slots fire now.
 
-    A clock that goes back finds everything handled up to where it was, and fires nothing twice; one that leaps ahead
-    finds slots missed, and does with them as the policy says.
+    A clock that goes back a little finds everything handled up to where it was; `ringfence.fleet.schedule.clock` begins
+    anew after a longer way back. One that leaps ahead finds slots missed, and does with them as the policy says.
 
     Args:
         schedule: The schedule.
