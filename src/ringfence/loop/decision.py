@@ -159,7 +159,8 @@ async def reject(place: LoopDirectory, story: str, reason: str | None) -> None:
             )
         commit = None if row.merged is None else await _revert(decided, row.merged, by)
         why = (reason or "").strip()[:_MAX_REASON_CHARS]
-        result = {"commit": commit, "by": by, "reason": why}
+        patch = await _keep_patch(decided)
+        result = {"commit": commit, "by": by, "reason": why, "patch": patch}
         with store.transaction():
             store.keep_step(row.key(REJECTED), outcome="rejected", result=result, attempt=row.attempt)
             store.update_story(
@@ -192,6 +193,20 @@ async def _deliver(decided: _Decided, story: str) -> None:
             f"story {story!r} is rejected, but the branch without it could not be delivered: {exc}; then "
             f"`ringfence loop resume {decided.store.loop_id[-6:]}` delivers it"
         ) from exc
+
+
+async def _keep_patch(decided: _Decided) -> str | None:
+    """Keep the rejected attempt as a patch, as work is kept that a check rejects; the path of its file.
+
+    None: its commits are not known, or the patch would be too large.
+    """
+    store, row = decided.store, decided.row
+    if row.tests is None or row.tip is None:
+        return None
+    settings = restore_configuration(store.loop.configuration, loop=store.loop_id)[1]
+    number = (row.generation - 1) * settings.attempts + row.attempt
+    file = await decided.repository.keep_rejected(row.tests, row.tip, story=row.id, attempt=number)
+    return None if file is None else str(file)
 
 
 async def _revert(decided: _Decided, merged: str, by: str) -> str:

@@ -108,6 +108,9 @@ def test_a_story_that_passed_is_rejected_by_a_person(tmp_path: Path):
     )  # fmt: skip
     assert "story.rejected" in [kind for run in project.runs() for kind in run.kinds]
     assert f"rejected by {getpass.getuser()}" in project.run("loop", "status").stdout
+    patch = project.run("loop", "diff", "one", "--rejected", "1").stdout
+    assert ("pieces/one.py" in patch, "tests/test_one.py" in patch) == (True, False)
+    assert "rejected work: " in project.run("loop", "show", "--story", "one").stdout
     accepted = project.run("loop", "accept", "one")
     assert (accepted.returncode, "`ringfence loop retry` starts it again" in accepted.stderr) == (
         _USAGE,

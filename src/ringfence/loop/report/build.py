@@ -323,16 +323,9 @@ def _attempts(rows: _StoryRows) -> list[Attempt]:
                 _attempt(kind, number, generation, own, rows.criteria, checked)
                 for number in _numbers(own, kind)
             ]
-        is_earlier, decision = generation < rows.row.generation, _decision(own)
-        if decision is not None:
-            number = own[REJECTED].attempt
-            is_it = [
-                (each.kind, each.generation, each.number) == ("code", generation, number) for each in found
-            ]
-            found = [
-                replace(each, state="rejected", rejected_by=decision) if is_rejected else each
-                for each, is_rejected in zip(found, is_it, strict=True)
-            ]
+        is_earlier, step = generation < rows.row.generation, own.get(REJECTED)
+        if step is not None:
+            found = [_with_decision(each, step) for each in found]
         elif is_earlier and found and (found[-1].kind, found[-1].state) == ("code", "accepted"):
             # It conflicted with later commits of the loop's branch, or a person restarted the story.
             why = next(overtaken, {}).get("complaints") or ("the story was restarted",)
@@ -340,12 +333,14 @@ def _attempts(rows: _StoryRows) -> list[Attempt]:
     return found
 
 
-def _decision(own: Mapping[str, StepRow]) -> PersonRejection | None:
-    """The rejection of a story by a person, among the steps of one generation."""
-    step = own.get(REJECTED)
-    if step is None or step.ended_ms is None:
-        return None
-    return PersonRejection(str(step.result.get("by")), str(step.result.get("reason", "")), step.ended_ms)
+def _with_decision(attempt: Attempt, step: StepRow) -> Attempt:
+    """An attempt as rejected, if a person rejected it in this step; another attempt as it is."""
+    if (attempt.kind, attempt.generation, attempt.number) != ("code", step.generation, step.attempt):
+        return attempt
+    result, at_ms = step.result, step.ended_ms or step.began_ms
+    decision = PersonRejection(str(result.get("by")), str(result.get("reason", "")), at_ms)
+    patch = attempt.patch or result.get("patch")
+    return replace(attempt, state="rejected", rejected_by=decision, patch=patch)
 
 
 def _attempt(

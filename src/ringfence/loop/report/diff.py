@@ -13,7 +13,7 @@ from ringfence.frozen import frozen
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.report.model import FileStat, Hunk, Stat
 from ringfence.loop.repository import LoopRepository, RepositoryRemoved
-from ringfence.loop.rows import StepRow, StoryRow
+from ringfence.loop.rows import REJECTED, StepRow, StoryRow
 from ringfence.loop.state import StoryState
 from ringfence.loop.store import LoopStore
 from ringfence.sandbox.workspace.git.command import GitBoundReached
@@ -95,7 +95,7 @@ async def rejected_patch(store: LoopStore, story: str, attempt: int) -> bytes:
     known = _rejected(store, story)
     found = next((step for step in reversed(known) if step.attempt == attempt), None)
     if found is None:
-        tried = ", ".join(str(step.attempt) for step in known) or "none"
+        tried = ", ".join(dict.fromkeys(str(step.attempt) for step in known)) or "none"
         raise UsageError(
             f"no attempt {attempt} of story {story[:80]!r} was rejected with work to show (there are: {tried})"
         )
@@ -109,8 +109,12 @@ async def rejected_patch(store: LoopStore, story: str, attempt: int) -> bytes:
 
 
 def _rejected(store: LoopStore, story: str) -> list[StepRow]:
-    """Rejected attempts at a story's code that have a patch, in order."""
-    steps = [step for step in store.steps(story) if step.name.startswith("rejected.implementor.")]
+    """Rejected attempts at a story's code that have a patch, in order; also those that a person rejected."""
+    steps = [
+        step
+        for step in store.steps(story)
+        if step.name.startswith("rejected.implementor.") or step.name == REJECTED
+    ]
     with_work = [step for step in steps if step.result.get("patch")]
     return sorted(with_work, key=lambda step: (step.generation, step.attempt))
 
