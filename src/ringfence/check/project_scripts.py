@@ -1,7 +1,8 @@
 """Scripts of the project that a check runs: those that its command calls, and those that these call in turn.
 
-Only what stands where a command stands counts, or the first argument of an interpreter: any other word may name the
-product that is checked. All of it is read from the commit that attempts start from, never from an attempt.
+What stands where a command stands counts, the first argument of an interpreter, and what an option names: any other
+word may name the product that is checked. All of it is read from the commit that attempts start from, never from an
+attempt.
 """
 
 import json
@@ -10,6 +11,12 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+from ringfence.check.command_options import (
+    NODE_CODE,
+    NamedByOption,
+    named_by_options,
+    plugins_of_configuration,
+)
 from ringfence.check.protected_names import PRODUCT_EXECUTABLES, TOOL_FILES, matches_any
 from ringfence.check.tree import SYMLINK, TreeEntry
 
@@ -36,6 +43,19 @@ _OF_CHECKS = (
     *("script/**", "scripts/**", "ci/**", ".github/**", "tools/**", "hack/**"),
 )
 """Of the programs that a makefile or a script calls, those that are called so are taken for parts of the check."""
+_CHECK_PARTS = re.compile(r"\w*(?:test|check|lint|verify)\w*|scripts?|ci|tools|hack")
+"""The same of the parts of a module's name."""
+_ROOTS = ("", "src", "lib", "python")
+"""Directories that Python imports from."""
+_PYTEST_FILES = (
+    "pytest.ini",
+    ".pytest.ini",
+    "pytest.toml",
+    ".pytest.toml",
+    "tox.ini",
+    "setup.cfg",
+    "pyproject.toml",
+)
 _TEST_SCRIPT = re.compile(r"(?:pre|post)?(?:test|lint|type-?check|check|tsc|install|prepare)(?:[:.-].*)?")
 _NODE_CONFIGURATION = ("*.config.*", "*.conf.*", ".mocharc", ".mocharc.*", ".taprc", ".nycrc", ".nycrc.*")
 _NODE_SECTIONS = ("jest", "vitest", "mocha", "ava", "nyc", "c8", "tap")
@@ -63,6 +83,8 @@ class Scripts:
     ) -> None:
         self._files = files
         self._waiting: list[tuple[str, str]] = []
+        self._directories = {path[:end] for path in files for end in _slashes(path)}
+        self._configured = set[str]()
         self.paths = set[str]()
         """Those that are there, and files that a makefile would include if they were."""
         self.named = set[str]()
@@ -74,7 +96,9 @@ class Scripts:
                 self._take(
                     word, is_shell=is_shell, is_wanted=lambda path: not matches_any(path, PRODUCT_EXECUTABLES)
                 )
-        self.named |= self.paths
+            for named in named_by_options(command):
+                self._take_named(named, "", is_direct=True)
+        self.named |= self.paths - self._configured
         for path in configuration:
             self._read_configuration(path, commands)
         while self._waiting:
@@ -82,22 +106,84 @@ class Scripts:
             for word, is_shell in _called_in(text):
                 for place in {posixpath.join(directory, word), word}:
                     self._take(place, is_shell=is_shell, is_wanted=lambda path: matches_any(path, _OF_CHECKS))
+            for named in named_by_options(text):
+                self._take_named(named, directory, is_direct=False)
 
     def _read_configuration(self, path: str, commands: Collection[str]) -> None:
         directory, _, name = path.rpartition("/")
         text = _text(self._files[path])
+        if name in _PYTEST_FILES:
+            for named in plugins_of_configuration(text):
+                self._take_named(named, directory, is_direct=True)
         if matches_any(path, _MAKE_FILES):
-            self._waiting.append((directory, text))
-            targets = {word for found in _TARGETS.findall(text) for word in found.split()}
-            included = {word for found in _INCLUDE.findall(text) for word in found.split()}
-            self.targets |= {posixpath.normpath(posixpath.join(directory, word)) for word in targets}
-            self.paths |= {posixpath.normpath(posixpath.join(directory, word)) for word in included}
+            self._read_makefile(directory, text)
         elif name == "package.json":
             document = _json(text)
             self._waiting += [(directory, script) for script in _test_scripts(document, commands)]
             self._load(directory, json.dumps([document.get(section) for section in _NODE_SECTIONS]))
         elif matches_any(path, _NODE_CONFIGURATION):
             self._load(directory, text)
+
+    def _read_makefile(self, directory: str, text: str) -> None:
+        self._waiting.append((directory, text))
+        targets = {word for found in _TARGETS.findall(text) for word in found.split()}
+        included = {word for found in _INCLUDE.findall(text) for word in found.split()}
+        self.targets |= {posixpath.normpath(posixpath.join(directory, word)) for word in targets}
+        self.paths |= {posixpath.normpath(posixpath.join(directory, word)) for word in included}
+
+    def _take_named(self, named: NamedByOption, directory: str, *, is_direct: bool) -> None:
+        """Take what an option names; of modules that a recipe or a script runs, those that are called as checks are."""
+        places = {
+            directory,
+            "",
+            *named.directories,
+            *(posixpath.join(directory, each) for each in named.directories),
+        }
+        if named.kind in ("module", "plugin"):
+            for root in {
+                posixpath.normpath(posixpath.join(place, root)) for place in places for root in _ROOTS
+            }:
+                self._take_module(root, named, is_direct=is_direct)
+            return
+        ends = ("", *NODE_CODE) if named.kind == "code" else ("",)
+        for path in {
+            posixpath.normpath(posixpath.join(place, named.word + end)) for place in places for end in ends
+        }:
+            entry = self._files.get(path)
+            if (
+                entry is None
+                or path in self.paths
+                or not named.may_mean(path)
+                or matches_any(path, PRODUCT_EXECUTABLES)
+            ):
+                continue
+            before = set(self.paths)
+            self._take(path, is_shell=False, is_wanted=lambda _: True)
+            if named.kind != "code":
+                self._configured |= self.paths - before
+            if named.kind == "makefile":
+                self._read_makefile(posixpath.dirname(path), _text(entry))
+            elif named.kind == "arguments":
+                for each in named_by_options("pytest " + " ".join(_text(entry).split())):
+                    self._take_named(each, directory, is_direct=is_direct)
+
+    def _take_module(self, root: str, named: NamedByOption, *, is_direct: bool) -> None:
+        """Take a module's file. A package is taken as a whole if it is a plugin, or is called as checks are."""
+        parts = named.word.split(".")
+        is_of_checks = any(map(_CHECK_PARTS.fullmatch, parts))
+        if not all(parts) or not (is_of_checks or is_direct):
+            return
+        place = posixpath.normpath(posixpath.join(root, *parts))
+        is_file, is_plugin = f"{place}.py" in self._files, named.kind == "plugin"
+        if is_file and (is_of_checks or is_plugin or len(parts) == 1):
+            self.paths.add(f"{place}.py")
+        elif place in self._directories and (is_of_checks or (is_plugin and root not in _ROOTS[1:])):
+            self.paths |= {path for path in self._files if path.startswith(f"{place}/")}
+        else:
+            return
+        heads = ["/".join(parts[:end]) for end in range(1, len(parts))]
+        if is_of_checks:  # each package on the way is run first
+            self.paths |= {posixpath.normpath(posixpath.join(root, head, "__init__.py")) for head in heads}
 
     def _take(self, word: str, *, is_shell: bool, is_wanted: Callable[[str], bool]) -> None:
         """Take a path, each link on the way along it, and where it leads: to change any of them changes the script."""
@@ -130,6 +216,10 @@ class Scripts:
         }
         named = {f"{place}{end}" for place in places for end in ("", *_CODE)}
         self.paths |= {path for path in named if path in self._files and path.endswith(_CODE)}
+
+
+def _slashes(path: str) -> Iterator[int]:
+    return (place for place, character in enumerate(path) if character == "/")
 
 
 def _text(entry: TreeEntry) -> str:

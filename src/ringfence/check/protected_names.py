@@ -74,7 +74,9 @@ LINTER_FILES: Patterns = (
     ".stylelintrc", ".stylelintrc.*", ".stylelintignore", "stylelint.config.*", "ty.toml", ".ty.toml",
     ".isort.cfg", ".pydocstyle", ".pycodestyle", "dprint.json", "dprint.jsonc", "detekt.yml",
     "detekt.yaml", "clippy.toml", ".clippy.toml", "rustfmt.toml", ".rustfmt.toml", ".golangci.*",
-    "checkstyle*.xml", "pmd*.xml", ".bandit",
+    "checkstyle*.xml", "pmd*.xml", ".bandit", "pyrefly.toml", "typos.toml", "_typos.toml", ".typos.toml",
+    ".yamllint", ".yamllint.y*ml", ".markdownlint*", ".codespellrc", ".sqlfluff", ".sqlfluffignore",
+    ".semgrepignore", "rumdl.toml", ".rumdl.toml", "sgconfig.yml",
 )  # fmt: skip
 """Files that say how strict linters and type checkers are."""
 
@@ -83,17 +85,21 @@ TOOL_FILES: Mapping[str, Patterns] = {
     "gmake": ("Makefile", "makefile", "GNUmakefile", "*.mk"),
     "just": ("[Jj]ust[Ff]ile", ".[Jj]ust[Ff]ile", "JUSTFILE", "*.just"),
     "task": ("[Tt]askfile.y*ml", "[Tt]askfile.dist.y*ml"),
-    "tox": ("tox.ini", "tox.toml"),
+    "tox": ("tox.ini", "tox.toml", "setup.cfg", "pyproject.toml"),
+    "pre-commit": (".pre-commit-config.yaml",),
+    "prek": (".pre-commit-config.yaml", "prek.toml"),
+    "lefthook": ("lefthook.y*ml", ".lefthook.y*ml", "lefthook.toml"),
+    **dict.fromkeys(("taskipy", "pyprojectx", "pw", "rye"), ("pyproject.toml",)),
     "inv": ("invoke.*", "/tasks.py"),
     "invoke": ("invoke.*", "/tasks.py"),
     "doit": ("dodo.py",),
-    "hatch": ("hatch.toml",),
+    "hatch": ("hatch.toml", "pyproject.toml"),
     "uv": ("uv.toml", "uv.lock", ".python-version"),
-    "poe": ("poe_tasks.*",),
+    "poe": ("poe_tasks.*", "pyproject.toml"),
     "poetry": ("poetry.lock", "poetry.toml"),
-    "pdm": ("pdm.lock", "pdm.toml"),
+    "pdm": ("pdm.lock", "pdm.toml", "pyproject.toml"),
     "nox": ("noxfile.py",),
-    "pixi": ("pixi.toml", "pixi.lock"),
+    "pixi": ("pixi.toml", "pixi.lock", "pyproject.toml"),
     "mise": ("mise.toml", ".mise.toml", "mise.*.toml", ".mise.*.toml"),
     "turbo": ("turbo.json", "turbo.jsonc"),
     "nx": ("nx.json",),
@@ -102,10 +108,13 @@ TOOL_FILES: Mapping[str, Patterns] = {
 }
 """Files of the tools that a check's command calls, by the tool."""
 
-IGNORE_FILES: Patterns = (".gitignore", ".ignore", ".rgignore")
+IGNORE_FILES: Patterns = (".gitignore", ".ignore", ".rgignore", ".fdignore")
 """What some linters take for a list of files that they leave out."""
 
-LINTERS_WITH_IGNORE_FILES = ("ruff", "black", "prettier", "biome", "rg")
+LINTERS_WITH_IGNORE_FILES = (
+    *("ruff", "black", "ty", "pyrefly", "typos", "prettier", "biome", "oxlint", "oxfmt", "dprint", "rumdl"),
+    *("ast-grep", "semgrep", "lychee", "rg", "fd"),
+)
 """Those that do."""
 
 INSTALLED_PACKAGES: Mapping[str, Patterns] = {

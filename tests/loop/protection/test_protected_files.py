@@ -485,6 +485,67 @@ CASES += [
         ("interpreter of a recipe", b"test:\n  #!/bin/true\n  pytest\n"),
     )
 ]
+CASES += [
+    (f"file that an option names: {command}", {path: text}, Conventions(commands=(command,)), {path: b"2\n"})
+    for command, path, text in (
+        ("make -f ci.make", "ci.make", b"test:\n\tpytest\n"),
+        ("make -fci.make lint", "ci.make", b"lint:\n\truff check\n"),
+        ("make -C build --file=ci.make", "build/ci.make", b"test:\n\tpytest\n"),
+        ("cd web && pytest -c ci.ini", "web/ci.ini", b"[pytest]\n"),
+        ("pytest -c 'ci.ini'", "ci.ini", b"[pytest]\n"),
+        ("pytest -p calc_ci", "calc_ci.py", b"1\n"),
+        ("python3 -m pytest -pcalc.ci", "src/calc/ci.py", b"1\n"),
+        ("pytest -p calc_ci", "calc_ci/hooks.py", b"1\n"),
+        ("pytest @args", "args", b"-q\n"),
+        ("go test -modfile=ci.mod ./...", "ci.mod", b"module shop\n"),
+        ("go test -overlay=overlay.json ./...", "overlay.json", b"{}"),
+        ("go test -exec='./wrap -x' ./...", "wrap", b"exec $@\n"),
+        ("node --test --test-reporter=./reports/dots.mjs", "reports/dots.mjs", b"1\n"),
+        ("node --test --import ./before.mjs", "before.mjs", b"1\n"),
+        ("mypy --config-file types.cfg .", "types.cfg", b"[mypy]\n"),
+        ("python -m tools.check", "tools/check.py", b"1\n"),
+        ("python -m tools.check", "tools/check/__main__.py", b"1\n"),
+        ("PYTHONPATH=ci python -m style", "ci/style.py", b"1\n"),
+        ("coverage run -m lintpkg", "lintpkg/rules.py", b"1\n"),
+        ("pip install -r requirements/ci.txt && pytest", "requirements/ci.txt", b"pytest\n"),
+    )
+]
+CASES += [
+    (
+        "package that a recipe runs",
+        {"Makefile": b"lint:\n\tpython3 -m lintpkg src\n", "lintpkg/__main__.py": b"1\n"},
+        Conventions(commands=("make lint",)),
+        {"lintpkg/__main__.py": b"0\n"},
+    ),
+    (
+        "package that is made for a module of a check",
+        {"tools/check.py": b"1\n"},
+        Conventions(commands=("python -m tools.check",)),
+        {"tools/__init__.py": b"raise SystemExit(0)\n"},
+    ),
+    (
+        "file that a recipe's option names",
+        {
+            "Makefile": b"test:\n\t$(MAKE) -f ci.make\n",
+            "ci.make": b"test:\n\t./ci/all\n",
+            "ci/all": b"pytest\n",
+        },
+        Conventions(commands=("make test",)),
+        {"ci/all": b"true\n"},
+    ),
+    (
+        "plugin that a file of arguments names",
+        {"args": b"-p\ncalc_ci\n", "calc_ci.py": b"1\n"},
+        Conventions(commands=("pytest @args",)),
+        {"calc_ci.py": b"0\n"},
+    ),
+    (
+        "plugin that the configuration of pytest names",
+        {"pytest.ini": b"[pytest]\naddopts = -q -p calc_ci\n", "calc_ci.py": b"1\n"},
+        Conventions(frozenset({"pytest"}), ("pytest",)),
+        {"calc_ci.py": b"0\n"},
+    ),
+]
 
 
 HONEST: list[tuple[str, Tree, Conventions, dict[str, bytes | TreeEntry | None]]] = [
@@ -547,6 +608,30 @@ HONEST: list[tuple[str, Tree, Conventions, dict[str, bytes | TreeEntry | None]]]
         {"jest.config.js": b"module.exports = {moduleNameMapper: {a: 'lib/a.js'}}", "lib/a.js": b"1"},
         ONLY["node"],
         {"lib/a.js": b"2"},
+    ),
+    (
+        "product that a check is told to look at",
+        {
+            **dict.fromkeys(
+                ("goods.py", "shop/__main__.py", "README.md", "api/shop.yaml", "bin/shop.ini"), b"1\n"
+            ),
+            "shop/part.py": b"1\n",
+        },
+        Conventions(
+            frozenset({"pytest"}),
+            (
+                "pytest -m shop --cov=shop --doctest-modules goods.py",
+                "mypy --strict goods.py -p shop",
+                "prettier --check README.md && yamllint api/shop.yaml && python -m shop --self-test",
+                "bin/shop --config bin/shop.ini && ruff check --fix goods.py",
+            ),
+        ),
+        {
+            **dict.fromkeys(
+                ("goods.py", "shop/__main__.py", "README.md", "api/shop.yaml", "bin/shop.ini"), b"2\n"
+            ),
+            "shop/part.py": b"2\n",
+        },
     ),
     ("code beside inline tests", CARGO, ONLY["cargo"], {"src/lib.rs": LIB.replace(b"{ 0 }", b"{ 3 }")}),
 ]
@@ -755,6 +840,20 @@ def test_a_module_of_tests_may_have_further_ones(old, new, is_changed):
         (_LINT, "make lint", ".gitignore"),
         ({"lint.sh": b"exec black --check ."}, "sh lint.sh", ".gitignore"),
         ({"package.json": b'{"scripts": {"lint": "prettier --check ."}}'}, "npm run lint", ".gitignore"),
+        ({}, "ty check", ".gitignore"),
+        ({}, "npx oxlint", ".gitignore"),
+        ({}, "typos", ".ignore"),
+        ({}, "uvx pyrefly check", ".gitignore"),
+        ({"pyproject.toml": b'[tool.poe.tasks]\nlint = "ruff check"'}, "poe lint", ".gitignore"),
+        ({"pyproject.toml": b'[tool.tox]\nlegacy_tox_ini = "ruff check"'}, "tox", ".gitignore"),
+        (
+            {"pyproject.toml": b'[tool.hatch.envs.a.scripts]\nlint = "ty check"'},
+            "hatch run lint",
+            ".gitignore",
+        ),
+        ({"setup.cfg": b"[tox:tox]\n[testenv]\ncommands = ruff check"}, "tox", ".gitignore"),
+        ({".pre-commit-config.yaml": b"- id: ruff"}, "pre-commit run -a", ".gitignore"),
+        ({"ci.make": b"lint:\n\truff check"}, "make -f ci.make", ".gitignore"),
     ],
 )
 def test_a_check_is_not_switched_off(before, command, path):
@@ -899,6 +998,10 @@ def test_hostile_paths_are_only_data(path, more):
             ("Makefile", b"".join(b"a%d: a%d\n" % (n, n + 1) for n in range(20_000))),
             ("Makefile", b"a0" + b" " * 200_000),
             ("Makefile", b"include" + b"\n" * 200_000),
+            ("Makefile", b"a0:\n\tpython -m a.check\n" * 10_000),
+            ("Makefile", b"a0:\n\t" + b"-f Makefile " * 20_000),
+            ("Makefile", b"a0:\n\tpytest @Makefile -f Makefile\n" * 5_000),
+            ("tox.ini", b"-p a " * 40_000),
             ("Makefile", b"a0 " * 50_000 + b": " + b"a1 " * 50_000),
             ("Makefile", b"".join(b"a%d " % n for n in range(20_000)) + b": " + b"b " * 50_000),
         ],

@@ -1,0 +1,139 @@
+"""Files and modules that the options of a check's command name: they decide what it says as much as its script does.
+
+A value that follows an option counts, or `@word`. A word without an option may name the product that is checked.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from ringfence.frozen import frozen
+
+_BREAKS = re.compile(r"[;&|(){}`\n]+")
+_MAKE_VARIABLE = re.compile(r"\$[({]MAKE[)}]")
+_PYTHON = re.compile(r"(?:pypy|python)[\d.]*|coverage|uv")
+_LOADS_CODE = re.compile(
+    r"-[cfr]|--?(?:[\w-]*-)?(?:require|import|loader|reporter|plugins?|config|conf|setup\w*|exec|runner|environment|hook"
+    r"|file|rulesdir|resolver|preload)"
+)
+"""Options whose value may be a file of code that is loaded with the check."""
+_CODE = (
+    *(
+        ".py",
+        ".js",
+        ".cjs",
+        ".mjs",
+        ".ts",
+        ".cts",
+        ".mts",
+        ".jsx",
+        ".tsx",
+        ".go",
+        ".rs",
+        ".java",
+        ".kt",
+        ".rb",
+        ".pl",
+    ),
+    *(
+        ".c",
+        ".cc",
+        ".cpp",
+        ".h",
+        ".hpp",
+        ".cs",
+        ".php",
+        ".swift",
+        ".scala",
+        ".groovy",
+        ".css",
+        ".scss",
+        ".vue",
+    ),
+)
+_DOCUMENTS = (".md", ".rst", ".adoc", ".html")
+_DIRECTORIES = ("-C", "--directory", "--prefix", "--cwd")
+_PLUGIN_OF_CONFIGURATION = re.compile(r"(?<![\w-])-p[ \t\n\"',=]{0,20}([A-Za-z_][\w.]*)")
+NODE_CODE = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts")
+
+
+@frozen
+class NamedByOption:
+    """What an option names.
+
+    Attributes:
+        kind: `module`: what Python runs; `plugin`: a module that pytest loads; `arguments`: a file with further
+            arguments; `makefile`; `code`: a file of any kind; `file`: one that is no code.
+        word: As it is written.
+        directories: Where it may be looked for, besides the one that the command runs in.
+    """
+
+    kind: Literal["module", "plugin", "arguments", "makefile", "code", "file"]
+    word: str
+    directories: tuple[str, ...] = ()
+
+    def may_mean(self, path: str) -> bool:
+        """Whether a file of this name is protected because an option names it."""
+        is_code = path.endswith(_CODE)
+        return not path.endswith(_DOCUMENTS) and (
+            not is_code or self.kind in ("code", "arguments", "makefile")
+        )
+
+
+def named_by_options(text: str) -> Iterator[NamedByOption]:
+    """What the options of some shell commands name.
+
+    Args:
+        text: The commands, as in a check, a script or a recipe of make.
+    """
+    directory = ""
+    text = _MAKE_VARIABLE.sub("make", text.replace("\\\n", " "))
+    for part in _BREAKS.split(text):
+        words = [word.strip("'\"") for word in part.split()]
+        words[:1] = [word.lstrip("-+") if word.startswith(("-", "+")) else word for word in words[:1]]
+        if words[:1] == ["cd"]:
+            directory = words[1] if len(words) > 1 else ""
+        yield from _named_in(words, directory)
+
+
+def plugins_of_configuration(text: str) -> Iterator[NamedByOption]:
+    """The plugins that the `addopts` of a configuration of pytest name."""
+    return (NamedByOption("plugin", name) for name in _PLUGIN_OF_CONFIGURATION.findall(text))
+
+
+def _named_in(words: list[str], directory: str) -> Iterator[NamedByOption]:
+    programs = [word.lstrip("@").rpartition("/")[2] for word in words]
+    is_pytest = any(name in ("pytest", "py.test") for name in programs)
+    end = next((n for n, name in enumerate(programs) if name in ("pytest", "py.test")), len(words))
+    is_python = any(_PYTHON.fullmatch(name) for name in programs)
+    is_make = any(name in ("make", "gmake") for name in programs)
+    options = [*_options(words)]
+    paths = [value for word in words if word.startswith("PYTHONPATH=") for value in word[11:].split(":")]
+    places = (directory, *paths, *(value for _, name, value in options if name in _DIRECTORIES))
+    for number, word in enumerate(words):
+        if number and word.startswith("@"):
+            yield NamedByOption("arguments", word[1:], places)
+    for number, name, value in options:
+        if name == "-p" and is_pytest:
+            yield NamedByOption("plugin", value, places)
+        elif name == "-m" and is_python and number <= end:
+            yield NamedByOption("module", value, places)
+        elif is_make and name in ("-f", "--file", "--makefile"):
+            yield NamedByOption("makefile", value, places)
+        else:
+            yield NamedByOption("code" if _LOADS_CODE.fullmatch(name) else "file", value, places)
+
+
+def _options(words: list[str]) -> Iterator[tuple[int, str, str]]:
+    """(place, name, value) of each option that has a value, or may have one."""
+    for number, word in enumerate(words):
+        if not word.startswith("-"):
+            continue
+        name, has_value, value = word.partition("=")
+        if has_value:
+            yield number, name, value.strip("'\"")
+            continue
+        if len(word) > 2 and word[1] != "-":
+            yield number, word[:2], word[2:]
+        if number + 1 < len(words) and not words[number + 1].startswith("-"):
+            yield number, word, words[number + 1]
