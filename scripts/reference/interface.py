@@ -1,18 +1,17 @@
 """The daemon's interface, from its OpenAPI description."""
 
-from types import SimpleNamespace
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
 from reference.markdown import code, table
-from ringfence.fleet.daemon.api import api
-from ringfence.fleet.daemon.daemon import Daemon
-from ringfence.fleet.daemon.error_responses import RESPONSES
+from ringfence.fleet.api.app import create_app
+from ringfence.fleet.api.context import ApiContext
+from ringfence.fleet.api.error_responses import RESPONSES
 
 
 def operations() -> str:
     """Tables: the operations, what each may be refused with, and what stands in bodies and answers."""
-    # Only what answers needs a daemon.
-    said = api(cast("Daemon", SimpleNamespace(database=None))).openapi()
+    said = create_app(ApiContext(Path())).openapi()
     paths: dict[str, dict[str, dict[str, Any]]] = said["paths"]
     rows = [
         (method.upper(), code(_path(path, each)), each.get("description", ""), _given(each), _answers(each))

@@ -11,9 +11,9 @@ from ringfence import __version__
 from ringfence.config.document import find_project_file
 from ringfence.config.paths import state_dir
 from ringfence.errors import ConfigurationError, PolicyRefused, UsageError
+from ringfence.fleet.api.models import JobAnswer, JobDetail, counts_of_agent, job_answer, text_of
 from ringfence.fleet.client import FleetClient, NoDaemon, socket_path
 from ringfence.fleet.config.loader import load_trusted
-from ringfence.fleet.daemon.models import JobAnswer, JobDetail, counts_of_agent, job_answer, text_of
 from ringfence.fleet.retention_command import DATABASE
 from ringfence.fleet.state_directory import database_file, noted_file, owns_first
 from ringfence.fleet.store.agents import AgentStates

@@ -12,16 +12,17 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from fastapi import FastAPI
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp
 from tests.cases import slow_after
 from tests.engine.memory import Memory, MemoryEngine
 
 from ringfence.config.trust import trust_content
 from ringfence.errors import InfrastructureFault
-from ringfence.fleet.daemon.api import api
+from ringfence.fleet.api.app import create_local_app
+from ringfence.fleet.api.context import ApiContext
+from ringfence.fleet.api.error_responses import BODY_BYTES
 from ringfence.fleet.daemon.daemon import Daemon
-from ringfence.fleet.daemon.error_responses import BODY_BYTES
 from ringfence.fleet.daemon.http_server import serving
 
 _CREW = """
@@ -61,13 +62,13 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def app(daemon: Daemon) -> FastAPI:
+def app(daemon: Daemon) -> ASGIApp:
     """Its interface."""
-    return api(daemon)
+    return create_local_app(ApiContext.of_daemon(daemon))
 
 
 @pytest.fixture
-def client(app: FastAPI) -> TestClient:
+def client(app: ASGIApp) -> TestClient:
     """Asks it."""
     return TestClient(app, raise_server_exceptions=False)
 
@@ -172,7 +173,7 @@ def test_a_body_is_not_read_beyond_its_bound(client: TestClient):
     assert len("\\u4e2d" * 1024 * 1024) < BODY_BYTES
 
 
-def test_only_its_owner_can_open_the_socket(daemon: Daemon, app: FastAPI, tmp_path: Path):
+def test_only_its_owner_can_open_the_socket(daemon: Daemon, app: ASGIApp, tmp_path: Path):
     """The socket and its directory are its owner's alone: another user cannot even connect, and there is no TCP port."""
     path = tmp_path / "s" / "fleet" / "daemon.sock"
     before = os.umask(0)
@@ -203,7 +204,7 @@ def _connect_as_nobody(path: Path) -> int:
     return subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode
 
 
-def test_a_browser_cannot_drive_it(daemon: Daemon, app: FastAPI, tmp_path: Path):
+def test_a_browser_cannot_drive_it(daemon: Daemon, app: ASGIApp, tmp_path: Path):
     """While it serves, the process listens at no address of the network."""
 
     def listening() -> list[str]:
@@ -222,7 +223,7 @@ def test_a_browser_cannot_drive_it(daemon: Daemon, app: FastAPI, tmp_path: Path)
     assert anyio.run(look) == []
 
 
-def test_a_state_directory_nobody_may_write_to_is_told(app: FastAPI, tmp_path: Path):
+def test_a_state_directory_nobody_may_write_to_is_told(app: ASGIApp, tmp_path: Path):
     """Where no socket can be made, the error names it and what to do."""
     nowhere = tmp_path / "none" / "daemon.sock"
 

@@ -17,7 +17,8 @@ from schemathesis.specs.openapi.checks import (
 from tests.cases import examples
 from tests.fleet.daemon.test_api import daemon_of
 
-from ringfence.fleet.daemon.api import api
+from ringfence.fleet.api.app import create_local_app
+from ringfence.fleet.api.context import ApiContext
 
 pytestmark = pytest.mark.slow
 _CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -32,7 +33,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis
             patch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
         made = daemon_of(home)
         made.is_ready = True
-        yield schemathesis.openapi.from_asgi("/openapi.json", api(made))
+        yield schemathesis.openapi.from_asgi("/openapi.json", create_local_app(ApiContext.of_daemon(made)))
         made.database.close()
 
 
@@ -46,16 +47,16 @@ _OPERATIONS = [
     "POST /v1/down",
     "GET /v1/agents",
     "POST /v1/agents/{name}/jobs",
-    "POST /v1/agents/{name}/{act}",
+    "POST /v1/agents/{name}/{action}",
     "GET /v1/jobs",
     "GET /v1/jobs/{reference}",
     "GET /v1/jobs/{reference}/events",
     "POST /v1/jobs/{reference}/cancel",
-    "POST /v1/jobs/{reference}/{act}",
+    "POST /v1/jobs/{reference}/{action}",
     "DELETE /v1/jobs/{reference}",
     "GET /v1/schedules",
     "GET /v1/schedules/{agent}/{name}/next",
-    "POST /v1/schedules/{agent}/{name}/{act}",
+    "POST /v1/schedules/{agent}/{name}/{action}",
 ]
 
 

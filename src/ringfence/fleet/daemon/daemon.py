@@ -115,7 +115,8 @@ class Daemon:
             UsageError: Another daemon has the state directory.
             InfrastructureFault: The database cannot be reached, or is another daemon's.
         """
-        from ringfence.fleet.daemon.api import api
+        from ringfence.fleet.api.app import create_local_app
+        from ringfence.fleet.api.context import ApiContext
 
         assert self.engine is not None
         with exclusive(self.state, self.file):
@@ -123,7 +124,7 @@ class Daemon:
             async with (
                 self._owned(),
                 self.engine,
-                serving(api(self), socket_path(self.state)),
+                serving(create_local_app(ApiContext.of_daemon(self)), socket_path(self.state)),
                 self._webhooks(),
                 self._watched(),
                 anyio.create_task_group() as tasks,
@@ -179,7 +180,7 @@ class Daemon:
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:
         """Let others watch the fleet, if it has an address for them."""
-        from ringfence.fleet.daemon.monitoring import monitoring_app
+        from ringfence.fleet.api.monitoring import monitoring_app
 
         listen = self.fleet.settings.metrics
         if listen is None:

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError, UsageError
-from ringfence.fleet.daemon.models import Problem, Refusal
+from ringfence.fleet.api.models import Problem, Refusal
 
 BODY_BYTES = 8 * 1024 * 1024
 """Of a request: a prompt of a million characters, each written as an escape, and what is around it."""

@@ -1,0 +1,5 @@
+"""Routes of access tokens."""
+
+from fastapi import APIRouter
+
+router = APIRouter(tags=["tokens"])
