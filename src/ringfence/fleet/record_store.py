@@ -1,0 +1,205 @@
+"""Copies of run records in a directory or an object store that every machine of a fleet reaches, through fsspec.
+
+A record is one object, `RUN_ID.tar.gz`, written after the run's seal. Its files come from another machine: they are
+unpacked as hostile data, and `ringfence runs verify` decides what they are worth.
+"""
+
+import gzip
+import os
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from ringfence.errors import InfrastructureFault, RecordError, UsageError
+from ringfence.journal import run_dir
+from ringfence.journal.layout import BLOBS_NAME, JOURNAL_NAME, LOCK_NAME, RESERVE_NAME, WORK_DIRECTORIES
+from ringfence.removal import remove_tree
+
+MAX_RECORD_BYTES = 8 * 1024**3
+"""Of an unpacked record."""
+MAX_RECORD_FILES = 200_000
+_LEFT_OUT = WORK_DIRECTORIES | {LOCK_NAME, RESERVE_NAME}
+_CHUNK_BYTES = 1024**2
+
+
+class RecordStore:
+    """The record store of a fleet. All methods block.
+
+    Args:
+        url: A directory (`file:///srv/records`, or a path), or another address that fsspec knows, such as
+            `s3://BUCKET/PREFIX`. Credentials come from the environment, as the file system's package reads them.
+        cache: Directory of this machine for unpacked records.
+
+    Raises:
+        UsageError: fsspec does not know the address, or needs a package for it that is not installed.
+    """
+
+    def __init__(self, url: str, cache: Path) -> None:
+        import fsspec
+
+        self._cache = cache
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as exc:
+            raise UsageError(
+                f"the record store {_without_user(url)!r} cannot be used: {exc}; write a directory, or install the "
+                "package of its file system (s3fs for s3://)"
+            ) from exc
+
+    def upload(self, run_id: str) -> None:
+        """Store the record of an ended run of this machine; one that is there already is replaced.
+
+        Raises:
+            InfrastructureFault: It cannot be read or stored.
+        """
+        directory = run_dir(run_id)
+        with self._translated_errors(f"the record of run {run_id!r} cannot be stored"):
+            self._files.makedirs(self._root, exist_ok=True)
+            partial = f"{self._path(run_id)}.{os.getpid()}.part"
+            try:
+                with (
+                    self._files.open(partial, "wb") as file,
+                    gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=3, mtime=0) as packed,
+                    tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+                ):
+                    for path in _files_of(directory):
+                        archive.add(
+                            path, arcname=str(path.relative_to(directory)), recursive=False, filter=_plain
+                        )
+                self._files.mv(partial, self._path(run_id))
+            except BaseException:
+                with suppress(Exception):
+                    self._files.rm(partial)
+                raise
+
+    def fetch(self, run_id: str) -> Path | None:
+        """The directory of a stored record, unpacked on this machine; None if the store has none.
+
+        Raises:
+            InfrastructureFault: The store cannot be reached, or the disk is full.
+            RecordError: What is stored is not the archive of a record.
+        """
+        run_dir(run_id)  # refuses what is not a run id
+        found = self._cache / run_id
+        if found.is_dir():
+            return found
+        with self._translated_errors(f"the record of run {run_id!r} cannot be fetched"):
+            if not self._files.exists(self._path(run_id)):
+                return None
+            self._cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+            partial = Path(tempfile.mkdtemp(prefix=f".{run_id}-", dir=self._cache))
+            try:
+                with self._files.open(self._path(run_id), "rb") as file:
+                    _unpack(file, partial, run_id)
+                with suppress(FileExistsError, OSError):  # another process has fetched it meanwhile
+                    partial.rename(found)
+            finally:
+                if partial.is_dir():
+                    remove_tree(partial)
+        return found
+
+    def remove(self, run_ids: Sequence[str]) -> None:
+        """Remove stored records, and what of them is unpacked on this machine. Those that are not there are skipped.
+
+        Raises:
+            InfrastructureFault: The store cannot be reached.
+        """
+        with self._translated_errors("records cannot be removed"):
+            for run_id in run_ids:
+                run_dir(run_id)
+                with suppress(FileNotFoundError):
+                    self._files.rm(self._path(run_id))
+                if (self._cache / run_id).is_dir():
+                    remove_tree(self._cache / run_id)
+
+    def _path(self, run_id: str) -> str:
+        return f"{self._root.rstrip('/')}/{run_id}.tar.gz"
+
+    @contextmanager
+    def _translated_errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (RecordError, UsageError):
+            raise
+        except Exception as exc:  # file systems of fsspec raise what their libraries raise
+            cause = getattr(exc, "strerror", None) or f"{type(exc).__name__}: {exc}"
+            raise InfrastructureFault(
+                f"{what}: {str(cause)[:300]}; check `fleet.records` and that this machine may use it"
+            ) from exc
+
+
+def _files_of(directory: Path) -> Iterator[Path]:
+    """Yield the files of a record, its journal first."""
+    yield directory / JOURNAL_NAME
+    for folder, names, files in os.walk(directory):
+        if Path(folder) == directory:
+            names[:] = sorted(name for name in names if name == BLOBS_NAME)
+        for name in sorted(files):
+            path = Path(folder) / name
+            is_journal = path == directory / JOURNAL_NAME
+            if not is_journal and name not in _LEFT_OUT and path.is_file() and not path.is_symlink():
+                yield path
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """A file without its owner; nothing else belongs to a record."""
+    if not member.isreg():
+        return None
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mode = 0o600
+    return member
+
+
+def _unpack(file: IO[bytes], into: Path, run_id: str) -> None:
+    """Unpack an archive into an empty directory: only regular files, with plain names, within bounds.
+
+    Raises:
+        RecordError: It holds anything else.
+    """
+    size = count = 0
+    try:
+        with gzip.GzipFile(fileobj=file) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as archive:
+            for member in archive:
+                size, count = size + member.size, count + 1
+                if not member.isreg() or not _is_plain(member.name) or member.sparse is not None:
+                    raise RecordError(
+                        f"the stored record of run {run_id!r} has an entry that no record has: {member.name[:200]!r}"
+                    )
+                if size > MAX_RECORD_BYTES or count > MAX_RECORD_FILES:
+                    bounds = f"{MAX_RECORD_BYTES} bytes or {MAX_RECORD_FILES} files"
+                    raise RecordError(f"the stored record of run {run_id!r} exceeds {bounds}")
+                _write(archive.extractfile(member), into / member.name)
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError) as exc:
+        raise RecordError(f"the stored record of run {run_id!r} cannot be unpacked: {exc}") from exc
+    if not (into / JOURNAL_NAME).is_file():
+        raise RecordError(f"the stored record of run {run_id!r} has no journal")
+
+
+def _is_plain(name: str) -> bool:
+    path = PurePosixPath(name)
+    return (
+        not path.is_absolute()
+        and str(path) == name
+        and 1 <= len(path.parts) <= 4
+        and not any(part in ("..", "") or "\0" in part for part in path.parts)
+        and path.parts[0] not in _LEFT_OUT
+    )
+
+
+def _write(source: IO[bytes] | None, target: Path) -> None:
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        while source is not None and (chunk := source.read(_CHUNK_BYTES)):
+            file.write(chunk)
+
+
+def _without_user(url: str) -> str:
+    """An address for messages, without a user and password in it."""
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else url

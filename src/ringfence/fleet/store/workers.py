@@ -1,0 +1,171 @@
+"""The workers of a fleet, on all machines: where they run, what they can do, and whether they take more jobs.
+
+A worker registers when it starts and refreshes its row every few seconds. Whether it is alive is decided by its lock
+(`ringfence.engine.liveness`), not by its row: the row says what the lock cannot.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, RowMapping, delete, insert, select, update
+
+from ringfence.errors import UsageError
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.job import moment
+from ringfence.fleet.store.jobs import now_ms
+from ringfence.fleet.store.tables import WORKERS
+
+REFRESH_S = 5.0
+"""How often a worker refreshes its row."""
+SILENT_S = 20.0
+"""A worker whose row is older has died, or cannot reach the database."""
+
+
+@dataclass(frozen=True)
+class WorkerState:
+    """A worker as it registered, and when it was last seen."""
+
+    id: str
+    """The name of its executor."""
+    host: str
+    pid: int
+    version: str
+    labels: tuple[str, ...]
+    capacity: int
+    """Jobs at once."""
+    started_at: datetime
+    seen_at: datetime
+    is_draining: bool
+    """Whether it takes no more jobs."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its row was refreshed lately."""
+        return now_ms() - self.seen_at.timestamp() * 1000 < SILENT_S * 1000
+
+
+class Workers:
+    """The workers in a database. Safe to use from several processes and machines."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def register(
+        self, worker: str, *, host: str, pid: int, version: str, labels: Sequence[str], capacity: int
+    ) -> None:
+        """Add a worker; rows of workers that died long ago go."""
+
+        def act(connection: Connection) -> None:
+            now = now_ms()
+            connection.execute(delete(WORKERS).where(WORKERS.c.seen_ms < now - _FORGOTTEN_MS))
+            connection.execute(delete(WORKERS).where(WORKERS.c.id == worker))
+            row = {"id": worker, "host": host, "pid": pid, "version": version, "capacity": capacity}
+            times = {"started_ms": now, "seen_ms": now, "is_draining": False}
+            connection.execute(insert(WORKERS).values(**row, **times, labels=json.dumps(sorted(labels))))
+
+        await self._database.write(act)
+
+    async def refresh(self, worker: str) -> bool:
+        """Note that a worker is alive; whether it may take jobs: False if it is to drain, or was removed."""
+
+        def act(connection: Connection) -> bool:
+            mine = WORKERS.c.id == worker
+            connection.execute(update(WORKERS).where(mine).values(seen_ms=now_ms()))
+            is_draining = connection.execute(select(WORKERS.c.is_draining).where(mine)).scalar()
+            return is_draining is not None and not is_draining
+
+        return await self._database.write(act)
+
+    async def leave(self, worker: str) -> None:
+        """Remove a worker that ends."""
+        await self._database.write(
+            lambda connection: connection.execute(delete(WORKERS).where(WORKERS.c.id == worker))
+        )
+
+    async def all(self) -> list[WorkerState]:
+        """All workers, those of one machine together."""
+        query = select(WORKERS).order_by(WORKERS.c.host, WORKERS.c.started_ms, WORKERS.c.id)
+        return await self._database.read(
+            lambda connection: [_worker_of(row) for row in connection.execute(query).mappings()]
+        )
+
+    async def drain(self, reference: str, *, is_draining: bool) -> list[WorkerState]:
+        """Let workers take no more jobs, or take jobs again; what they run goes on.
+
+        Args:
+            reference: The name of a machine, or a worker's id or the beginning of one.
+            is_draining: Whether they drain.
+
+        Raises:
+            UsageError: There is no such worker or machine, or several workers have ids that begin so.
+        """
+
+        def act(connection: Connection) -> list[WorkerState]:
+            ids = _ids_in(connection, reference)
+            connection.execute(update(WORKERS).where(WORKERS.c.id.in_(ids)).values(is_draining=is_draining))
+            rows = connection.execute(
+                select(WORKERS).where(WORKERS.c.id.in_(ids)).order_by(WORKERS.c.id)
+            ).mappings()
+            return [_worker_of(row) for row in rows]
+
+        return await self._database.write(act)
+
+    async def remove(self, reference: str) -> list[WorkerState]:
+        """Remove workers that are dead. Those that live end by their own machine's `fleet down` or SIGTERM.
+
+        Raises:
+            UsageError: There is no such worker or machine, or it is alive.
+        """
+
+        def act(connection: Connection) -> list[WorkerState]:
+            ids = _ids_in(connection, reference)
+            rows = connection.execute(
+                select(WORKERS).where(WORKERS.c.id.in_(ids)).order_by(WORKERS.c.id)
+            ).mappings()
+            found = [_worker_of(row) for row in rows]
+            alive = [worker for worker in found if worker.is_alive]
+            if alive:
+                raise UsageError(
+                    f"worker {alive[0].id[:8]} on {alive[0].host!r} is alive; `ringfence fleet workers drain` lets it "
+                    "take no more jobs, SIGTERM to its process ends it"
+                )
+            connection.execute(delete(WORKERS).where(WORKERS.c.id.in_(ids)))
+            return found
+
+        return await self._database.write(act)
+
+
+_FORGOTTEN_MS = 7 * 24 * 3600 * 1000
+
+
+def labels_in(workers: Collection[WorkerState]) -> frozenset[str]:
+    """The labels, names of machines among them, for which a worker that is alive takes jobs."""
+    open_workers = [worker for worker in workers if worker.is_alive and not worker.is_draining]
+    return frozenset(label for worker in open_workers for label in (*worker.labels, worker.host))
+
+
+def _ids_in(connection: Connection, reference: str) -> list[str]:
+    rows = connection.execute(select(WORKERS.c.id, WORKERS.c.host)).all()
+    of_host = [row.id for row in rows if row.host == reference]
+    if of_host:
+        return of_host
+    found = [row.id for row in rows if reference and row.id.startswith(reference)]
+    if not found:
+        raise UsageError(
+            f"there is no worker or machine {reference!r}; `ringfence fleet workers ls` lists them"
+        )
+    if len(found) > 1:
+        raise UsageError(f"{len(found)} workers have ids that begin with {reference!r}; give more of the id")
+    return found
+
+
+def _worker_of(row: RowMapping) -> WorkerState:
+    started, seen = moment(row["started_ms"]), moment(row["seen_ms"])
+    assert started is not None
+    assert seen is not None
+    return WorkerState(
+        row["id"], row["host"], row["pid"], row["version"], tuple(json.loads(row["labels"])), row["capacity"],
+        started, seen, bool(row["is_draining"]),
+    )  # fmt: skip

@@ -1,0 +1,137 @@
+"""Copies of records that other machines read: whole, verifiable, and unpacked as hostile data."""
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.cases import examples
+from tests.journal.conftest import conversation
+
+from ringfence.errors import InfrastructureFault, RecordError, UsageError
+from ringfence.fleet.record_store import RecordStore
+from ringfence.journal import Journal, new_run_id, run_dir, verify_run
+
+RUN = "2026-11-28T10-00-00-0123abcd"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordStore:
+    """An empty one in a directory, on a machine with an own state directory."""
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "s"))
+    return RecordStore(f"file://{tmp_path}/store", tmp_path / "cache")
+
+
+@pytest.fixture
+def run(store: RecordStore) -> str:
+    """A sealed run of this machine, with a directory that it worked in."""
+    run_id = new_run_id()
+    with Journal.create(run_dir(run_id), run_id) as journal:
+        for event in conversation():
+            journal.append(event)
+        (run_dir(run_id) / "work.patch").write_bytes(b"a patch")
+        journal.seal()
+    (run_dir(run_id) / "git").mkdir()
+    (run_dir(run_id) / "git" / "config").write_text("[core]")
+    return run_id
+
+
+def packed(*members: tuple[str, bytes, bytes]) -> bytes:
+    """An archive of entries: name, kind, and content or target of a link."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, kind, content in members:
+            member = tarfile.TarInfo(name)
+            member.type = kind
+            if kind == tarfile.REGTYPE:
+                member.size = len(content)
+            else:
+                member.linkname = os.fsdecode(content)
+            archive.addfile(member, io.BytesIO(content))
+    return file.getvalue()
+
+
+def put(tmp_path: Path, content: bytes) -> None:
+    """Have the store hold something as the record of `RUN`."""
+    (tmp_path / "store").mkdir(exist_ok=True)
+    (tmp_path / "store" / f"{RUN}.tar.gz").write_bytes(content)
+
+
+def test_a_record_comes_back_whole(store: RecordStore, run: str):
+    """It verifies as sealed on another machine, with its patch, and without the directories that the run worked in."""
+    store.upload(run)
+    store.upload(run)
+    found = store.fetch(run)
+    assert found is not None
+    assert found == store.fetch(run)
+    assert (found / "work.patch").read_bytes() == b"a patch"
+    assert not (found / "git").exists()
+    assert verify_run(found).status == verify_run(run_dir(run)).status
+
+
+def test_a_removed_record_is_gone_everywhere(store: RecordStore, run: str):
+    """From the store and from this machine's copies; removing what is not there is no fault."""
+    store.upload(run)
+    assert store.fetch(run) is not None
+    store.remove([run, RUN])
+    assert store.fetch(run) is None
+
+
+HOSTILE = {
+    "a path up": ("../x", tarfile.REGTYPE, b""),
+    "an absolute path": ("/tmp/x", tarfile.REGTYPE, b""),
+    "a link": ("work.patch", tarfile.SYMTYPE, b"/etc/passwd"),
+    "a hard link": ("work.patch", tarfile.LNKTYPE, b"/etc/passwd"),
+    "a device": ("work.patch", tarfile.CHRTYPE, b""),
+    "a pipe": ("work.patch", tarfile.FIFOTYPE, b""),
+    "a repository": ("git/config", tarfile.REGTYPE, b"[core]"),
+    "a name twice": ("journal.jsonl", tarfile.REGTYPE, b"again"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_what_no_record_holds_is_refused(case: str, store: RecordStore, tmp_path: Path):
+    """And nothing of it stays on this machine."""
+    put(tmp_path, packed(("journal.jsonl", tarfile.REGTYPE, b"{}"), HOSTILE[case]))
+    with pytest.raises((RecordError, InfrastructureFault)):
+        store.fetch(RUN)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", packed(), packed(("x", tarfile.REGTYPE, b""))[:-9]])
+def test_what_is_no_record_is_refused(content: bytes, store: RecordStore, tmp_path: Path):
+    """An object that was cut, or never was an archive with a journal."""
+    put(tmp_path, content)
+    with pytest.raises(RecordError):
+        store.fetch(RUN)
+
+
+@given(st.binary(max_size=300), st.integers(0, 250))
+@settings(max_examples=examples(50), deadline=None)
+def test_damage_is_an_error_of_the_record(tmp_path_factory: pytest.TempPathFactory, noise: bytes, at: int):
+    """Whatever bytes are in an archive's place: a record, or a `RecordError`."""
+    root = tmp_path_factory.mktemp("store")
+    whole = packed(("journal.jsonl", tarfile.REGTYPE, b"{}" * 100))
+    put(root, whole[:at] + noise + whole[at + len(noise) :])
+    try:
+        found = RecordStore(f"file://{root}/store", root / "cache").fetch(RUN)
+    except RecordError:
+        return
+    assert found is not None
+
+
+def test_an_address_that_nothing_serves(tmp_path: Path):
+    """It is named, without the user and password in it."""
+    with pytest.raises(UsageError, match="'nothing://host/x' cannot be used") as raised:
+        RecordStore("nothing://user:hidden@host/x", tmp_path)
+    assert "hidden" not in str(raised.value)
+
+
+def test_a_store_that_cannot_be_written(tmp_path: Path, run: str):
+    """The fault names the run and the setting."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InfrastructureFault, match=rf"{run}.*check `fleet.records`"):
+        RecordStore(f"file://{tmp_path}/file/below", tmp_path / "cache").upload(run)
