@@ -143,7 +143,7 @@ async def test_a_jump_back_fires_nothing_again():
 
 
 async def test_a_clock_that_was_hours_ahead_silences_no_schedule():
-    """Once it is right again, slots fire at their own time; those that fired while it was ahead have the same identity."""
+    """Once it is right again, slots fire at their own time, as they would have without the error."""
     time, crew = Time(100), FleetFiles()
     time.jumps = {25: timedelta(hours=2), 45: timedelta(hours=-2)}
     clock = Clock(crew.fire, report=crew.report, source=time)

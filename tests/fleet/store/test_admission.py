@@ -141,6 +141,7 @@ async def test_side_by_side_within_a_budget(queue: Queue):
     assert [job.allowed_usd for job in admitted.jobs] == [4, 4, 2]
     assert "budget for the day" in admitted.waiting["a"]
     assert admitted.next_at == DAY + timedelta(days=1)
+    assert ids(await queue.admit(agents)) == []
 
 
 async def test_what_was_set_aside_and_not_spent_comes_back(queue: Queue):
