@@ -1,6 +1,6 @@
-"""One story from top to bottom: its tests are written and fail, its code is written, checked, reviewed and judged.
+"""Works on one story: its tests are written and must fail, then its code is written, checked, reviewed and judged.
 
-Each part is a durable step. A story that is worked on again, after its process died, comes to the same part at once.
+Each part is a durable step. After the process died, the work on a story continues at the interrupted step.
 """
 
 import os
@@ -25,7 +25,7 @@ from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.steps import keep_once
 from ringfence.loop.trees import Trees
 
-_SHOWN = 20
+_MAX_LISTED = 20
 
 
 class StoryWork:
@@ -72,7 +72,7 @@ class StoryWork:
             self._loop.add_event(self._row, "ended", kind, **data)
 
     async def _attempts(self, role: RoleName, attempt_once: Callable[[int], Awaitable[str]]) -> str:
-        """Try until an attempt is not rejected, and return its commit.
+        """Make attempts until one is not rejected, and return its commit.
 
         Raises:
             Skipped: All attempts were rejected.
@@ -89,7 +89,7 @@ class StoryWork:
         raise Skipped(reason)
 
     async def _attempt_tests(self, attempt: int) -> str:
-        """Have the story's tests written: of the test writer's work the tests are taken, and they must fail."""
+        """Run the test writer, and commit the tests that it wrote, which must fail; its other changes are dropped."""
         row = self._row
         assert row.base is not None
         task = await self._tasks.test_writer(row, attempt, rejections(self._loop, row, "test_writer"))
@@ -98,7 +98,7 @@ class StoryWork:
         async def take() -> dict[str, Any]:
             kept, dropped = only_tests(await _changes(result), self._loop.conventions)
             if not kept:
-                others = f"; these are none: {', '.join(dropped[:_SHOWN])}" if dropped else ""
+                others = f"; these files are no tests: {', '.join(dropped[:_MAX_LISTED])}" if dropped else ""
                 raise Rejected([f"no test file was written{others}"])
             return await self._commit(str(row.base), kept, result, "test_writer", attempt)
 
@@ -110,12 +110,17 @@ class StoryWork:
         with self._loop.store.transaction():
             row = self._loop.store.update_story(self._story, tests=commit)
             self._loop.add_event(
-                row, "tests", "tests.written", of=tests_steps(attempt), commit=commit, files=files[:_SHOWN]
+                row,
+                "tests",
+                "tests.written",
+                of=tests_steps(attempt),
+                commit=commit,
+                files=files[:_MAX_LISTED],
             )
         return str(commit)
 
     async def _attempt_code(self, attempt: int) -> str:
-        """Have the story's code written, and judge it: nothing that decides about it is taken from its author."""
+        """Run the implementor, and check and judge its code; changes of protected files are left out."""
         row = self._row
         task = await self._tasks.implementor(row, attempt, rejections(self._loop, row, "implementor"))
         result = await self._run_agent(f"code.{attempt}", task)
@@ -126,7 +131,7 @@ class StoryWork:
         made = await self._keep(f"code.{attempt}.commit", take, attempt)
         self._loop.add_event(
             row, f"code.{attempt}", "code.committed", of=[f"code.{attempt}"], attempt=attempt, commit=made["commit"],
-            files=len(made["files"]), left_out=made.get("left_out", [])[:_SHOWN],
+            files=len(made["files"]), left_out=made.get("left_out", [])[:_MAX_LISTED],
         )  # fmt: skip
         await self._check(row, attempt, made)
         commit = str(made["commit"])
@@ -140,7 +145,7 @@ class StoryWork:
     async def _take_code(
         self, row: StoryRow, changes: Sequence[Change], result: AgentResult, attempt: int
     ) -> dict[str, Any]:
-        """Commit what is taken of the implementor's changes on the story's tests."""
+        """Commit the implementor's changes of unprotected files on the commit with the story's tests."""
         assert row.base is not None
         assert row.tests is not None
         reported = await self._proof.tested_files(row)
@@ -157,16 +162,16 @@ class StoryWork:
         }
 
     async def _check(self, row: StoryRow, attempt: int, made: Mapping[str, Any]) -> None:
-        """Run all checks in a new sandbox: what was green stays green, and the story's tests have become so."""
+        """Run all checks in a new sandbox: green tests must stay green, and the story's tests must become green."""
         commit = made["commit"]
-        complaints, said = await self._proof.green(row, f"checks.{attempt}", commit)
+        complaints, colours = await self._proof.green(row, f"checks.{attempt}", commit)
         if not complaints and made.get("configuration"):
             complaints = await self._check_with_old_configuration(row, attempt, commit, made["configuration"])
         if not complaints:
             complaints = await self._proof.own_tests_alone(row, attempt, commit)
         self._loop.add_event(
             row, f"checks.{attempt}", "checks.completed", of=[f"checks.{attempt}"], attempt=attempt,
-            is_green=not complaints, checks=said,
+            is_green=not complaints, checks=colours,
         )  # fmt: skip
         if complaints:
             raise Rejected([*complaints, *_left_out(made.get("left_out", ()))], commit=commit)
@@ -174,18 +179,18 @@ class StoryWork:
     async def _check_with_old_configuration(
         self, row: StoryRow, attempt: int, commit: str, configuration: Sequence[str]
     ) -> list[str]:
-        """What is wrong with a candidate whose configuration is as it was before the story."""
+        """Check a candidate with the configuration as it was before the story. Return the complaints."""
         assert row.tests is not None
         other = await self._trees.restore(row, commit, configuration, attempt=attempt)
         complaints, _ = await self._proof.green(row, f"configuration.{attempt}", other)
         return [f"with {', '.join(configuration)} as before the story: {each}" for each in complaints]
 
     async def _run_agent(self, name: str, task: Task) -> AgentResult:
-        """Have a role do its task.
+        """Run a role's agent on its task.
 
         Raises:
-            Rejected: Its run failed.
-            Blocked: It asks a question.
+            Rejected: The run failed.
+            Blocked: The agent asks a question.
         """
         result = await self._agents.run(self._row.key(name), task)
         if result.complaint is not None:
@@ -202,7 +207,7 @@ class StoryWork:
     async def _commit(
         self, base: str, changes: Sequence[Change], result: AgentResult, role: RoleName, attempt: int
     ) -> dict[str, Any]:
-        """Commit what is taken of a role's work; the commit and the paths of its files."""
+        """Commit a role's changes. Return the commit and the paths of the changed files."""
         title = self._loop.story(self._story).title
         message = f"{title}: tests" if role == "test_writer" else title
         try:
@@ -220,10 +225,10 @@ class StoryWork:
 
 
 async def _changes(result: AgentResult) -> list[Change]:
-    """What a role's run changed.
+    """Return the changes that a role's run made.
 
     Raises:
-        Rejected: It is nothing, or more than is taken over.
+        Rejected: There are no changes, or more than a commit may contain.
     """
     try:
         found = await run_changes(result.run_id)
@@ -235,8 +240,11 @@ async def _changes(result: AgentResult) -> list[Change]:
 
 
 def _left_out(changes: Sequence[str]) -> list[str]:
-    """What an attempt is told about its changes of protected files."""
+    """Return the complaint about an attempt's changes of protected files, if there are any."""
     if not changes:
         return []
-    shown = [*changes[:_SHOWN], *([f"and {len(changes) - _SHOWN} more"] if len(changes) > _SHOWN else [])]
+    shown = [
+        *changes[:_MAX_LISTED],
+        *([f"and {len(changes) - _MAX_LISTED} more"] if len(changes) > _MAX_LISTED else []),
+    ]
     return [f"these changes were left out, as the files are protected: {'; '.join(shown)}"]

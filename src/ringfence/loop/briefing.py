@@ -1,4 +1,4 @@
-"""Builds the tasks of roles: gathers what each role must know for a story, and reads its answer."""
+"""Builds the tasks of roles: collects the information that each role needs for a story, and reads its answer."""
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
@@ -34,9 +34,9 @@ _GUIDE_CHARS = 20_000
 _OUTPUT_CHARS = 8_000
 _EARLIER_CHARS = 3_000
 _SUMMARY_CHARS = 2_000
-_MOST_FILES = 2_000
-_MOST_PROTECTED = 300
-_MOST_NOTED = 20
+_MAX_FILES = 2_000
+_MAX_PROTECTED = 300
+_MAX_NOTED = 20
 
 _LEFT_OUT = "Changes of protected files that were left out"
 _CONFIGURATION = (
@@ -57,7 +57,7 @@ class TaskBuilder:
 
     Args:
         loop: The loop.
-        trees: The trees that roles are shown.
+        trees: The story's trees.
         removed_tests: Returns the tests that a story's test writer removed.
     """
 
@@ -67,19 +67,19 @@ class TaskBuilder:
         self._removed_tests = removed_tests
 
     async def test_writer(self, row: StoryRow, attempt: int, past: Sequence[StepRow]) -> Task:
-        """Build the test writer's task; it finds the commit that the story began at."""
+        """Build the test writer's task, on the commit at which the story was started."""
         assert row.base is not None
         tree = await self._trees.tree(row.base)
         briefing = await self._briefing(row, tree, past)
         return self._task(TEST_WRITER, attempt, row.base, briefing, read=_read_work)
 
     async def implementor(self, row: StoryRow, attempt: int, past: Sequence[StepRow]) -> Task:
-        """Build the implementor's task; it finds the commit with the story's tests."""
+        """Build the implementor's task, on the commit with the story's tests."""
         assert row.tests is not None
         tree = await self._trees.tree(row.tests)
         assert row.base is not None
         protected = await self._trees.protected(row.tests, base=row.base)
-        tests, paths = self._own_tests(row, tree), protected.describe(most=_MOST_PROTECTED)
+        tests, paths = self._own_tests(row, tree), protected.describe(most=_MAX_PROTECTED)
         briefing = await self._briefing(row, tree, past, tests=tests, protected=paths)
         return self._task(IMPLEMENTOR, attempt, row.tests, briefing, read=_read_work)
 
@@ -89,7 +89,7 @@ class TaskBuilder:
         return await self._judging_task(REVIEWER, row, attempt, commit, briefing, read=_read_review)
 
     async def judge(self, row: StoryRow, attempt: int, commit: str) -> Task:
-        """Build the judge's task about a candidate; its evidence is looked up in what it was shown."""
+        """Build the judge's task about a candidate; the evidence in its answer is checked against its briefing."""
         step = self._loop.store.step(row.key(f"review.{attempt}"))
         review = json.dumps(step.result["answer"], indent=1) if step is not None else ""
         briefing = await self._candidate_briefing(row, attempt, commit, review=review)
@@ -97,11 +97,11 @@ class TaskBuilder:
 
         def read(end: AgentEnd) -> Any:
             verdict = JUDGE.read(end.text, end.structured)
-            wrong = check_evidence(
+            problems = check_evidence(
                 verdict, tree.line_count, briefing.results, criteria=len(briefing.criteria)
             )
-            if wrong:
-                raise Unparseable(JUDGE.name, "; ".join(wrong[:5]))
+            if problems:
+                raise Unparseable(JUDGE.name, "; ".join(problems[:5]))
             return {"verdict": verdict.model_dump(mode="json"), "complaints": complaints_of(verdict)}
 
         return await self._judging_task(JUDGE, row, attempt, commit, briefing, read=read)
@@ -109,13 +109,16 @@ class TaskBuilder:
     async def _judging_task(
         self, role: Role[Any], row: StoryRow, attempt: int, commit: str, briefing: Briefing, *, read: Any
     ) -> Task:
-        """Build a task about a candidate without the candidate's instructions for agents."""
+        """Build a task about a candidate from which the attempt's instructions for agents are removed."""
         shown = await self._without_instructions(row, commit, role=role.name, attempt=attempt)
         note = NOTE if shown != commit else ""
         return self._task(role, attempt, shown, briefing, read=read, note=note, must_answer=True)
 
     async def _without_instructions(self, row: StoryRow, commit: str, *, role: RoleName, attempt: int) -> str:
-        """A candidate as those who judge it are shown it: nothing that the attempt wrote instructs them."""
+        """Return a commit of the candidate with the instructions for agents as they were before the story.
+
+        A reviewer or judge must not be instructed by the attempt that it judges.
+        """
         assert row.base is not None
         changed = set(await self._trees.changed(row.base, commit))
         before, after = await self._trees.tree(row.base), await self._trees.tree(commit)
@@ -161,13 +164,13 @@ class TaskBuilder:
             feedback=_feedback(past),
             decisions=tuple(rejections_by_person(self._loop, row)),
             commands=tuple(check.command for check in self._loop.checks_of(story)),
-            files=tuple(sorted(tree.files)[:_MOST_FILES]),
+            files=tuple(sorted(tree.files)[:_MAX_FILES]),
             guides=await self._guides(row),
             **more,
         )
 
     async def _guides(self, row: StoryRow) -> dict[str, str]:
-        """Return the project's instructions for agents before the story: an attempt does not instruct its judges."""
+        """Return the project's instructions for agents as they were before the story."""
         assert row.base is not None
         files = (await self._trees.tree(row.base)).files
         return {name: _text(files.get(name))[:_GUIDE_CHARS] for name in _GUIDES if name in files}
@@ -175,7 +178,7 @@ class TaskBuilder:
     async def _candidate_briefing(
         self, row: StoryRow, attempt: int, commit: str, *, review: str = ""
     ) -> Briefing:
-        """Gather what is known about a candidate: what this story's attempt changed, and nothing else."""
+        """Return the briefing about a candidate, with only the changes that this story's attempt made."""
         assert row.tests is not None
         tree = await self._trees.tree(commit)
         diff = await self._trees.patch(row.tests, commit)
@@ -194,7 +197,7 @@ class TaskBuilder:
         )
 
     async def _notes(self, row: StoryRow, attempt: int) -> tuple[str, ...]:
-        """Return what a judge should look at twice."""
+        """Return notes about changes that a judge should examine carefully."""
         step = self._loop.store.step(row.key(f"code.{attempt}.commit"))
         assert step is not None
         left_out, configuration = step.result.get("left_out", ()), step.result.get("configuration", ())
@@ -206,29 +209,29 @@ class TaskBuilder:
             (_CONFIGURATION, configuration),
             (_REMOVED, removed),
         ]
-        return tuple(f"{title}: {'; '.join(each[:_MOST_NOTED])}" for title, each in notes if each)
+        return tuple(f"{title}: {'; '.join(each[:_MAX_NOTED])}" for title, each in notes if each)
 
     async def _changed_tests(self, row: StoryRow) -> dict[str, str]:
-        """Return what the test writer did to existing tests, since their text now does not show what it was."""
+        """Return the test writer's changes of existing tests as a patch, as their new text does not show them."""
         assert row.base is not None
         assert row.tests is not None
         before = await self._trees.tree(row.base)
         if not any(before.read(name) for name in self._own_test_names(row)):
             return {}
-        text = await self._trees.patch(row.base, row.tests)
-        return {"(the test writer changed tests that were there; its changes as a patch)": text}
+        patch = await self._trees.patch(row.base, row.tests)
+        return {"(the test writer changed existing tests; its changes as a patch)": patch}
 
     def _own_tests(self, row: StoryRow, tree: Tree) -> dict[str, str]:
-        """Return the story's own tests: paths and texts."""
+        """Return the text of each of the story's own test files, by path."""
         return {name: _text(tree.files[name]) for name in self._own_test_names(row) if name in tree.files}
 
     def _own_test_names(self, row: StoryRow) -> list[str]:
         steps = self._loop.store.steps(row.id, generation=row.generation)
-        made = [
+        commits = [
             step for step in steps
             if step.name.startswith("tests.") and step.name.endswith(".commit") and step.result["commit"] == row.tests
         ]  # fmt: skip
-        return list(made[-1].result["files"]) if made else []
+        return list(commits[-1].result["files"]) if commits else []
 
     def _reports(self, row: StoryRow, attempt: int) -> dict[str, Report]:
         step = self._loop.store.step(row.key(f"checks.{attempt}"))
@@ -254,7 +257,7 @@ def _text(item: TreeEntry | None) -> str:
 
 
 def _read_work(end: AgentEnd) -> Any:
-    """Return the question of a role whose work counts, if it has one; an answer that cannot be read is none."""
+    """Return the question and the summary of a role whose files count; an unreadable answer has no question."""
     try:
         answer = IMPLEMENTOR.read(end.text, end.structured)
     except Unparseable:

@@ -1,7 +1,7 @@
-"""The decisions of a person about a story: to accept a rejected attempt, to reject a story that passed, to retry one.
+"""Carries out a person's decision about a story: accept a rejected attempt, reject a passed story, or retry a story.
 
-A decision changes the loop's rows, and for a rejection the loop's branch. The loop is resumed afterwards: it merges what
-was accepted, works on what waits, delivers the branch and writes its report.
+A decision changes the loop's rows; a rejection also changes the loop's branch. The loop is resumed afterwards: it merges
+accepted stories, works on waiting ones, delivers the branch and writes its report.
 """
 
 import getpass
@@ -26,7 +26,7 @@ _MAX_REASON_CHARS = 2_000
 
 
 @frozen
-class _Decided:
+class _Decision:
     """A story about which a person decides, with its loop."""
 
     store: LoopStore
@@ -36,83 +36,83 @@ class _Decided:
 
     @property
     def dependents(self) -> set[str]:
-        """Stories that depend on it, directly or not, and ask no question of their own."""
-        found, grown = set[str](), {self.row.id}
-        while grown:
-            found |= grown
-            grown = {each.id for each in self.plan.stories if found.intersection(each.depends_on)} - found
-        asking = {each.id for each in self.plan.stories if each.question is not None}
-        return found - asking - {self.row.id}
+        """The stories that depend on this one, directly or indirectly, and have no question of their own."""
+        found, added = set[str](), {self.row.id}
+        while added:
+            found |= added
+            added = {each.id for each in self.plan.stories if found.intersection(each.depends_on)} - found
+        with_question = {each.id for each in self.plan.stories if each.question is not None}
+        return found - with_question - {self.row.id}
 
     def release_dependents(self) -> None:
-        """Have the stories wait again that were given up because of it before they were started."""
+        """Set the stories to waiting that were skipped or blocked because of this one, before they were started."""
         for each in self.store.stories:
-            is_given_up = each.state in (StoryState.SKIPPED, StoryState.BLOCKED) and each.base is None
-            if is_given_up and each.id in self.dependents:
+            was_not_started = each.state in (StoryState.SKIPPED, StoryState.BLOCKED) and each.base is None
+            if was_not_started and each.id in self.dependents:
                 self.store.update_story(
                     each.id, state=StoryState.WAITING, generation=each.generation + 1, reason=""
                 )
 
 
 @contextmanager
-def _decide(place: LoopDirectory, story: str) -> Iterator[_Decided]:
-    """Open a loop for a decision; without its repository nothing is decided."""
+def _decide(place: LoopDirectory, story: str) -> Iterator[_Decision]:
+    """Open a loop and its repository for a decision about a story."""
     with open_store(place) as store:
         repository = LoopRepository.open(place.clones)
-        yield _Decided(store, repository, store.story(story), plan_from_json(store.loop.plan))
+        yield _Decision(store, repository, store.story(story), plan_from_json(store.loop.plan))
 
 
 async def retry(place: LoopDirectory, story: str, answer: str | None) -> None:
-    """Start a skipped or blocked story again, as if nothing had been done, with the text that its file has now.
+    """Start a skipped or blocked story from the beginning, with its current text in the stories' file.
 
     Stories that were skipped or blocked because of it wait again, too.
 
     Args:
-        place: The loop's place.
+        place: The loop's directories.
         story: The story's id.
-        answer: The answer to a blocked story's question, which the roles are given.
+        answer: The answer to a blocked story's question, for the roles' prompts.
 
     Raises:
         UsageError: There is no such story, it is neither skipped nor blocked, or another process works on the loop.
         RepositoryRemoved: The loop's working files were removed.
-        ConfigurationError: The stories' file is wrong as it is now.
+        ConfigurationError: The stories' file is not valid.
     """
-    with _decide(place, story) as decided:
-        store, row = decided.store, decided.row
+    with _decide(place, story) as decision:
+        store, row = decision.store, decision.row
         if row.state not in (StoryState.SKIPPED, StoryState.BLOCKED):
             raise UsageError(
-                f"story {story!r} is {row.state.value}; only a skipped or blocked one is begun anew"
+                f"story {story!r} is {row.state.value}; only a skipped or blocked story can be retried"
             )
         if row.state is StoryState.BLOCKED and answer is None:
             raise UsageError(f"story {story!r} asks: {row.reason}; answer by --answer TEXT")
-        plan = await anyio.to_thread.run_sync(with_mended, decided.plan, story)
+        plan = await anyio.to_thread.run_sync(with_mended, decision.plan, story)
         with store.transaction():
             store.update_loop(plan=plan_to_json(plan))
             store.update_story(
                 story, state=StoryState.WAITING, generation=row.generation + 1, attempt=0, stage="", base=None,
                 tests=None, tip=None, reason="", slot=None, answer=row.answer if answer is None else answer,
             )  # fmt: skip
-            _Decided(store, decided.repository, row, plan).release_dependents()
+            _Decision(store, decision.repository, row, plan).release_dependents()
             store.begin_round()
 
 
 async def accept(place: LoopDirectory, story: str, number: int | None) -> None:
-    """Have a rejected attempt at a story merged as if the judge had accepted it; the resumed loop merges it.
+    """Accept a rejected attempt at a story as if the judge had accepted it; the resumed loop merges it.
 
-    Stories that were skipped because of it wait again.
+    Stories that were skipped because of this one wait again.
 
     Args:
-        place: The loop's place.
+        place: The loop's directories.
         story: The story's id.
-        number: The attempt's number, as `loop diff STORY --rejected N` takes it. None: the last one.
+        number: The attempt's number, as for `loop diff STORY --rejected N`. None: the last attempt.
 
     Raises:
         UsageError: There is no such story or attempt, the story has passed or was rejected by a person, or another
             process works on the loop.
         RepositoryRemoved: The loop's working files were removed.
     """
-    with _decide(place, story) as decided:
-        store, row = decided.store, decided.row
+    with _decide(place, story) as decision:
+        store, row = decision.store, decision.row
         if row.state is StoryState.PASSED:
             raise UsageError(f"story {story!r} has passed: nothing of it is left to accept")
         rejected = store.step(row.key(REJECTED))
@@ -129,37 +129,37 @@ async def accept(place: LoopDirectory, story: str, number: int | None) -> None:
                 story, state=StoryState.RUNNING, stage="merge", tip=commit, attempt=attempt, reason="",
                 slot=row.slot or 0,
             )  # fmt: skip
-            decided.release_dependents()
+            decision.release_dependents()
             store.begin_round()
 
 
 async def reject(place: LoopDirectory, story: str, reason: str | None) -> None:
-    """Take a story that passed, or that waits to be merged, back from the loop's branch, by a commit that reverts it.
+    """Reject a story that passed, or that waits to be merged; its merged commits are reverted on the loop's branch.
 
     A call that was interrupted can be repeated.
 
     Args:
-        place: The loop's place.
+        place: The loop's directories.
         story: The story's id.
         reason: Why, for events and report, and for the agents of the next attempt; its first 2,000 characters are kept.
 
     Raises:
-        UsageError: There is no such story, nothing of it is on the branch, other stories build on it, a branch of the
-            user's contains it, or another process works on the loop.
+        UsageError: There is no such story, it neither passed nor was accepted, other stories depend on it, another of
+            the user's branches contains it, or another process works on the loop.
         RepositoryRemoved: The loop's working files were removed.
         DeliveryRefused: The story is rejected, but the user's repository cannot take the branch as it is now.
         InfrastructureFault: Git failed.
     """
-    with _decide(place, story) as decided:
-        store, row, by = decided.store, decided.row, _user_name()
+    with _decide(place, story) as decision:
+        store, row, by = decision.store, decision.row, _user_name()
         is_accepted = row.state is StoryState.RUNNING and row.stage == "merge"
         if row.state is not StoryState.PASSED and not is_accepted:
             raise UsageError(
                 f"story {story!r} is {row.state.value}; only a story that passed, or that was accepted, can be rejected"
             )
-        commit = None if row.merged is None else await _revert(decided, row.merged, by)
+        commit = None if row.merged is None else await _revert(decision, row.merged, by)
         why = (reason or "").strip()[:_MAX_REASON_CHARS]
-        patch = await _keep_patch(decided)
+        patch = await _keep_patch(decision)
         result = {"commit": commit, "by": by, "reason": why, "patch": patch}
         with store.transaction():
             store.keep_step(row.key(REJECTED), outcome="rejected", result=result, attempt=row.attempt)
@@ -177,51 +177,55 @@ async def reject(place: LoopDirectory, story: str, reason: str | None) -> None:
                 commit=commit, by=by, reason=why,
             )  # fmt: skip
         if commit is not None:
-            await _deliver(decided, story)
+            await _deliver(decision, story)
 
 
-async def _deliver(decided: _Decided, story: str) -> None:
+async def _deliver(decision: _Decision, story: str) -> None:
     """Deliver the branch without the story; the rejection is recorded already.
 
     Raises:
-        DeliveryRefused: The user's repository cannot take it, or is gone.
+        DeliveryRefused: The branch cannot be delivered to the user's repository, or the repository was removed.
     """
     try:
-        await decided.repository.deliver()
+        await decision.repository.deliver()
     except (DeliveryRefused, RepositoryRefused) as exc:
         raise DeliveryRefused(
             f"story {story!r} is rejected, but the branch without it could not be delivered: {exc}; then "
-            f"`ringfence loop resume {decided.store.loop_id[-6:]}` delivers it"
+            f"`ringfence loop resume {decision.store.loop_id[-6:]}` delivers it"
         ) from exc
 
 
-async def _keep_patch(decided: _Decided) -> str | None:
-    """Keep the rejected attempt as a patch, as work is kept that a check rejects; the path of its file.
+async def _keep_patch(decision: _Decision) -> str | None:
+    """Keep the rejected attempt as a patch, like attempts that checks reject. Return the path of its file.
 
-    None: its commits are not known, or the patch would be too large.
+    Returns None if its commits are not known, or the patch would be too large.
     """
-    store, row = decided.store, decided.row
+    store, row = decision.store, decision.row
     if row.tests is None or row.tip is None:
         return None
     settings = restore_configuration(store.loop.configuration, loop=store.loop_id)[1]
     number = (row.generation - 1) * settings.attempts + row.attempt
-    file = await decided.repository.keep_rejected(row.tests, row.tip, story=row.id, attempt=number)
+    file = await decision.repository.keep_rejected(row.tests, row.tip, story=row.id, attempt=number)
     return None if file is None else str(file)
 
 
-async def _revert(decided: _Decided, merged: str, by: str) -> str:
+async def _revert(decision: _Decision, merged: str, by: str) -> str:
     """Revert a story on the loop's branch, and return the branch's commit.
 
     Raises:
-        UsageError: Other stories build on it, or a branch of the user's contains it.
+        UsageError: Other stories depend on it or changed the same lines, or another of the user's branches contains it.
     """
-    store, repository, row = decided.store, decided.repository, decided.row
+    store, repository, row = decision.store, decision.repository, decision.row
     passed = [each.id for each in store.stories if each.state is StoryState.PASSED]
-    built = [name for name in passed if name in decided.dependents]
-    if built:
+    dependents = [name for name in passed if name in decision.dependents]
+    if dependents:
         raise UsageError(
-            f"story {row.id!r} cannot be rejected: {_names(built)} "
-            + ("depends on it; reject that first" if len(built) == 1 else "depend on it; reject these first")
+            f"story {row.id!r} cannot be rejected: {_names(dependents)} "
+            + (
+                "depends on it; reject that first"
+                if len(dependents) == 1
+                else "depend on it; reject these first"
+            )
         )
     if row.base is None or row.tip is None:
         raise UsageError(
@@ -234,7 +238,7 @@ async def _revert(decided: _Decided, merged: str, by: str) -> str:
             f"story {row.id!r} is already in your branch {_names(holders)}, which no loop changes; revert it there: "
             f"`git revert --no-commit {before[:12]}..{merged[:12]}`"
         )
-    title = next((each.title for each in decided.plan.stories if each.id == row.id), row.id)
+    title = next((each.title for each in decision.plan.stories if each.id == row.id), row.id)
     done = await repository.revert(
         before,
         merged,
@@ -260,7 +264,7 @@ def _names(names: "list[str] | tuple[str, ...]") -> str:
 
 
 def _user_name() -> str:
-    """The user's login name; the uid where there is none."""
+    """Return the user's login name, or the uid if the user has none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -270,10 +274,10 @@ def _user_name() -> str:
 
 
 def _find_attempt(store: LoopStore, row: StoryRow, number: int | None, attempts: int) -> tuple[int, str]:
-    """The number within its generation, and the commit, of an attempt at a story's code.
+    """Return the number within its generation, and the commit, of an attempt at a story's code.
 
     Raises:
-        UsageError: There is none with this number, or none since the story was last started.
+        UsageError: The story has no attempt of this number, or none since it was last started.
     """
     commits = {
         (step.generation - 1) * attempts + step.attempt: (step.attempt, str(step.result["commit"]))
@@ -281,8 +285,8 @@ def _find_attempt(store: LoopStore, row: StoryRow, number: int | None, attempts:
         if step.name == f"code.{step.attempt}.commit" and step.generation == row.generation
     }
     if row.base is None or not commits:
-        raise UsageError(f"no attempt at the code of story {row.id!r} was made since it was last begun")
+        raise UsageError(f"story {row.id!r} has no attempt at its code since it was last started")
     if number is not None and number not in commits:
-        named = ", ".join(map(str, sorted(commits)))
-        raise UsageError(f"story {row.id!r} has no attempt {number} that can be accepted; it has {named}")
+        numbers = ", ".join(map(str, sorted(commits)))
+        raise UsageError(f"story {row.id!r} has no attempt {number} that can be accepted; it has {numbers}")
     return commits[max(commits) if number is None else number]

@@ -1,4 +1,4 @@
-"""Where loops are kept: their rows and reports in the state directory, their clones outside of it."""
+"""Finds the directories of loops: rows and reports are in the state directory, repositories outside of it."""
 
 import re
 import secrets
@@ -12,12 +12,13 @@ from ringfence.errors import UsageError
 from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 
-_LOOKERS_S = 0.1
+_PROBE_S = 0.1
+"""A process that tests whether the lock is held (`is_worked_on`) holds it for less than this."""
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 
 
 def new_loop_id() -> str:
-    """A name for a loop that nobody has used: when it was begun (UTC), and chance."""
+    """Return a new loop id: the time (UTC) and a random suffix."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
 
 
@@ -54,27 +55,27 @@ class LoopDirectory:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is such a loop."""
+        """Whether the loop exists."""
         return self.database.is_file()
 
     def make(self) -> None:
-        """Make the directories."""
+        """Create the directories."""
         make_private_dir(self.directory)
         make_private_dir(self.clones)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Be the one process that works on it.
+        """Hold the lock of the process that works on the loop.
 
         Raises:
-            UsageError: Another does.
+            UsageError: Another process holds it.
         """
         import fcntl
 
         with (make_private_dir(self.directory) / "lock").open("wb") as lock:
-            deadline = time.monotonic() + _LOOKERS_S
+            deadline = time.monotonic() + _PROBE_S
             while not try_lock(lock.fileno(), fcntl.LOCK_EX, what=f"the lock of loop {self.id}"):
-                if time.monotonic() < deadline:  # who only looks whether it is held has it for a moment
+                if time.monotonic() < deadline:
                     time.sleep(0.005)
                     continue
                 raise UsageError(
@@ -85,7 +86,7 @@ class LoopDirectory:
 
     @property
     def is_worked_on(self) -> bool:
-        """Whether some process works on it now."""
+        """Whether a process works on the loop."""
         import fcntl
 
         try:
@@ -96,7 +97,7 @@ class LoopDirectory:
 
 
 def loop_places(state: Path | None = None) -> list[LoopDirectory]:
-    """All loops of a state directory, the newest first."""
+    """Return the directories of all loops in a state directory, the newest first."""
     state = state or state_dir()
     folder = state / "loops"
     names = (
@@ -107,19 +108,21 @@ def loop_places(state: Path | None = None) -> list[LoopDirectory]:
     return [place for name in names if (place := LoopDirectory(name, state)).is_there]
 
 
-def find_loop(said: str | None, state: Path | None = None) -> LoopDirectory:
-    """The loop of an id, of its end, or the last one.
+def find_loop(reference: str | None, state: Path | None = None) -> LoopDirectory:
+    """Return the loop with an id or with an id that ends with the reference; None or `last`: the newest loop.
 
     Raises:
-        UsageError: There is none, or several end so.
+        UsageError: No loop matches, or several do.
     """
     places = loop_places(state)
-    if said in (None, "last"):
+    if reference in (None, "last"):
         if not places:
-            raise UsageError("there is no loop yet; `ringfence loop start --prd FILE` begins one")
+            raise UsageError("there is no loop yet; `ringfence loop start --prd FILE` starts one")
         return places[0]
-    found = [place for place in places if place.id == said or (said and place.id.endswith(said))]
+    found = [
+        place for place in places if place.id == reference or (reference and place.id.endswith(reference))
+    ]
     if len(found) != 1:
         how = "no loop" if not found else f"{len(found)} loops"
-        raise UsageError(f"{how} named {str(said)[:60]!r}; `ringfence loop ls` shows them")
+        raise UsageError(f"{how} named {str(reference)[:60]!r}; `ringfence loop ls` shows them")
     return found[0]

@@ -1,4 +1,4 @@
-"""What all steps of a loop work with."""
+"""The loop that is being worked on: its settings, rows, repository and checks, and the tests of its limits."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -25,7 +25,7 @@ _OWN_CHECK_S = 900.0
 
 @frozen
 class Loop:
-    """A loop at work."""
+    """A loop that this process works on."""
 
     place: LoopDirectory
     store: LoopStore
@@ -35,21 +35,21 @@ class Loop:
     repository: LoopRepository
     runs: Runs
     checks: tuple[Check, ...]
-    """Those of every story."""
+    """The checks of every story."""
 
     @property
     def id(self) -> str:
-        """Its name."""
+        """The loop's id."""
         return self.place.id
 
     @cached_property
     def conventions(self) -> Conventions:
-        """What counts as a test and as configuration, by what runs the checks."""
+        """Which files are tests and which are configuration, by the test runners of the checks."""
         return conventions_of(self.checks, self.plan, self.settings)
 
     @cached_property
     def redactor(self) -> Redactor:
-        """Takes the user's secrets out of what is kept and told of runs."""
+        """Redacts the user's secrets in stored results and reports."""
         return Redactor(secret_values(self.effective.settings))
 
     @property
@@ -58,11 +58,11 @@ class Loop:
         return frozenset(check.name for check in self.checks if check.kind == "test")
 
     def story(self, name: str) -> Story:
-        """A story of the plan."""
+        """Return a story of the plan by its id."""
         return next(story for story in self.plan.stories if story.id == name)
 
     def checks_of(self, story: Story) -> tuple[Check, ...]:
-        """What decides about a story: the loop's checks, and its own."""
+        """Return the checks of a story: the loop's checks, and the story's own."""
         if story.check is None:
             return self.checks
         own = Check(kind="other", name=f"check of {story.id}", command=story.check, timeout_s=_OWN_CHECK_S)
@@ -71,13 +71,13 @@ class Loop:
     def add_event(
         self, row: StoryRow, key: str, kind: str, *, of: Sequence[str] | None = None, **data: Any
     ) -> None:
-        """Record that something happened to a story; `of` names the steps whose runs are its proof."""
+        """Record an event of a story; `of` names the steps whose runs prove it."""
         if of is not None:
             data["runs"] = self.store.runs_of(row, of)
         self.store.add_event(f"{row.id}.{row.generation}.{key}", kind, story=row.id, **data)
 
     def check_not_stopped(self) -> None:
-        """See that the loop may go on, whatever its agents used.
+        """Check that the loop has time left and was not cancelled; its agents' usage is not considered.
 
         Raises:
             Stop: Its time is used up, or it was cancelled.
@@ -87,10 +87,10 @@ class Loop:
             raise stop
 
     def check_agent_may_run(self) -> None:
-        """See that the loop may go on, and that its limits leave room for one more run of an agent.
+        """Check that the loop has time left, was not cancelled, and that its limits allow one more run of an agent.
 
         Raises:
-            Stop: They do not; or its time is used up, or it was cancelled.
+            Stop: A limit or its time is used up, or it was cancelled.
         """
         self.check_not_stopped()
         spent, most = self.store.spent, self.settings.limits.agent_calls
@@ -116,7 +116,7 @@ class Loop:
         return Stop(LoopState.CANCELLED, "cancelled") if self.runs.is_stopping else None
 
     def used_up(self, spent: Spent) -> Stop | None:
-        """Which of its tokens and dollars are used up."""
+        """Return how the loop ends if its tokens or its dollars are used up; None if they are not."""
         limits = self.settings.limits
         if spent.tokens >= limits.tokens:
             return _used_up(limits.tokens, "tokens", "--max-tokens")
@@ -126,10 +126,10 @@ class Loop:
 
 
 def conventions_of(checks: Sequence[Check], plan: Plan, settings: LoopSettings) -> Conventions:
-    """What counts as a test and as configuration in a loop."""
+    """Return which files are tests and which are configuration in a loop."""
     runners = [check.runner for check in checks if check.kind == "test"]
     return Conventions(
-        # A command of which only the exit code is known may run tests of any kind.
+        # A command that is judged by its exit code can run tests of any kind.
         runners=frozenset() if None in runners else frozenset(filter(None, runners)),
         commands=tuple(check.command for check in checks),
         story_commands=tuple(story.check for story in plan.stories if story.check is not None),

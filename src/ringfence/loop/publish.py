@@ -59,9 +59,9 @@ async def _merge(loop: Loop) -> None:
 
 
 async def _propose(loop: Loop) -> None:
-    row, base = loop.store.loop, loop.repository.record.branch
+    row, base = loop.store.loop, loop.repository.origin.branch
     address = await open_pull_request(
-        loop.repository.record.source_path,
+        loop.repository.origin.source_path,
         row.branch,
         title=loop.plan.title,
         report=loop.place.directory / PROPOSAL,

@@ -1,4 +1,4 @@
-"""Rejected attempts: their work is kept aside, the next one is told why, and a loop that gets nowhere ends."""
+"""Records rejected attempts, with their work as a patch, and ends a loop that makes no progress."""
 
 from collections.abc import Sequence
 
@@ -9,15 +9,15 @@ from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopState
 from ringfence.loop.trees import Trees
 
-_SHOWN = 20
-_SHOWN_CHARS = 500
-_MOST = 50
-_MOST_CHARS = 16_000
-"""Of one attempt's complaints together."""
+_MAX_LISTED = 20
+_LISTED_CHARS = 500
+_MAX_COMPLAINTS = 50
+_MAX_CHARS = 16_000
+"""Limit for one attempt's complaints together."""
 
 
 def rejections(loop: Loop, row: StoryRow, role: RoleName) -> list[StepRow]:
-    """What was said of a role's earlier attempts at a story, in order."""
+    """Return the rejections of a role's earlier attempts at a story, in order."""
     steps = loop.store.steps(row.id, generation=row.generation)
     return [step for step in steps if step.name.startswith(f"rejected.{role}.")]
 
@@ -29,17 +29,17 @@ def rejections_by_person(loop: Loop, row: StoryRow) -> list[str]:
 
 
 def reason_of(rejection: StepRow) -> str:
-    """The first complaint, as a story's reason."""
-    return str(rejection.result["complaints"][0])[:_SHOWN_CHARS]
+    """Return the first complaint of a rejection, as a story's reason."""
+    return str(rejection.result["complaints"][0])[:_LISTED_CHARS]
 
 
 async def reject(
     loop: Loop, trees: Trees, row: StoryRow, role: RoleName, attempt: int, rejected: Rejected
 ) -> StepRow:
-    """Keep why an attempt was turned down, and its work as a patch.
+    """Record why an attempt was rejected, and keep its work as a patch.
 
     Raises:
-        Stop: Attempt after attempt is turned down for the same reason.
+        Stop: As many attempts in a row as the limit `no_progress` were rejected with the same complaints.
     """
     complaints, base = bound_complaints(rejected.complaints), row.tests if role == "implementor" else row.base
     patch = None
@@ -53,7 +53,7 @@ async def reject(
     }
     kind = "story.failed" if attempt >= loop.settings.attempts else "story.retried"
     of = tests_steps(attempt) if role == "test_writer" else code_steps(attempt)
-    shown = [each[:_SHOWN_CHARS] for each in complaints[:_SHOWN]]
+    shown = [each[:_LISTED_CHARS] for each in complaints[:_MAX_LISTED]]
     with loop.store.transaction():
         step = loop.store.keep_step(row.key(name), outcome="rejected", result=result, attempt=attempt)
         loop.add_event(row, name, kind, of=of, attempt=attempt, role=role, complaints=shown)
@@ -62,10 +62,10 @@ async def reject(
 
 
 def bound_complaints(complaints: Sequence[str]) -> list[str]:
-    """Complaints as the next attempt is told them: what an agent made can be as long as it likes."""
-    found, room = list[str](), _MOST_CHARS
+    """Truncate complaints for the next attempt's prompt: text from an agent can have any length."""
+    found, room = list[str](), _MAX_CHARS
     for number, each in enumerate(complaints):
-        if number == _MOST or room <= 0:
+        if number == _MAX_COMPLAINTS or room <= 0:
             return [*found, f"and {len(complaints) - number} more complaints, which are left out"]
         shown = each if len(each) <= room else f"{each[:room]}\n[{len(each) - room} characters are left out]"
         found.append(shown)
@@ -74,23 +74,23 @@ def bound_complaints(complaints: Sequence[str]) -> list[str]:
 
 
 def _check_progress(loop: Loop) -> None:
-    """End the loop if attempt after attempt ends with the very same complaints.
+    """End the loop if the last attempts were all rejected with the same complaints.
 
-    Those of a round count anew, so that a loop that is resumed gets further. One story alone that uses up its attempts
-    so is skipped: other stories may fare better.
+    Only attempts of the current round count, so that a resumed loop can continue. If all of them belong to one story
+    that has no attempts left, only that story is skipped: other stories may succeed.
 
     Raises:
-        Stop: They do.
+        Stop: There was no progress.
     """
-    most, begun_ms = loop.settings.limits.no_progress, loop.store.loop.begun_ms
+    limit, begun_ms = loop.settings.limits.no_progress, loop.store.loop.begun_ms
     last = [
         step for step in loop.store.steps() if step.name.startswith("rejected.") and step.began_ms >= begun_ms
-    ][-most:]
-    is_given_up = last[-1].attempt >= loop.settings.attempts and len({step.story for step in last}) == 1
-    if len(last) < most or is_given_up:
+    ][-limit:]
+    is_story_skipped = last[-1].attempt >= loop.settings.attempts and len({step.story for step in last}) == 1
+    if len(last) < limit or is_story_skipped:
         return
     if all(step.result["complaints"] == last[0].result["complaints"] for step in last):
         raise Stop(
             LoopState.LIMIT,
-            f"no progress: the last {most} attempts ended with the same complaint: {reason_of(last[-1])}",
+            f"no progress: the last {limit} attempts ended with the same complaint: {reason_of(last[-1])}",
         )

@@ -18,7 +18,7 @@ async def select_loop(loop: str | None, here: Path) -> LoopDirectory:
         here: The directory that the user is in.
 
     Raises:
-        UsageError: There is none, or several ids end so.
+        UsageError: No loop matches, or several do.
     """
     if loop not in (None, "last"):
         return find_loop(loop)
@@ -34,7 +34,7 @@ async def select_loop(loop: str | None, here: Path) -> LoopDirectory:
 
 
 async def _root(place: LoopDirectory) -> Path | None:
-    """The repository of a loop; None if its database cannot be read."""
+    """Return the repository of a loop; None if its database cannot be read."""
     try:
         source = read_overview(place)[0].source
     except RingfenceError:
@@ -43,7 +43,7 @@ async def _root(place: LoopDirectory) -> Path | None:
 
 
 def root_of(directory: Path) -> Path:
-    """The top directory of the repository that a directory lies in; the directory itself if it lies in none."""
+    """Return the top directory of the repository that contains a directory; the directory itself if none does."""
     try:
         return find_source(directory).root
     except RepositoryRefused:

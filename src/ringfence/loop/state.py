@@ -1,4 +1,4 @@
-"""Where a loop and its stories stand, and the exit code of each end."""
+"""The states of loops and stories, and the exit code for each final state of a loop."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -7,16 +7,16 @@ from ringfence.errors import ExitCode
 
 
 class LoopState(StrEnum):
-    """Of a loop. `loop resume` continues it after every end but `succeeded` and `incomplete`."""
+    """The state of a loop. `loop resume` continues it after every end but `succeeded` and `incomplete`."""
 
     RUNNING = "running"
-    """Some process works on it; if none does, it was interrupted."""
+    """A process works on it; if none does, it was interrupted."""
     SUCCEEDED = "succeeded"
     """Every story passed."""
     INCOMPLETE = "incomplete"
-    """It came to its end, and stories were skipped."""
+    """All stories were worked on, and some were skipped."""
     BLOCKED = "blocked"
-    """What is left needs a person."""
+    """The remaining stories need a person's answer."""
     LIMIT = "limit"
     """A bound on calls, tokens or money was reached, or there was no progress."""
     TIMED_OUT = "timed_out"
@@ -24,19 +24,19 @@ class LoopState(StrEnum):
     CANCELLED = "cancelled"
     """The user stopped it."""
     REFUSED = "refused"
-    """Policy refused what was asked for."""
+    """Policy refused something that the loop needs."""
     INFRASTRUCTURE = "infrastructure"
     """Ringfence or its infrastructure failed."""
     AUTHENTICATION = "authentication"
     """A credential is missing, expired or wrong."""
     CONFIGURATION = "configuration"
-    """What was configured does not fit."""
+    """The configuration is wrong."""
     SANDBOX_START = "sandbox_start"
     """A sandbox could not be opened."""
 
     @property
     def is_end(self) -> bool:
-        """Whether nobody works on it any more."""
+        """Whether the loop has ended."""
         return self is not LoopState.RUNNING
 
     @property
@@ -51,7 +51,7 @@ class LoopState(StrEnum):
 
     @property
     def publishes_passed(self) -> bool:
-        """Whether `--merge` and `--pr` publish what passed after this end."""
+        """Whether `--merge` and `--pr` publish the stories that passed after this end."""
         return self.is_settled or self is LoopState.BLOCKED
 
 
@@ -72,12 +72,12 @@ EXIT_CODES: Mapping[LoopState, ExitCode] = {
 
 
 class StoryState(StrEnum):
-    """Of a story."""
+    """The state of a story."""
 
     WAITING = "waiting"
-    """For its turn, or for a story that it depends on."""
+    """Waits for a free worktree, or for a story that it depends on."""
     RUNNING = "running"
-    """It is worked on."""
+    """It is being worked on."""
     PASSED = "passed"
     """Its tests and all checks are green, the judge found each criterion met, and it is on the loop's branch."""
     SKIPPED = "skipped"

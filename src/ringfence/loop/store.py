@@ -3,7 +3,7 @@
 Only the process that holds the loop's lock writes (`open_store`), so it reads the file once and every later question is
 answered from memory. A write is one transaction per transition and takes less than a millisecond on a local file,
 therefore it is made on the event loop's own thread: handing it to another thread would take longer than the write.
-Other processes read a consistent copy (`read_store`) or single parts of it. Moments are milliseconds since 1970.
+Other processes read a consistent copy (`read_store`) or parts of it. Times are milliseconds since the epoch.
 """
 
 import json
@@ -53,7 +53,7 @@ CREATE UNIQUE INDEX loop_events_key ON loop_events (loop, key);
 
 
 class LoopStore:
-    """The rows of one loop. A store that was read by `read_store` has no connection and cannot be changed.
+    """The rows of one loop. A store returned by `read_store` has no connection and cannot be changed.
 
     Args:
         file: The SQLite file.
@@ -62,7 +62,7 @@ class LoopStore:
 
     Raises:
         InfrastructureFault: The file cannot be read.
-        UsageError: The file holds no such loop.
+        UsageError: The file contains no such loop.
     """
 
     def __init__(self, file: Path, loop_id: str, *, is_writable: bool = True) -> None:
@@ -74,7 +74,7 @@ class LoopStore:
         with _translated(file):
             self._connection = _connect(file, is_writable=is_writable)
             try:
-                if not is_writable:  # who may write is alone, and sees no change between two statements
+                if not is_writable:  # a writer holds the loop's lock: nothing changes between its statements
                     self._connection.execute("BEGIN")
                 self._load()
             except BaseException:
@@ -107,10 +107,10 @@ class LoopStore:
         return [*self._stories.values()]
 
     def story(self, name: str) -> StoryRow:
-        """One of the stories.
+        """Return a story by its id.
 
         Raises:
-            UsageError: There is none of this name.
+            UsageError: The loop has no such story.
         """
         if name not in self._stories:
             raise UsageError(
@@ -119,7 +119,7 @@ class LoopStore:
         return self._stories[name]
 
     def steps(self, story: str | None = None, *, generation: int | None = None) -> list[StepRow]:
-        """Steps in the order of their beginning: all, those of one story, or those of one of its generations."""
+        """Return steps in the order in which they began: all, those of a story, or those of one of its generations."""
         found = [
             step
             for step in self._steps.values()
@@ -128,17 +128,17 @@ class LoopStore:
         return sorted(found, key=lambda step: (step.began_ms, step.name))
 
     def step(self, key: StepKey) -> StepRow | None:
-        """A step, if it was begun."""
+        """Return a step; None if it has not begun."""
         return self._steps.get(key)
 
     @property
     def events(self) -> list[EventRow]:
-        """What happened, in order."""
+        """The loop's events, in order."""
         return [*self._events]
 
     @property
     def spent(self) -> Spent:
-        """What all runs of agents have used."""
+        """The usage of all agents' runs."""
         steps = [step for step in self._steps.values() if step.role]
         return Spent(
             sum(step.tries for step in steps),
@@ -147,20 +147,22 @@ class LoopStore:
         )
 
     def runs_of(self, story: StoryRow, names: Sequence[str]) -> list[str]:
-        """The run ids of some of a story's steps, in this order; a step that was not begun has none."""
+        """Return the run ids of some of a story's steps, in this order; steps that have not begun are left out."""
         found = [self.step(story.key(name)) for name in names]
         return [step.run_id for step in found if step is not None and step.run_id is not None]
 
     def subscribe(self, listener: Callable[[EventRow], None]) -> None:
-        """Have a function called with each later event, once it is in the file."""
+        """Call a function with each later event, once the event is in the file."""
         self._listeners.append(listener)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make several changes as one; a single change is one by itself. Nothing may be awaited meanwhile.
+        """Make several changes in one transaction. The body must not await anything.
+
+        A change outside of this context is a transaction of its own.
 
         Raises:
-            InfrastructureFault: They cannot be written; the store is then as it was before.
+            InfrastructureFault: The changes cannot be written; the store is then as it was before.
         """
         self.execute("BEGIN IMMEDIATE")
         self._is_in_transaction = True
@@ -178,14 +180,14 @@ class LoopStore:
         self._publish()
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
-        """Write to the file; what is in memory is changed after it."""
+        """Write to the file. The caller changes the rows in memory afterwards."""
         with _translated(self._file):
             self._connection.execute(statement, [*map(_column, values)])
 
     def _update(self, table: str, where: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         columns = ", ".join(f"{name} = ?" for name in values)
         condition = " AND ".join(f"{name} = ?" for name in where)
-        statement = f"UPDATE {table} SET {columns} WHERE {condition}"  # noqa: S608 -- names of ours
+        statement = f"UPDATE {table} SET {columns} WHERE {condition}"  # noqa: S608 -- our own column names
         self.execute(statement, (*values.values(), *where.values()))
 
     def _publish(self) -> None:
@@ -210,12 +212,12 @@ class LoopStore:
         return changed
 
     def end(self, state: LoopState, reason: str) -> None:
-        """End the loop, unless it has ended."""
+        """Set the loop's final state, unless the loop has ended already."""
         if not self.loop.state.is_end:
             self.update_loop(state=state, reason=reason, ended_ms=now_ms())
 
     def begin_round(self) -> LoopRow:
-        """Resume a loop that has ended: in a further round, with a record of its own."""
+        """Begin a new round, with its own record, of a loop that has ended; no effect on a running loop."""
         if not self.loop.state.is_end:
             return self.loop
         return self.update_loop(
@@ -226,14 +228,14 @@ class LoopStore:
     def begin_step(
         self, key: StepKey, *, run_id: str | None, role: str = "", attempt: int = 0, model: str = ""
     ) -> StepRow:
-        """Begin a step, or begin it again with another run; its story is then in the stage of the step.
+        """Begin a step, or begin it again with another run, and set its story's stage.
 
-        A step that was interrupted with its process in an earlier round begins now: the time between is not counted.
+        A step whose process died in an earlier round gets a new start time, so that the time in between is not counted.
         """
         known, now = self.step(key), now_ms()
         stage = STAGES.get(key.name.partition(".")[0])
         if stage is not None and key.story:
-            # Before the step and not with it: nothing is decided by a stage.
+            # Not in the step's transaction: no decision depends on the stage.
             of_code = {"attempt": attempt} if stage == "code" and role else {}
             self.update_story(key.story, stage=stage, **of_code)
         if known is None:
@@ -257,7 +259,7 @@ class LoopStore:
         tokens: int = 0,
         cost_usd: float = 0.0,
     ) -> StepRow:
-        """End a step. What it used is added to what its earlier tries used."""
+        """End a step. Its usage is added to that of its earlier tries."""
         known = self._steps[key]
         return self._update_step(
             known, outcome=outcome, result=result, ended_ms=now_ms(),
@@ -273,7 +275,7 @@ class LoopStore:
         attempt: int = 0,
         run_id: str | None = None,
     ) -> StepRow:
-        """Begin and end a step at once; one that is there is replaced."""
+        """Begin and end a step at once, replacing an earlier step with this key."""
         known, now = self.step(key), now_ms()
         if known is not None:
             return self._update_step(known, outcome=outcome, result=result, attempt=attempt, ended_ms=now)
@@ -286,7 +288,7 @@ class LoopStore:
         )  # fmt: skip
 
     def add_spent(self, step: StepRow, *, tokens: int, cost_usd: float) -> StepRow:
-        """Count what a try of a step used that came to nothing; its run is not counted again (`StepRow.is_counted`)."""
+        """Add the usage of a step's failed try; its run is not counted again (see `StepRow.is_counted`)."""
         return self._update_step(
             step,
             tokens=step.tokens + tokens,
@@ -305,7 +307,7 @@ class LoopStore:
         return changed
 
     def add_event(self, key: str, kind: str, *, story: str | None = None, **data: Any) -> None:
-        """Record that something happened. A key that was used before adds nothing."""
+        """Record an event. An event with the same key is recorded only once."""
         if key in self._event_keys:
             return
         number = self._events[-1].number + 1 if self._events else 1
@@ -320,7 +322,7 @@ class LoopStore:
 
 @contextmanager
 def open_store(place: LoopDirectory) -> Iterator[LoopStore]:
-    """Open a loop's rows for changes, as the only process that works on the loop.
+    """Open a loop's rows for changes, under the lock of the process that works on the loop.
 
     Raises:
         UsageError: Another process works on it, or there is no such loop.
@@ -364,10 +366,10 @@ def read_events(place: LoopDirectory, after: int) -> list[EventRow]:
 def create_database(
     place: LoopDirectory, row: LoopRow, stories: Sequence[StoryRow], steps: Sequence[StepRow] = ()
 ) -> None:
-    """Make a loop's database, with steps that were done for the loop before; it is there whole or not at all.
+    """Create a loop's database atomically, with steps that were completed before the loop was created.
 
     Raises:
-        InfrastructureFault: It cannot be written.
+        InfrastructureFault: The database cannot be written.
     """
     draft = place.database.with_suffix(".draft")
     with _translated(place.database):
@@ -384,7 +386,7 @@ def create_database(
 
 
 def now_ms() -> int:
-    """The wall clock, in milliseconds since 1970."""
+    """Return the wall clock time, in milliseconds since the epoch."""
     return int(time.time() * 1000)
 
 
@@ -445,13 +447,13 @@ def _fields(row: LoopRow | StoryRow | StepRow | EventRow) -> dict[str, Any]:
 
 
 def _insertion(table: str, values: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    places = ", ".join("?" * len(values))
-    statement = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({places})"  # noqa: S608 -- names of ours
+    markers = ", ".join("?" * len(values))
+    statement = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({markers})"  # noqa: S608 -- our own column names
     return statement, [*map(_column, values.values())]
 
 
 def _column(value: Any) -> Any:
-    """A value as SQLite takes it: mappings become JSON, and lone surrogates, which an agent can write, are escaped."""
+    """Return a value for SQLite: mappings become JSON, and lone surrogates, which an agent can write, are escaped."""
     if isinstance(value, Mapping):
         return json.dumps(value)
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value

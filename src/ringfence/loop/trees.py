@@ -1,4 +1,4 @@
-"""The trees of a story's commits, and the worktree in which its runs find them."""
+"""Reads and writes the commits of a story, and checks them out in the worktree of its runs."""
 
 import os
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ _TOO_LARGE = "(larger than 256 MiB)"
 
 
 class Trees:
-    """Reads and writes commits of the loop's repository, and checks them out in one of its worktrees.
+    """Reads and writes commits of the loop's repository, and checks them out in one worktree.
 
     Args:
         loop: The loop.
@@ -30,24 +30,24 @@ class Trees:
         self._worktree = worktree
 
     async def checkout(self, commit: str) -> Path:
-        """Check a commit out; the directory in it that the loop works in."""
+        """Check a commit out. Return the directory in the worktree that the loop works in."""
         return (await self._loop.repository.checkout(self._worktree, commit)).inside
 
     async def tree(self, commit: str) -> Tree:
-        """The files of a commit, those that the loop works on."""
+        """Return the files of a commit in the directory that the loop works in."""
         return await self._loop.repository.files(commit)
 
     async def test_files(self, commit: str) -> list[str]:
-        """Paths of files with tests."""
+        """Return the paths of a commit's test files."""
         return [path for path in (await self.tree(commit)).files if self._loop.conventions.is_test(path)]
 
     async def protected(self, commit: str, *, base: str, reported: Collection[str] = ()) -> ProtectedFiles:
-        """The protected files of a commit.
+        """Return the protected files of a commit.
 
         Args:
             commit: The commit.
-            base: The one that the story began at: what its tests import is protected.
-            reported: Files that a runner said it ran tests of.
+            base: The commit at which the story was started: modules that its tests import are protected.
+            reported: Files whose tests a runner reported.
         """
         tree, before, conventions = await self.tree(commit), await self.tree(base), self._loop.conventions
 
@@ -76,57 +76,57 @@ class Trees:
         at_s: int = 0,
         is_work: bool = True,
     ) -> str:
-        """Commit changes on a base: the same commit each time.
+        """Commit changes on a base. The same arguments give the same commit.
 
         Args:
-            base: The commit that they are made on.
-            changes: By paths in the directory that the loop works in.
-            story: The story's id, for the trailers, as are `role`, `attempt` and `model`.
+            base: The parent commit.
+            changes: The changes, with paths relative to the directory that the loop works in.
+            story: The story's id, for the trailers, like `role`, `attempt` and `model`.
             message: The commit's message.
-            role: Who made them.
-            attempt: In which attempt.
-            model: The model that made them; empty: none.
+            role: The role that made the changes.
+            attempt: The attempt's number.
+            model: The model that made the changes; empty: none.
             at_s: The commit's time, in seconds since the epoch.
-            is_work: Whether an agent made the changes, so that they may be refused.
+            is_work: Whether an agent made the changes, so that limits and protected paths apply.
 
         Raises:
-            WorkRefused: Some of them cannot be committed.
-            NothingChanged: The base has them.
+            WorkRefused: Some changes cannot be committed.
+            NothingChanged: The base already contains the changes.
         """
-        placed = [Change(self._prefix + each.path, each.git_mode, each.data) for each in changes]
+        from_top = [Change(self._prefix + each.path, each.git_mode, each.data) for each in changes]
         if is_work:
-            check_size(placed)
-            check_links(placed)
+            check_size(from_top)
+            check_links(from_top)
         trailers = Trailers(loop=self._loop.id, story=story, attempt=attempt, role=role, model=model)
         control = self._control() if is_work else ()
         return await self._loop.repository.commit(
-            base, placed, message=message, trailers=trailers, at_s=at_s, control=control
+            base, from_top, message=message, trailers=trailers, at_s=at_s, control=control
         )
 
     async def restore(self, row: StoryRow, commit: str, paths: Sequence[str], *, attempt: int) -> str:
-        """Commit on a candidate that some files are as they were with the story's tests."""
+        """Commit, on a candidate, some files as they are in the commit with the story's tests."""
         assert row.tests is not None
         trailers = Trailers(loop=self._loop.id, story=row.id, attempt=attempt, role="implementor")
-        placed = [self._prefix + os.fsencode(path) for path in paths]
+        from_top = [self._prefix + os.fsencode(path) for path in paths]
         message = "Configuration as before the story"
         return await self._loop.repository.restore(
-            commit, placed, row.tests, message=message, trailers=trailers, at_s=0
+            commit, from_top, row.tests, message=message, trailers=trailers, at_s=0
         )
 
     async def changed(self, base: str, commit: str) -> list[str]:
-        """Paths of files that differ between two commits, those in the directory that the loop works in."""
+        """Return the files that differ between two commits, in the directory that the loop works in."""
         paths = await self._loop.repository.changed(base, commit)
         return [
             os.fsdecode(path.removeprefix(self._prefix)) for path in paths if path.startswith(self._prefix)
         ]
 
     async def patch(self, base: str, commit: str) -> str:
-        """The difference between two commits as a patch, for a role."""
+        """Return the difference between two commits as a patch, for a prompt."""
         found = await self._loop.repository.patch(base, commit)
         return _TOO_LARGE if found is None else found.decode("utf-8", "replace")
 
     async def outside(self, row: StoryRow) -> list[str]:
-        """Files that a merged story changed outside of those that it names, its tests aside; empty if it names none."""
+        """Return the files, except tests, that a merged story changed beyond its `files`; empty if it has none."""
         assert row.base is not None
         assert row.tip is not None
         named = self._loop.story(row.id).files
@@ -141,20 +141,20 @@ class Trees:
     async def keep_rejected(
         self, row: StoryRow, base: str, commit: str, *, role: RoleName, attempt: int
     ) -> Path | None:
-        """Keep rejected work as a patch; where the patch is."""
+        """Keep rejected work as a patch. Return the patch's file."""
         name = row.id if role == "implementor" else f"{row.id}/tests"
         number = (row.generation - 1) * self._loop.settings.attempts + attempt
         return await self._loop.repository.keep_rejected(base, commit, story=name, attempt=number)
 
     @property
     def _prefix(self) -> bytes:
-        """Of paths in the repository: where the directory lies that the loop works in."""
+        """Path, in the repository, of the directory that the loop works in, with a slash at its end."""
         inside = os.fsencode(self._loop.repository.inside)
         return b"" if inside in (b"", b".") else inside + b"/"
 
     def _control(self) -> list[bytes]:
-        """The stories' file, where it lies in the repository: no attempt changes that."""
-        source, top = self._loop.plan.source, self._loop.repository.record.source_path
+        """Return the path of the stories' file, if it is in the repository: no attempt may change it."""
+        source, top = self._loop.plan.source, self._loop.repository.origin.source_path
         if source is None or not source.resolve().is_relative_to(top.resolve()):
             return []
         return [os.fsencode(source.resolve().relative_to(top.resolve()))]

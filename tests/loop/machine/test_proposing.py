@@ -119,7 +119,7 @@ def test_a_branch_that_moved_meanwhile_is_left_where_it_is(tmp_path: Path):
     project.git(*user, "commit", "--quiet", "--allow-empty", "-m", "mine")
     mine, branch = project.git("rev-parse", "main"), project.branch.removeprefix("refs/heads/")
     refused = project.run("loop", "resume", "--json")
-    assert (refused.returncode, f"`git merge {branch}` joins them" in refused.stderr) == (_REFUSED, True), (
+    assert (refused.returncode, f"`git merge {branch}` merges both" in refused.stderr) == (_REFUSED, True), (
         refused
     )
     summary = json.loads(refused.stdout.splitlines()[-1])

@@ -176,7 +176,7 @@ async def test_rewritten_history_is_brought_whole(loop: LoopRepository, tip: str
 
 async def test_unsound_objects_do_not_come_through(loop: LoopRepository, users: Path) -> None:
     """A commit that git's checks refuse, however it got into the loop's repository, is not among the user's objects."""
-    own = loop.place.git_dir
+    own = loop.directory.git_dir
     blob = run_git(own, "hash-object", "-w", "--stdin", stdin="x")
     tree = run_git(own, "mktree", stdin=f"100644 blob {blob}\tconfig\n")
     raw = f"tree {tree}\nparent {loop.base}\nauthor x\n\nbad\n"

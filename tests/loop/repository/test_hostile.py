@@ -172,7 +172,7 @@ async def test_path_of_the_repository_itself(ground: Path, place: Path) -> None:
     (root / "x").write_text("")
     commit_everything(root)
     loop = await go_through(root, place)
-    assert LoopRepository.open(place).record.source_path == root
+    assert LoopRepository.open(place).origin.source_path == root
     assert run_git(root, "rev-parse", "ringfence/loop-l1") == await loop.tip()
 
 
@@ -187,7 +187,7 @@ async def test_ids_of_any_text(name: str, users: Path, place: Path) -> None:
     made = await loop.commit(loop.base, [change], message=name, trailers=TRAILERS, at_s=1)
     patch = await loop.keep_rejected(loop.base, made, story=name, attempt=1)
     assert patch is not None
-    assert patch.is_relative_to(loop.place.root)
+    assert patch.is_relative_to(loop.directory.root)
     await loop.merge(made)
     found = await loop.deliver()
     assert run_git(users, "rev-parse", f"refs/heads/{found.branch}") == made
@@ -275,8 +275,8 @@ def test_what_is_accepted_passes_gits_own_checks(
     else:
         named = [os.fsdecode(path)]
         options = ("-c", "core.protectHFS=true", "-c", "core.protectNTFS=true")
-        run_git(hostile.place.git_dir, *options, "fsck", "--strict", "--no-dangling", made)
-        run_git(hostile.place.git_dir, *options, "read-tree", made)
+        run_git(hostile.directory.git_dir, *options, "fsck", "--strict", "--no-dangling", made)
+        run_git(hostile.directory.git_dir, *options, "read-tree", made)
     assert named == [os.fsdecode(path)]
 
 

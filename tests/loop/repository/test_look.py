@@ -83,7 +83,7 @@ async def test_subdirectory_is_where_the_loop_works(users: Path, place: Path) ->
     found = await look(users / "sub")
     assert said(found.notes, "'sub'")
     loop = await make(users / "sub", place, loop="l1")
-    assert (await loop.checkout(0, loop.base)).inside == loop.place.root / "worktrees" / "0" / "sub"
+    assert (await loop.checkout(0, loop.base)).inside == loop.directory.root / "worktrees" / "0" / "sub"
 
 
 async def test_linked_work_tree(users: Path, ground: Path) -> None:

@@ -100,7 +100,7 @@ class Loop(RuleBasedStateMachine):
             (self.trees[number].path / "left").mkdir(exist_ok=True)
             (self.trees[number].path / "left" / "x").write_text("")
             (self.trees[number].path / "a").unlink(missing_ok=True)
-            self.loop = LoopRepository.open(self.loop.place.root)
+            self.loop = LoopRepository.open(self.loop.directory.root)
         self.trees[number] = anyio.run(self.loop.checkout, number, sha)
         self.at[number] = sha
 
@@ -131,7 +131,7 @@ class Loop(RuleBasedStateMachine):
             assert found.base == self.tip
             replayed = anyio.run(self.loop.merge, found.tip)
             assert replayed == Merged(found.tip)
-            tree = run_git(self.loop.place.git_dir, "ls-tree", "-r", "--name-only", "-z", found.tip)
+            tree = run_git(self.loop.directory.git_dir, "ls-tree", "-r", "--name-only", "-z", found.tip)
             self.files[found.tip] = self._read(found.tip, tree)
             changed = self._changes(sha)
             assert {path: self.files[found.tip].get(path) for path in changed} == changed
@@ -141,7 +141,7 @@ class Loop(RuleBasedStateMachine):
 
     def _changes(self, sha: str) -> dict[bytes, bytes | None]:
         """What the commits from where a story left the branch to its end come to."""
-        line = set(run_git(self.loop.place.git_dir, "rev-list", "loop").split())
+        line = set(run_git(self.loop.directory.git_dir, "rev-list", "loop").split())
         at = sha
         while at in self.parent and self.parent[at] not in line:
             at = self.parent[at]
@@ -151,12 +151,14 @@ class Loop(RuleBasedStateMachine):
 
     def _is_on_branch(self, sha: str) -> bool:
         """Whether the branch had a commit before."""
-        return sha in run_git(self.loop.place.git_dir, "rev-list", self.tip).split()
+        return sha in run_git(self.loop.directory.git_dir, "rev-list", self.tip).split()
 
     def _read(self, sha: str, listing: str) -> Files:
         names = [name for name in listing.encode("utf-8", "surrogateescape").split(b"\0") if name]
         return {
-            name: run_git(self.loop.place.git_dir, "cat-file", "blob", sha.encode() + b":" + name).encode()
+            name: run_git(
+                self.loop.directory.git_dir, "cat-file", "blob", sha.encode() + b":" + name
+            ).encode()
             + b"\n"
             for name in names
         }

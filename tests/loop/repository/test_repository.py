@@ -86,7 +86,7 @@ async def test_make_again_is_the_same(users: Path, place: Path) -> None:
     (users / "a.txt").write_text("later\n")
     commit_everything(users)
     again = await make(users, place, loop="l1")
-    assert again.record == first.record == LoopRepository.open(place).record
+    assert again.origin == first.origin == LoopRepository.open(place).origin
     with pytest.raises(RepositoryRefused, match="'l1'"):
         await make(users, place, loop="l2")
 
@@ -160,7 +160,7 @@ async def test_worktree_of_a_killed_process_is_mended(damage: str, loop: LoopRep
     else:
         (tree.path / ".git" / "refs" / "heads" / "loop.lock").write_text("")
         (tree.path / ".git" / "HEAD").write_text("ref: refs/heads/other\n")
-    tree = await LoopRepository.open(loop.place.root).checkout(0, loop.base)
+    tree = await LoopRepository.open(loop.directory.root).checkout(0, loop.base)
     assert is_exactly(tree, loop.base)
 
 
@@ -188,7 +188,7 @@ async def test_commit_of_another_loop_is_refused(loop: LoopRepository) -> None:
 
 async def test_candidate_differs_by_the_changes_alone(loop: LoopRepository) -> None:
     """Files, programs and links are written, files removed; all else is as in the base, whose child the commit is."""
-    own = loop.place.git_dir
+    own = loop.directory.git_dir
     names = [b"new\nline", b'quo"te\\', b"\xff\xfe", b"deep/er/file", b"A.TXT", b"trailing ", b"tab\there"]
     changes = [write(name) for name in names]
     changes += [write("run2", b"#!\n", 0o100755), write("link", b"../../etc/passwd", 0o120000)]
@@ -226,7 +226,7 @@ async def test_files_of_a_commit_that_was_just_made(loop: LoopRepository) -> Non
         write("sub/new", b"x" * 2_000_000),
         write("run.sh", b"", 0o100755),
     )
-    assert await loop.files(made) == await LoopRepository.open(loop.place.root).files(made)
+    assert await loop.files(made) == await LoopRepository.open(loop.directory.root).files(made)
 
 
 async def test_files_are_restored_whatever_their_size(loop: LoopRepository) -> None:
@@ -353,7 +353,7 @@ async def test_strangers_commit_is_not_merged(loop: LoopRepository) -> None:
     """A commit without the loop's history, as only a mistake could make one, does not get on the branch."""
     first = await commit(loop, loop.base, write("x"))
     await loop.merge(first)
-    stranger = run_git(loop.place.git_dir, "commit-tree", f"{loop.base}^{{tree}}", "-m", "no parent")
+    stranger = run_git(loop.directory.git_dir, "commit-tree", f"{loop.base}^{{tree}}", "-m", "no parent")
     with pytest.raises(UsageError, match="no line of commits"):
         await loop.merge(stranger)
     assert await loop.tip() == first
@@ -371,7 +371,7 @@ async def test_revert_takes_back_a_story(loop: LoopRepository) -> None:
     assert await loop.tip() == found.tip
     assert await loop.changed(loop.base, found.tip) == (b"a.txt", b"two")
     assert await revert(loop, one) == found
-    assert run_git(loop.place.git_dir, "rev-parse", f"{found.tip}^") == two
+    assert run_git(loop.directory.git_dir, "rev-parse", f"{found.tip}^") == two
 
 
 async def test_revert_that_does_not_fit(loop: LoopRepository) -> None:
@@ -388,16 +388,16 @@ async def test_revert_that_does_not_fit(loop: LoopRepository) -> None:
 
 async def test_loop_of_version_0_1_goes_on(loop: LoopRepository, ground: Path) -> None:
     """Version 0.1 had a clone for each story, with commits that were nowhere else: they are taken over, once."""
-    slot = loop.place.root / "slots" / "0"
+    slot = loop.directory.root / "slots" / "0"
     slot.parent.mkdir()
-    run_git(ground, "clone", "-q", "--no-hardlinks", str(loop.place.git_dir), str(slot))
+    run_git(ground, "clone", "-q", "--no-hardlinks", str(loop.directory.git_dir), str(slot))
     (slot / "work").write_text("x")
     made = commit_everything(slot, "in the clone")
-    again = LoopRepository.open(loop.place.root)
+    again = LoopRepository.open(loop.directory.root)
     assert not slot.parent.exists()
     assert is_exactly(await again.checkout(0, made), made)
     assert await again.merge(made) == Merged(made)
-    assert await LoopRepository.open(loop.place.root).tip() == made
+    assert await LoopRepository.open(loop.directory.root).tip() == made
 
 
 async def test_clean_removes_all(loop: LoopRepository, users: Path) -> None:
@@ -406,10 +406,10 @@ async def test_clean_removes_all(loop: LoopRepository, users: Path) -> None:
     before = snapshot(users)
     await loop.clean()
     await loop.clean()
-    assert not loop.place.root.exists()
+    assert not loop.directory.root.exists()
     assert snapshot(users) == before
     with pytest.raises(RepositoryRemoved):
-        LoopRepository.open(loop.place.root)
+        LoopRepository.open(loop.directory.root)
 
 
 async def test_trailers_are_only_ours(users: Path, place: Path) -> None:
@@ -426,11 +426,11 @@ async def test_trailers_are_only_ours(users: Path, place: Path) -> None:
         trailers=trailers,
         at_s=AT_S,
     )
-    raw = run_git(loop.place.git_dir, "log", "-1", "--format=%B", made)
+    raw = run_git(loop.directory.git_dir, "log", "-1", "--format=%B", made)
     parsed = trailers_in(raw)
     keys = [line.partition(":")[0] for line in parsed]
     assert keys == [f"Ringfence-{key}" for key in ("Loop", "Story", "Attempt", "Role", "Model")]
     assert [
         line for line in raw.splitlines() if "Eve" in line and not line.startswith((" ", "S1", "Ringfence"))
     ] == []
-    run_git(loop.place.git_dir, "fsck", "--strict", made)
+    run_git(loop.directory.git_dir, "fsck", "--strict", made)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.loop.story import Plan, Story, StoryEnd, check_plan, export, plan_again, read_plan
-from ringfence.loop.story.export import exported
+from ringfence.loop.story.export import document_with_progress
 
 FILES = ["runtime.json", "pipeline.json", "ralph.json", "features.json", "waves.json", "runtime.yaml"]
 
@@ -49,7 +49,7 @@ def test_progress_is_written_as_the_dialect_has_it(dialects: Path, name: str, fi
     }
     ends |= {"use": "skipped", "release": None} if name == "waves.json" else {}
     states = {each: StoryEnd(end) for each, end in ends.items() if end}
-    document = exported(plan, states)
+    document = document_with_progress(plan, states)
     stories = (
         document if isinstance(document, list) else document.get("stories") or document.get("userStories")
     )
@@ -69,7 +69,7 @@ def test_a_passed_story_is_done_when_it_is_read_again(dialects: Path, tmp_path: 
 
 def test_a_story_that_was_skipped_can_be_told_from_one_that_passed(dialects: Path):
     """Both marks that the dialect knows follow."""
-    document = exported(read_plan(dialects / "runtime.json"), {"S3": StoryEnd("passed")})
+    document = document_with_progress(read_plan(dialects / "runtime.json"), {"S3": StoryEnd("passed")})
     assert (document["stories"][2]["passes"], document["stories"][2]["skipped"]) == (True, False)
 
 
@@ -77,25 +77,27 @@ def test_notes_are_added_to(dialects: Path):
     """What stood there stays, and the same note does not come twice."""
     plan = read_plan(dialects / "ralph.json")
     states = {story.id: StoryEnd("skipped", "three attempts failed") for story in plan.stories}
-    document = exported(plan, states)
+    document = document_with_progress(plan, states)
     assert [story["notes"] for story in document["userStories"]] == [
         "three attempts failed",
         "after US-001\nthree attempts failed",
     ]
-    assert exported(plan_again(document, source=None), states) == document
+    assert document_with_progress(plan_again(document, source=None), states) == document
 
 
 def test_of_a_feature_nothing_but_passes_is_changed(dialects: Path):
     """Those who work by such a list may rely on it."""
     plan = read_plan(dialects / "features.json")
-    document = exported(plan, {plan.stories[0].id: StoryEnd("passed", "well done")})
+    document = document_with_progress(plan, {plan.stories[0].id: StoryEnd("passed", "well done")})
     assert document == [{**plan.document[0], "passes": True}, *plan.document[1:]]
 
 
 def test_a_note_of_an_agent_is_bounded_and_shows_whatever_it_holds(dialects: Path):
     """An export is read in terminals, too."""
     plan = read_plan(dialects / "ralph.json")
-    document = exported(plan, {"US-001": StoryEnd("skipped", "\x1b[2J\u202e\ud800" + "x" * 100_000)})
+    document = document_with_progress(
+        plan, {"US-001": StoryEnd("skipped", "\x1b[2J\u202e\ud800" + "x" * 100_000)}
+    )
     note = document["userStories"][0]["notes"]
     assert note.startswith("\\x1b[2J\\u202e\\ud800xxx")
     assert len(note) < 2100
@@ -141,7 +143,7 @@ def test_a_source_that_is_gone_is_not_written_either(dialects: Path, tmp_path: P
 def test_a_plan_stays_as_it_was_read_when_it_is_exported(dialects: Path):
     """Progress goes into the copy."""
     plan = read_plan(dialects / "runtime.json")
-    exported(plan, {story.id: StoryEnd("blocked", "why") for story in plan.stories})
+    document_with_progress(plan, {story.id: StoryEnd("blocked", "why") for story in plan.stories})
     assert plan == read_plan(dialects / "runtime.json")
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ringfence.errors import ConfigurationError
 from ringfence.loop.story import Plan, plan_from
-from ringfence.loop.story.export import exported
+from ringfence.loop.story.export import document_with_progress
 
 STORY = {"id": "S1", "title": "T", "description": "D", "acceptance_criteria": ["C"]}
 WHAT = "the planner's answer"
@@ -49,14 +49,14 @@ def test_a_planner_cannot_say_that_a_story_is_done(key: str, claim: dict[str, An
     stories: Any = [{**STORY, **claim}]
     plan = _planned({key: [{"stories": stories}] if key == "waves" else stories})
     assert (plan.stories[0].is_done, plan.stories[0].question, plan.notes) == (False, None, ())
-    assert not set(claim) & set(json.dumps(exported(plan, {})).split('"'))
+    assert not set(claim) & set(json.dumps(document_with_progress(plan, {})).split('"'))
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
         pytest.param({"stories": [{"id": "S1"}]}, "story 'S1': title is missing", id="fields"),
-        pytest.param({"stories": [STORY] * 51}, "it has 51 stories, 50 are the most", id="many"),
+        pytest.param({"stories": [STORY] * 51}, "it has 51 stories, at most 50 are allowed", id="many"),
         pytest.param(
             {"stories": [{**STORY, "description": "x" * 300_000}]}, "more than 20000 values", id="text"
         ),

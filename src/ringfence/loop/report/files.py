@@ -7,7 +7,7 @@ from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.report.build import build_report
 from ringfence.loop.report.diff import PATCH
 from ringfence.loop.repository import LoopRepository
-from ringfence.loop.repository.place import write_whole
+from ringfence.loop.repository.repository_directory import write_atomically
 from ringfence.loop.state import StoryState
 from ringfence.loop.store import LoopStore
 from ringfence.loop.story import Plan
@@ -58,9 +58,11 @@ async def _write(
     if any(story.state is StoryState.PASSED and story.merged for story in store.stories):
         patch = await repository.patch(repository.base, await repository.tip())
         if patch is not None:
-            await anyio.to_thread.run_sync(write_whole, place.directory / PATCH, patch)
+            await anyio.to_thread.run_sync(write_atomically, place.directory / PATCH, patch)
     report = await build_report(place, store, repository, plan)
     others = render_markdown(report, is_for_others=True)
     texts = ((MARKDOWN, render_markdown(report)), (PROPOSAL, others), (PAGE, render_html(report)))
     for name, text in texts:
-        await anyio.to_thread.run_sync(write_whole, place.directory / name, redactor.redact(text).encode())
+        await anyio.to_thread.run_sync(
+            write_atomically, place.directory / name, redactor.redact(text).encode()
+        )

@@ -1,4 +1,4 @@
-"""The git side of a loop: its own repository, worktrees of its stories, and the way back to the user."""
+"""Keeps a loop's commits in a git repository of its own, with a worktree per running story, and delivers them."""
 
 from ringfence.loop.repository.branch import Candidate, Conflict, Merged
 from ringfence.loop.repository.change import Change, changes_between, check_links, check_size

@@ -1,7 +1,6 @@
-"""The loop's branch: stories' commits come onto it as they are, or replayed on what came there meanwhile.
+"""Merges stories' commits into the loop's branch: by a fast-forward, or replayed on the branch's new tip.
 
-Nothing is checked out: files are merged by `git merge-tree` on objects alone. Whoever moves the branch holds the loop's
-lock.
+Nothing is checked out: `git merge-tree` merges files on objects alone. The caller holds the loop's lock.
 """
 
 import os
@@ -13,49 +12,50 @@ import anyio.to_thread
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
 from ringfence.loop.repository.commit import check_id, commit_tree
-from ringfence.loop.repository.place import BRANCH, write_whole
+from ringfence.loop.repository.repository_directory import BRANCH, write_atomically
 from ringfence.sandbox.workspace.git.command import Git
 
-_MOST_COMMITS = 10_000
+_MAX_COMMITS = 10_000
 _REPLAYED = "refs/ringfence/replayed"
-"""Below it, by the id of a story's commit, what that became on the branch's tip."""
+"""Refs below it map the id of a story's last commit to its replayed commit."""
 _REVERTED = "refs/ringfence/reverted"
-"""Below it, by the id of the last commit that was taken back, the commit that did it."""
+"""Refs below it map the id of the last reverted commit to the commit that reverts it."""
 _MERGE_S = 600.0
 
 
 @frozen
 class Merged:
-    """The loop's branch has the story's commits."""
+    """The loop's branch contains the story's commits."""
 
     tip: str
-    """The last of them, as it is on the branch."""
+    """The last of the story's commits, as it is on the branch."""
 
 
 @frozen
 class Candidate:
-    """The branch had moved: the commits are there again on its tip, and the branch is where it was.
+    """The branch had moved: the commits were replayed on its tip, and the branch was not changed.
 
-    What they are together nobody has tried yet: pass the gates on `tip`, then merge that.
+    The combination has not been checked yet: run the checks on `tip`, then merge that.
     """
 
     tip: str
+    """The last of the replayed commits."""
     base: str
-    """The branch's tip, which they are on."""
+    """The branch's tip, on which they were replayed."""
 
 
 @frozen
 class Conflict:
-    """The branch had moved, and the commits do not fit there; nothing was changed."""
+    """The branch had moved, and the commits conflict with it; nothing was changed."""
 
     base: str
     """The branch's tip."""
     paths: tuple[str, ...]
-    """Files that both changed."""
+    """Files that conflict."""
 
 
 def read_tip(git_dir: Path, base: str) -> str:
-    """The commit that the loop's branch is at; `base` while nothing was merged."""
+    """Return the commit at the tip of the loop's branch; `base` while nothing was merged."""
     return _read_ref(git_dir / BRANCH) or base
 
 
@@ -67,34 +67,34 @@ def _read_ref(file: Path) -> str | None:
 
 
 async def _write_ref(git: Git, name: str, commit: str) -> None:
-    await anyio.to_thread.run_sync(write_whole, git.directory / name, f"{commit}\n".encode())
+    await anyio.to_thread.run_sync(write_atomically, git.directory / name, f"{commit}\n".encode())
 
 
-async def merge_into(git: Git, there: str, tip: str) -> Merged | Candidate | Conflict:
-    """Have the loop's branch contain a story's commits.
+async def merge_into(git: Git, branch_tip: str, tip: str) -> Merged | Candidate | Conflict:
+    """Merge a story's commits into the loop's branch, or replay them if the branch has moved.
 
     Args:
-        git: The loop's repository, under its lock.
-        there: The commit that the branch is at.
+        git: Git on the loop's repository, under its lock.
+        branch_tip: The commit at the tip of the branch.
         tip: The last of the story's commits.
 
     Raises:
-        UsageError: They are no line of commits that grew on the branch.
+        UsageError: They are no line of commits that starts on the branch.
         InfrastructureFault: Git failed.
     """
-    line = await _line(git, check_id(tip), there)
-    at, beyond = tip, line
-    while beyond:  # perhaps it was replayed before, and that was merged
-        following = _read_ref(git.directory / _REPLAYED / at)
-        if following is None:
+    commits = await _list_commits(git, check_id(tip), branch_tip)
+    latest, missing = tip, commits
+    while missing:  # they may have been replayed, and merged then
+        replayed = _read_ref(git.directory / _REPLAYED / latest)
+        if replayed is None:
             break
-        at, beyond = following, await _line(git, following, there)
-    if not beyond:
-        return Merged(at)
-    if line[0].parents == there:
+        latest, missing = replayed, await _list_commits(git, replayed, branch_tip)
+    if not missing:
+        return Merged(latest)
+    if commits[0].parents == branch_tip:
         await _write_ref(git, BRANCH, tip)
         return Merged(tip)
-    return await _replay(git, line, there)
+    return await _replay(git, commits, branch_tip)
 
 
 @frozen
@@ -105,38 +105,39 @@ class _Commit:
     message: bytes
 
 
-async def _line(git: Git, tip: str, there: str) -> list[_Commit]:
-    """The commits of a story that the branch does not have, the oldest first."""
+async def _list_commits(git: Git, tip: str, branch_tip: str) -> list[_Commit]:
+    """Return the commits of a story that the branch does not contain, the oldest first."""
     form = "--format=%H%n%P%n%at%n%B%x00"
-    command = ("rev-list", "--reverse", "--topo-order", "--no-commit-header", form, tip, f"^{there}")
-    told = await git.run(*command)
+    command = ("rev-list", "--reverse", "--topo-order", "--no-commit-header", form, tip, f"^{branch_tip}")
+    listed = await git.run(*command)
     found = []
-    for text in told.stdout.split(b"\0")[:-1]:
+    for text in listed.stdout.split(b"\0")[:-1]:
         name, parents, at_s, message = text.lstrip(b"\n").split(b"\n", 3)
         found.append(_Commit(name.decode(), parents.decode(), int(at_s), message.rstrip(b"\n") + b"\n"))
-    grew = all(commit.parents == before.id for before, commit in pairwise(found))
-    if len(found) > _MOST_COMMITS or not grew or (found and " " in (found[0].parents or " ")):
+    is_linear = all(commit.parents == before.id for before, commit in pairwise(found))
+    if len(found) > _MAX_COMMITS or not is_linear or (found and " " in (found[0].parents or " ")):
         raise UsageError(f"{tip!r} is no line of commits that belongs to this loop")
     return found
 
 
-async def _replay(git: Git, line: list[_Commit], onto: str) -> Candidate | Conflict:
-    """The commits again on `onto`, the same in all but parent and tree; or the files that conflict.
+async def _replay(git: Git, commits: list[_Commit], onto: str) -> Candidate | Conflict:
+    """Create the commits again on `onto`, with new parents and trees; or return the files that conflict.
 
-    Each is merged as a whole, with all before it: what it shares with the branch is where the story left it.
+    Each commit's tree is a three-way merge of `onto` with that commit, which includes all earlier ones. The merge base
+    is the commit at which the story was started.
     """
-    at = onto
-    for commit in line:
+    tip = onto
+    for commit in commits:
         merged = await _merge_trees(git, onto, commit.id)
         if isinstance(merged, tuple):
             return Conflict(onto, merged)
-        at = await commit_tree(git, merged, at, message=commit.message, at_s=commit.at_s)
-    await _write_ref(git, f"{_REPLAYED}/{line[-1].id}", at)
-    return Candidate(at, onto)
+        tip = await commit_tree(git, merged, tip, message=commit.message, at_s=commit.at_s)
+    await _write_ref(git, f"{_REPLAYED}/{commits[-1].id}", tip)
+    return Candidate(tip, onto)
 
 
 async def _merge_trees(git: Git, ours: str, theirs: str) -> str | tuple[str, ...]:
-    """The tree in which two commits are merged; or the files that conflict."""
+    """Merge two commits, and return the merged tree; or the files that conflict."""
     options = ("--write-tree", "--name-only", "--no-messages", "-z")
     merged = await git.run(
         *("-c", "merge.renames=false", "-c", "merge.directoryRenames=false"),
@@ -151,34 +152,36 @@ async def _merge_trees(git: Git, ours: str, theirs: str) -> str | tuple[str, ...
 
 
 async def revert_on(
-    git: Git, there: str, base: str, commit: str, *, message: bytes, at_s: int
+    git: Git, branch_tip: str, base: str, commit: str, *, message: bytes, at_s: int
 ) -> Merged | Conflict:
-    """Take back on the branch what changed from one of its commits to a later one; again changes nothing.
+    """Revert a range of the branch's commits by one commit; a second call changes nothing.
 
     Args:
-        git: The loop's repository, under its lock.
-        there: The commit that the branch is at.
-        base: The commit before the first that is taken back.
-        commit: The last that is taken back.
-        message: Of the commit that does it, whole.
-        at_s: Its time, in seconds since the epoch.
+        git: Git on the loop's repository, under its lock.
+        branch_tip: The commit at the tip of the branch.
+        base: The commit before the first to revert.
+        commit: The last commit to revert.
+        message: The complete message of the new commit.
+        at_s: The new commit's time, in seconds since the epoch.
 
     Raises:
-        UsageError: The branch does not have them.
+        UsageError: The branch does not contain the commits.
         InfrastructureFault: Git failed.
     """
-    if await _line(git, check_id(commit), there) or await _line(git, check_id(base), commit):
-        raise UsageError(f"{commit!r} is not on the loop's branch, so that nothing of it can be taken back")
+    if await _list_commits(git, check_id(commit), branch_tip) or await _list_commits(
+        git, check_id(base), commit
+    ):
+        raise UsageError(f"{commit!r} is not on the loop's branch and cannot be reverted")
     before = _read_ref(git.directory / _REVERTED / commit)
-    if before is not None and not await _line(git, before, there):
-        return Merged(there)
-    # `merge-tree --merge-base` is of git 2.40: a commit with the tree from before, whose parent is the last that is
-    # taken back, makes that one the merge base.
+    if before is not None and not await _list_commits(git, before, branch_tip):
+        return Merged(branch_tip)
+    # `merge-tree --merge-base` needs git 2.40. A commit with the earlier tree, whose parent is the last commit to
+    # revert, makes that commit the merge base.
     without = await commit_tree(git, f"{base}^{{tree}}", commit, message=message, at_s=at_s)
-    merged = await _merge_trees(git, there, without)
+    merged = await _merge_trees(git, branch_tip, without)
     if isinstance(merged, tuple):
-        return Conflict(there, merged)
-    reverted = await commit_tree(git, merged, there, message=message, at_s=at_s)
+        return Conflict(branch_tip, merged)
+    reverted = await commit_tree(git, merged, branch_tip, message=message, at_s=at_s)
     for name in (f"{_REVERTED}/{commit}", BRANCH):
         await _write_ref(git, name, reverted)
     return Merged(reverted)

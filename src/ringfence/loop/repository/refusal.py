@@ -1,14 +1,14 @@
-"""What a loop's repository refuses, by what the caller should do next."""
+"""Errors for repositories, changes and deliveries that are refused."""
 
 from collections.abc import Mapping
 
 from ringfence.errors import ExitCode, RingfenceError, UsageError
 
-_SHOWN = 10
+_MAX_LISTED = 10
 
 
 class RepositoryRefused(UsageError):
-    """The user's directory is no repository that a loop can start from."""
+    """A loop cannot start from the user's directory."""
 
 
 class RepositoryRemoved(UsageError):
@@ -16,30 +16,30 @@ class RepositoryRemoved(UsageError):
 
 
 class WorkRefused(RingfenceError):
-    """An agent's changes hold what no commit may hold; nothing was committed.
+    """An agent's changes contain something that must not be committed; nothing was committed.
 
     Args:
-        reasons: Each path, escaped for a terminal, and what is wrong with it.
+        reasons: What is wrong with each path; paths are escaped for a terminal.
     """
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.reasons = dict(reasons)
-        shown = [f"{path!r}: {why}" for path, why in list(self.reasons.items())[:_SHOWN]]
-        more = f" and {len(self.reasons) - _SHOWN} more" if len(self.reasons) > _SHOWN else ""
-        super().__init__(f"the changes cannot be committed: {'; '.join(shown)}{more}")
+        listed = [f"{path!r}: {why}" for path, why in list(self.reasons.items())[:_MAX_LISTED]]
+        more = f" and {len(self.reasons) - _MAX_LISTED} more" if len(self.reasons) > _MAX_LISTED else ""
+        super().__init__(f"the changes cannot be committed: {'; '.join(listed)}{more}")
 
 
 class NothingChanged(RingfenceError):
-    """There is nothing to commit."""
+    """There are no changes to commit."""
 
 
 class DeliveryRefused(RingfenceError):
-    """The user's repository cannot take the loop's work as it is; nothing of it was changed."""
+    """The loop's work cannot be delivered to the user's repository in its current state; it was not changed."""
 
     exit_code = ExitCode.REFUSED
 
 
-def named(paths: list[str] | tuple[str, ...]) -> str:
-    """Some paths by name, and how many more there are."""
-    shown = ", ".join(map(repr, paths[:_SHOWN]))
-    return shown + (f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else "")
+def list_paths(paths: list[str] | tuple[str, ...]) -> str:
+    """Return the first paths for a message, and how many more there are."""
+    listed = ", ".join(map(repr, paths[:_MAX_LISTED]))
+    return listed + (f" and {len(paths) - _MAX_LISTED} more" if len(paths) > _MAX_LISTED else "")

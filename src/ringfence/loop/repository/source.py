@@ -1,7 +1,7 @@
-"""The user's repository, found and looked at before anything is made of it.
+"""Finds the user's repository, and opens it for reading without running git on it.
 
-Git is not run on it: what is asked of git, it is asked on a directory of ours that leans on the user's objects and
-holds copies of the refs and the index. So no hook, filter, replacement, graft or setting of the repository counts.
+Git runs on a temporary git directory that borrows the user's objects and has copies of the refs and the index. So hooks,
+filters, replacements, grafts and settings of the repository have no effect.
 """
 
 import os
@@ -33,28 +33,28 @@ class Source:
     """The user's repository."""
 
     root: Path
-    """Its top, resolved; of one without a work tree the git directory."""
+    """The top directory, resolved; the git directory of a bare repository."""
     inside: bytes
-    """The directory that was named, relative to the top; empty for the top itself."""
+    """The directory that the user named, relative to the top; empty for the top itself."""
     layout: GitLayout
     actor: Actor
-    """On whose behalf it is read and written."""
+    """The user as whom the repository is read and written."""
     is_bare: bool
     object_format: str
     config: dict[str, str]
-    """Its plain settings."""
+    """The settings in its configuration file, without included files."""
 
     @property
     def is_partial(self) -> bool:
-        """Whether it may lack objects that it never fetched."""
+        """Whether it is a partial clone, which can lack objects that were not fetched."""
         return "extensions.partialclone" in self.config
 
 
 def find_source(path: Path) -> Source:
-    """Find the repository that a directory lies in.
+    """Find the repository that contains a directory.
 
     Raises:
-        RepositoryRefused: There is none, or it is not used.
+        RepositoryRefused: No repository contains it, or a loop cannot start from the repository.
     """
     resolved = Path(os.path.realpath(path))
     if not resolved.is_dir():
@@ -83,9 +83,9 @@ def _refusal(root: Path, why: str) -> str:
 
 
 def _top(path: Path) -> Path | None:
-    """The nearest directory with a `.git` that belongs to whom the path belongs to.
+    """Return the nearest directory, from the path upwards, with a `.git` that has the same owner as the path.
 
-    One of somebody else further up, in a directory that everybody writes to, is no repository of this path.
+    A `.git` of another user, such as one in a world-writable directory further up, is refused.
     """
     owner = path.stat().st_uid
     for folder in (path, *path.parents):
@@ -120,8 +120,8 @@ def _source(root: Path, inside: bytes, layout: GitLayout, actor: Actor, *, is_ba
 
 
 @dataclass
-class Opened:
-    """A git directory of ours that sees the user's objects and refs as they are, and is thrown away."""
+class SourceView:
+    """A temporary git directory from which the user's objects and refs can be read."""
 
     git: Git
     refs: Refs
@@ -134,20 +134,20 @@ class Opened:
         return text[4:].strip() if text.startswith("ref:") else None
 
     async def commit(self, revision: str) -> str | None:
-        """The commit that a revision names, as git reads it; None if there is none such."""
+        """Resolve a revision to a commit id; None if there is no such commit."""
         command = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-        told = await self.git.run(*command, accept=(0, 1, 128))
-        return told.stdout.decode().strip() if told.ok else None
+        parsed = await self.git.run(*command, accept=(0, 1, 128))
+        return parsed.stdout.decode().strip() if parsed.ok else None
 
 
 @asynccontextmanager
-async def opened(source: Source) -> AsyncIterator[Opened]:
-    """Have git see a repository's objects and refs, on a directory of ours.
+async def open_source(source: Source) -> AsyncIterator[SourceView]:
+    """Open a repository for reading; the view's directory is removed when the context ends.
 
     Raises:
-        InfrastructureFault: It could not be made.
+        InfrastructureFault: The directory could not be created.
     """
     refs = await source.actor.call(lambda: read_refs(source.layout, source.object_format))
     async with quarantine(source.layout, refs, source.actor) as git:
         is_shallow = await source.actor.call((git.directory / "shallow").exists)
-        yield Opened(git, refs, is_shallow)
+        yield SourceView(git, refs, is_shallow)

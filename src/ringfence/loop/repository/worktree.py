@@ -1,8 +1,8 @@
-"""A story's worktree: the files of one commit, with a git directory of data that runs copy for their agents.
+"""Checks a commit out into a story's worktree, and writes the git directory that runs copy for their agents.
 
-Git runs on the loop's repository alone, with this directory as its work tree. The worktree's `.git` is written here: the
-loop's objects as links, its tags, and the branch `loop` at the commit, so that an agent sees nothing of other stories'
-branches, and commits that come out of a run never reach the loop's repository (docs/adr/0042-git-of-loops.md).
+Git runs only on the loop's repository, with the worktree's directory as its work tree. The worktree's `.git` contains
+hard links to the loop's objects, its tags, and the branch `loop` at the commit. So an agent does not see the branches of
+other stories, and commits that it makes never reach the loop's repository (docs/adr/0042-git-of-loops.md).
 """
 
 import os
@@ -13,48 +13,48 @@ import anyio.to_thread
 
 from ringfence.errors import InfrastructureFault, next_step
 from ringfence.frozen import frozen
-from ringfence.loop.repository.place import BRANCH
+from ringfence.loop.repository.repository_directory import BRANCH
 from ringfence.removal import remove_tree
 from ringfence.sandbox.workspace.git.command import Git, clean_config, write_clean_git_dir
 from ringfence.sandbox.workspace.tree import Tree
 
 _CHECKOUT_S = 600.0
-_MOST_OBJECT_FILES = 1_000_000
+_MAX_OBJECT_FILES = 1_000_000
 
 
 @frozen
 class Worktree:
-    """The files that one story at a time is worked on in."""
+    """A directory with the files of a commit, used by one story at a time."""
 
     number: int
     path: Path
-    """Where the files are: what a run is given as its workspace, to be cloned."""
+    """The top directory."""
     inside: Path
-    """The directory in it that the loop works in; `path` itself, unless a subdirectory was named."""
+    """The directory that the loop works in: `path`, or a subdirectory. It is the workspace of runs, which clone it."""
 
     @property
     def git_dir(self) -> Path:
-        """Its git directory; no git is run on it."""
+        """The worktree's git directory; Ringfence does not run git on it."""
         return self.path / ".git"
 
 
 async def check_out(git: Git, worktree: Worktree, commit: str, *, object_format: str, is_known: bool) -> None:
-    """Make a worktree's files and index exactly a commit; nothing else is left, ignored or not.
+    """Set a worktree's files and index to a commit; all other files, also ignored ones, are removed.
 
     Args:
-        git: The loop's repository, under the worktree's lock, with its path as the work tree.
-        worktree: Which.
-        commit: A whole id.
+        git: Git on the loop's repository, under the worktree's lock, with the worktree's path as the work tree.
+        worktree: The worktree.
+        commit: A full commit id.
         object_format: `sha1` or `sha256`.
-        is_known: Whether this process checked out its present files: then git changes only what differs. Otherwise a
-            killed process may have left anything, and the worktree is made anew.
+        is_known: Whether this process checked out the worktree's current files, so that git need only update files
+            that differ. Otherwise the worktree is created again: a killed process may have left anything in it.
 
     Raises:
         InfrastructureFault: The disk is full, or the repository has no such commit.
     """
     index = {"GIT_INDEX_FILE": str(worktree.git_dir / "index")}
     command = ("-c", "core.bare=false", "read-tree", "--reset", "-u", commit)
-    writing = Git(
+    git_on_files = Git(
         git.directory,
         work_tree=git.work_tree,
         options=git.options,
@@ -63,11 +63,11 @@ async def check_out(git: Git, worktree: Worktree, commit: str, *, object_format:
     )
     if is_known:
         await _prepare(git.directory, worktree, commit, object_format, is_anew=False)
-        done = await writing.run(*command, timeout_s=_CHECKOUT_S, accept=range(256))
+        done = await git_on_files.run(*command, timeout_s=_CHECKOUT_S, accept=range(256))
         if done.ok and not done.stderr.strip():
             return
     await _prepare(git.directory, worktree, commit, object_format, is_anew=True)
-    await writing.run(*command, timeout_s=_CHECKOUT_S)
+    await git_on_files.run(*command, timeout_s=_CHECKOUT_S)
 
 
 async def _prepare(loop: Path, worktree: Worktree, commit: str, object_format: str, *, is_anew: bool) -> None:
@@ -96,23 +96,23 @@ async def _prepare(loop: Path, worktree: Worktree, commit: str, object_format: s
 
 
 def link_objects(source: Path, target: Path) -> None:
-    """Give a git directory the objects of another: by links, as both are the loop's, and no object is ever changed.
+    """Hard-link the objects of one of the loop's git directories into another; objects are never changed.
 
     Raises:
-        OSError: They cannot be copied.
+        OSError: An object can be neither linked nor copied.
     """
     with Tree(source) as tree:
-        for folder, names in tree.walk(_MOST_OBJECT_FILES):
-            place = target / os.fsdecode(folder)
-            place.mkdir(parents=True, exist_ok=True)
-            # A pack is seen by its index, which therefore comes last.
+        for folder, names in tree.walk(_MAX_OBJECT_FILES):
+            target_folder = target / os.fsdecode(folder)
+            target_folder.mkdir(parents=True, exist_ok=True)
+            # Git finds a pack by its index, which is therefore linked last.
             for name in sorted(names, key=lambda name: name.endswith(".idx")):
-                _link(source / os.fsdecode(folder) / name, place / name)
+                _link(source / os.fsdecode(folder) / name, target_folder / name)
 
 
 def _link(source: Path, target: Path) -> None:
-    is_passing = source.name.startswith("tmp_") or source.name.endswith(".keep")  # while git writes a pack
-    if is_passing or source.is_dir() or target.exists():
+    is_temporary = source.name.startswith("tmp_") or source.name.endswith(".keep")  # while git writes a pack
+    if is_temporary or source.is_dir() or target.exists():
         return
     try:
         os.link(source, target)

@@ -1,4 +1,4 @@
-"""The dialects in which stories are written: how one is recognised, and where its stories stand."""
+"""Recognises the dialect of a stories' file, and yields the stories in it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,51 +9,51 @@ from ringfence.loop.story.fields import Complaints, Fields
 from ringfence.loop.story.model import Dialect
 from ringfence.loop.story.words import quoted
 
-LISTS: Mapping[str, Dialect] = {
+DIALECT_BY_KEY: Mapping[str, Dialect] = {
     "stories": "runtime",
     "userStories": "ralph",
     "features": "features",
     "waves": "waves",
 }
-"""The key under which stories stand, and the dialect that it is of."""
+"""Maps the key of the list of stories to the file's dialect."""
 
-DONE = frozenset({"done", "complete", "completed", "passed", "finished"})
-BLOCKED = frozenset({"blocked", "needs_human", "needs-human", "needs_person"})
+DONE_STATUSES = frozenset({"done", "complete", "completed", "passed", "finished"})
+BLOCKED_STATUSES = frozenset({"blocked", "needs_human", "needs-human", "needs_person"})
 
 
 @frozen
 class Entry:
-    """A story as it stands in a file."""
+    """A story's mapping in a file."""
 
     path: KeyPath
     values: Mapping[str, Any]
     wave: int | None = None
-    """Which of the waves it is in."""
+    """The index of the story's wave; None if the dialect has no waves."""
 
 
 def dialect_of(document: Any, complaints: Complaints) -> Dialect:
     """Return the dialect of a document.
 
     Raises:
-        ConfigurationError: None that is known.
+        ConfigurationError: The dialect is unknown.
     """
     if isinstance(document, list):
         return "features"
     if not isinstance(document, dict):
         complaints.add((), f"stories are a mapping with {quoted('stories')}, or a list of features")
         complaints.raise_any()
-    found = [key for key in LISTS if document.get(key) is not None]
+    found = [key for key in DIALECT_BY_KEY if document.get(key) is not None]
     if not found:
-        Fields(document, (), complaints).missing(list(LISTS), "write the list of stories")
+        Fields(document, (), complaints).missing(list(DIALECT_BY_KEY), "write the list of stories")
     for key in found[1:]:
         complaints.add((key,), f"{key}: {quoted(found[0])} is there as well; keep one of them", of_key=True)
     complaints.raise_any()
-    dialect = LISTS[found[0]]
+    dialect = DIALECT_BY_KEY[found[0]]
     return "pipeline" if dialect == "runtime" and _is_pipeline(document) else dialect
 
 
 def entries(document: Any, dialect: Dialect) -> Iterator[Entry]:
-    """Yield the stories of a document, in its order; items that are no mapping are left out."""
+    """Yield the stories of a document, in order; items that are no mapping are left out."""
     for items, path, wave in _lists(document, dialect):
         for index, item in enumerate(items if isinstance(items, list) else ()):
             if isinstance(item, dict):
@@ -61,10 +61,10 @@ def entries(document: Any, dialect: Dialect) -> Iterator[Entry]:
 
 
 def check_shape(document: Any, dialect: Dialect, complaints: Complaints, *, stories_limit: int) -> None:
-    """Check that there are lists where lists have to be, of mappings, neither empty nor too long.
+    """Check that stories and waves are lists of mappings, and neither empty nor too long.
 
     Raises:
-        ConfigurationError: With all that is not so.
+        ConfigurationError: They are not; the message contains all errors.
     """
     if dialect == "waves":
         _check_list(document["waves"], ("waves",), "waves", complaints)
@@ -73,16 +73,16 @@ def check_shape(document: Any, dialect: Dialect, complaints: Complaints, *, stor
     complaints.raise_any()
     count = sum(1 for _ in entries(document, dialect))
     if count > stories_limit:
-        complaints.add((), f"it has {count} stories, {stories_limit} are the most; split it")
+        complaints.add((), f"it has {count} stories, at most {stories_limit} are allowed; split it")
     complaints.raise_any()
 
 
 def _lists(document: Any, dialect: Dialect) -> Iterator[tuple[Any, KeyPath, int | None]]:
-    """Yield what should be a list of stories, where it stands, and which wave it is."""
+    """Yield each value that should be a list of stories, its path, and the index of its wave."""
     if isinstance(document, list):
         yield document, (), None
     elif dialect != "waves":
-        key = next(key for key in LISTS if document.get(key) is not None)
+        key = next(key for key in DIALECT_BY_KEY if document.get(key) is not None)
         yield document[key], (key,), None
     elif isinstance(document["waves"], list):
         for number, wave in enumerate(document["waves"]):
@@ -105,7 +105,7 @@ def _check_list(value: Any, path: KeyPath, of: str, complaints: Complaints) -> N
 
 
 def _is_pipeline(document: Mapping[str, Any]) -> bool:
-    """Return whether what looks like the runtime's dialect is the one that keeps progress in `status`."""
+    """Return whether a document with the key `stories` is in the dialect that keeps progress in `status`."""
     stories = document["stories"]
     items = [item for item in stories if isinstance(item, dict)] if isinstance(stories, list) else []
     if any("passes" in item for item in items):

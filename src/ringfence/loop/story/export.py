@@ -1,4 +1,4 @@
-"""Writes a copy of a plan with its progress, in the dialect that it came in; never over the file it came from.
+"""Writes a copy of a plan with its progress, in the dialect of its source, but never over the source itself.
 
 The writer of YAML is imported on use.
 """
@@ -18,40 +18,41 @@ from ringfence.loop.story.dialect import entries
 from ringfence.loop.story.model import Dialect, Plan, Story, StoryEnd
 from ringfence.loop.story.words import SURROGATE, printable
 
-_YAML = (".yaml", ".yml")
+_YAML_SUFFIXES = (".yaml", ".yml")
 _NOTE_CHARS = 2000
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*", re.ASCII)
-_WORDS_WITH_A_MEANING = frozenset({"true", "false", "null", "yes", "no", "y", "n", "on", "off"})
-"""In one version of YAML or another."""
-_STATUS = {"passed": "done", "skipped": "skipped", "blocked": "blocked"}
-_BY_STATUS: frozenset[Dialect] = frozenset({"pipeline", "waves"})
-_WITHOUT_NOTES: frozenset[Dialect] = frozenset({"features"})
+_YAML_KEYWORDS = frozenset({"true", "false", "null", "yes", "no", "y", "n", "on", "off"})
+"""Words that some version of YAML reads as a boolean or null."""
+_STATUS_BY_OUTCOME = {"passed": "done", "skipped": "skipped", "blocked": "blocked"}
+_STATUS_DIALECTS: frozenset[Dialect] = frozenset({"pipeline", "waves"})
+"""Dialects that keep a story's progress in `status`."""
+_DIALECTS_WITHOUT_NOTES: frozenset[Dialect] = frozenset({"features"})
 """Tools that read these files expect only `passes` to change."""
 
 
 def export(plan: Plan, file: Path, states: Mapping[str, StoryEnd]) -> None:
-    """Write a copy of a plan with progress. All that stood in the source stays, in its order.
+    """Write a copy of a plan with progress. All other values of the source are kept, in their order.
 
-    `passes` is set, or `status` in the dialects that have it; `notes` is added to, except in a list of features.
+    `passes` is set, or `status` in the dialects that have it; a note is added to `notes`, except in a list of features.
 
     Args:
         plan: The plan.
-        file: Where to; YAML by the suffixes `.yaml` and `.yml`, JSON by all others. A file there is replaced
-            as a whole.
-        states: How stories ended, by id; those that are not there stay as they are.
+        file: The file to write, in YAML if its suffix is `.yaml` or `.yml`, otherwise in JSON. An existing file is
+            replaced atomically.
+        states: How stories ended, by id; other stories do not change.
 
     Raises:
-        UsageError: The file is the plan's own source, by whatever path or link, or is no regular file.
-        InfrastructureFault: It cannot be written.
+        UsageError: The file is the plan's own source, under any path or link, or is no regular file.
+        InfrastructureFault: The file cannot be written.
     """
     _refuse_source(plan, file)
-    document = exported(plan, states)
-    text = yaml_text(document) if file.suffix.lower() in _YAML else _json(document)
+    document = document_with_progress(plan, states)
+    text = yaml_text(document) if file.suffix.lower() in _YAML_SUFFIXES else _json(document)
     _replace(file, text)
 
 
-def exported(plan: Plan, states: Mapping[str, StoryEnd]) -> Any:
-    """Return the values of a plan's file, with progress."""
+def document_with_progress(plan: Plan, states: Mapping[str, StoryEnd]) -> Any:
+    """Return the content of a plan's file with progress."""
     document = copy.deepcopy(document_of(plan))
     for story, entry in zip(plan.stories, list(entries(document, plan.dialect)), strict=True):
         if (end := states.get(story.id)) is not None:
@@ -60,18 +61,18 @@ def exported(plan: Plan, states: Mapping[str, StoryEnd]) -> Any:
 
 
 def document_of(plan: Plan) -> Any:
-    """Return the values of a plan's file as they were read; for a plan that came from none, those to write."""
+    """Return the content of a plan's file as it was read, or the content to write for a plan without a file."""
     if plan.document is not None:
         return plan.document
-    about = {"title": plan.title, "description": plan.description, "context": list(plan.context)}
+    head = {"title": plan.title, "description": plan.description, "context": list(plan.context)}
     return {
-        **{key: value for key, value in about.items() if value},
+        **{key: value for key, value in head.items() if value},
         **plan.extra,
-        "stories": [_written(story) for story in plan.stories],
+        "stories": [_story_values(story) for story in plan.stories],
     }
 
 
-def _written(story: Story) -> dict[str, Any]:
+def _story_values(story: Story) -> dict[str, Any]:
     optional: dict[str, Any] = {
         "depends_on": list(story.depends_on),
         "files": list(story.files),
@@ -91,18 +92,18 @@ def _written(story: Story) -> dict[str, Any]:
 
 
 def _mark(values: dict[str, Any], end: StoryEnd, dialect: Dialect) -> None:
-    by_status = dialect in _BY_STATUS
-    if not by_status or "passes" in values:
+    has_status = dialect in _STATUS_DIALECTS
+    if not has_status or "passes" in values:
         values["passes"] = end.outcome == "passed"
-    if by_status or "status" in values:
-        values["status"] = _STATUS[end.outcome]
+    if has_status or "status" in values:
+        values["status"] = _STATUS_BY_OUTCOME[end.outcome]
     if "skipped" in values:
         values["skipped"] = end.outcome == "skipped"
-    if end.note and dialect not in _WITHOUT_NOTES:
-        values["notes"] = _noted(values.get("notes"), printable(end.note, _NOTE_CHARS))
+    if end.note and dialect not in _DIALECTS_WITHOUT_NOTES:
+        values["notes"] = _add_note(values.get("notes"), printable(end.note, _NOTE_CHARS))
 
 
-def _noted(before: Any, note: str) -> Any:
+def _add_note(before: Any, note: str) -> Any:
     if isinstance(before, list):
         return before if note in before else [*before, note]
     if not isinstance(before, str) or not before.strip():
@@ -115,7 +116,7 @@ def _json(document: Any) -> str:
 
 
 def yaml_text(value: Any) -> str:
-    """Return a mapping or list as YAML for people, of which every character comes back."""
+    """Return a mapping or list as readable YAML, from which every character is read back unchanged."""
     from ruamel.yaml import YAML
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
@@ -129,7 +130,7 @@ def yaml_text(value: Any) -> str:
         return LiteralScalarString(value) if _is_block(value) else DoubleQuotedScalarString(value)
 
     writer = YAML()
-    writer.width = 1 << 30  # else it folds long lines
+    writer.width = 1 << 30  # otherwise long lines are folded
     writer.indent(mapping=2, sequence=4, offset=2)
     written = io.StringIO()
     writer.dump(styled(value), written)
@@ -137,11 +138,11 @@ def yaml_text(value: Any) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    return _PLAIN.fullmatch(text) is not None and text.lower() not in _WORDS_WITH_A_MEANING
+    return _PLAIN.fullmatch(text) is not None and text.lower() not in _YAML_KEYWORDS
 
 
 def _is_block(text: str) -> bool:
-    """Whether it has several lines that are plain enough to stand as they are."""
+    """Whether a text has several lines that a YAML block scalar keeps unchanged."""
     lines = text.removesuffix("\n").split("\n")
     return (
         len(lines) > 1
@@ -152,11 +153,11 @@ def _is_block(text: str) -> bool:
 
 
 def _refuse_source(plan: Plan, file: Path) -> None:
-    advice = "the file that stories come from is never written; give another one"
+    advice = "the stories' own file is never written; give another one"
     if plan.source is not None:
         with suppress(OSError):
             if file.resolve() == plan.source.resolve() or file.samefile(plan.source):
-                raise UsageError(f"{str(file)!r} is where the stories came from; {advice}")
+                raise UsageError(f"{str(file)!r} is the file that the stories were read from; {advice}")
     if file.is_symlink() or (file.exists() and not file.is_file()):
         raise UsageError(f"{str(file)!r} is there and no regular file; give another one")
 

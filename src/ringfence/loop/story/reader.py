@@ -6,7 +6,15 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ringfence.loop.story.dialect import BLOCKED, DONE, LISTS, Entry, check_shape, dialect_of, entries
+from ringfence.loop.story.dialect import (
+    BLOCKED_STATUSES,
+    DIALECT_BY_KEY,
+    DONE_STATUSES,
+    Entry,
+    check_shape,
+    dialect_of,
+    entries,
+)
 from ringfence.loop.story.fields import Complaints, Fields
 from ringfence.loop.story.model import CheckKind, Dialect, Plan, Story, slug
 from ringfence.loop.story.parse import FILE_LIMIT_BYTES, VALUES_LIMIT, check_values, parse_file
@@ -120,11 +128,11 @@ def _interpret(
     fields = Fields(document if isinstance(document, dict) else {}, (), complaints)
     title = fields.text(fields.first(_PLAN_TITLE), max_chars=_TEXT_CHARS)
     description = fields.text(fields.first(("description", "summary")), max_chars=_TEXT_CHARS)
-    for key in LISTS:
+    for key in DIALECT_BY_KEY:
         fields.key((key,))
     checks = _checks(fields)
     context = _context(fields, checks, complaints)
-    fields.slips(_PLAN_FIELDS)
+    fields.check_misspellings(_PLAN_FIELDS)
     _add_problems(stories, written, complaints)
     complaints.raise_any()
     return Plan(
@@ -191,8 +199,8 @@ def _after_the_wave_before(stories: Sequence[Story], written: Sequence[Entry]) -
 
 def _add_problems(stories: Sequence[Story], written: Sequence[Entry], complaints: Complaints) -> None:
     for problem in problems(stories):
-        entry = written[problem.place]
-        fields = Fields(entry.values, entry.path, complaints, f"story {quoted(stories[problem.place].id)}: ")
+        entry = written[problem.index]
+        fields = Fields(entry.values, entry.path, complaints, f"story {quoted(stories[problem.index].id)}: ")
         names = _NEEDS if problem.field == "depends_on" else ("id",)
         key = next((name for name in names if name in entry.values), names[0])
         said = entry.values.get(key)
@@ -245,7 +253,7 @@ class _StoryReader:
             question=_question(fields),
             extra=fields.extra(),
         )
-        fields.slips((*_FIELDS, *_DIALECT_FIELDS.get(self._dialect, ())))
+        fields.check_misspellings((*_FIELDS, *_DIALECT_FIELDS.get(self._dialect, ())))
         if entry.values.get("skipped") is True and not story.is_done:
             self.notes.append(f"story {quoted(story_id)} was skipped before; it is worked on again")
         return story
@@ -320,12 +328,12 @@ def _files(fields: Fields) -> tuple[str, ...]:
 def _is_done(fields: Fields) -> bool:
     status = fields.text("status", max_chars=_LINE_CHARS)
     passes = fields.flag("passes")
-    return passes or (status or "").lower() in DONE
+    return passes or (status or "").lower() in DONE_STATUSES
 
 
 def _question(fields: Fields) -> str | None:
     found = fields.text("question", max_chars=_TEXT_CHARS)
-    if found is None and str(fields.peek("status")).lower() in BLOCKED:
+    if found is None and str(fields.peek("status")).lower() in BLOCKED_STATUSES:
         notes = fields.peek("notes")
         has_notes = isinstance(notes, str) and notes.strip()
         return one_line(notes, _LINE_CHARS) if has_notes else "its status says so, and no question is written"

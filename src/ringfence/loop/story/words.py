@@ -1,53 +1,53 @@
-"""Text that a stranger wrote: compared, and shown in one harmless line."""
+"""Compares text from plans, and formats it for messages without control characters."""
 
 import re
 import unicodedata
 
 from ringfence.escape import visible
 
-_SHOWN = 80
+_MAX_QUOTED_CHARS = 80
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def quoted(text: object) -> str:
-    """Return a value as a message shows it: one line, nothing active for a terminal, at most about 80 characters."""
+    """Return a value for a message: one line of about 80 characters at most, with control characters escaped."""
     if isinstance(text, dict):
         return "a mapping"
     if isinstance(text, list):
         return "a list"
-    shown = repr(text[: _SHOWN + 1] if isinstance(text, str) else text)
-    return shown if len(shown) <= _SHOWN + 2 else f"{shown[:_SHOWN]}..."
+    shown = repr(text[: _MAX_QUOTED_CHARS + 1] if isinstance(text, str) else text)
+    return shown if len(shown) <= _MAX_QUOTED_CHARS + 2 else f"{shown[:_MAX_QUOTED_CHARS]}..."
 
 
 def id_key(text: str) -> str:
-    """Return what two ids have in common that people, or file systems, take for the same."""
+    """Return a key that is equal for ids that people or file systems regard as the same."""
     return unicodedata.normalize("NFKC", text).casefold()
 
 
 def is_plain(text: str, *, lines: bool = False) -> bool:
-    """Return whether it holds no control character, nor half a surrogate pair.
+    """Return whether a text contains neither control characters nor lone surrogates.
 
     Args:
         text: The text.
-        lines: Whether it may have line breaks and tabs.
+        lines: Whether line breaks and tabs are allowed.
     """
     return (_LINES if lines else _CONTROL).search(text) is None and SURROGATE.search(text) is None
 
 
 def is_printable(text: str) -> bool:
-    """Return whether every character of it shows, or is a space."""
+    """Return whether every character of a text is visible or a space."""
     return visible(text, one_line=True) == text
 
 
 def one_line(text: str, max_chars: int) -> str:
-    """Return the first words of a text, what does not show spelled out; cut with `...` where there are more."""
+    """Return a text as one line with invisible characters escaped; a longer text is cut, and ends with `...`."""
     words = printable(" ".join(text.split()), max_chars + 1)
     return words if len(words) <= max_chars else f"{words[: max_chars - 3].rstrip()}..."
 
 
 def printable(text: str, max_chars: int) -> str:
-    """Return a text for a file: bounded, what does not show spelled out by its code, line breaks kept."""
+    """Return a text for a file, truncated, with invisible characters escaped and line breaks kept."""
     shown = visible(text[:max_chars])
     return shown if len(text) <= max_chars else f"{shown}..."

@@ -1,6 +1,6 @@
-"""Where a loop keeps its repository: one directory of the caller's own, with the locks on it.
+"""Opens and locks the directory that contains a loop's repository.
 
-Nothing in it is ever written from inside a sandbox: agents get copies. So git may be run on what lies here.
+Nothing in the directory is ever written from inside a sandbox, since agents get copies. It is safe to run git on it.
 """
 
 import fcntl
@@ -24,22 +24,23 @@ from ringfence.loop.repository.refusal import RepositoryRemoved
 from ringfence.sandbox.workspace.git.command import Git
 
 BRANCH = "refs/heads/loop"
-"""The loop's branch in its own repository, and the branch that each worktree shows."""
-_RECORD = "ringfence-loop.json"
+"""The loop's branch in its own repository, and the branch of HEAD in each worktree."""
+_ORIGIN_FILE = "ringfence-loop.json"
 _LOCK_S = 120.0
-_MOST_PART = 100
-# A commit's objects come as one pack: otherwise a second git takes the pack apart again.
+_MAX_PART_CHARS = 100
+# Keep a commit's objects in one pack: otherwise git starts a second process that unpacks it.
 _OPTIONS = ("core.logAllRefUpdates=false", "fastimport.unpackLimit=1")
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a loop's repository was made of; written with it, and never changed."""
+class RepositoryOrigin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The user's repository and the commit from which a loop's repository was created; never changed afterwards."""
 
     loop: str
+    """The loop's id."""
     source: str
-    """The top of the user's repository, percent-encoded: a path may be any bytes."""
+    """The top directory of the user's repository, percent-encoded: a path may contain any bytes."""
     inside: str = ""
-    """The directory in it that the loop works in, percent-encoded; empty for the top."""
+    """The directory that the loop works in, relative to the top, percent-encoded; empty for the top."""
     base: str
     """The commit that the loop starts from."""
     branch: str | None = None
@@ -51,7 +52,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def source_path(self) -> Path:
-        """The top of the user's repository."""
+        """The top directory of the user's repository."""
         return Path(os.fsdecode(unquote_to_bytes(self.source)))
 
     @property
@@ -61,13 +62,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def encode_path(path: Path | bytes) -> str:
-    """Any path as text that JSON can hold."""
+    """Percent-encode a path, which may contain any bytes, for JSON."""
     return quote_from_bytes(os.fsencode(path), safe="/")
 
 
 @frozen
-class Place:
-    """The directory of one loop."""
+class RepositoryDirectory:
+    """The directory that contains one loop's repository, its worktrees and their locks."""
 
     root: Path
 
@@ -78,39 +79,39 @@ class Place:
 
     @property
     def git(self) -> Git:
-        """Git on the repository, to read: objects are never removed, so no lock is needed."""
+        """Git on the repository, for reading. Objects are never removed, so that no lock is needed."""
         return Git(self.git_dir, options=_OPTIONS)
 
-    def load(self) -> Record:
-        """What the repository was made of.
+    def read_origin(self) -> RepositoryOrigin:
+        """Read the origin of the repository.
 
         Raises:
-            RepositoryRemoved: There is none here.
-            RecordError: Its record is damaged.
+            RepositoryRemoved: The directory contains no repository.
+            RecordError: The file with the origin is damaged.
         """
-        file = self.git_dir / _RECORD
+        file = self.git_dir / _ORIGIN_FILE
         try:
-            return msgspec.json.decode(file.read_bytes(), type=Record)
+            return msgspec.json.decode(file.read_bytes(), type=RepositoryOrigin)
         except FileNotFoundError as exc:
             raise RepositoryRemoved(
-                f"there is no loop's repository in {str(self.root)!r} any more, as after `ringfence loop rm`; "
-                "what passed is on the loop's branch, the rest takes another `ringfence loop start`"
+                f"{str(self.root)!r} no longer contains the loop's repository, as after `ringfence loop rm`; stories "
+                "that passed are on the loop's branch, the others need a new `ringfence loop start`"
             ) from exc
         except (OSError, msgspec.MsgspecError) as exc:
             raise RecordError(
-                f"the record {str(file)!r} of a loop is damaged ({exc}); start the loop anew"
+                f"the file {str(file)!r} with the origin of a loop's repository is damaged ({exc}); start a new loop"
             ) from exc
 
     @asynccontextmanager
     async def locked(self, what: str, *, work_tree: Path | None = None) -> AsyncIterator[Git]:
-        """Hold a part of the place alone, and run git under that lock.
+        """Hold the lock of the repository or of a worktree, and run git under it.
 
-        The lock is inherited by each git: after its caller was killed, a git goes on for a moment and holds the lock
-        until it has ended, so two of them never write at once.
+        Git processes inherit the lock: if their caller is killed, a git process that is still running holds the lock
+        until it ends, so that two of them never write at once.
 
         Args:
             what: `loop` for the repository, or `worktree-` and a number.
-            work_tree: The directory of files that git works on, if any.
+            work_tree: The work tree for git, if any.
 
         Raises:
             InfrastructureFault: Another process holds it for two minutes.
@@ -131,35 +132,35 @@ class Place:
 
 
 def ref_part(text: str) -> str:
-    """Any text as a part of a ref's name and of a file's, two texts never as one.
+    """Encode any text as a component of a ref's name and of a file name. Different texts give different components.
 
     Raises:
-        UsageError: It is empty.
+        UsageError: The text is empty.
     """
     if not text:
-        raise UsageError("a story or loop without an id cannot be named in git")
+        raise UsageError("a story or loop with an empty id cannot have a name in git")
     part = quote(text.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
     if re.search(r"^[.-]|\.$|\.\.|\.lock$", part):
         part = part.replace(".", "%2E")
         part = "%2D" + part[1:] if part.startswith("-") else part
-    if len(part) > _MOST_PART:
+    if len(part) > _MAX_PART_CHARS:
         digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-        part = f"{part[: _MOST_PART - 33].rstrip('%.')}+{digest}"
+        part = f"{part[: _MAX_PART_CHARS - 33].rstrip('%.')}+{digest}"
     return part
 
 
-def write_record(git_dir: Path, record: Record) -> None:
-    """Write what a repository is made of, while it is not in its place yet."""
-    (git_dir / _RECORD).write_bytes(msgspec.json.encode(record))
+def write_origin(git_dir: Path, origin: RepositoryOrigin) -> None:
+    """Write the origin into a new repository, before it is renamed to its final path."""
+    (git_dir / _ORIGIN_FILE).write_bytes(msgspec.json.encode(origin))
 
 
-def write_whole(file: Path, data: bytes) -> None:
-    """Write a file in one step and onto the disk, with its directory where that is missing; see `replace_file`.
+def write_atomically(file: Path, data: bytes) -> None:
+    """Replace a file atomically and synchronise it to disk; its directory is created if it does not exist.
 
-    Only the process that works on the loop writes there, one file at a time.
+    Only the process that works on the loop writes these files, one at a time.
 
     Raises:
-        InfrastructureFault: It cannot be written.
+        InfrastructureFault: The file cannot be written.
     """
     try:
         make_private_dir(file.parent)
