@@ -251,7 +251,11 @@ def test_a_patch_of_a_loop_without_a_repository_is_the_one_that_was_kept(start: 
             (["diff", "none"], 2, "has no story 'none'; it has one, two"),
             (["diff", "--rejected", "1"], 2, "--rejected 1 needs the STORY"),
             (["diff", "two", "--rejected", "9"], 2, "no attempt 9 of story 'two'"),
-            (["diff", "one"], 2, "as after `ringfence loop rm`; stories that passed are on the loop's branch"),
+            (
+                ["diff", "one"],
+                2,
+                "as after `ringfence loop rm`; stories that passed are on the loop's branch",
+            ),
             (["status", "zzz"], 2, "no loop named 'zzz'"),
             (["rm", ""], 2, "no loop named ''"),
         ],

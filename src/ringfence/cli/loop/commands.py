@@ -42,9 +42,39 @@ BaseOption = Annotated[
     str | None,
     typer.Option("--base", metavar="COMMIT", help="Commit to start from; default: the one checked out."),
 ]
+GoalOption = Annotated[
+    str | None,
+    typer.Option(
+        "--goal", metavar="TEXT", help="Goal from which a planner drafts the stories, instead of --prd."
+    ),
+]
+BaselineOption = Annotated[
+    Literal["record", "refuse"] | None,
+    typer.Option("--baseline", help="If tests fail at the start: count only new failures, or refuse."),
+]
+AttemptsOption = Annotated[
+    int | None,
+    typer.Option("--attempts", metavar="N", help="Attempts at a story's code before it is skipped."),
+]
+ParallelOption = Annotated[
+    int | None, typer.Option("--parallel", metavar="N", help="Number of stories to work on in parallel.")
+]
+ReviewOption = Annotated[
+    bool | None, typer.Option("--review/--no-review", help="Have a reviewer answer before the judge.")
+]
+MaxAgentCallsOption = Annotated[
+    int | None, typer.Option("--max-agent-calls", metavar="N", help="Limit on agent calls, of all roles.")
+]
+MaxTokensOption = Annotated[
+    int | None, typer.Option("--max-tokens", metavar="N", help="Limit for the whole loop.")
+]
 MaxCostOption = Annotated[
     float | None, typer.Option("--max-cost-usd", metavar="USD", help="Limit for the whole loop.")
 ]
+TimeoutOption = Annotated[
+    str | None, typer.Option("--timeout", metavar="TIME", help="Time limit for the whole loop, like 8h.")
+]
+JsonEventsOption = Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")]
 MergeOption = Annotated[
     bool, typer.Option("--merge", help="When the loop ends: fast-forward the branch checked out.")
 ]
@@ -67,43 +97,22 @@ def start(
     file: PrdArgument = None,
     *,
     prd: PrdOption = None,
-    goal: Annotated[
-        str | None,
-        typer.Option(
-            "--goal", metavar="TEXT", help="Goal from which a planner drafts the stories, instead of --prd."
-        ),
-    ] = None,
+    goal: GoalOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Accept the planner's stories without asking.")] = False,
     workspace: options.WorkspaceOption = Path(),
     base: BaseOption = None,
-    baseline: Annotated[
-        Literal["record", "refuse"] | None,
-        typer.Option("--baseline", help="If tests fail at the start: count only new failures, or refuse."),
-    ] = None,
-    attempts: Annotated[
-        int | None,
-        typer.Option("--attempts", metavar="N", help="Attempts at a story's code before it is skipped."),
-    ] = None,
-    parallel: Annotated[
-        int | None, typer.Option("--parallel", metavar="N", help="Number of stories to work on in parallel.")
-    ] = None,
+    baseline: BaselineOption = None,
+    attempts: AttemptsOption = None,
+    parallel: ParallelOption = None,
     role: RoleOption = None,
-    review: Annotated[
-        bool | None, typer.Option("--review/--no-review", help="Have a reviewer answer before the judge.")
-    ] = None,
-    max_agent_calls: Annotated[
-        int | None, typer.Option("--max-agent-calls", metavar="N", help="Limit on agent calls, of all roles.")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", metavar="N", help="Limit for the whole loop.")
-    ] = None,
+    review: ReviewOption = None,
+    max_agent_calls: MaxAgentCallsOption = None,
+    max_tokens: MaxTokensOption = None,
     max_cost_usd: MaxCostOption = None,
-    timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="TIME", help="Time limit for the whole loop, like 8h.")
-    ] = None,
+    timeout: TimeoutOption = None,
     merge: MergeOption = False,
     pr: PrOption = False,
-    json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
+    json: JsonEventsOption = False,
     **settings: Any,
 ) -> None:
     """Start a loop that works through stories test-first."""
@@ -179,7 +188,7 @@ def resume(
     ] = None,
     model: Annotated[str | None, setting_option("model")] = None,
     role: RoleOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
+    json: JsonEventsOption = False,
 ) -> None:
     """Resume a loop that stopped before its stories were done."""
     from ringfence.cli.loop.start import resume_loop
@@ -208,7 +217,7 @@ def retry(
     answer: Annotated[
         str | None, typer.Option("--answer", metavar="TEXT", help="Answer the question of a blocked story.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
+    json: JsonEventsOption = False,
 ) -> None:
     """Retry a skipped or blocked story and resume the loop."""
     from ringfence.cli.loop.start import retry_story
@@ -226,7 +235,7 @@ def accept(
             "--attempt", metavar="N", help="Accept this attempt, as `loop diff --rejected N` shows it."
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
+    json: JsonEventsOption = False,
 ) -> None:
     """Accept a rejected attempt at a story and resume the loop.
 
@@ -245,7 +254,7 @@ def reject(
         str | None,
         typer.Option("--reason", metavar="TEXT", help="Why; the agents of a later retry read it, too."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print events as NDJSON.")] = False,
+    json: JsonEventsOption = False,
 ) -> None:
     """Reject a story that passed and resume the loop.
 

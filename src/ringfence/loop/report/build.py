@@ -69,32 +69,24 @@ async def build_report(
     *,
     with_diffs: bool = True,
 ) -> LoopReport:
-    """The report of a loop in its current state.
+    """Build the report of a loop in its current state.
 
     Args:
-        place: The loop's place.
+        place: The loop's directories.
         store: The loop's rows.
-        repository: The loop's repository; None: it was removed, and everything that only it holds is left out.
-        plan: The loop's stories; None: they cannot be read any more.
+        repository: The loop's repository. None: it was removed, and the report lacks what only it contains.
+        plan: The loop's stories. None: they cannot be read any more.
         with_diffs: Whether to read the lines that stories changed.
 
     Raises:
-        InfrastructureFault: Its repository cannot be read.
+        InfrastructureFault: The loop's repository cannot be read.
     """
     row, rows, steps, events = store.loop, store.stories, store.steps(), store.events
-    state = state_of(place, row)
-    settings = settings_of(row)
+    state, settings = state_of(place, row), settings_of(row)
     tip = await _tip(repository, rows)
     diff = await compare_commits(repository, row.base, tip) if repository is not None and tip else None
     flagged = _flagged(change.path for change in diff.files) if diff is not None else []
-    patch = place.directory / PATCH
     started = next((event.data for event in events if event.type == "loop.started"), None)
-    known = {story.id: story for story in plan.stories} if plan is not None else {}
-    reader = PatchReader() if with_diffs else None
-    stories = [
-        await _story(_StoryRows.select(each, known.get(each.id), steps, events), settings, repository, reader)
-        for each in rows
-    ]
     return LoopReport(
         id=row.id,
         title=plan.title if plan is not None else "",
@@ -105,7 +97,7 @@ async def build_report(
         base=row.base,
         branch=row.branch,
         tip=tip,
-        patch=str(patch) if patch.is_file() else None,
+        patch=_saved_patch(place),
         record=row.record,
         round=row.round,
         created_ms=row.created_ms,
@@ -115,7 +107,7 @@ async def build_report(
         stat=numbers_of(diff) if diff is not None else None,
         flagged=tuple(flagged[:MAX_FLAGGED]),
         flagged_count=len(flagged),
-        stories=tuple(stories),
+        stories=await _stories(store, plan, settings, repository, PatchReader() if with_diffs else None),
         used=_used(steps),
         roles=_roles(steps),
         directory="" if repository is None or repository.inside == Path() else str(repository.inside),
@@ -127,8 +119,31 @@ async def build_report(
     )
 
 
+def _saved_patch(place: LoopDirectory) -> str | None:
+    """Return the path of the file with all of the loop's work; None if it was not written."""
+    patch = place.directory / PATCH
+    return str(patch) if patch.is_file() else None
+
+
+async def _stories(
+    store: LoopStore,
+    plan: Plan | None,
+    settings: LoopSettings,
+    repository: LoopRepository | None,
+    reader: PatchReader | None,
+) -> tuple[StoryReport, ...]:
+    """Build the reports of all stories, in order; without a reader their changed lines are left out."""
+    known = {story.id: story for story in plan.stories} if plan is not None else {}
+    steps, events = store.steps(), store.events
+    reports = [
+        await _story(_StoryRows.select(row, known.get(row.id), steps, events), settings, repository, reader)
+        for row in store.stories
+    ]
+    return tuple(reports)
+
+
 def state_of(place: LoopDirectory, row: LoopRow) -> str:
-    """A loop's state as it is shown: `interrupted` if it has not ended and no process runs it."""
+    """Return a loop's state as it is shown: `interrupted` if it has not ended and no process works on it."""
     return INTERRUPTED if row.state is LoopState.RUNNING and not place.is_worked_on else row.state.value
 
 
