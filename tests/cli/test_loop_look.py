@@ -101,11 +101,11 @@ def test_what_needs_the_clones_is_not_offered_without_them(
 ):
     """After `clean` there is the branch, and another loop; none is gone on with, and no story begun anew."""
     filling = _fill(story("one"), story("two"))
-    with open_store(filling.place) as store:
+    with open_store(filling.directory) as store:
         store.begin_round()
         if state.is_end:
             store.end(state, "so it was")
-    filling.place.clones.rmdir()
+    filling.directory.clones.rmdir()
     told = json.loads(ringfence("loop", "status", "--json").out)["next"]
     assert [each.split(" ringfence/loop-")[0] for each in told] == offered
     shown = ringfence("loop", "show").out
@@ -238,7 +238,7 @@ def test_the_page_is_written_whole_or_not(ringfence: Run, tmp_path: Path):
 def test_a_patch_of_a_loop_without_a_repository_is_the_one_that_was_kept(start: Callable[..., Any]):
     """After `clean`, byte by byte."""
     filling = _fill(story("one"), story("two"))
-    (filling.place.directory / "loop.patch").write_bytes(b"\xff patch\r\n")
+    (filling.directory.path / "loop.patch").write_bytes(b"\xff patch\r\n")
     assert start("loop", "diff").communicate(timeout=60) == (b"\xff patch\r\n", b"")
 
 

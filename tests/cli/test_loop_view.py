@@ -35,7 +35,7 @@ async def _at_work() -> Filling:
 async def test_lines_for_a_log_are_told_once_each(capsys: pytest.CaptureFixture[str]):
     """Without a terminal: each event as a line, then the end."""
     filling = await _at_work()
-    view = LoopView(filling.place, json=False)
+    view = LoopView(filling.directory, json=False)
     with anyio.fail_after(20):
         await view.follow()
     assert "rejected" in capsys.readouterr().out
@@ -60,7 +60,7 @@ async def test_hostile_words_do_not_move_the_cursor(json: bool, capsys: pytest.C
     filling.store.add_event("e", "loop.completed", state="limit", reason=f"I say {evil}", passed=0)
     filling.store.end(LoopState.LIMIT, f"used up {evil}")
     filling.close()
-    await LoopView(filling.place, json=json).finish()
+    await LoopView(filling.directory, json=json).finish()
     printed = capsys.readouterr().out
     assert "I say" in printed
     assert "used up" in printed
@@ -73,7 +73,7 @@ async def test_a_loop_that_goes_on_is_told_from_where_it_stands(
 ):
     """What an earlier process told is not told again: a line says how the stories stand, and then comes what is new."""
     filling = await _at_work()
-    view = LoopView(filling.place, json=json)
+    view = LoopView(filling.directory, json=json)
     view.attach(filling.store, is_resumed=True)
     filling.store.add_event("e", "story.skipped", story="two", reason="no")
     filling.store.end(LoopState.INCOMPLETE, "1 passed")
@@ -95,7 +95,7 @@ async def test_the_times_of_a_resumed_loop_count_from_its_start(capsys: pytest.C
         filling.store.end(LoopState.INCOMPLETE, "1 passed")
         begun_ms = filling.store.begin_round().begun_ms
         filling.store.add_event("e", "story.skipped", story="two", reason="no")
-    LoopView(filling.place, json=False).print_new()
+    LoopView(filling.directory, json=False).print_new()
     last = capsys.readouterr().out.splitlines()[-1]
     hours = (begun_ms - BEGUN_MS) // 3_600_000
     assert last.startswith(f"{hours}:"), last
@@ -118,7 +118,7 @@ async def test_a_reader_that_leaves_does_not_end_the_loop(
     filling.store.end(LoopState.INCOMPLETE, "1 passed")
     filling.close()
     monkeypatch.setattr("sys.stdout", _Closed())
-    view = LoopView(filling.place, json=json)
+    view = LoopView(filling.directory, json=json)
     with anyio.fail_after(20):
         await view.follow()
     await view.finish()

@@ -55,18 +55,18 @@ INSERT INTO loop_events VALUES ('20260101-000000-abcdef', 1, 'started', 3, 'loop
 
 async def test_a_loop_of_0_1_is_read_and_resumed(tmp_path: Path):
     """As SQLAlchemy made its tables, with columns that have no meaning any more."""
-    place = LoopDirectory("20260101-000000-abcdef", tmp_path)
-    place.make()
-    with closing(sqlite3.connect(place.database)) as link, link:
+    directory = LoopDirectory("20260101-000000-abcdef", tmp_path)
+    directory.make()
+    with closing(sqlite3.connect(directory.database)) as link, link:
         link.executescript(_TABLES_OF_0_1)
-    with open_store(place) as store:
+    with open_store(directory) as store:
         (row,) = store.stories
         store.begin_step(row.key("code.2"), run_id="again", role="implementor", attempt=2, model="m")
         store.end_step(row.key("code.2"), outcome="unverified", result={}, tokens=3)
         store.add_event("started", "loop.started", stories=1)
         store.add_event("ended", "loop.completed")
         store.end(LoopState.SUCCEEDED, "done")
-    found = read_store(place)
+    found = read_store(directory)
     assert (found.loop.state, found.loop.reason) == (LoopState.SUCCEEDED, "done")
     assert [(step.name, step.run_id, step.tries) for step in found.steps()] == [
         ("tests.1", "run", 1), ("code.2", "again", 2),
@@ -83,7 +83,7 @@ async def test_what_cannot_be_written_is_as_it_was(tmp_path: Path):
     filling = await Filling(tmp_path, story("one")).begin()
     store, heard = filling.store, list[str]()
     store.subscribe(lambda event: heard.append(event.type))
-    with closing(sqlite3.connect(filling.place.database)) as link:
+    with closing(sqlite3.connect(filling.directory.database)) as link:
         link.execute(
             "CREATE TRIGGER full BEFORE INSERT ON loop_events BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
         )
@@ -92,7 +92,10 @@ async def test_what_cannot_be_written_is_as_it_was(tmp_path: Path):
         assert (store.story("one").state, store.events, heard) == (StoryState.WAITING, [], [])
         link.execute("DROP TRIGGER full")
     _begin(store)
-    assert ([event.number for event in read_events(filling.place, 0)], heard) == ([1], ["story.dispatched"])
+    assert ([event.number for event in read_events(filling.directory, 0)], heard) == (
+        [1],
+        ["story.dispatched"],
+    )
     filling.close()
 
 
@@ -106,14 +109,14 @@ async def test_a_worker_is_followed_and_asked_to_stop_by_its_socket(tmp_path: Pa
     """Wherever the state directory is, and though a socket was left by a process that was killed."""
     filling = await Filling(tmp_path / ("deep" * 40), story("one")).begin()
     filling.close()
-    place, stopped, seen = filling.place, anyio.Event(), list[int]()
-    with socket.socket(socket.AF_UNIX) as left, short_path(place.directory / "worker.sock") as path:
+    directory, stopped, seen = filling.directory, anyio.Event(), list[int]()
+    with socket.socket(socket.AF_UNIX) as left, short_path(directory.path / "worker.sock") as path:
         left.bind(path)
-    assert not await send_cancel(place)
+    assert not await send_cancel(directory)
 
     async def work() -> None:
-        with open_store(place) as store:
-            server = ControlServer(place, cancel=stopped.set)
+        with open_store(directory) as store:
+            server = ControlServer(directory, cancel=stopped.set)
             store.subscribe(lambda _event: server.notify())
             async with anyio.create_task_group() as tasks:
                 await tasks.start(server.serve)
@@ -122,7 +125,7 @@ async def test_a_worker_is_followed_and_asked_to_stop_by_its_socket(tmp_path: Pa
                 store.add_event("a", "loop.started")
                 while seen[-1] < 1:
                     await anyio.lowlevel.checkpoint()
-                assert await send_cancel(place)
+                assert await send_cancel(directory)
                 await stopped.wait()
                 store.add_event("b", "loop.completed")
                 tasks.cancel_scope.cancel()
@@ -130,7 +133,7 @@ async def test_a_worker_is_followed_and_asked_to_stop_by_its_socket(tmp_path: Pa
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work)
-            while not place.is_worked_on:
+            while not directory.is_worked_on:
                 await anyio.lowlevel.checkpoint()
-            await follow_worker(place, lambda: seen.append(len(read_events(place, 0))))
+            await follow_worker(directory, lambda: seen.append(len(read_events(directory, 0))))
     assert (seen[0], seen[-1], seen) == (0, 2, sorted(seen))

@@ -19,7 +19,7 @@ _IMPORT = re.compile(r"(?:^|[\s*_~\[>)])@((?:[^\s\\]|\\ )+)")
 """An import. Agent CLIs look for imports in each piece that Markdown makes of a text, such as bold text or a link's."""
 _BEHIND = re.compile(r"[#*~<\]|]")
 """Characters that end the name of an import: a heading behind it, and Markdown."""
-_DEEPEST = 8
+_MAX_DEPTH = 8
 NOTE = """\
 What instructs agents (AGENTS.md, CLAUDE.md, .claude and the like, and what those take in) is in your workspace as it was
 before the story. What became of it is in the diff.
@@ -35,7 +35,7 @@ def restore_agent_instructions(base: Tree, candidate: Tree, changed: Collection[
         candidate: The tree that reviewer and judge are shown.
         changed: Paths in which they differ.
     """
-    imported, led_to = _named_places(base)
+    imported, led_to = _named_paths(base)
     above = {each for path in (*imported, *led_to, *filter(_is_by_name, base.files)) for each in _above(path)}
     # No directory is imported; but a file in its place would be.
     whole = led_to | (imported - {each for path in base.files for each in _above(path)})
@@ -58,13 +58,13 @@ def _is_by_name(path: str) -> bool:
     return any(part.casefold() in _NAMES for part in path.split("/"))
 
 
-def _is_below(path: str, places: Collection[str]) -> bool:
-    """Return whether a path is one of some places, or lies in one."""
-    return path in places or any(each in places for each in _above(path))
+def _is_below(path: str, roots: Collection[str]) -> bool:
+    """Return whether a path is one of the roots, or is below one."""
+    return path in roots or any(each in roots for each in _above(path))
 
 
 def _above(path: str) -> Iterator[str]:
-    """Return the directories that a path lies in."""
+    """Yield the directories that contain a path, from the top."""
     parts = path.split("/")
     return ("/".join(parts[:depth]) for depth in range(1, len(parts)))
 
@@ -74,13 +74,13 @@ def _is_link(tree: Tree, path: str) -> bool:
     return item is not None and item.mode == SYMLINK
 
 
-def _named_places(tree: Tree) -> tuple[set[str], set[str]]:
-    """Return the places that the instructions of a tree import, and those that their links lead to."""
+def _named_paths(tree: Tree) -> tuple[set[str], set[str]]:
+    """Return the paths that the instructions of a tree import, and the paths that their links lead to."""
     imported, led_to = set[str](), set[str]()
     new = {path for path in tree.files if _is_by_name(path)}
-    for _ in range(_DEEPEST):
-        named = {place for path in new for place in _imports_of(tree, path)} - imported
-        led = {place for path in new for place in _targets_of(tree, path)} - led_to
+    for _ in range(_MAX_DEPTH):
+        named = {target for path in new for target in _imports_of(tree, path)} - imported
+        led = {target for path in new for target in _targets_of(tree, path)} - led_to
         new = named | led
         new |= {path for path in tree.files if _is_below(path, led)} if led else set()
         imported, led_to = imported | named, led_to | led
@@ -92,22 +92,22 @@ def _imports_of(tree: Tree, path: str) -> Iterator[str]:
     if item is None or item.mode == SYMLINK:
         return
     for each in _IMPORT.findall(os.fsdecode(item.data)):
-        place = each.replace("\\ ", " ")
-        for named in {place, _BEHIND.split(place)[0]}:
-            yield from _places(path, named)
-            yield from _places(path, named.rstrip(".,;:)_"))
+        text = each.replace("\\ ", " ")
+        for named in {text, _BEHIND.split(text)[0]}:
+            yield from _resolve(path, named)
+            yield from _resolve(path, named.rstrip(".,;:)_"))
 
 
 def _targets_of(tree: Tree, path: str) -> Iterator[str]:
-    """Yield where a path leads: it may be a link, or lie in one."""
+    """Yield the targets of a path that is a link, or is below one."""
     for link in (*_above(path), path):
         if _is_link(tree, link):
             target = os.fsdecode(tree.files[link].data)
-            yield from _places(link, posixpath.join(target, posixpath.relpath(path, link)))
+            yield from _resolve(link, posixpath.join(target, posixpath.relpath(path, link)))
 
 
-def _places(path: str, named: str) -> Iterator[str]:
-    """Yield the place in the tree that a file names, relative to its directory, unless that is a directory above it."""
-    place = posixpath.normpath(posixpath.join(posixpath.dirname(path), named))
-    if place not in (".", "..", *_above(path)) and not place.startswith(("../", "/")):
-        yield place
+def _resolve(path: str, named: str) -> Iterator[str]:
+    """Yield the path that a file names relative to its directory, unless it is a directory above the file."""
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(path), named))
+    if target not in (".", "..", *_above(path)) and not target.startswith(("../", "/")):
+        yield target

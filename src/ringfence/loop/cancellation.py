@@ -22,11 +22,11 @@ _STARTING_S = 10.0
 _END_S = 30.0
 
 
-async def cancel(place: LoopDirectory, notify: Notify, *, is_named: bool) -> str:
+async def cancel(directory: LoopDirectory, notify: Notify, *, is_named: bool) -> str:
     """Cancel a loop. If no process works on it, deliver what passed and write the report here.
 
     Args:
-        place: The loop's directories.
+        directory: The loop's directories.
         notify: Called with the reason if no report can be written.
         is_named: Whether the user named the loop. If so, a loop that is already cancelled is no error.
 
@@ -37,63 +37,66 @@ async def cancel(place: LoopDirectory, notify: Notify, *, is_named: bool) -> str
         UsageError: The loop has ended.
         InfrastructureFault: The loop's database cannot be read or written.
     """
-    if await send_cancel(place):
-        return f"loop {place.id} was asked to stop; `ringfence loop logs --follow {place.id[-6:]}` shows when it has"
-    with open_store(place) as store:
+    if await send_cancel(directory):
+        return (
+            f"loop {directory.id} was asked to stop; `ringfence loop logs --follow {directory.id[-6:]}` shows when it "
+            "has"
+        )
+    with open_store(directory) as store:
         if store.loop.state.is_closed:
-            ended = f"loop {place.id} has ended already: {store.loop.state.value}"
+            ended = f"loop {directory.id} has ended already: {store.loop.state.value}"
             if is_named and store.loop.state is LoopState.CANCELLED:
                 return ended
             raise UsageError(f"{ended}; nothing is cancelled, `ringfence loop ls` shows all loops")
-        await _end(place, store, notify)
-        if not place.clones.is_dir():
-            return f"loop {place.id} is cancelled"
+        await _end(directory, store, notify)
+        if not directory.clones.is_dir():
+            return f"loop {directory.id} is cancelled"
         where = _name_branch(store)
-    return f"loop {place.id} is cancelled{where}; `ringfence loop resume {place.id[-6:]}` resumes it"
+    return f"loop {directory.id} is cancelled{where}; `ringfence loop resume {directory.id[-6:]}` resumes it"
 
 
-async def give_up(place: LoopDirectory, notify: Notify) -> None:
+async def give_up(directory: LoopDirectory, notify: Notify) -> None:
     """Cancel a loop that was interrupted and deliver the stories that passed, before its repository is removed.
 
     Args:
-        place: The directories of the loop, on which no process works.
+        directory: The directories of the loop, on which no process works.
         notify: Called with a line about the cancellation.
 
     Raises:
         RingfenceError: The loop's state cannot be read, or its work cannot be delivered to the user's repository. The
             loop is not cancelled then.
     """
-    with open_store(place) as store:
+    with open_store(directory) as store:
         if store.loop.state is not LoopState.RUNNING:
             return
         where = ""
-        if place.clones.is_dir():
-            await _deliver(LoopRepository.open(place.clones), store)
+        if directory.clones.is_dir():
+            await _deliver(LoopRepository.open(directory.clones), store)
             where = _name_branch(store)
-        await _end(place, store, notify)
-        notify(f"loop {place.id} was interrupted; it is cancelled{where}")
+        await _end(directory, store, notify)
+        notify(f"loop {directory.id} was interrupted; it is cancelled{where}")
 
 
-async def _end(place: LoopDirectory, store: LoopStore, notify: Notify) -> None:
+async def _end(directory: LoopDirectory, store: LoopStore, notify: Notify) -> None:
     """Cancel a loop that no process works on."""
     with store.transaction():
         store.update_loop(state=LoopState.CANCELLED, reason="cancelled", ended_ms=now_ms())
         key = f"cancelled.{store.loop.round}"
         store.add_event(key, "loop.cancelled", state=LoopState.CANCELLED.value, reason="cancelled")
     try:
-        await _deliver_and_report(place, store, notify)
+        await _deliver_and_report(directory, store, notify)
     except RingfenceError as exc:  # its repository was removed
-        notify(f"no report of loop {place.id} was written: {exc}")
+        notify(f"no report of loop {directory.id} was written: {exc}")
 
 
-async def _deliver_and_report(place: LoopDirectory, store: LoopStore, notify: Notify) -> None:
+async def _deliver_and_report(directory: LoopDirectory, store: LoopStore, notify: Notify) -> None:
     """Deliver the stories that passed and write the report, as the worker does at the end of a loop."""
-    repository = LoopRepository.open(place.clones)
+    repository = LoopRepository.open(directory.clones)
     await _deliver(repository, store)
     for story in store.stories:
         if story.state is StoryState.RUNNING:
             store.update_story(story.id, state=StoryState.WAITING, stage="")
-    problem = await write_report(place, store, repository, plan_from_json(store.loop.plan))
+    problem = await write_report(directory, store, repository, plan_from_json(store.loop.plan))
     if problem is not None:
         notify(problem)
 
@@ -119,5 +122,5 @@ async def drain_pool(clones: Path) -> None:
     if not folder.is_dir():
         return
     with anyio.move_on_after(_END_S, shield=True), suppress(RingfenceError, OSError):
-        place = await anyio.to_thread.run_sync(clones.resolve)
-        await Pool(folder, PoolSize(0, 0.0)).drain(workspaces_in=place, patience_s=_STARTING_S)
+        directory = await anyio.to_thread.run_sync(clones.resolve)
+        await Pool(folder, PoolSize(0, 0.0)).drain(workspaces_in=directory, patience_s=_STARTING_S)

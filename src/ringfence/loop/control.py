@@ -27,12 +27,12 @@ class ControlServer:
     """Serves the socket of a loop.
 
     Args:
-        place: The loop's.
-        cancel: Is called when a client asks for an end.
+        directory: The loop's directories.
+        cancel: Called when a client requests the loop's cancellation.
     """
 
-    def __init__(self, place: LoopDirectory, *, cancel: Callable[[], None]) -> None:
-        self._place = place
+    def __init__(self, directory: LoopDirectory, *, cancel: Callable[[], None]) -> None:
+        self._directory = directory
         self._cancel = cancel
         self._clients: set[MemoryObjectSendStream[None]] = set()
 
@@ -48,7 +48,7 @@ class ControlServer:
         Raises:
             OSError: The socket cannot be made.
         """
-        with short_path(_socket_of(self._place)) as path:
+        with short_path(_socket_of(self._directory)) as path:
             listener = await anyio.create_unix_listener(path, mode=0o600)
         async with listener:
             task_status.started()
@@ -76,11 +76,11 @@ async def _forward(receiver: MemoryObjectReceiveStream[None], stream: SocketStre
             await stream.send(b"\n")
 
 
-async def send_cancel(place: LoopDirectory) -> bool:
+async def send_cancel(directory: LoopDirectory) -> bool:
     """Ask the process that works on a loop to stop; False if none does."""
     with anyio.move_on_after(_START_S):
-        while place.is_worked_on:
-            stream = await _connect(place)
+        while directory.is_worked_on:
+            stream = await _connect(directory)
             if stream is not None:
                 async with stream:
                     await stream.send(_CANCEL)
@@ -89,10 +89,10 @@ async def send_cancel(place: LoopDirectory) -> bool:
     return False
 
 
-async def follow_worker(place: LoopDirectory, read_new: Callable[[], None]) -> None:
+async def follow_worker(directory: LoopDirectory, read_new: Callable[[], None]) -> None:
     """Call a function at once and after each event, until no process works on the loop any more."""
     while True:
-        is_worked_on, stream = place.is_worked_on, await _connect(place)
+        is_worked_on, stream = directory.is_worked_on, await _connect(directory)
         read_new()
         if stream is not None:
             async with stream:
@@ -106,13 +106,13 @@ async def follow_worker(place: LoopDirectory, read_new: Callable[[], None]) -> N
             return
 
 
-async def _connect(place: LoopDirectory) -> SocketStream | None:
+async def _connect(directory: LoopDirectory) -> SocketStream | None:
     try:
-        with short_path(_socket_of(place)) as path:
+        with short_path(_socket_of(directory)) as path:
             return await anyio.connect_unix(path)
     except OSError:
         return None
 
 
-def _socket_of(place: LoopDirectory) -> Path:
-    return place.directory / _SOCKET
+def _socket_of(directory: LoopDirectory) -> Path:
+    return directory.path / _SOCKET

@@ -55,20 +55,20 @@ class _Decision:
 
 
 @contextmanager
-def _decide(place: LoopDirectory, story: str) -> Iterator[_Decision]:
+def _decide(directory: LoopDirectory, story: str) -> Iterator[_Decision]:
     """Open a loop and its repository for a decision about a story."""
-    with open_store(place) as store:
-        repository = LoopRepository.open(place.clones)
+    with open_store(directory) as store:
+        repository = LoopRepository.open(directory.clones)
         yield _Decision(store, repository, store.story(story), plan_from_json(store.loop.plan))
 
 
-async def retry(place: LoopDirectory, story: str, answer: str | None) -> None:
+async def retry(directory: LoopDirectory, story: str, answer: str | None) -> None:
     """Start a skipped or blocked story from the beginning, with its current text in the stories' file.
 
     Stories that were skipped or blocked because of it wait again, too.
 
     Args:
-        place: The loop's directories.
+        directory: The loop's directories.
         story: The story's id.
         answer: The answer to a blocked story's question, for the roles' prompts.
 
@@ -77,7 +77,7 @@ async def retry(place: LoopDirectory, story: str, answer: str | None) -> None:
         RepositoryRemoved: The loop's working files were removed.
         ConfigurationError: The stories' file is not valid.
     """
-    with _decide(place, story) as decision:
+    with _decide(directory, story) as decision:
         store, row = decision.store, decision.row
         if row.state not in (StoryState.SKIPPED, StoryState.BLOCKED):
             raise UsageError(
@@ -96,13 +96,13 @@ async def retry(place: LoopDirectory, story: str, answer: str | None) -> None:
             store.begin_round()
 
 
-async def accept(place: LoopDirectory, story: str, number: int | None) -> None:
+async def accept(directory: LoopDirectory, story: str, number: int | None) -> None:
     """Accept a rejected attempt at a story as if the judge had accepted it; the resumed loop merges it.
 
     Stories that were skipped because of this one wait again.
 
     Args:
-        place: The loop's directories.
+        directory: The loop's directories.
         story: The story's id.
         number: The attempt's number, as for `loop diff STORY --rejected N`. None: the last attempt.
 
@@ -111,7 +111,7 @@ async def accept(place: LoopDirectory, story: str, number: int | None) -> None:
             process works on the loop.
         RepositoryRemoved: The loop's working files were removed.
     """
-    with _decide(place, story) as decision:
+    with _decide(directory, story) as decision:
         store, row = decision.store, decision.row
         if row.state is StoryState.PASSED:
             raise UsageError(f"story {story!r} has passed: nothing of it is left to accept")
@@ -120,7 +120,7 @@ async def accept(place: LoopDirectory, story: str, number: int | None) -> None:
             raise UsageError(
                 f"story {story!r} was {row.reason or 'rejected by a person'}; `ringfence loop retry` starts it again"
             )
-        settings = restore_configuration(store.loop.configuration, loop=place.id)[1]
+        settings = restore_configuration(store.loop.configuration, loop=directory.id)[1]
         attempt, commit = _find_attempt(store, row, number, settings.attempts)
         with store.transaction():
             result = {"commit": commit, "by": _user_name()}
@@ -133,13 +133,13 @@ async def accept(place: LoopDirectory, story: str, number: int | None) -> None:
             store.begin_round()
 
 
-async def reject(place: LoopDirectory, story: str, reason: str | None) -> None:
+async def reject(directory: LoopDirectory, story: str, reason: str | None) -> None:
     """Reject a story that passed, or that waits to be merged; its merged commits are reverted on the loop's branch.
 
     A call that was interrupted can be repeated.
 
     Args:
-        place: The loop's directories.
+        directory: The loop's directories.
         story: The story's id.
         reason: Why, for events and report, and for the agents of the next attempt; its first 2,000 characters are kept.
 
@@ -150,7 +150,7 @@ async def reject(place: LoopDirectory, story: str, reason: str | None) -> None:
         DeliveryRefused: The story is rejected, but the user's repository cannot take the branch as it is now.
         InfrastructureFault: Git failed.
     """
-    with _decide(place, story) as decision:
+    with _decide(directory, story) as decision:
         store, row, by = decision.store, decision.row, _user_name()
         is_accepted = row.state is StoryState.RUNNING and row.stage == "merge"
         if row.state is not StoryState.PASSED and not is_accepted:
@@ -248,7 +248,7 @@ async def _revert(decision: _Decision, merged: str, by: str) -> str:
     )
     if isinstance(done, Conflict):
         raise UsageError(
-            f"story {row.id!r} cannot be rejected: later stories changed the same places of {_names(done.paths)}; "
+            f"story {row.id!r} cannot be rejected: later stories changed the same parts of {_names(done.paths)}; "
             "reject those stories first, or revert it by hand in your branch after you merged the loop's"
         )
     return done.tip

@@ -31,14 +31,14 @@ class LoopDirectory:
     """The state directory."""
 
     @property
-    def directory(self) -> Path:
-        """Rows, patches, reports."""
+    def path(self) -> Path:
+        """The directory with the loop's rows, patches and reports."""
         return self.state / "loops" / self.id
 
     @property
     def database(self) -> Path:
         """The SQLite file with its rows."""
-        return self.directory / "loop.db"
+        return self.path / "loop.db"
 
     @property
     def clones(self) -> Path:
@@ -60,7 +60,7 @@ class LoopDirectory:
 
     def make(self) -> None:
         """Create the directories."""
-        make_private_dir(self.directory)
+        make_private_dir(self.path)
         make_private_dir(self.clones)
 
     @contextmanager
@@ -72,7 +72,7 @@ class LoopDirectory:
         """
         import fcntl
 
-        with (make_private_dir(self.directory) / "lock").open("wb") as lock:
+        with (make_private_dir(self.path) / "lock").open("wb") as lock:
             deadline = time.monotonic() + _PROBE_S
             while not try_lock(lock.fileno(), fcntl.LOCK_EX, what=f"the lock of loop {self.id}"):
                 if time.monotonic() < deadline:
@@ -90,13 +90,13 @@ class LoopDirectory:
         import fcntl
 
         try:
-            with (self.directory / "lock").open("rb") as lock:
+            with (self.path / "lock").open("rb") as lock:
                 return not try_lock(lock.fileno(), fcntl.LOCK_SH, what=f"the lock of loop {self.id}")
         except FileNotFoundError:
             return False
 
 
-def loop_places(state: Path | None = None) -> list[LoopDirectory]:
+def loop_directories(state: Path | None = None) -> list[LoopDirectory]:
     """Return the directories of all loops in a state directory, the newest first."""
     state = state or state_dir()
     folder = state / "loops"
@@ -105,7 +105,7 @@ def loop_places(state: Path | None = None) -> list[LoopDirectory]:
         if folder.is_dir()
         else []
     )
-    return [place for name in names if (place := LoopDirectory(name, state)).is_there]
+    return [directory for name in names if (directory := LoopDirectory(name, state)).is_there]
 
 
 def find_loop(reference: str | None, state: Path | None = None) -> LoopDirectory:
@@ -114,13 +114,15 @@ def find_loop(reference: str | None, state: Path | None = None) -> LoopDirectory
     Raises:
         UsageError: No loop matches, or several do.
     """
-    places = loop_places(state)
+    directories = loop_directories(state)
     if reference in (None, "last"):
-        if not places:
+        if not directories:
             raise UsageError("there is no loop yet; `ringfence loop start --prd FILE` starts one")
-        return places[0]
+        return directories[0]
     found = [
-        place for place in places if place.id == reference or (reference and place.id.endswith(reference))
+        directory
+        for directory in directories
+        if directory.id == reference or (reference and directory.id.endswith(reference))
     ]
     if len(found) != 1:
         how = "no loop" if not found else f"{len(found)} loops"

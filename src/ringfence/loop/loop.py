@@ -27,7 +27,7 @@ _OWN_CHECK_S = 900.0
 class Loop:
     """A loop that this process works on."""
 
-    place: LoopDirectory
+    directory: LoopDirectory
     store: LoopStore
     plan: Plan
     settings: LoopSettings
@@ -40,7 +40,7 @@ class Loop:
     @property
     def id(self) -> str:
         """The loop's id."""
-        return self.place.id
+        return self.directory.id
 
     @cached_property
     def conventions(self) -> Conventions:

@@ -43,10 +43,10 @@ def with_mended(plan: Plan, story: str) -> Plan:
     if now is None:
         return plan
     *way, last = kept.path
-    place: Any = document
+    parent: Any = document
     for step in way:
-        place = place[step]
-    place[last] = now.values
+        parent = parent[step]
+    parent[last] = now.values
     return plan_again(document, source=plan.source)
 
 

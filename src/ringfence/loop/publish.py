@@ -23,7 +23,7 @@ class PublishCancelled(RingfenceError):
 
 async def publish(loop: Loop) -> RingfenceError | None:
     """Do what was asked for and is not done yet; the first error, if any."""
-    options = outstanding(loop.place, loop.store.loop, loop.settings, loop.store.events)
+    options = outstanding(loop.directory, loop.store.loop, loop.settings, loop.store.events)
     if not options:
         return None
     problem: RingfenceError | None = PublishCancelled(
@@ -33,7 +33,7 @@ async def publish(loop: Loop) -> RingfenceError | None:
         tasks.start_soon(_cancel_when_stopped, loop, tasks.cancel_scope)
         problem = await _publish(loop, options)
         tasks.cancel_scope.cancel()
-    await write_report(loop.place, loop.store, loop.repository, loop.plan, redactor=loop.redactor)
+    await write_report(loop.directory, loop.store, loop.repository, loop.plan, redactor=loop.redactor)
     return problem
 
 
@@ -64,7 +64,7 @@ async def _propose(loop: Loop) -> None:
         loop.repository.origin.source_path,
         row.branch,
         title=loop.plan.title,
-        report=loop.place.directory / PROPOSAL,
+        report=loop.directory.path / PROPOSAL,
         base=base.removeprefix("refs/heads/") if base is not None else None,
     )
     loop.store.add_event(f"proposed.{row.round}", "loop.proposed", address=address)

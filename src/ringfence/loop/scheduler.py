@@ -250,7 +250,9 @@ class LoopScheduler:
                 f"ended.{store.loop.round}", kind, state=state.value, reason=reason, passed=len(passed)
             )
             store.end(state, reason)
-        problem = await write_report(loop.place, store, loop.repository, loop.plan, redactor=loop.redactor)
+        problem = await write_report(
+            loop.directory, store, loop.repository, loop.plan, redactor=loop.redactor
+        )
         if problem is not None:
             loop.runs.notify(problem)
 

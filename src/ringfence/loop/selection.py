@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio.to_thread
 
 from ringfence.errors import RingfenceError, UsageError
-from ringfence.loop.directory import LoopDirectory, find_loop, loop_places
+from ringfence.loop.directory import LoopDirectory, find_loop, loop_directories
 from ringfence.loop.repository import RepositoryRefused, find_source
 from ringfence.loop.store import read_overview
 
@@ -24,19 +24,19 @@ async def select_loop(loop: str | None, here: Path) -> LoopDirectory:
         return find_loop(loop)
     find_loop(None)  # raises if there is no loop at all
     root = await anyio.to_thread.run_sync(lambda: root_of(here.resolve()))
-    for place in loop_places():
-        if await _root(place) == root:
-            return place
+    for directory in loop_directories():
+        if await _root(directory) == root:
+            return directory
     raise UsageError(
         f"no loop was started on {str(root)!r}; name the id of a loop of another repository, as `ringfence loop ls` "
         "lists them"
     )
 
 
-async def _root(place: LoopDirectory) -> Path | None:
+async def _root(directory: LoopDirectory) -> Path | None:
     """Return the repository of a loop; None if its database cannot be read."""
     try:
-        source = read_overview(place)[0].source
+        source = read_overview(directory)[0].source
     except RingfenceError:
         return None
     return await anyio.to_thread.run_sync(root_of, Path(source))

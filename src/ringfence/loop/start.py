@@ -20,7 +20,7 @@ from ringfence.job.request import Notify
 from ringfence.journal import new_run_id
 from ringfence.loop.configuration import kept
 from ringfence.loop.credentials import check_credentials, check_roles
-from ringfence.loop.directory import LoopDirectory, loop_places, new_loop_id
+from ringfence.loop.directory import LoopDirectory, loop_directories, new_loop_id
 from ringfence.loop.plans import plan_from_json, plan_to_json
 from ringfence.loop.repository import Look, LoopRepository, Tree, look
 from ringfence.loop.rows import LoopRow, StepRow, StoryRow
@@ -37,7 +37,7 @@ _START_LOCK_S = 60.0
 class StartedLoop:
     """A loop whose lock this process holds, so that it can work on the loop."""
 
-    place: LoopDirectory
+    directory: LoopDirectory
     store: LoopStore
     repository: LoopRepository
     checks: tuple[Check, ...]
@@ -76,7 +76,7 @@ async def begin(
 
 
 @asynccontextmanager
-async def reopen(place: LoopDirectory, settings: LoopSettings) -> AsyncIterator[StartedLoop]:
+async def reopen(directory: LoopDirectory, settings: LoopSettings) -> AsyncIterator[StartedLoop]:
     """Open a loop that an earlier process started, and hold its lock until the context ends.
 
     Raises:
@@ -84,9 +84,9 @@ async def reopen(place: LoopDirectory, settings: LoopSettings) -> AsyncIterator[
         ConfigurationError: None of its checks runs tests.
         RepositoryRemoved: Its repository was removed.
     """
-    with open_store(place) as store:
-        repository = LoopRepository.open(place.clones)
-        yield StartedLoop(place, store, repository, await _checks_of(repository, store.loop, settings))
+    with open_store(directory) as store:
+        repository = LoopRepository.open(directory.clones)
+        yield StartedLoop(directory, store, repository, await _checks_of(repository, store.loop, settings))
 
 
 async def _begin(
@@ -101,8 +101,8 @@ async def _begin(
     found = await check_start(source, effective, settings)
     for each in (*found.notes, *questions(plan)):
         notify(each)
-    place = LoopDirectory(new_loop_id(), state_dir())
-    repository = await LoopRepository.make(found, place.clones, loop=place.id)
+    directory = LoopDirectory(new_loop_id(), state_dir())
+    repository = await LoopRepository.make(found, directory.clones, loop=directory.id)
     try:
         tree = await repository.files(repository.base)
         checks = checks_for(settings, plan, tree, notify)
@@ -110,14 +110,14 @@ async def _begin(
         if problems:
             raise ConfigurationError("; ".join(problems), file=plan.source)
         await check_credentials(effective, settings, source, notify)
-        held.enter_context(place.held())
+        held.enter_context(directory.held())
         store = held.enter_context(
-            closing(_create_store(place, plan, source, repository, effective, settings, done))
+            closing(_create_store(directory, plan, source, repository, effective, settings, done))
         )
     except BaseException:
         await repository.clean()
         raise
-    return StartedLoop(place, store, repository, checks)
+    return StartedLoop(directory, store, repository, checks)
 
 
 async def check_start(source: Path, effective: Effective, settings: LoopSettings) -> Look:
@@ -165,18 +165,18 @@ async def refuse_second(source: Path) -> None:
         UsageError: Another loop is running or can be resumed.
     """
     root = await anyio.to_thread.run_sync(root_of, source)
-    for place in loop_places():
-        row, stories = read_overview(place)
+    for directory in loop_directories():
+        row, stories = read_overview(directory)
         has_started = any(story.base for story in stories)
         is_open = row.state is LoopState.RUNNING or (not row.state.is_closed and has_started)
         if is_open and await anyio.to_thread.run_sync(root_of, Path(row.source)) == root:
-            is_running = place.is_worked_on
+            is_running = directory.is_worked_on
             state = "interrupted" if row.state is LoopState.RUNNING else row.state.value
             how = "is running" if is_running else f"has not come to its end ({state})"
             command = "logs --follow" if is_running else "resume"
             raise UsageError(
-                f"loop {place.id} of {row.source!r} {how}; `ringfence loop {command} {place.id[-6:]}` "
-                f"or `ringfence loop cancel {place.id[-6:]}`, then start another"
+                f"loop {directory.id} of {row.source!r} {how}; `ringfence loop {command} {directory.id[-6:]}` "
+                f"or `ringfence loop cancel {directory.id[-6:]}`, then start another"
             )
 
 
@@ -236,7 +236,7 @@ def _check(number: int, check: CheckSettings) -> Check:
 
 
 def _create_store(
-    place: LoopDirectory,
+    directory: LoopDirectory,
     plan: Plan,
     source: Path,
     repository: LoopRepository,
@@ -244,23 +244,23 @@ def _create_store(
     settings: LoopSettings,
     done: Sequence[StepRow],
 ) -> LoopStore:
-    place.make()
+    directory.make()
     now = now_ms()
     row = LoopRow(
-        id=place.id, source=str(source), state=LoopState.RUNNING, reason="", plan=plan_to_json(plan),
-        configuration=kept(effective, settings), base=repository.base, branch=f"ringfence/loop-{place.id}",
+        id=directory.id, source=str(source), state=LoopState.RUNNING, reason="", plan=plan_to_json(plan),
+        configuration=kept(effective, settings), base=repository.base, branch=f"ringfence/loop-{directory.id}",
         record=new_run_id(),
         round=1, created_ms=now, begun_ms=now, ended_ms=None,
     )  # fmt: skip
     stories = [
         StoryRow(
-            loop=place.id, id=story.id, position=number, state=_state(story), reason=_reason(story), generation=1,
+            loop=directory.id, id=story.id, position=number, state=_state(story), reason=_reason(story), generation=1,
             attempt=0, stage="", slot=None, base=None, tests=None, tip=None, merged=None,
         )
         for number, story in enumerate(plan.ordered())
     ]  # fmt: skip
-    create_database(place, row, stories, done)
-    return LoopStore(place.database, place.id)
+    create_database(directory, row, stories, done)
+    return LoopStore(directory.database, directory.id)
 
 
 def _state(story: Story) -> StoryState:

@@ -321,58 +321,64 @@ class LoopStore:
 
 
 @contextmanager
-def open_store(place: LoopDirectory) -> Iterator[LoopStore]:
+def open_store(directory: LoopDirectory) -> Iterator[LoopStore]:
     """Open a loop's rows for changes, under the lock of the process that works on the loop.
 
     Raises:
         UsageError: Another process works on it, or there is no such loop.
         InfrastructureFault: Its database cannot be read.
     """
-    with place.held(), closing(LoopStore(place.database, place.id)) as store:
+    with directory.held(), closing(LoopStore(directory.database, directory.id)) as store:
         yield store
 
 
-def read_store(place: LoopDirectory) -> LoopStore:
+def read_store(directory: LoopDirectory) -> LoopStore:
     """Read all rows of a loop as they are now.
 
     Raises:
         UsageError: There is no such loop.
         InfrastructureFault: Its database cannot be read.
     """
-    return LoopStore(place.database, place.id, is_writable=False)
+    return LoopStore(directory.database, directory.id, is_writable=False)
 
 
-def read_overview(place: LoopDirectory) -> tuple[LoopRow, list[StoryRow]]:
+def read_overview(directory: LoopDirectory) -> tuple[LoopRow, list[StoryRow]]:
     """Read a loop and its stories, without their steps.
 
     Raises:
         UsageError, InfrastructureFault: As `read_store`.
     """
-    with _translated(place.database), closing(_connect(place.database, is_writable=False)) as connection:
+    with (
+        _translated(directory.database),
+        closing(_connect(directory.database, is_writable=False)) as connection,
+    ):
         connection.execute("BEGIN")
-        return _read_loop(connection, place.id), _read_stories(connection, place.id)
+        return _read_loop(connection, directory.id), _read_stories(connection, directory.id)
 
 
-def read_events(place: LoopDirectory, after: int) -> list[EventRow]:
+def read_events(directory: LoopDirectory, after: int) -> list[EventRow]:
     """Read the events of a loop after an event's number.
 
     Raises:
         InfrastructureFault: As `read_store`.
     """
-    with _translated(place.database), closing(_connect(place.database, is_writable=False)) as connection:
-        return [*map(_event, _select_events(connection, place.id, after))]
+    with (
+        _translated(directory.database),
+        closing(_connect(directory.database, is_writable=False)) as connection,
+    ):
+        return [*map(_event, _select_events(connection, directory.id, after))]
 
 
 def create_database(
-    place: LoopDirectory, row: LoopRow, stories: Sequence[StoryRow], steps: Sequence[StepRow] = ()
+    directory: LoopDirectory, row: LoopRow, stories: Sequence[StoryRow], steps: Sequence[StepRow] = ()
 ) -> None:
     """Create a loop's database atomically, with steps that were completed before the loop was created.
 
     Raises:
         InfrastructureFault: The database cannot be written.
     """
-    draft = place.database.with_suffix(".draft")
-    with _translated(place.database):
+    draft = directory.database.with_suffix(".draft")
+    with _translated(directory.database):
         draft.unlink(missing_ok=True)
         keep_database_private(draft)
         with closing(sqlite3.connect(draft)) as connection, connection:
@@ -382,7 +388,7 @@ def create_database(
                 connection.execute(*_insertion("loop_stories", _fields(story)))
             for step in steps:
                 connection.execute(*_insertion("loop_steps", {"loop": row.id, **_fields(step)}))
-        draft.replace(place.database)
+        draft.replace(directory.database)
 
 
 def now_ms() -> int:

@@ -58,18 +58,18 @@ async def work(
     Raises:
         InfrastructureFault: The loop's database cannot be used, or the work failed.
     """
-    place, store = started.place, started.store
+    directory, store = started.directory, started.store
     if is_resumed:
         with store.transaction():
             store.begin_round()
             store.update_loop(configuration=kept(effective, settings), begun_ms=now_ms())
-    server = ControlServer(place, cancel=runs.stop_gracefully)
+    server = ControlServer(directory, cancel=runs.stop_gracefully)
     store.subscribe(lambda _event: server.notify())
     async with anyio.create_task_group() as tasks:
         await tasks.start(server.serve)
         await recover_runs(notify)
         loop = Loop(
-            place, store, plan_from_json(store.loop.plan), settings, effective, started.repository, runs,
+            directory, store, plan_from_json(store.loop.plan), settings, effective, started.repository, runs,
             started.checks,
         )  # fmt: skip
         record = LoopJournal(store)
@@ -82,7 +82,7 @@ async def work(
                 await record.close()
             with anyio.CancelScope(shield=True):
                 if effective.settings.pool.size:
-                    await drain_pool(place.clones)
+                    await drain_pool(directory.clones)
         tasks.cancel_scope.cancel()
     return Worked(store.loop, problem)
 

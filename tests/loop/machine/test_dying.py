@@ -8,7 +8,7 @@ import pytest
 from tests.loop.machine.project import COMMAND, Project, parts_of, story_of
 
 from ringfence.job.recorder import spent_by
-from ringfence.loop.directory import loop_places
+from ringfence.loop.directory import loop_directories
 from ringfence.loop.store import read_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -60,8 +60,8 @@ def _one(root: Path) -> Project:
 
 def _steps(project: Project) -> dict[tuple[str, int, str], tuple[str | None, str | None]]:
     """The run and the outcome of each step that a role did."""
-    (place,) = loop_places(project.root / "state")
-    store = read_store(place)
+    (directory,) = loop_directories(project.root / "state")
+    store = read_store(directory)
     return {
         (step.story, step.generation, step.name): (step.run_id, step.outcome)
         for step in store.steps()

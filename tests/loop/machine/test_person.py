@@ -157,7 +157,7 @@ def test_a_story_that_others_build_on_or_that_is_merged_is_not_rejected(tmp_path
     ), refused
     assert project.run("loop", "reject", "two").returncode == _INCOMPLETE
     conflict = project.run("loop", "reject", "one")
-    said = "later stories changed the same places of 'pieces/one.py'"
+    said = "later stories changed the same parts of 'pieces/one.py'"
     assert (conflict.returncode, said in conflict.stderr) == (_USAGE, True), conflict
     project.git("merge", "--quiet", project.branch.removeprefix("refs/heads/"))
     merged = project.run("loop", "reject", "three")

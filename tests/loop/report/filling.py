@@ -26,26 +26,26 @@ class Filling:
     """
 
     def __init__(self, state: Path, *stories: Story, title: str = "Pieces") -> None:
-        self.place = LoopDirectory("20260101-000000-abcdef", state)
+        self.directory = LoopDirectory("20260101-000000-abcdef", state)
         self.plan = Plan(title, stories=stories)
-        self.place.make()
+        self.directory.make()
 
     async def begin(self, **changed: Any) -> "Filling":
         """Enter it."""
         values: dict[str, Any] = {
-            "id": self.place.id, "source": "/work/pieces", "state": LoopState.RUNNING, "reason": "",
+            "id": self.directory.id, "source": "/work/pieces", "state": LoopState.RUNNING, "reason": "",
             "plan": plan_to_json(self.plan), "configuration": "{}", "base": COMMIT, "round": 1,
-            "branch": f"ringfence/loop-{self.place.id}", "record": "2026-01-01T00-00-00-00000001",
+            "branch": f"ringfence/loop-{self.directory.id}", "record": "2026-01-01T00-00-00-00000001",
             "created_ms": BEGUN_MS, "begun_ms": BEGUN_MS, "ended_ms": None, **changed,
         }  # fmt: skip
         rows = [self._row(number, story) for number, story in enumerate(self.plan.ordered())]
-        create_database(self.place, LoopRow(**values), rows)
-        self.store = LoopStore(self.place.database, self.place.id)
+        create_database(self.directory, LoopRow(**values), rows)
+        self.store = LoopStore(self.directory.database, self.directory.id)
         return self
 
     def _row(self, number: int, story: Story) -> StoryRow:
         return StoryRow(
-            loop=self.place.id, id=story.id, position=number, state=StoryState.WAITING, reason="", generation=1,
+            loop=self.directory.id, id=story.id, position=number, state=StoryState.WAITING, reason="", generation=1,
             attempt=0, stage="", slot=None, base=None, tests=None, tip=None, merged=None,
         )  # fmt: skip
 
@@ -139,7 +139,7 @@ class Filling:
     async def at_fixed_times(self) -> None:
         """Steps begin minute after minute, and take 30 s each; events come between."""
         steps = self.store.steps()
-        with closing(sqlite3.connect(self.place.database)) as link, link:
+        with closing(sqlite3.connect(self.directory.database)) as link, link:
             for number, step in enumerate(steps):
                 at = BEGUN_MS + 60_000 * number
                 times = (at, None if step.outcome is None else at + 30_000, step.story, step.name)
@@ -148,7 +148,7 @@ class Filling:
                 )
             link.execute("UPDATE loop_events SET at_ms = ? + 61000 * number", (BEGUN_MS,))
         self.store.close()
-        self.store = LoopStore(self.place.database, self.place.id)
+        self.store = LoopStore(self.directory.database, self.directory.id)
 
     def close(self) -> None:
         """Leave the database."""

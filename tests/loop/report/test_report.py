@@ -45,7 +45,7 @@ async def filling(tmp_path: Path) -> AsyncIterator[Filling]:
 
 
 async def _report(filling: Filling) -> LoopReport:
-    return await build_report(filling.place, filling.store, None, filling.plan)
+    return await build_report(filling.directory, filling.store, None, filling.plan)
 
 
 async def _hostile(state: Path) -> Filling:
@@ -180,10 +180,12 @@ async def test_a_story_on_the_branch_is_shown_as_git_has_it(
             (user / name).write_text(text)
         commits.append(commit_everything(user))
     base, _, tip = commits
-    repository = await LoopRepository.make(await look(user), filling.place.clones, loop=filling.place.id)
+    repository = await LoopRepository.make(
+        await look(user), filling.directory.clones, loop=filling.directory.id
+    )
     filling.store.update_story("one", state=StoryState.PASSED, base=base, tip=tip, merged=tip)
-    (filling.place.directory / "loop.patch").write_text("all of it")
-    report = await build_report(filling.place, filling.store, repository, filling.plan)
+    (filling.directory.path / "loop.patch").write_text("all of it")
+    report = await build_report(filling.directory, filling.store, repository, filling.plan)
     stat = report.stories[0].stat
     assert stat is not None
     assert [(file.path, file.insertions) for file in stat.files] == [(name, lines) for name in names]
@@ -276,7 +278,7 @@ async def test_a_story_that_was_begun_anew_keeps_its_earlier_attempts(filling: F
 async def test_a_loop_that_nobody_works_on_was_interrupted(filling: Filling):
     """Its process died; while one works on it, it runs."""
     assert (await _report(filling)).state == "interrupted"
-    with filling.place.held():
+    with filling.directory.held():
         assert (await _report(filling)).state == "running"
 
 
@@ -284,9 +286,9 @@ async def test_two_who_look_do_not_take_each_other_for_the_worker(filling: Filli
     """Whoever looks holds nothing that another one sees."""
     import fcntl
 
-    with (filling.place.directory / "lock").open("wb") as lock:
+    with (filling.directory.path / "lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        assert not filling.place.is_worked_on
+        assert not filling.directory.is_worked_on
 
 
 async def test_an_unjudged_criterion_is_said_to_be(filling: Filling):
@@ -328,7 +330,7 @@ async def test_a_story_that_did_not_pass_has_no_patch_on_the_branch(filling: Fil
     filling.store.update_story("one", state=StoryState.SKIPPED)
     await filling.rejected("one", 2, "no", patch="/gone/2.patch")
     with pytest.raises(UsageError, match=r"'one' is skipped: nothing .* --rejected 2 prints its attempt 2"):
-        await story_patch(filling.place, filling.store, "one")
+        await story_patch(filling.directory, filling.store, "one")
 
 
 async def test_a_rejected_attempts_patch_is_given_byte_by_byte(filling: Filling, tmp_path: Path):

@@ -21,27 +21,27 @@ _T = TypeVar("_T")
 def list_loops(*, json: bool) -> None:
     """Print all loops, the newest first, and the error of each loop that cannot be read."""
     from ringfence.cli.render.console import print_list
-    from ringfence.loop.directory import loop_places
+    from ringfence.loop.directory import loop_directories
 
-    rows, places = [], loop_places()
-    if not places and not json:
+    rows, directories = [], loop_directories()
+    if not directories and not json:
         note("no loops yet; `ringfence loop start PRD` starts one")
-    for place in places:
+    for directory in directories:
         try:
-            rows.append(_read_store(place, _list_row))
+            rows.append(_read_store(directory, _list_row))
         except RingfenceError as exc:  # written by another version, or damaged; the other loops are listed
-            notify(f"loop {place.id}: {exc}")
+            notify(f"loop {directory.id}: {exc}")
     cells = [(row["id"], row["state"], f"{row['passed']}/{row['stories']}", row["source"]) for row in rows]
     print_list({"loops": rows}, ("loop", "state", "passed", "stories"), cells, json=json)
 
 
-async def _list_row(place: "LoopDirectory", store: "LoopStore") -> dict[str, Any]:
+async def _list_row(directory: "LoopDirectory", store: "LoopStore") -> dict[str, Any]:
     from ringfence.loop.report.build import state_of
 
     row, stories = store.loop, store.stories
     return {
         "id": row.id,
-        "state": state_of(place, row),
+        "state": state_of(directory, row),
         "reason": row.reason,
         "stories": len(stories),
         "passed": sum(story.state.value == "passed" for story in stories),
@@ -126,18 +126,18 @@ def print_diff(loop_ref: str | None, story: str | None, *, rejected: int | None)
     """
     if rejected is not None and story is None:
         raise UsageError(f"--rejected {rejected} needs the STORY whose attempt it was")
-    place = _find_loop(loop_ref)
+    directory = _find_loop(loop_ref)
 
-    async def find(place: "LoopDirectory", store: "LoopStore") -> bytes:
+    async def find(directory: "LoopDirectory", store: "LoopStore") -> bytes:
         from ringfence.loop.report.diff import loop_patch, rejected_patch, story_patch
 
         if story is None:
-            return await loop_patch(place, store)
+            return await loop_patch(directory, store)
         if rejected is None:
-            return await story_patch(place, store, story)
+            return await story_patch(directory, store, story)
         return await rejected_patch(store, story, rejected)
 
-    sys.stdout.buffer.write(_read_store(place, find))
+    sys.stdout.buffer.write(_read_store(directory, find))
     sys.stdout.buffer.flush()
 
 
@@ -150,7 +150,7 @@ def export_plan(loop_ref: str | None, file: Path, *, force: bool) -> None:
     """
     from ringfence.loop.story import export
 
-    async def read(_place: "LoopDirectory", store: "LoopStore") -> "tuple[Plan, dict[str, StoryEnd]]":
+    async def read(_directory: "LoopDirectory", store: "LoopStore") -> "tuple[Plan, dict[str, StoryEnd]]":
         from ringfence.loop.plans import ends_of, plan_from_json
 
         return plan_from_json(store.loop.plan), ends_of(store.stories)
@@ -188,11 +188,11 @@ def _find_loop(loop_ref: str | None) -> "LoopDirectory":
 
 
 def _read_report(loop_ref: str | None, *, with_repository: bool = True) -> "LoopReport":
-    async def read(place: "LoopDirectory", store: "LoopStore") -> "LoopReport":
+    async def read(directory: "LoopDirectory", store: "LoopStore") -> "LoopReport":
         from ringfence.loop.report import build_report
 
-        repository = open_repository(place) if with_repository else None
-        return await build_report(place, store, repository, plan_of(store), with_diffs=with_repository)
+        repository = open_repository(directory) if with_repository else None
+        return await build_report(directory, store, repository, plan_of(store), with_diffs=with_repository)
 
     return _read_store(_find_loop(loop_ref), read)
 
@@ -207,20 +207,22 @@ def plan_of(store: "LoopStore") -> "Plan | None":
         return None
 
 
-def open_repository(place: "LoopDirectory") -> "LoopRepository | None":
+def open_repository(directory: "LoopDirectory") -> "LoopRepository | None":
     """A loop's repository; None if it was removed or cannot be read."""
     from ringfence.loop.repository import LoopRepository, RepositoryRemoved
 
     try:
-        return LoopRepository.open(place.clones)
+        return LoopRepository.open(directory.clones)
     except (RecordError, RepositoryRemoved):
         return None
 
 
-def _read_store(place: "LoopDirectory", read: "Callable[[LoopDirectory, LoopStore], Awaitable[_T]]") -> _T:
+def _read_store(
+    directory: "LoopDirectory", read: "Callable[[LoopDirectory, LoopStore], Awaitable[_T]]"
+) -> _T:
     """Run `read` on the rows of a loop."""
     import anyio
 
     from ringfence.loop.store import read_store
 
-    return anyio.run(read, place, read_store(place))
+    return anyio.run(read, directory, read_store(directory))

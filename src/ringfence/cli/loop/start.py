@@ -134,7 +134,7 @@ async def _run_to_end(
         runs.stop()
 
     async with beginning as begun, anyio.create_task_group() as tasks:
-        view = LoopView(begun.place, json=json)
+        view = LoopView(begun.directory, json=json)
         view.attach(begun.store, is_resumed=is_resumed)
         await tasks.start(handle_interrupts, interrupt)
         done = await work(
@@ -169,19 +169,19 @@ async def _resume(
     from ringfence.loop.state import EXIT_CODES, LoopState
     from ringfence.loop.store import read_overview
 
-    place = await _my_loop(loop_ref)
-    row, _ = read_overview(place)
-    if not place.clones.is_dir():
-        LoopRepository.open(place.clones)  # raises: without its repository no loop is resumed
-    if row.state.is_settled and not _outstanding_steps(place, row):
+    directory = await _my_loop(loop_ref)
+    row, _ = read_overview(directory)
+    if not directory.clones.is_dir():
+        LoopRepository.open(directory.clones)  # raises: without its repository no loop is resumed
+    if row.state.is_settled and not _outstanding_steps(directory, row):
         if row.state is LoopState.SUCCEEDED:
-            notify(f"loop {place.id} has ended: {row.reason}; nothing is left to do")
+            notify(f"loop {directory.id} has ended: {row.reason}; nothing is left to do")
             return int(EXIT_CODES[row.state])
         raise UsageError(
-            f"loop {place.id} has ended: {row.reason}; `ringfence loop retry STORY` restarts a story, `ringfence loop "
-            "accept STORY` accepts its last attempt"
+            f"loop {directory.id} has ended: {row.reason}; `ringfence loop retry STORY` restarts a story, `ringfence "
+            "loop accept STORY` accepts its last attempt"
         )
-    effective, settings = restore_configuration(row.configuration, loop=place.id)
+    effective, settings = restore_configuration(row.configuration, loop=directory.id)
     if limits:
         try:
             changed = LoopLimits.model_validate({**settings.limits.model_dump(), **limits})
@@ -191,7 +191,7 @@ async def _resume(
     effective, settings = with_others(effective, settings, flags)
     await check_roles(effective, settings, Path(row.source))
     await check_credentials(effective, settings, Path(row.source), notify)
-    beginning = reopen(place, settings)
+    beginning = reopen(directory, settings)
     return await _run_to_end(beginning, effective, settings, json=json, is_resumed=True)
 
 
@@ -201,12 +201,12 @@ async def _my_loop(loop_ref: str | None) -> "LoopDirectory":
     return await select_loop(loop_ref, Path.cwd())
 
 
-def _outstanding_steps(place: "LoopDirectory", row: "LoopRow") -> tuple[str, ...]:
+def _outstanding_steps(directory: "LoopDirectory", row: "LoopRow") -> tuple[str, ...]:
     """The steps after the last story (merge, pull request) that are not done."""
     from ringfence.loop.report.build import outstanding, settings_of
     from ringfence.loop.store import read_events
 
-    return outstanding(place, row, settings_of(row), read_events(place, 0))
+    return outstanding(directory, row, settings_of(row), read_events(directory, 0))
 
 
 def retry_story(loop_ref: str | None, story: str, answer: str | None, *, json: bool) -> int:
@@ -261,8 +261,8 @@ def cancel_loop(loop_ref: str | None) -> None:
         async with start_lock(
             Path.cwd()
         ):  # waits for a loop that is starting here, which is the one to cancel
-            place = await _my_loop(loop_ref)
-        return notify(await cancel_it(place, notify, is_named=False))
+            directory = await _my_loop(loop_ref)
+        return notify(await cancel_it(directory, notify, is_named=False))
 
     anyio.run(cancel)
 
@@ -275,38 +275,38 @@ def clean_loop(loop_ref: str | None, *, everything: bool) -> None:
     from ringfence.loop.repository import LoopRepository
     from ringfence.removal import remove_tree
 
-    place = anyio.run(_my_loop, loop_ref)
-    if not place.is_worked_on:
-        anyio.run(_end_resumable_loop, place)
-    outstanding = _describe_outstanding(place)
-    with place.held():
-        anyio.run(drain_pool, place.clones)
-        if place.clones.is_dir():
-            anyio.run(LoopRepository.open(place.clones).clean)
+    directory = anyio.run(_my_loop, loop_ref)
+    if not directory.is_worked_on:
+        anyio.run(_end_resumable_loop, directory)
+    outstanding = _describe_outstanding(directory)
+    with directory.held():
+        anyio.run(drain_pool, directory.clones)
+        if directory.clones.is_dir():
+            anyio.run(LoopRepository.open(directory.clones).clean)
         if everything:
-            remove_tree(place.directory)
+            remove_tree(directory.path)
     if outstanding:
         notify(f"not done, although it was requested: {outstanding}; the branch is in your repository")
 
 
-async def _end_resumable_loop(place: "LoopDirectory") -> None:
+async def _end_resumable_loop(directory: "LoopDirectory") -> None:
     """End a loop that could be resumed, so that its accepted stories reach the branch."""
     from ringfence.loop.cancellation import give_up
     from ringfence.loop.store import read_overview
 
     try:
-        read_overview(place)
+        read_overview(directory)
     except RingfenceError:
         return  # its rows are damaged or missing; it can be removed all the same
-    await give_up(place, notify)
+    await give_up(directory, notify)
 
 
-def _describe_outstanding(place: "LoopDirectory") -> str:
+def _describe_outstanding(directory: "LoopDirectory") -> str:
     """Name the steps after the last story that cannot be done any more without the clones."""
     from ringfence.loop.store import read_overview
 
     try:
-        return " and ".join(_outstanding_steps(place, read_overview(place)[0]))
+        return " and ".join(_outstanding_steps(directory, read_overview(directory)[0]))
     except RingfenceError:  # its rows cannot be read; it can be removed all the same
         return ""
 

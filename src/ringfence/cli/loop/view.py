@@ -38,14 +38,14 @@ class LoopView:
     A closed output never stops the loop.
 
     Args:
-        place: The loop's directory.
+        directory: The loop's directory.
         json: Whether to print NDJSON.
     """
 
-    def __init__(self, place: "LoopDirectory", *, json: bool) -> None:
+    def __init__(self, directory: "LoopDirectory", *, json: bool) -> None:
         from ringfence.cli.render.console import open_console
 
-        self._place = place
+        self._directory = directory
         self._is_json = json
         self._console = open_console()
         self._last = 0
@@ -65,7 +65,7 @@ class LoopView:
         """Print the events of a loop that another process runs, until no process runs it any more."""
         from ringfence.loop.control import follow_worker
 
-        await follow_worker(self._place, self.print_new)
+        await follow_worker(self._directory, self.print_new)
 
     async def finish(self, *, problem: "RingfenceError | None" = None) -> None:
         """Print the remaining events and the summary of the loop.
@@ -79,9 +79,9 @@ class LoopView:
 
         if self._store is None:
             self.print_new()
-        store = self._store or read_store(self._place)
-        repository = open_repository(self._place)
-        report = await build_report(self._place, store, repository, plan_of(store), with_diffs=False)
+        store = self._store or read_store(self._directory)
+        repository = open_repository(self._directory)
+        report = await build_report(self._directory, store, repository, plan_of(store), with_diffs=False)
         self._print_unless_closed(lambda: self._print_end(report, problem))
         if self._output_closed:
             notify(f"loop {report.id}  {report.state}: {report.reason}")
@@ -90,9 +90,9 @@ class LoopView:
         """Print the events since the last one that was printed, as the database has them."""
         from ringfence.loop.store import read_events, read_overview
 
-        events = read_events(self._place, self._last)
+        events = read_events(self._directory, self._last)
         if events:
-            self._print_events(events, read_overview(self._place)[0])
+            self._print_events(events, read_overview(self._directory)[0])
 
     def _print_events(self, events: "Sequence[EventRow]", row: "LoopRow") -> None:
         for event in events:
@@ -121,13 +121,13 @@ class LoopView:
             return
         states = ", ".join(f"{count} {state}" for state, count in counts.items())
         self._print_line(
-            f"resumed: {states}; `ringfence loop show {self._place.id[-6:]}` shows earlier events", ""
+            f"resumed: {states}; `ringfence loop show {self._directory.id[-6:]}` shows earlier events", ""
         )
 
     def _print_end(self, report: "LoopReport", problem: "RingfenceError | None") -> None:
         from ringfence.loop.report.text import one_line
 
-        end = _summary(self._place, report, problem)
+        end = _summary(self._directory, report, problem)
         if self._is_json:
             print_json_line({"event": "loop.summary", **end})
             return
@@ -168,14 +168,14 @@ def _outside_warning(story: "StoryReport") -> str:
 
 
 def _summary(
-    place: "LoopDirectory", report: "LoopReport", problem: "RingfenceError | None"
+    directory: "LoopDirectory", report: "LoopReport", problem: "RingfenceError | None"
 ) -> dict[str, Any]:
     """Collect how a loop ended, and the files and commands that follow from it."""
     from ringfence.loop.report.files import PAGE
     from ringfence.loop.report.text import next_steps
     from ringfence.loop.state import EXIT_CODES, LoopState
 
-    page = place.directory / PAGE
+    page = directory.path / PAGE
     state = LoopState.RUNNING if report.state == "interrupted" else LoopState(report.state)
     return {
         "id": report.id,
@@ -203,8 +203,8 @@ def print_loop(loop_ref: str | None, *, follow: bool, json: bool) -> int:
 async def _print_so_far(loop_ref: str | None, *, json: bool) -> int:
     from ringfence.loop.selection import select_loop
 
-    place = await select_loop(loop_ref, Path.cwd())
-    LoopView(place, json=json).print_new()
+    directory = await select_loop(loop_ref, Path.cwd())
+    LoopView(directory, json=json).print_new()
     return 0
 
 
@@ -213,15 +213,15 @@ async def _follow_to_end(loop_ref: str | None, *, json: bool) -> int:
     from ringfence.loop.state import EXIT_CODES
     from ringfence.loop.store import read_overview
 
-    place = await select_loop(loop_ref, Path.cwd())
-    view = LoopView(place, json=json)
+    directory = await select_loop(loop_ref, Path.cwd())
+    view = LoopView(directory, json=json)
     await view.follow()
     await view.finish()
-    row, _ = read_overview(place)
+    row, _ = read_overview(directory)
     if not row.state.is_end:
         notify(
-            f"loop {place.id} was interrupted (no process is running it); "
-            f"resume it with `ringfence loop resume {place.id[-6:]}`"
+            f"loop {directory.id} was interrupted (no process is running it); "
+            f"resume it with `ringfence loop resume {directory.id[-6:]}`"
         )
     return EXIT_CODES[row.state]
 

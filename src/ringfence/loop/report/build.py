@@ -62,7 +62,7 @@ _MAX_NAMES = 200
 
 
 async def build_report(
-    place: LoopDirectory,
+    directory: LoopDirectory,
     store: LoopStore,
     repository: LoopRepository | None,
     plan: Plan | None,
@@ -72,7 +72,7 @@ async def build_report(
     """Build the report of a loop in its current state.
 
     Args:
-        place: The loop's directories.
+        directory: The loop's directories.
         store: The loop's rows.
         repository: The loop's repository. None: it was removed, and the report lacks what only it contains.
         plan: The loop's stories. None: they cannot be read any more.
@@ -82,7 +82,7 @@ async def build_report(
         InfrastructureFault: The loop's repository cannot be read.
     """
     row, rows, steps, events = store.loop, store.stories, store.steps(), store.events
-    state, settings = state_of(place, row), settings_of(row)
+    state, settings = state_of(directory, row), settings_of(row)
     tip = await _tip(repository, rows)
     diff = await compare_commits(repository, row.base, tip) if repository is not None and tip else None
     flagged = _flagged(change.path for change in diff.files) if diff is not None else []
@@ -97,7 +97,7 @@ async def build_report(
         base=row.base,
         branch=row.branch,
         tip=tip,
-        patch=_saved_patch(place),
+        patch=_saved_patch(directory),
         record=row.record,
         round=row.round,
         created_ms=row.created_ms,
@@ -111,17 +111,17 @@ async def build_report(
         used=_used(steps),
         roles=_roles(steps),
         directory="" if repository is None or repository.inside == Path() else str(repository.inside),
-        has_clones=place.clones.is_dir(),
+        has_clones=directory.clones.is_dir(),
         is_started=started is not None,
         is_delivered=await _is_delivered(repository, rows, state),
         is_merged=any(event.type == "loop.merged" for event in events),
-        outstanding=() if place.is_worked_on else outstanding(place, row, settings, events),
+        outstanding=() if directory.is_worked_on else outstanding(directory, row, settings, events),
     )
 
 
-def _saved_patch(place: LoopDirectory) -> str | None:
+def _saved_patch(directory: LoopDirectory) -> str | None:
     """Return the path of the file with all of the loop's work; None if it was not written."""
-    patch = place.directory / PATCH
+    patch = directory.path / PATCH
     return str(patch) if patch.is_file() else None
 
 
@@ -142,9 +142,9 @@ async def _stories(
     return tuple(reports)
 
 
-def state_of(place: LoopDirectory, row: LoopRow) -> str:
+def state_of(directory: LoopDirectory, row: LoopRow) -> str:
     """Return a loop's state as it is shown: `interrupted` if it has not ended and no process works on it."""
-    return INTERRUPTED if row.state is LoopState.RUNNING and not place.is_worked_on else row.state.value
+    return INTERRUPTED if row.state is LoopState.RUNNING and not directory.is_worked_on else row.state.value
 
 
 def settings_of(row: LoopRow) -> LoopSettings:
@@ -156,10 +156,10 @@ def settings_of(row: LoopRow) -> LoopSettings:
 
 
 def outstanding(
-    place: LoopDirectory, row: LoopRow, settings: LoopSettings, events: Iterable[EventRow]
+    directory: LoopDirectory, row: LoopRow, settings: LoopSettings, events: Iterable[EventRow]
 ) -> tuple[str, ...]:
     """The options `--merge` and `--pr`, where the loop has ended and a change of its branch is not delivered so yet."""
-    if not row.state.publishes_passed or not place.clones.is_dir():
+    if not row.state.publishes_passed or not directory.clones.is_dir():
         return ()
     last = {event.type: event.number for event in events}
     if "story.passed" not in last:

@@ -44,16 +44,16 @@ _KINDS = {
 }
 
 
-async def loop_patch(place: LoopDirectory, store: LoopStore) -> bytes:
+async def loop_patch(directory: LoopDirectory, store: LoopStore) -> bytes:
     """The patch of everything on the loop's branch; empty if nothing is.
 
     Raises:
         UsageError: It is too large for a patch.
         RepositoryRemoved: The loop's repository was removed, and no patch was written before.
     """
-    row, kept = store.loop, place.directory / PATCH
+    row, kept = store.loop, directory.path / PATCH
     try:
-        repository = LoopRepository.open(place.clones)
+        repository = LoopRepository.open(directory.clones)
     except (RecordError, RepositoryRemoved):
         if not kept.is_file():
             raise
@@ -64,7 +64,7 @@ async def loop_patch(place: LoopDirectory, store: LoopStore) -> bytes:
     return patch
 
 
-async def story_patch(place: LoopDirectory, store: LoopStore, story: str) -> bytes:
+async def story_patch(directory: LoopDirectory, store: LoopStore, story: str) -> bytes:
     """The patch of a story that passed, as it is on the loop's branch.
 
     Raises:
@@ -76,7 +76,7 @@ async def story_patch(place: LoopDirectory, store: LoopStore, story: str) -> byt
         tried = [step.attempt for step in _rejected(store, story)]
         hint = f"; --rejected {tried[-1]} prints its attempt {tried[-1]}" if tried else ""
         raise UsageError(f"story {story[:80]!r} is {row.state.value}: nothing of it is on the branch{hint}")
-    repository = LoopRepository.open(place.clones)
+    repository = LoopRepository.open(directory.clones)
     if row.base is None or row.tip is None:
         raise UsageError(f"the record of story {story[:80]!r} does not name its commits")
     patch = await repository.patch(await repository.before_story(row.merged, row.base, row.tip), row.merged)

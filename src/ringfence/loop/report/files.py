@@ -19,7 +19,7 @@ PROPOSAL = "proposal.md"
 
 
 async def write_report(
-    place: LoopDirectory,
+    directory: LoopDirectory,
     store: LoopStore,
     repository: LoopRepository,
     plan: Plan,
@@ -31,7 +31,7 @@ async def write_report(
     A loop does not fail because its report cannot be written: `ringfence loop show` prints it at any time.
 
     Args:
-        place: The loop's place.
+        directory: The loop's directory.
         store: The loop's rows, with its end.
         repository: The loop's repository.
         plan: The loop's stories.
@@ -41,14 +41,14 @@ async def write_report(
         The error that was ignored; None: there was none.
     """
     try:
-        await _write(place, store, repository, plan, redactor or Redactor(()))
+        await _write(directory, store, repository, plan, redactor or Redactor(()))
     except RingfenceError as exc:
-        return f"the report of loop {place.id} could not be written: {exc}"
+        return f"the report of loop {directory.id} could not be written: {exc}"
     return None
 
 
 async def _write(
-    place: LoopDirectory, store: LoopStore, repository: LoopRepository, plan: Plan, redactor: Redactor
+    directory: LoopDirectory, store: LoopStore, repository: LoopRepository, plan: Plan, redactor: Redactor
 ) -> None:
     from ringfence.loop.report.html import (
         render_html,
@@ -58,11 +58,11 @@ async def _write(
     if any(story.state is StoryState.PASSED and story.merged for story in store.stories):
         patch = await repository.patch(repository.base, await repository.tip())
         if patch is not None:
-            await anyio.to_thread.run_sync(write_atomically, place.directory / PATCH, patch)
-    report = await build_report(place, store, repository, plan)
+            await anyio.to_thread.run_sync(write_atomically, directory.path / PATCH, patch)
+    report = await build_report(directory, store, repository, plan)
     others = render_markdown(report, is_for_others=True)
     texts = ((MARKDOWN, render_markdown(report)), (PROPOSAL, others), (PAGE, render_html(report)))
     for name, text in texts:
         await anyio.to_thread.run_sync(
-            write_atomically, place.directory / name, redactor.redact(text).encode()
+            write_atomically, directory.path / name, redactor.redact(text).encode()
         )

@@ -330,9 +330,9 @@ class LoopReport:
         found = dict[tuple[int, int], list[str]]()
         for verdict in verdicts:
             for evidence in verdict.evidence:
-                place = self.find_evidence(evidence, stat)
-                if place is not None:
-                    numbers = found.setdefault((place[0], evidence.line), [])
+                location = self.find_evidence(evidence, stat)
+                if location is not None:
+                    numbers = found.setdefault((location[0], evidence.line), [])
                     numbers.extend({str(verdict.number)} - {*numbers})
         return {line: ", ".join(numbers) for line, numbers in found.items()}
 

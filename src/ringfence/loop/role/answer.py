@@ -137,8 +137,8 @@ def _validated(role: str, answer: type[A], value: Any) -> A:
         return answer.model_validate(dict(value))
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part)[:60] for part in first["loc"][:8])
-        raise Unparseable(role, f"{place or 'the answer'}: {first['msg'][:200]}") from None
+        location = ".".join(str(part)[:60] for part in first["loc"][:8])
+        raise Unparseable(role, f"{location or 'the answer'}: {first['msg'][:200]}") from None
     except RecursionError:
         raise Unparseable(role, "the answer is nested too deeply") from None
 

@@ -89,29 +89,29 @@ class Plan:
     """The values of the file as they were read; None: there was no file."""
 
     def ordered(self) -> tuple[Story, ...]:
-        """Return the stories as they should be worked on: by dependency, then priority, then place.
+        """Return the stories as they should be worked on: by dependency, then priority, then index.
 
         Of stories that depend on each other in a circle, all come last, as do those that wait for them.
         """
-        places = {story.id: place for place, story in enumerate(self.stories)}
-        keys = {place: (story.priority, place) for place, story in enumerate(self.stories)}
+        indexes = {story.id: index for index, story in enumerate(self.stories)}
+        keys = {index: (story.priority, index) for index, story in enumerate(self.stories)}
         sorter = TopologicalSorter({
-            place: [places[name] for name in story.depends_on if name in places]
-            for place, story in enumerate(self.stories)
+            index: [indexes[name] for name in story.depends_on if name in indexes]
+            for index, story in enumerate(self.stories)
         })  # fmt: skip
         with suppress(CycleError):  # what waits for no circle is sorted all the same
             sorter.prepare()
         found: list[int] = []
-        ready = [keys[place] for place in sorter.get_ready()]
+        ready = [keys[index] for index in sorter.get_ready()]
         heapq.heapify(ready)
         while ready:
-            _, place = heapq.heappop(ready)
-            found.append(place)
-            sorter.done(place)
+            _, index = heapq.heappop(ready)
+            found.append(index)
+            sorter.done(index)
             for follower in sorter.get_ready():
                 heapq.heappush(ready, keys[follower])
         rest = sorted(keys.keys() - set(found), key=keys.__getitem__)
-        return tuple(self.stories[place] for place in [*found, *rest])
+        return tuple(self.stories[index] for index in [*found, *rest])
 
     def story(self, story_id: str) -> Story | None:
         """Return the story of that id."""
