@@ -1,4 +1,4 @@
-"""Runs tests and other checks in a sandbox, and judges what they report: which files decide, what each test came to."""
+"""Runs tests and other checks in a sandbox, parses their reports, and decides which files are protected."""
 
 from ringfence.check.baseline import new_failures
 from ringfence.check.discovery import detect

@@ -1,4 +1,4 @@
-"""Compares a report with those before it: which tests must have run and passed, and what is newly red.
+"""Compares a report with earlier ones: which tests must have run and passed, and which are newly red.
 
 Tests are compared by their ids. Expected are those that passed on the commit with the story's tests, and those of the
 story that were red there. What passed before the story and was not run there because a file could not be loaded is

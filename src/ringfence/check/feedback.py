@@ -1,4 +1,4 @@
-"""What agents are shown of a check: bounded, failures first, with a note on what is left out."""
+"""Formats a check's report for agents: of limited length, failures first, with a note about omissions."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Whether new tests are red for the right reason: what is to be built is absent, and no test itself is broken."""
+"""Decides whether new tests are red for the right reason: the feature is missing, and no test itself is broken."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Entries and paths of a git tree, as hostile data: they are compared, never opened."""
+"""Types and predicates for entries and paths of a git tree, which are hostile data: compared, never opened."""
 
 import re
 import unicodedata

@@ -1,1 +1,1 @@
-"""Test-first loops: stories in, a verified branch out."""
+"""Runs loops: works through stories test-first, and delivers the verified result as a branch."""

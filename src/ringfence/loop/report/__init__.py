@@ -1,4 +1,4 @@
-"""A loop's report: one model, built from its rows, and its forms as text, Markdown and HTML.
+"""Builds a loop's report from its rows, and renders it as text, Markdown and HTML.
 
 The forms are imported from their modules, on use: they need Jinja, for which no loop has to wait at its start.
 """

@@ -1,4 +1,4 @@
-"""The diffs of a loop, of a story and of a rejected attempt: as patches, as numbers, and as lines for a report."""
+"""Reads the diffs of a loop, a story or a rejected attempt, as a patch, as statistics, or as lines for a report."""
 
 import re
 from collections.abc import Sequence

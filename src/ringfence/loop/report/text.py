@@ -1,4 +1,4 @@
-"""Figures and words of the report as people read them, the table of stories, and the commands that it suggests."""
+"""Formats a report's figures, states and table of stories for people, and suggests commands."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The roles of a loop: one module each, with the type of its answer, what it is shown, and its prompt beside it."""
+"""Defines the roles of a loop: one module each, with the type of its answer, its sections and its prompt."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The contract of a role: what it is shown, the words in which it is asked, and how its answer is read."""
+"""Defines the contract of a role: the sections of its prompt, its template, and how its answer is parsed."""
 
 import json
 from abc import ABC

@@ -1,4 +1,4 @@
-"""From a briefing to the prompt of a role, within a budget of characters; what is shortened says so."""
+"""Builds the prompt of a role from a briefing, within a limit of characters; shortened sections are marked."""
 
 import hashlib
 import re

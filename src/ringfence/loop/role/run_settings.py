@@ -1,4 +1,4 @@
-"""The configuration of the runs of each role, and of the checks."""
+"""Derives the configuration for the runs of each role, and for the runs of checks."""
 
 from collections.abc import Mapping
 from dataclasses import replace

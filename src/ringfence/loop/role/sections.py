@@ -1,4 +1,4 @@
-"""What is known when a role begins, and the sections of prompts that are made of it."""
+"""Defines the briefing of a role, and the sections of prompts that are made from it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field

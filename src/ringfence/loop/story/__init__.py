@@ -1,4 +1,4 @@
-"""Stories: read in whichever dialect they were written, put in order, checked, and exported with their progress."""
+"""Reads stories in several dialects, orders and checks them, and exports them with their progress."""
 
 from ringfence.loop.story.export import export
 from ringfence.loop.story.model import Plan, Story, StoryEnd, details

@@ -1,4 +1,4 @@
-"""Stories, and the plan that holds them, in whichever dialect they were written."""
+"""Defines the types for stories and plans, which are the same for all dialects."""
 
 import hashlib
 import heapq

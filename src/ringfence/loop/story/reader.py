@@ -1,4 +1,4 @@
-"""Reads a plan from a file that a person wrote, from what an agent answered, or from what a loop kept of it."""
+"""Reads a plan from a user's file, from an agent's answer, or from a loop's stored copy."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
