@@ -25,7 +25,7 @@ Read = Callable[[str], bytes | None]
 class ProjectFiles:
     """Looks up a project's files by name, and reads them.
 
-    Files in `node_modules` and files nested deeper than 12 directories are left out.
+    Files in `node_modules` and files in 12 or more nested directories are left out.
 
     Args:
         files: Paths, relative to the root.

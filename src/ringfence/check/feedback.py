@@ -47,7 +47,7 @@ def feedback(
 
 
 def summary(check: Check, report: Report, *, max_chars: int = 8000) -> str:
-    """What a check came to, for those who judge the work, in at most `max_chars` characters.
+    """Summarise a check's report for reviewer and judge, in at most `max_chars` characters.
 
     Where the runner's report is read, it is made of that: the counts, and the tests that did not pass. The runner's own
     output also has the tests that are run to find out whether the runner can be believed. Of a command of which only

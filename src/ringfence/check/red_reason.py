@@ -11,7 +11,7 @@ from ringfence.check.discovery import NODE_TESTS, PYTHON_TESTS
 from ringfence.check.report import RED, Cause, Check, Report, TestResult
 from ringfence.frozen import frozen
 
-_MOST = 20
+_MAX_COMPLAINTS = 20
 
 
 _ROOTS = ("src", "lib", "python", "packages")
@@ -81,8 +81,8 @@ def red_for_the_right_reason(
         complaints.append("no file with tests was written")
     elif not new:
         complaints += _without_tests(report, written, checks, own)
-    if len(complaints) > _MOST:
-        complaints[_MOST:] = [f"and {len(complaints) - _MOST} more"]
+    if len(complaints) > _MAX_COMPLAINTS:
+        complaints[_MAX_COMPLAINTS:] = [f"and {len(complaints) - _MAX_COMPLAINTS} more"]
     return complaints
 
 
@@ -256,7 +256,7 @@ def _absent(cause: Cause, result: TestResult, project: Project) -> str | None:
 
 
 def _unbound(cause: Cause, result: TestResult, _project: Project) -> str | None:
-    """A name that the test file itself lacks; nobody can build that elsewhere."""
+    """Return the reason for a name that the test file itself does not define: no other file can provide it."""
     if cause.type not in _UNBOUND or cause.file is None or result.file is None:
         return None
     is_own = (
@@ -289,7 +289,7 @@ _READERS: tuple[Callable[[Cause, TestResult, Project], str | None], ...] = (
     _fixture,
     _unloadable,
 )
-"""Each says why a test is broken, `""` that it is not, None that it cannot tell."""
+"""Each returns why a test is broken, `""` if it is not, or None if it cannot decide."""
 
 
 _FILES = {

@@ -50,12 +50,12 @@ _IGNORABLE = re.compile(r"[\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
 
 
 def is_cache(path: str) -> bool:
-    """Whether runners and checkers leave it behind: nobody wrote it, and it is part of nobody's work."""
+    """Whether a file is a cache of a runner or a checker, which is part of no one's work."""
     return not _CACHES.isdisjoint(path.split("/")) or bool(_CACHE_FILES.fullmatch(path.rpartition("/")[2]))
 
 
 def is_plain_path(path: str) -> bool:
-    """Whether it is relative, stays in the tree, has no empty or dotted part, and is not of git's own directory."""
+    """Whether a path is relative, has no empty, `.` or `..` part, and does not lead into git's own directory."""
     parts = path.split("/")
     return (
         bool(path)
@@ -65,12 +65,12 @@ def is_plain_path(path: str) -> bool:
 
 
 def _is_git(part: str) -> bool:
-    """As git judges it for all file systems: case, ignorable characters, trailing dots, short names, streams."""
+    """Whether some file system takes a name for `.git`, by case, invisible characters, dots, short names or streams."""
     return folded(part).split(":")[0].rstrip(". ") in (".git", "git~1")
 
 
 def folded(text: str) -> str:
-    """What file systems that ignore case, the form of accents, or invisible characters make of a name."""
+    """Return a name as file systems compare it that ignore case, Unicode normal forms or invisible characters."""
     if text.isascii():
         return text.lower().rstrip(". ")
     return _IGNORABLE.sub("", unicodedata.normalize("NFKC", text).casefold()).rstrip(". ")

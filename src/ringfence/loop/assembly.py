@@ -1,4 +1,4 @@
-"""What is taken of the files that a role changed, so that nothing that decides about an attempt is the attempt's."""
+"""Selects the changes of a role's run to commit, so that an attempt changes nothing that decides about it."""
 
 import os
 from collections.abc import Collection, Sequence
@@ -16,28 +16,28 @@ from ringfence.sandbox.workspace.record import WorkRecord, has_record, load_reco
 
 _FILES = (0o100644, 0o100755)
 _DATA = frozenset({"fixtures", "__fixtures__", "data", "testdata", "resources"})
-"""Directories of tests whose files configure nothing, whatever they are called."""
+"""Directories of tests whose files are never configuration, whatever their names."""
 
 
 @frozen
 class Assembled:
-    """What is taken of an implementor's changes, so that nothing that decides about them is theirs."""
+    """The changes of an implementor that are committed, and those that are left out."""
 
     changes: tuple[Change, ...]
-    """Those that are taken."""
+    """The changes to commit."""
     left_out: tuple[str, ...]
-    """Changes of protected files, each with the reason: these files are as they were."""
+    """Changes of protected files that are not committed, each with the reason."""
     configuration: frozenset[bytes]
-    """Paths of protected files among those that are taken, as the story's `files` name them and they are no tests."""
+    """Paths of protected configuration among the changes to commit, which the story's `files` name."""
     complaints: tuple[str, ...]
-    """What cannot be left out: changes of tests that stand in files of product code."""
+    """Changes that cannot be left out: those of tests in files of product code."""
 
 
 async def run_changes(run_id: str) -> list[Change]:
-    """What a run changed, relative to the directory that the loop works in, caches aside.
+    """Return the changes that a run made, except caches, relative to the directory that the loop works in.
 
     Raises:
-        WorkRefused: It is more than is taken over.
+        WorkRefused: They exceed the limits for a commit.
     """
     record = _workspace_record(run_id)
     if record is None or record.after is None:
@@ -48,7 +48,7 @@ async def run_changes(run_id: str) -> list[Change]:
 
 
 async def changed_paths(run_id: str) -> list[str]:
-    """Paths of files that a run changed or removed."""
+    """Return the paths of files that a run changed or removed."""
     record = _workspace_record(run_id)
     if record is None or record.after is None:
         return []
@@ -62,7 +62,7 @@ def _workspace_record(run_id: str) -> WorkRecord | None:
 
 
 def only_tests(changes: Sequence[Change], conventions: Conventions) -> tuple[list[Change], list[str]]:
-    """Of a test writer's changes those that are taken, and why others are not."""
+    """Return a test writer's changes of tests, and why each of its other changes is dropped."""
     kept, dropped = list[Change](), list[str]()
     for change in changes:
         path = os.fsdecode(change.path)
@@ -75,13 +75,13 @@ def only_tests(changes: Sequence[Change], conventions: Conventions) -> tuple[lis
 def assemble(
     before: Tree, protected: ProtectedFiles, changes: Sequence[Change], *, named: Collection[str]
 ) -> Assembled:
-    """Leave out what an implementor changed of protected files.
+    """Leave out an implementor's changes of protected files.
 
     Args:
         before: The tree with the story's tests.
-        protected: Its protected files.
-        changes: All that the implementor's run changed of it.
-        named: The files that the story names.
+        protected: The tree's protected files.
+        changes: All changes of the implementor's run.
+        named: The story's `files`.
     """
     after = before.changed(changes)
     kept, left_out, configuration, complaints = list[Change](), list[str](), set[bytes](), list[str]()
@@ -102,7 +102,7 @@ def assemble(
 
 
 def _why_not_test(path: str, change: Change, conventions: Conventions) -> str | None:
-    """Why a test writer's change is not taken; None: it is a test, or what tests need."""
+    """Return why a test writer's change is dropped; None if it is a test, or data of tests."""
     if not is_plain_path(path):
         return "is not a path that a project can have"
     is_data = not _DATA.isdisjoint(path.split("/")[:-1])
@@ -118,7 +118,7 @@ def _why_not_test(path: str, change: Change, conventions: Conventions) -> str | 
 
 
 def _is_named(named: Collection[str], path: str) -> bool:
-    """Whether a story may change protected configuration: its `files` name it, or a file that it goes with."""
+    """Whether a story may change protected configuration: its `files` name it, or the file that it accompanies."""
     directory, _, name = path.rpartition("/")
     others = [
         f"{directory}/{main}".lstrip("/") for main, files in COMPANIONS.items() if matches_any(name, files)
@@ -127,9 +127,10 @@ def _is_named(named: Collection[str], path: str) -> bool:
 
 
 def _inline_complaints(path: str, before: Tree, change: Change) -> list[str]:
-    """Tests of Rust stand in files of product code, so that they cannot be put back: what is in them is compared.
+    """Return complaints about changed tests in a file of product code.
 
-    The change has the whole file, and a tree no large ones.
+    Rust has tests in such files, so that they cannot be restored without the code; their text is compared instead. The
+    change contains the complete file, while a tree contains no large files.
     """
     entry = before.read(path)
     was, now = (_source(data) for data in (b"" if entry is None else entry.data, change.data))

@@ -1,4 +1,4 @@
-"""A loop's settings: from the project's file and the options of the command, checked once; and as they are kept."""
+"""Loads a loop's settings from configuration files and options, and stores them with the loop."""
 
 import json
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ from ringfence.loop.settings import LoopSettings
 
 
 def load_loop(effective: Effective, flags: Sequence[Flag]) -> LoopSettings:
-    """What holds for a loop: its options over `loop:` of the user's and the project's file.
+    """Return a loop's settings: options take precedence over `loop:` in the project's and the user's file.
 
     Args:
-        effective: The configuration of its runs, whose files are read.
-        flags: Options, by dotted keys below `loop`; those whose value is None say nothing.
+        effective: The configuration of the loop's runs, whose files are read.
+        flags: Options, by dotted keys below `loop`; options whose value is None are ignored.
 
     Raises:
-        ConfigurationError: With file, line and column.
-        UsageError: An option's value does not fit.
-        PolicyRefused: The project's file speaks of loops, and the user has not trusted it as it is.
+        ConfigurationError: A file's value is not valid; the error names file, line and column.
+        UsageError: An option's value is not valid.
+        PolicyRefused: The project's file has settings for loops, and the user has not trusted its current content.
     """
     layers = []
     for file in effective.files:
@@ -50,9 +50,9 @@ def load_loop(effective: Effective, flags: Sequence[Flag]) -> LoopSettings:
 
 
 def kept(effective: Effective, settings: LoopSettings) -> str:
-    """Both as JSON, for who goes on with the loop."""
+    """Return the configuration and the settings as JSON, for the process that resumes the loop."""
     run = effective.settings.model_dump(mode="json", by_alias=True)
-    # A limit that somebody asked for is another thing than a default: that is known by what was given.
+    # A limit that was set is treated differently from a default: only values that were set are stored.
     run["sandbox"] = effective.settings.sandbox.model_dump(mode="json", by_alias=True, exclude_unset=True)
     given = [key for key, origin in effective.origins.items() if origin.kind != "default"]
     return json.dumps(
@@ -67,12 +67,12 @@ def kept(effective: Effective, settings: LoopSettings) -> str:
 def with_others(
     effective: Effective, settings: LoopSettings, who: Sequence[Flag]
 ) -> tuple[Effective, LoopSettings]:
-    """The same with other models, or others in the roles.
+    """Return the configuration and the settings with other models, or with other runtimes for roles.
 
     Args:
         effective: The configuration of a loop's runs.
-        settings: Of the loop.
-        who: `model`, and keys below `roles`; those whose value is None say nothing.
+        settings: The loop's settings.
+        who: `model`, and keys below `roles`; options whose value is None are ignored.
 
     Raises:
         UsageError: A value does not fit.

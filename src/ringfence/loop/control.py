@@ -1,8 +1,8 @@
-"""The Unix socket on which the process that works on a loop is reached by `loop cancel` and `loop logs --follow`.
+"""Connects `loop cancel` and `loop logs --follow` to the process that works on a loop, over a Unix socket.
 
-The worker sends a byte to each client whenever an event was added, and closes the connection when it ends; what
-happened the client reads from the loop's database. A client sends `cancel` to have the worker stop. That no process
-works on the loop is known by its lock alone: a socket file can outlive a process that was killed.
+The worker sends a byte to each client whenever an event was added, and closes the connection when it ends; clients read
+the events from the loop's database. A client sends `cancel` to stop the worker. Whether a process works on the loop is
+decided by the loop's lock alone: a socket file can outlive a process that was killed.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from ringfence.loop.directory import LoopDirectory
 _SOCKET = "worker.sock"
 _CANCEL = b"cancel"
 _START_S = 5.0
-"""How long a process that holds the loop's lock may take until it listens."""
+"""Time limit for a process that holds the loop's lock to start listening."""
 _RETRY_S = 0.1
 
 
@@ -37,7 +37,7 @@ class ControlServer:
         self._clients: set[MemoryObjectSendStream[None]] = set()
 
     def notify(self) -> None:
-        """Have each client know that an event was added. A client that is slow gets one byte for several events."""
+        """Tell each client that an event was added. A slow client receives one byte for several events."""
         for client in self._clients:
             with suppress(anyio.WouldBlock):
                 client.send_nowait(None)
@@ -46,7 +46,7 @@ class ControlServer:
         """Serve until cancelled.
 
         Raises:
-            OSError: The socket cannot be made.
+            OSError: The socket cannot be created.
         """
         with short_path(_socket_of(self._directory)) as path:
             listener = await anyio.create_unix_listener(path, mode=0o600)
@@ -77,7 +77,7 @@ async def _forward(receiver: MemoryObjectReceiveStream[None], stream: SocketStre
 
 
 async def send_cancel(directory: LoopDirectory) -> bool:
-    """Ask the process that works on a loop to stop; False if none does."""
+    """Request the process that works on a loop to stop. Return False if no process does."""
     with anyio.move_on_after(_START_S):
         while directory.is_worked_on:
             stream = await _connect(directory)
@@ -90,7 +90,7 @@ async def send_cancel(directory: LoopDirectory) -> bool:
 
 
 async def follow_worker(directory: LoopDirectory, read_new: Callable[[], None]) -> None:
-    """Call a function at once and after each event, until no process works on the loop any more."""
+    """Call a function now and after each event, until no process works on the loop."""
     while True:
         is_worked_on, stream = directory.is_worked_on, await _connect(directory)
         read_new()
@@ -100,7 +100,7 @@ async def follow_worker(directory: LoopDirectory, read_new: Callable[[], None]) 
                     while True:
                         await stream.receive()
                         read_new()
-        elif is_worked_on:  # it is just starting or ending, or holds the lock for a moment only
+        elif is_worked_on:  # the process is starting or ending, or holds the lock only for a moment
             await anyio.sleep(_RETRY_S)
         else:
             return

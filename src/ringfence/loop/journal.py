@@ -1,4 +1,4 @@
-"""The record of a loop: a sealed journal for each round, of the same kind as a run's."""
+"""Records the events of a loop in a journal like a run's, one for each round, which is sealed at the round's end."""
 
 import json
 import time
@@ -18,9 +18,9 @@ from ringfence.tool.text import replace_surrogates
 
 
 class LoopJournal:
-    """Writes down what happened to a loop, as its rows tell it.
+    """Appends the events of a loop to its journal.
 
-    An event is a row first: what a process that died left out of its journal, the next one adds.
+    Events are stored as rows first: events that a process which died did not append are appended by the next process.
 
     Args:
         store: The loop's rows.
@@ -45,7 +45,7 @@ class LoopJournal:
         self._journal.append(_typed(event))
 
     async def close(self) -> None:
-        """End it: sealed if the loop has come to an end."""
+        """Close the journal; seal it if the loop has ended."""
         row = self._store.loop
         try:
             if row.state.is_end:
@@ -91,7 +91,7 @@ def _typed(row: EventRow) -> AnyEvent:
 
 
 def _last_number(directory: Path) -> int:
-    """The number of the last event that a journal has."""
+    """Return the number of the last event in a journal."""
     try:
         numbers = [getattr(record.event, "number", 0) for record in read(directory)]
     except RecordError:

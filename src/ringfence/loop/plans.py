@@ -1,4 +1,4 @@
-"""Plans as a loop keeps them: the file may be changed or gone when it goes on."""
+"""Converts plans from and to the JSON that a loop stores, as the stories' file may change before it is resumed."""
 
 import copy
 import json
@@ -14,13 +14,13 @@ from ringfence.loop.story.export import document_of
 
 
 def plan_to_json(plan: Plan) -> str:
-    """As text."""
+    """Return a plan as JSON."""
     source = None if plan.source is None else str(plan.source.absolute())
     return json.dumps({"document": document_of(plan), "source": source})
 
 
 def plan_from_json(text: str) -> Plan:
-    """From it.
+    """Return the plan that `plan_to_json` converted.
 
     Raises:
         ConfigurationError: Another version of ringfence wrote it.
@@ -30,10 +30,10 @@ def plan_from_json(text: str) -> Plan:
 
 
 def with_mended(plan: Plan, story: str) -> Plan:
-    """The same plan, but for a story's fields as its file has them now; where that has no such story, as it is.
+    """Return a plan with one story's current fields in the stories' file; unchanged if the file has no such story.
 
     Raises:
-        ConfigurationError: The file is there, and wrong.
+        ConfigurationError: The file exists, but is not valid.
     """
     if plan.source is None or not plan.source.exists():
         return plan
@@ -51,13 +51,13 @@ def with_mended(plan: Plan, story: str) -> Plan:
 
 
 def _entries_of(plan: Plan, document: Any) -> Mapping[str, Entry]:
-    """How stories stand in a plan's document."""
+    """Return the entries of stories in a plan's document, by id."""
     written = entries(document, plan.dialect)
     return {story.id: entry for story, entry in zip(plan.stories, written, strict=True)}
 
 
 def ends_of(rows: Sequence[StoryRow]) -> dict[str, StoryEnd]:
-    """How stories ended, by id; those that have not are not in it."""
+    """Return how stories ended, by id; stories that have not ended are left out."""
     ends = dict[str, StoryEnd]()
     for row in rows:
         match row.state:

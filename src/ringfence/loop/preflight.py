@@ -1,4 +1,4 @@
-"""Everything that stands against a loop, found at once and before anything is made."""
+"""Finds all problems that prevent a loop, together, before anything is created."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,31 +23,31 @@ from ringfence.loop.story import Plan, check_plan, questions, read_plan
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that keeps a loop from being begun."""
+    """A problem that prevents a loop from being started."""
 
     message: str
     exit_code: ExitCode
-    """As `loop start` would end with."""
+    """The exit code with which `loop start` would end."""
 
 
 @dataclass
 class Preflight:
-    """What was found."""
+    """The findings about a loop that is to be started."""
 
     plan: Plan | None = None
     look: Look | None = None
     checks: tuple[Check, ...] = ()
     protected: tuple[str, ...] = ()
-    """Protected files, and what else no attempt can add, each with the reason."""
+    """Protected files, and other files that no attempt can add, each with the reason."""
     lacking: list[str] = field(default_factory=list)
-    """What will not be checked."""
+    """Messages about kinds of checks that were not found."""
     limits: LoopLimits | None = None
     notes: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
-        """0, or that of the first problem, those of files before those of their surroundings."""
+        """0 without problems; 78 if one of them is a configuration error; otherwise that of the first problem."""
         codes = [problem.exit_code for problem in self.problems]
         if ExitCode.CONFIGURATION in codes:
             return ExitCode.CONFIGURATION
@@ -55,7 +55,7 @@ class Preflight:
 
     @contextmanager
     def gathering(self, *, but: tuple[type[RingfenceError], ...] = ()) -> Iterator[None]:
-        """Note an error, and go on; one of those kinds is raised."""
+        """Collect an error of the body as a problem, except errors of the types `but`, which are raised."""
         try:
             yield
         except but:

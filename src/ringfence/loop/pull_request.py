@@ -1,4 +1,4 @@
-"""A pull request for a loop's branch, opened as you by your own `gh`: only when asked for."""
+"""Opens a pull request for a loop's branch with the user's own `gh`, if the user requests it."""
 
 import os
 import shutil
@@ -13,10 +13,10 @@ _TIMEOUT_S = 300.0
 
 
 def gh_program(source: Path) -> str:
-    """Your `gh`: never one that lies in the repository, where an agent may once have worked.
+    """Return the path of the user's `gh`; a `gh` in the repository, which an agent may have written, is not used.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no `gh` on the PATH outside of the repository.
     """
     found = shutil.which("gh")
     if found is None or Path(found).resolve().is_relative_to(source.resolve()):
@@ -28,17 +28,17 @@ def gh_program(source: Path) -> str:
 
 
 async def open_pull_request(source: Path, branch: str, *, title: str, report: Path, base: str | None) -> str:
-    """Push the branch to `origin` and open a pull request, unless there is one of it; returns its address.
+    """Push the branch to `origin` and open a pull request, unless the branch has one. Return its URL.
 
     Args:
-        source: Your repository, as it was before: no agent could write its configuration or hooks.
-        branch: What was delivered.
-        title: Of the pull request.
-        report: A file with its text.
-        base: The branch it is meant for; None: the repository's own choice.
+        source: The user's repository, whose configuration and hooks no agent could write.
+        branch: The delivered branch.
+        title: The title of the pull request.
+        report: A file with the text of the pull request.
+        base: The branch to merge into; None: the default of `gh`.
 
     Raises:
-        InfrastructureFault: git or `gh` refused; the branch is there, and what to type is told.
+        InfrastructureFault: git or `gh` failed; the branch is delivered, and the message says what to type.
     """
     where = ["--base", base] if base is not None else []
     pushed = await run_git(
@@ -88,7 +88,10 @@ def _check(result: ProcessResult, what: str) -> None:
 
 
 def _path(source: Path) -> str:
-    """Yours, without what lies in the repository, such as an activated venv: `gh` starts git by it, git its helpers."""
+    """Return the user's PATH without directories in the repository, such as a virtual environment's.
+
+    With this PATH, `gh` starts git, and git starts its helpers.
+    """
     top, folders = source.resolve(), map(Path, os.environ.get("PATH", os.defpath).split(os.pathsep))
     outside = (each for each in folders if each.is_absolute() and not each.resolve().is_relative_to(top))
     return os.pathsep.join(map(str, outside))

@@ -1,4 +1,4 @@
-"""Durable steps: each is done once, and a loop that is resumed finds what it came to."""
+"""Executes durable steps: each is completed once, and a resumed loop uses its stored result."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -13,19 +13,19 @@ from ringfence.loop.rows import StepKey, StepRow
 from ringfence.loop.state import LoopState
 
 _FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 60.0
+_MAX_PAUSE_S = 60.0
 
 
 async def run_once(
     loop: Loop, key: StepKey, try_once: Callable[[], Awaitable[StepRow]], *, what: str
 ) -> StepRow:
-    """Do a step that needs a run of a sandbox, unless it has ended before.
+    """Execute a step that needs a run in a sandbox, with retries, unless the step was completed before.
 
     Args:
         loop: The loop.
-        key: Names the step.
-        try_once: Begins the step with a run of its own, and ends it; raises `Fault` if that is worth another try.
-        what: What cannot be done if all tries fail, for the loop's reason.
+        key: The step's key.
+        try_once: Begins the step with a new run, and ends it; raises `Fault` if a retry may succeed.
+        what: The subject of the loop's reason if all tries fail.
 
     Raises:
         Stop: The loop ends.
@@ -38,7 +38,7 @@ async def run_once(
         if known is not None and not known.is_counted:
             await _count_interrupted(loop, known)
         if number:
-            await loop.runs.pause(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (number - 1)))
+            await loop.runs.pause(min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2 ** (number - 1)))
         try:
             return await try_once()
         except Fault as exc:
@@ -48,7 +48,7 @@ async def run_once(
 
 
 async def _count_interrupted(loop: Loop, step: StepRow) -> None:
-    """Count what a run used whose process died: it was paid for."""
+    """Count the usage of a run whose process died: it was paid for."""
     assert step.run_id is not None
     tokens, cost_usd = await anyio.to_thread.run_sync(spent_by, run_dir(step.run_id))
     loop.store.add_spent(step, tokens=tokens, cost_usd=cost_usd)
@@ -57,7 +57,7 @@ async def _count_interrupted(loop: Loop, step: StepRow) -> None:
 async def keep_once(
     loop: Loop, key: StepKey, make: Callable[[], Awaitable[Mapping[str, Any]]], *, outcome: str, attempt: int
 ) -> Mapping[str, Any]:
-    """The result of a step that has no run, made unless it is there."""
+    """Return the result of a step without a run; `make` produces it unless the step was completed before."""
     known = loop.store.step(key)
     if known is not None and known.outcome is not None:
         return known.result

@@ -16,9 +16,9 @@ Dialect = Literal["runtime", "pipeline", "ralph", "features", "waves"]
 CheckKind = Literal["test", "type", "lint"]
 
 FOREIGN_KEYS = ("x-", "_", "$")
-"""How keys begin that are somebody else's on purpose."""
+"""Prefixes of keys that are extensions of other tools."""
 DETAILS_CHARS = 8192
-"""Of all details of a story together."""
+"""Limit for all details of a story together."""
 _DETAIL_NAME_CHARS = 100
 _SLUG_CHARS = 32
 _HASH_CHARS = 12
@@ -26,45 +26,45 @@ _HASH_CHARS = 12
 
 @frozen
 class Story:
-    """One thing to be built, small enough for one agent."""
+    """A unit of work that is small enough for one agent."""
 
     id: str
-    """As the file says it, or made of the story's words."""
+    """The id in the file, or an id made from the story's text."""
     title: str
     """One line."""
     description: str
     criteria: tuple[str, ...]
-    """When it is done, each for itself."""
+    """The acceptance criteria."""
     priority: float
-    """Lower is sooner."""
+    """Lower numbers come first."""
     depends_on: tuple[str, ...] = ()
-    """Ids of the stories that have to be done before."""
+    """Ids of the stories that must be done before."""
     files: tuple[str, ...] = ()
-    """What it will touch, relative to the repository: files, directories or patterns. Empty: not said."""
+    """The files that it will change, relative to the repository: files, directories or patterns. Empty: unknown."""
     check: str | None = None
-    """A shell command that proves it, of its own."""
+    """A shell command that proves this story only."""
     is_done: bool = False
     question: str | None = None
-    """What a person has to answer first."""
+    """A question that a person must answer first."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the file that mean nothing here."""
+    """Fields of the file that loops do not use."""
 
     @property
     def slug(self) -> str:
-        """Its id as part of a git ref or a file name: small letters, digits and `-`, at most 45 characters.
+        """The id as part of a git ref or a file name: lower-case letters, digits and `-`, at most 45 characters.
 
-        Ids that differ have slugs that differ, by a hash at the end.
+        Different ids have different slugs, because of a hash at the end.
         """
         return slug(self.id)
 
 
 @frozen
 class StoryEnd:
-    """How a story stands when a plan is exported."""
+    """How a story ended, for the export of a plan."""
 
     outcome: Literal["passed", "skipped", "blocked"]
     note: str = ""
-    """Why, for people."""
+    """The reason, for people."""
 
 
 @frozen
@@ -74,24 +74,24 @@ class Plan:
     title: str
     description: str = ""
     context: tuple[str, ...] = ()
-    """What every role should know."""
+    """Context for every role."""
     stories: tuple[Story, ...] = ()
     dialect: Dialect = "runtime"
     source: Path | None = None
-    """The file; None: nobody wrote one."""
+    """The stories' file; None for a plan of the planner."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the file beside the stories that mean nothing here."""
+    """Fields of the file beside the stories that loops do not use."""
     notes: tuple[str, ...] = ()
-    """What was taken otherwise than it was written."""
+    """Notes about values that are interpreted differently from how they are written."""
     checks: Mapping[CheckKind, str] = field(default_factory=dict)
-    """Commands that the file gives for all stories."""
+    """The file's check commands for all stories."""
     document: Any = field(default=None, repr=False)
-    """The values of the file as they were read; None: there was no file."""
+    """The content of the file as it was read; None: there was no file."""
 
     def ordered(self) -> tuple[Story, ...]:
-        """Return the stories as they should be worked on: by dependency, then priority, then index.
+        """Return the stories in the order of work: by dependency, then priority, then index.
 
-        Of stories that depend on each other in a circle, all come last, as do those that wait for them.
+        Stories in a dependency cycle, and stories that depend on them, come last.
         """
         indexes = {story.id: index for index, story in enumerate(self.stories)}
         keys = {index: (story.priority, index) for index, story in enumerate(self.stories)}
@@ -99,7 +99,7 @@ class Plan:
             index: [indexes[name] for name in story.depends_on if name in indexes]
             for index, story in enumerate(self.stories)
         })  # fmt: skip
-        with suppress(CycleError):  # what waits for no circle is sorted all the same
+        with suppress(CycleError):  # stories outside of the cycle are sorted all the same
             sorter.prepare()
         found: list[int] = []
         ready = [keys[index] for index in sorter.get_ready()]
@@ -114,16 +114,16 @@ class Plan:
         return tuple(self.stories[index] for index in [*found, *rest])
 
     def story(self, story_id: str) -> Story | None:
-        """Return the story of that id."""
+        """Return the story with an id; None if there is no such story."""
         return next((story for story in self.stories if story.id == story_id), None)
 
 
 def slug(text: str, *, words: str | None = None) -> str:
-    """Return text as part of a git ref or a file name: words of it, and a hash of the whole.
+    """Return text as part of a git ref or a file name: some of its words, and a hash of the complete text.
 
     Args:
-        text: Anything.
-        words: Where the words are from; None: from the text.
+        text: Any text.
+        words: The text from which the words are taken; None: `text`.
     """
     shown = re.sub(r"[^a-z0-9]+", "-", (words or text).lower())[:_SLUG_CHARS].strip("-") or "story"
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_CHARS]
@@ -131,9 +131,9 @@ def slug(text: str, *, words: str | None = None) -> str:
 
 
 def details(story: Story) -> str:
-    """Return a story's fields that mean nothing here and are text or lists of text; roles may make something of them.
+    """Return a story's extra fields that are text or lists of text, for the roles' prompts.
 
-    Numbers and flags are left out, since they are rarely for who builds it; so are keys of somebody else.
+    Numbers and booleans are left out, since they are rarely meant for the implementor; so are extensions of other tools.
     """
     lines: list[str] = []
     for key, value in story.extra.items():

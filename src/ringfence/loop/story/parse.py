@@ -1,7 +1,7 @@
-"""Parses the file of a plan, JSON or YAML, with the place of each value, and bounds what it may hold.
+"""Parses a stories' file, JSON or YAML, with the line and column of each value, and limits its size and depth.
 
-YAML would read most JSON, but not tabs between values nor escaped surrogate pairs, both of which JSON writers write. The
-reader of YAML is imported on use.
+A YAML parser reads most JSON, but neither tabs between values nor escaped surrogate pairs, both of which occur in JSON
+files. The YAML parser is imported on use.
 """
 
 import json
@@ -23,14 +23,14 @@ _NUMBER_DIGITS = 400
 _NUMBER_BITS = 1024
 _YAML = (".yaml", ".yml")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.?)*"?|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.DOTALL)
-"""A string without an end goes to the end of the text: no part of a text is looked at twice."""
+"""An unterminated string extends to the end of the text, so that no part of a text is scanned twice."""
 
 
 def parse_file(file: Path) -> tuple[Any, Document]:
-    """Parse a file: JSON or, by its suffix, YAML. Return its value, and a document that knows only the places.
+    """Parse a file as JSON or, by its suffix, as YAML. Return its content, and a document with the position of values.
 
     Raises:
-        ConfigurationError: It cannot be read, is empty, or is neither; with the place.
+        ConfigurationError: The file cannot be read or parsed, or is empty; the error names line and column.
     """
     content = read_regular_file(file, follow_link=True, limit_bytes=FILE_LIMIT_BYTES)
     if not content.strip():
@@ -44,10 +44,10 @@ def parse_file(file: Path) -> tuple[Any, Document]:
 
 
 def parse_json(content: bytes, file: Path) -> tuple[Any, Document]:
-    """Parse the content of `file`: its value, and a document that knows where all stands and has no values.
+    """Parse JSON. Return its value, and a document with the position of each value, but without values.
 
     Raises:
-        ConfigurationError: With the place of what is wrong; keys that are there twice, too.
+        ConfigurationError: It is not JSON, or a mapping contains a key twice; the error names line and column.
     """
     text = decoded(content, file)
     reader = _Reader(text, file)
@@ -64,12 +64,12 @@ def parse_json(content: bytes, file: Path) -> tuple[Any, Document]:
 
 
 def _whole_number(digits: str) -> float:
-    """A number; one that no plan can hold is infinite, which is refused with all that is."""
+    """Convert an integer; one with too many digits becomes infinity, which `check_values` refuses."""
     return int(digits) if len(digits) <= _NUMBER_DIGITS else math.inf
 
 
 class _Reader:
-    """Finds the places of values; `read` takes a text for granted that is JSON."""
+    """Finds the line and column of values; `read` requires a text that is valid JSON."""
 
     def __init__(self, text: str, file: Path) -> None:
         self.places: dict[KeyPath, Place] = {}
@@ -90,7 +90,7 @@ class _Reader:
         return next(self._tokens)
 
     def read(self, token: re.Match[str], path: KeyPath) -> None:
-        """Note the place of the value that begins with a token, and of all that it holds."""
+        """Record the position of the value that begins with a token, and of all values in it."""
         if len(self.places) >= VALUES_LIMIT:
             raise self.error(f"more than {VALUES_LIMIT} values", token.start())
         self.places[path] = self._place(token.start())
@@ -126,12 +126,12 @@ class _Reader:
 
 
 def check_values(value: Any, *, values_limit: int, chars_limit: int) -> tuple[KeyPath, str] | None:
-    """Return the first value that JSON or YAML cannot hold, or that is beyond a bound: its place, and the reason.
+    """Return the path of the first value that JSON or YAML cannot represent or that exceeds a limit, and the reason.
 
     Args:
-        value: Anything; it is not walked further than the bounds.
-        values_limit: Bound on mappings, lists, keys and scalars together.
-        chars_limit: Bound on all texts together.
+        value: Any value; it is walked no further than the limits.
+        values_limit: Limit for the number of mappings, lists, keys and scalars together.
+        chars_limit: Limit for the length of all texts together.
     """
     waiting: list[tuple[KeyPath, Any]] = [((), value)]
     values = chars = 0

@@ -214,22 +214,22 @@ class _StoryReader:
 
     Args:
         dialect: Of the document.
-        complaints: Where what is wrong is noted.
+        complaints: Collects the errors.
     """
 
     def __init__(self, dialect: Dialect, complaints: Complaints) -> None:
         self.notes: list[str] = []
-        """What was taken otherwise than it was written."""
+        """Notes about values that are interpreted differently from how they are written."""
         self._dialect = dialect
         self._complaints = complaints
         self._made = Counter[str]()
 
     def read(self, entry: Entry, number: int) -> Story:
-        """Return a story; what is wrong with it is noted, and something harmless stands for it.
+        """Return a story. Errors are collected, and wrong values replaced by harmless ones.
 
         Args:
-            entry: What stands in the file.
-            number: Its place, from 1.
+            entry: The story's mapping in the file.
+            number: The story's number, from 1.
         """
         fields = Fields(entry.values, entry.path, self._complaints, f"story {number}: ")
         story_id = self._id(fields)
