@@ -219,7 +219,7 @@ class TaskBuilder:
         if not any(before.read(name) for name in self._own_test_names(row)):
             return {}
         patch = await self._trees.patch(row.base, row.tests)
-        return {"(the test writer changed existing tests; its changes as a patch)": patch}
+        return {"(the test writer changed tests that were there; its changes as a patch)": patch}
 
     def _own_tests(self, row: StoryRow, tree: Tree) -> dict[str, str]:
         """Return the text of each of the story's own test files, by path."""
