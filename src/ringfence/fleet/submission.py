@@ -82,6 +82,7 @@ def new_job(wanted: JobRequest) -> NewJob:
         dedupe_key=wanted.dedupe_key,
         priority=settings.priority if wanted.priority is None else wanted.priority,
         workspace=workspace_of(wanted.agent),
+        placement=settings.placement or "",
         not_before=wanted.not_before,
         parent=wanted.parent,
         session_id=wanted.session_id,

@@ -197,6 +197,45 @@ def test_a_database_has_one_daemon(crew: FleetFiles, postgres: Cluster, tmp_path
         assert other.ends(other.trigger("a"))["state"] == "unverified"
 
 
+def test_a_standby_takes_over_from_a_killed_daemon(crew: FleetFiles, postgres: Cluster, tmp_path: Path):
+    """It waits while another daemon works for the fleet, says for whom, and takes over without a command."""
+    url = postgres.make_database()
+    _write(crew, url, workers=0)
+    crew.up()
+    with _beside(crew, tmp_path / "b", url) as other, other.start("fleet", "up", "--standby") as standby:
+        assert standby.stderr is not None
+        assert "standing by: the database" in standby.stderr.readline()
+        assert not other.is_up()
+        crew.kill(crew.status()["pid"])
+        other.waits(other.is_up, bool)
+        assert other.ends(other.trigger("a"))["state"] == "unverified"
+        standby.terminate()
+        standby.communicate(timeout=60)
+    assert standby.returncode == 0
+
+
+def test_a_standby_that_is_stopped_ends(crew: FleetFiles, postgres: Cluster, tmp_path: Path):
+    """With exit code 75, as it never worked; the daemon that works for the fleet is not disturbed."""
+    url = postgres.make_database()
+    _write(crew, url, workers=0)
+    crew.up()
+    with _beside(crew, tmp_path / "b", url) as other, other.start("fleet", "up", "--standby") as standby:
+        assert standby.stderr is not None
+        standby.stderr.readline()
+        standby.terminate()
+        standby.communicate(timeout=60)
+    assert standby.returncode == 75
+    assert crew.status()["is_ready"]
+
+
+def test_a_standby_needs_a_shared_database(crew: FleetFiles):
+    """SQLite is one machine's: there is nothing to stand by for."""
+    crew.write(agents={"a": {"prompt": "p"}})
+    refused = crew.run("fleet", "up", "--standby")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "set `fleet.engine.type: postgres`" in refused.err
+
+
 def test_a_daemon_whose_database_another_has_taken_ends(crew: FleetFiles, postgres: Cluster):
     """Its lock is gone with its connection, and another's now: it ends with code 75 and cancels nothing."""
     url = postgres.make_database()

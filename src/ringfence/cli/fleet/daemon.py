@@ -41,6 +41,12 @@ def up(
     *,
     file: FileOption = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby", help="Wait while another daemon works for the fleet, and take over from it."
+        ),
+    ] = False,
     json: JsonOption = False,
     log_format: LogFormatOption = None,
 ) -> None:
@@ -48,6 +54,8 @@ def up(
     import anyio
 
     path = fleet_file(file)
+    if detach and standby:
+        raise UsageError("--standby stays in the foreground, for a service manager; leave out --detach")
     if detach:
         from ringfence.cli.fleet.detached import start_detached
         from ringfence.config.paths import state_dir
@@ -67,10 +75,10 @@ def up(
         for doubt in _first_doubts(fleet, missing):
             notify(doubt)
         return
-    anyio.run(_up, path, json, log_format)
+    anyio.run(_up, path, json, log_format, standby)
 
 
-async def _up(path: Path, is_json: bool, log_format: "LogFormat | None") -> None:
+async def _up(path: Path, is_json: bool, log_format: "LogFormat | None", is_standby: bool) -> None:
     import anyio
 
     from ringfence.cli.fleet.log import Log
@@ -90,7 +98,9 @@ async def _up(path: Path, is_json: bool, log_format: "LogFormat | None") -> None
     missing = await _check_machine(daemon.fleet)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_handle_signals, daemon)
-        await daemon.run(on_ready=lambda: _report_ready(daemon, missing, is_json=is_json))
+        await daemon.run(
+            on_ready=lambda: _report_ready(daemon, missing, is_json=is_json), is_standby=is_standby
+        )
         tasks.cancel_scope.cancel()
 
 

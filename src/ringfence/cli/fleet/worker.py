@@ -23,6 +23,20 @@ def worker(
         typer.Option("--told", hidden=True, help="Read the settings from stdin, as the daemon sends them."),
     ] = False,
     slots: Annotated[int, typer.Option("--slots", min=1, max=256, help="Number of jobs in parallel.")] = 4,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label", metavar="LABEL", help="A label that agents' `placement` can name; repeatable."
+        ),
+    ] = None,
+    records: Annotated[
+        str | None,
+        typer.Option(
+            "--records",
+            metavar="URL",
+            help="The fleet's record store, as `fleet.records.url` of its file names it.",
+        ),
+    ] = None,
     log_format: LogFormatOption = None,
 ) -> None:
     """Run jobs of a fleet on this machine until stopped.
@@ -42,9 +56,20 @@ def worker(
         settings = {"traces": {"endpoint": endpoint}}
     if log_format is not None:
         settings["log_format"] = log_format
+    if not reads_stdin:
+        settings |= {"labels": _checked_labels(label or []), "records": {"url": records} if records else None}
     if not url:
         raise UsageError("RINGFENCE_FLEET_DATABASE is not set; give the fleet's database, postgresql://…")
     anyio.run(_work, url, slots, settings, reads_stdin)
+
+
+def _checked_labels(labels: list[str]) -> list[str]:
+    from ringfence.fleet.config.model import is_worker_label
+
+    for name in labels:
+        if not is_worker_label(name):
+            raise UsageError(f"--label {name!r}: write up to 63 letters, digits, '.', '_' and '-'")
+    return labels
 
 
 async def _work(url: str, slots: int, settings: dict[str, Any], reads_stdin: bool) -> None:
@@ -62,6 +87,8 @@ async def _work(url: str, slots: int, settings: dict[str, Any], reads_stdin: boo
         log=log,
         say=partial(log, event="worker.noted"),
         traces=_traces(settings, log),
+        labels=settings.get("labels") or (),
+        records=(settings.get("records") or {}).get("url"),
     )
 
     async def watch_parent() -> None:

@@ -34,8 +34,15 @@ QualifiedName = Annotated[
     str, StringConstraints(pattern=r"^[a-z0-9_-]+(?:\.[a-z0-9_-]+){0,8}$", max_length=200)
 ]
 TriggerName = AgentName
+_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+WorkerLabel = Annotated[str, StringConstraints(pattern=f"^{_LABEL.pattern}$")]
 HookPoint = Literal["before_run", "after_run", "on_success", "on_failure", "on_limit", "on_cancel"]
 Priority = Annotated[int, BeforeValidator(no_boolean), Field(ge=-1000, le=1000)]
+
+
+def is_worker_label(text: str) -> bool:
+    """Whether a text can be the label of a worker, or the name of a machine."""
+    return _LABEL.fullmatch(text) is not None
 
 
 class _Section(BaseModel):
@@ -296,6 +303,8 @@ class AgentSettings(Settings):
     """Its jobs that may wait to start. What would make more of them is refused."""
     rate: RateSettings | None = None
     """How often its jobs may start. null: no bound."""
+    placement: WorkerLabel | None = None
+    """The label that a worker must have to run its jobs, or the name of a machine. null: any worker."""
     budget: BudgetSettings = BudgetSettings()
     """What it may spend in a day."""
     session: SessionSettings = SessionSettings()
@@ -325,6 +334,14 @@ class RetentionSettings(_Section):
     """So many of each agent are kept. null: all."""
     size: ByteCount | None = None
     """All records together may be so large. null: no bound."""
+
+
+class RecordSettings(_Section):
+    """Where copies of the records of jobs are stored, for machines other than those that made them."""
+
+    url: Text
+    """A directory that all machines reach, or an address that fsspec knows, such as `s3://BUCKET/PREFIX` (extra `s3`).
+    Credentials come from the environment."""
 
 
 class ListenSettings(_Section):
@@ -389,6 +406,8 @@ class FleetSettings(_Section):
     """Where jobs are kept."""
     retention: RetentionSettings = RetentionSettings()
     """What is kept of jobs that have ended."""
+    records: RecordSettings | None = None
+    """Where copies of the records of jobs are stored. null: records stay on the machine that made them."""
     drain: Seconds = 60.0
     """How long `fleet down` waits for running jobs. What has not ended by then begins again at the next start."""
     webhooks: ListenSettings | None = None

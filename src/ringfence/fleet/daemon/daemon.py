@@ -14,7 +14,7 @@ import anyio.to_thread
 from ringfence.config.units import format_duration
 from ringfence.engine.base import Engine, WorkflowState
 from ringfence.engine.registry import open_engine
-from ringfence.errors import InfrastructureFault, RingfenceError
+from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
 from ringfence.fleet.client import socket_path
 from ringfence.fleet.config.definition import Fleet
 from ringfence.fleet.config.difference import differences
@@ -102,18 +102,23 @@ class Daemon:
         more = worker_settings(self.fleet, log_format=self.said_in)
         self.supervisor = Supervisor(self.url, slots=slots, more=more, log=self.log)
         self.is_ready = False
-        self._ownership = LeaderLock(self.url, fleet=self.fleet.settings.name)
+        self._leader_lock = LeaderLock(self.url, fleet=self.fleet.settings.name)
         self._lost = ""
+        self._waits_for = ""
         self._stopping = anyio.Event()
         self._at_once = anyio.Event()
         self._reloading = anyio.Lock()
 
-    async def run(self, *, on_ready: Callable[[], None]) -> None:
+    async def run(self, *, on_ready: Callable[[], None], is_standby: bool = False) -> None:
         """Work until told to stop.
 
+        Args:
+            on_ready: Called once the daemon works for the fleet.
+            is_standby: Wait while another daemon works for the fleet, and take over when that one is gone.
+
         Raises:
-            UsageError: Another daemon has the state directory.
-            InfrastructureFault: The database cannot be reached, or is another daemon's.
+            UsageError: Another daemon has the state directory; or there can be no other, as the database is SQLite.
+            InfrastructureFault: The database cannot be reached, or another daemon works for its fleet.
         """
         from ringfence.fleet.api.app import create_local_app
         from ringfence.fleet.api.context import ApiContext
@@ -122,7 +127,7 @@ class Daemon:
         with exclusive(self.state, self.file):
             note_file(self.state, self.file)
             async with (
-                self._owned(),
+                self._owned(is_standby=is_standby),
                 self.engine,
                 serving(create_local_app(ApiContext.of_daemon(self)), socket_path(self.state)),
                 self._webhooks(),
@@ -153,15 +158,27 @@ class Daemon:
                 raise InfrastructureFault(f"this daemon works for its fleet no more: {self._lost}")
 
     @asynccontextmanager
-    async def _owned(self) -> AsyncIterator[None]:
-        """Be the database's one daemon; its tables are there."""
-        async with self._ownership.taken():
+    async def _owned(self, *, is_standby: bool) -> AsyncIterator[None]:
+        """Be the one daemon that works for the database's fleet; its tables are there."""
+        if is_standby and self._leader_lock.is_local:
+            raise UsageError(
+                "--standby needs a database that several machines share; set `fleet.engine.type: postgres`"
+            )
+        async with self._leader_lock.taken(on_wait=self._stand_by if is_standby else None):
             self.database.create_tables()
             yield
 
+    def _stand_by(self, reason: str) -> None:
+        """Log once why this daemon waits, and leave if it was told to stop meanwhile."""
+        if self._stopping.is_set():
+            raise InfrastructureFault("stopped before it took over from the daemon that works for the fleet")
+        if reason != self._waits_for:
+            self._waits_for = reason
+            self.log(f"standing by: {reason}", event="fleet.standby", level="info")
+
     async def _keep_owning(self) -> None:
         """End, if another daemon has come to work for the fleet while the database was away."""
-        self._lost = await self._ownership.kept()
+        self._lost = await self._leader_lock.kept()
         self.stop()
 
     @asynccontextmanager
@@ -376,5 +393,5 @@ def worker_settings(fleet: Fleet, *, log_format: LogFormat) -> dict[str, Any]:
     return {
         "fleet": fleet.settings.name,
         "log_format": log_format,
-        **fleet.settings.model_dump(mode="json", include={"traces"}),
+        **fleet.settings.model_dump(mode="json", include={"traces", "records"}),
     }

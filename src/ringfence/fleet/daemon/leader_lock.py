@@ -7,7 +7,7 @@ machines, see the same jobs: the one that works for them holds an advisory lock,
 import os
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import anyio
@@ -23,6 +23,7 @@ _PATIENCE_S = 3.0
 """The connection of a daemon that was just killed may be there for a moment."""
 _STEP_S = 0.2
 _LOOK_S = 2.0
+_STANDBY_S = 1.0
 _NAME = 63
 """Characters of a connection's name that Postgres keeps."""
 _SOON = "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 -c tcp_user_timeout=10000"
@@ -52,9 +53,18 @@ class LeaderLock:
         self._name = f"{socket.gethostname()[:20]}, process {os.getpid()}, fleet {fleet}"[:_NAME]
         self._link: sa.Connection | None = None
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the database is one of this machine, which no other daemon can share."""
+        return self._database.file is not None
+
     @asynccontextmanager
-    async def taken(self) -> AsyncIterator[None]:
+    async def taken(self, *, on_wait: Callable[[str], None] | None = None) -> AsyncIterator[None]:
         """Hold it.
+
+        Args:
+            on_wait: Called each second, with the reason, while another daemon holds it or the database is away; an
+                exception of it ends the wait. None: do not wait.
 
         Raises:
             OwnedByAnother: Another daemon does.
@@ -64,11 +74,23 @@ class LeaderLock:
             yield
             return
         try:
-            await anyio.to_thread.run_sync(self._take)
+            await self._take_in_turn(on_wait)
             yield
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._drop)
+
+    async def _take_in_turn(self, on_wait: Callable[[str], None] | None) -> None:
+        while True:
+            try:
+                await anyio.to_thread.run_sync(self._take)
+            except InfrastructureFault as exc:  # AnotherLeader among them
+                if on_wait is None:
+                    raise
+                on_wait(str(exc))
+                await anyio.sleep(_STANDBY_S)
+            else:
+                return
 
     async def kept(self) -> str:
         """Watch over it, for as long as it can be held: taken again after a break. Returns why it is lost for good."""

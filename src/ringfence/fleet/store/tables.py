@@ -91,6 +91,7 @@ ATTEMPTS = Table(
     Column("record", Text),
     PrimaryKeyConstraint("job", "number"),
     Index("fleet_attempts_by_run", "run_id"),
+    Index("fleet_attempts_to_store", "host", "record"),
 )
 """One row per attempt at a job. `record` names the stored copy of the run's record, if the fleet has a record store."""
 

@@ -67,6 +67,7 @@ class JobExecutor:
         host: This machine's name.
         log: Is told what a person should know of a job.
         traces: Where traces of jobs go.
+        on_ended: Called after the end of each attempt, once it is stored.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class JobExecutor:
         host: str,
         log: Log,
         traces: "Traces | None" = None,
+        on_ended: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_ended = on_ended
         self._jobs = Jobs(database)
         self._attempts = Attempts(database)
         self._agents = AgentStates(database)
@@ -109,6 +112,7 @@ class JobExecutor:
     def release(self, job_id: str) -> None:
         """Let others have the clone that a job worked on."""
         self._known.pop(job_id, None)
+        self._on_ended()
         self._around.release(job_id)
 
     async def perform(self, job: Job, attempt: Attempt, alive: Alive) -> AttemptResult:

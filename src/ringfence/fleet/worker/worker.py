@@ -1,22 +1,28 @@
 """A worker: an executor of the engine that runs jobs until it is told to stop."""
 
+import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
+from ringfence import __version__
 from ringfence.engine.base import Engine
 from ringfence.engine.registry import open_engine
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.fleet.log import Log
+from ringfence.fleet.record_store import RecordStore
 from ringfence.fleet.store.attempts import Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.store.workers import REFRESH_S, Workers
 from ringfence.fleet.worker.job_executor import JobExecutor
 from ringfence.fleet.worker.job_workspace import JobWorkspaces, clones_dir
+from ringfence.fleet.worker.record_upload import RecordUpload
 from ringfence.fleet.worker.workflow import JOB_WORKFLOW, JobWorkflow
 from ringfence.job.interrupted_runs import recover_runs
 
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     from ringfence.fleet.tracing.traces import Traces
 
 _LAST_TRACES_S = 6.0
+_LEAVE_S = 5.0
 _RECOVERIES = 100
 """More than any job's tries: those are counted by the job, and end it with a reason."""
 
@@ -38,6 +45,8 @@ class Worker:
         log: Is told what a person should know of a job.
         say: Is told what a person should know besides.
         traces: Where traces of jobs go.
+        labels: What `placement` of agents can ask for; the machine's name besides.
+        records: Address of the fleet's record store; None: records stay on this machine.
     """
 
     def __init__(
@@ -49,14 +58,28 @@ class Worker:
         log: Log,
         say: Callable[[str], None],
         traces: "Traces | None" = None,
+        labels: Sequence[str] = (),
+        records: str | None = None,
     ) -> None:
+        self._labels = tuple(sorted(set(labels)))
+        self._slots = slots
         self._say = say
         self._traces = traces
         # Patient: what has been done must not be lost for a moment's fault.
         self._database = Database(url, is_patient=True)
-        host = socket.gethostname()
+        host = self._host = socket.gethostname()
+        self._workers = Workers(self._database)
+        self._uploads: RecordUpload | None = None
+        if records is not None:
+            store = RecordStore(records, state / "fleet" / "records")
+            self._uploads = RecordUpload(self._database, store, host=host, log=log)
         performing = JobExecutor(
-            self._database, JobWorkspaces(clones_dir(state)), host=host, log=log, traces=traces
+            self._database,
+            JobWorkspaces(clones_dir(state)),
+            host=host,
+            log=log,
+            traces=traces,
+            on_ended=lambda: self._uploads.wake() if self._uploads is not None else None,
         )
         self._workflow = JobWorkflow(
             Jobs(self._database), Attempts(self._database), performing, worker=self._name, host=host
@@ -81,8 +104,13 @@ class Worker:
         async with self._engine, anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch, lost)
             tasks.start_soon(self._clean_up)
+            tasks.start_soon(self._stay_registered)
+            if self._uploads is not None:
+                tasks.start_soon(self._uploads.run)
             await self._stopping.wait()
             tasks.cancel_scope.cancel()
+        with suppress(RingfenceError), anyio.move_on_after(_LEAVE_S):
+            await self._workers.leave(self._name())
         self._database.close()
         if self._traces is not None:
             with anyio.move_on_after(_LAST_TRACES_S):
@@ -96,6 +124,20 @@ class Worker:
             await recover_runs(self._say)
         except RingfenceError as exc:
             self._say(f"what dead workers left could not be cleared away: {exc}")
+
+    async def _stay_registered(self) -> None:
+        """Register, and refresh the row for as long as this worker runs."""
+        await self._workers.register(
+            self._name(),
+            host=self._host,
+            pid=os.getpid(),
+            version=__version__,
+            labels=self._labels,
+            capacity=self._slots,
+        )
+        while True:
+            await anyio.sleep(REFRESH_S)
+            await self._workers.refresh(self._name())
 
     async def _watch(self, lost: list[str]) -> None:
         """Stop, as soon as the engine has: what is told to an engine that has stopped is done by nobody."""
