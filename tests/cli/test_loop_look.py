@@ -515,3 +515,16 @@ def test_a_check_knows_of_a_loop_that_has_not_ended(ringfence: Run, tmp_path: Pa
         "loop", "check", *_free(tmp_path), _prd(tmp_path / "prd.json", _good("a")), "--workspace", work
     )
     assert (ended.code, "has not come to its end (interrupted)" in ended.err) == (2, True)
+
+
+def test_files_that_the_setup_names_are_protected(
+    ringfence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What is installed from them runs the checks."""
+    monkeypatch.setenv("RINGFENCE_SANDBOX__SETUP", json.dumps(["pip install -r needs.txt"]))
+    files = {"tests/test_a.py": _TEST, "needs.txt": "pytest\n", "notes.txt": "none\n"}
+    work = _repository(tmp_path / "work", files)
+    prd = _prd(tmp_path / "prd.json", _good("a"))
+    ended = ringfence("loop", "check", *_free(tmp_path), prd, "--workspace", work)
+    shown = ended.out + ended.err
+    assert ("needs.txt is" in shown, "notes.txt is" in shown) == (True, False)

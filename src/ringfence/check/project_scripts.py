@@ -113,8 +113,7 @@ class Scripts:
         directory, _, name = path.rpartition("/")
         text = _text(self._files[path])
         if name in _PYTEST_FILES:
-            for named in plugins_of_configuration(text):
-                self._take_named(named, directory, is_direct=True)
+            self._take_plugins(text, directory)
         if matches_any(path, _MAKE_FILES):
             self._read_makefile(directory, text)
         elif name == "package.json":
@@ -161,11 +160,17 @@ class Scripts:
             self._take(path, is_shell=False, is_wanted=lambda _: True)
             if named.kind != "code":
                 self._configured |= self.paths - before
+            if path.endswith((".ini", ".cfg", ".toml")):
+                self._take_plugins(_text(entry), directory)
             if named.kind == "makefile":
                 self._read_makefile(posixpath.dirname(path), _text(entry))
             elif named.kind == "arguments":
                 for each in named_by_options("pytest " + " ".join(_text(entry).split())):
                     self._take_named(each, directory, is_direct=is_direct)
+
+    def _take_plugins(self, text: str, directory: str) -> None:
+        for named in plugins_of_configuration(text):
+            self._take_named(named, directory, is_direct=True)
 
     def _take_module(self, root: str, named: NamedByOption, *, is_direct: bool) -> None:
         """Take a module's file. A package is taken as a whole if it is a plugin, or is called as checks are."""

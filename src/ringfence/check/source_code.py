@@ -33,7 +33,13 @@ _REACHES_TESTS = (
         re.compile(r"\bmacro_rules\s*!\s*((?:r#)?(?:(?:debug_)?assert(?:_eq|_ne)?|panic))\b"),
     ),
     (_OTHER_CODE, re.compile(r"(cfg_attr\s*\(\s*(?:not\s*\(\s*)?test\b[^\]]{0,80}\b(?:path|cfg)\b)")),
-    (_OTHER_CODE, re.compile(r"(cfg!\s*\(\s*(?:not\s*\(\s*)?test\b|cfg\s*\(\s*not\s*\(\s*test\b)")),
+    (
+        _OTHER_CODE,
+        re.compile(
+            r"(cfg!\s*\([^\];{}]{0,100}?(?<![\w\"-])test\b(?![\"-])"
+            r"|cfg\s*\([^\]]{0,100}?\bnot\s*\([^\]]{0,100}?(?<![\w\"-])test\b(?![\"-]))"
+        ),
+    ),
 )
 
 

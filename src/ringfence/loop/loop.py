@@ -45,7 +45,8 @@ class Loop:
     @cached_property
     def conventions(self) -> Conventions:
         """Which files are tests and which are configuration, by the test runners of the checks."""
-        return conventions_of(self.checks, self.plan, self.settings)
+        setup = self.effective.settings.sandbox.setup
+        return conventions_of(self.checks, self.plan, self.settings, setup)
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -125,13 +126,22 @@ class Loop:
         return None
 
 
-def conventions_of(checks: Sequence[Check], plan: Plan, settings: LoopSettings) -> Conventions:
-    """Return which files are tests and which are configuration in a loop."""
+def conventions_of(
+    checks: Sequence[Check], plan: Plan, settings: LoopSettings, setup: Sequence[str]
+) -> Conventions:
+    """Return which files are tests and which are configuration in a loop.
+
+    Args:
+        checks: Of every story.
+        plan: Its stories may bring checks.
+        settings: Of the loop.
+        setup: Commands that install what the checks run with.
+    """
     runners = [check.runner for check in checks if check.kind == "test"]
     return Conventions(
         # A command that is judged by its exit code can run tests of any kind.
         runners=frozenset() if None in runners else frozenset(filter(None, runners)),
-        commands=tuple(check.command for check in checks),
+        commands=(*(check.command for check in checks), *setup),
         story_commands=tuple(story.check for story in plan.stories if story.check is not None),
         tests=settings.tests,
     )

@@ -107,7 +107,7 @@ async def preflight(
     if plan is not None and tree is not None:  # a file that cannot be read may say how tests are run
         with found.gathering():
             found.checks = checks_for(settings, plan, tree, found.lacking.append)
-            conventions = conventions_of(found.checks, plan, settings)
+            conventions = conventions_of(found.checks, plan, settings, effective.settings.sandbox.setup)
             found.protected = await anyio.to_thread.run_sync(
                 lambda: ProtectedFiles(tree.files, conventions).describe()
             )

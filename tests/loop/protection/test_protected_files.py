@@ -540,6 +540,12 @@ CASES += [
         {"calc_ci.py": b"0\n"},
     ),
     (
+        "plugin that a configuration with a name of its own names",
+        {"ci.ini": b"[pytest]\naddopts =\n  -p calc_ci\n", "calc_ci.py": b"1\n"},
+        Conventions(frozenset({"pytest"}), ("pytest -c ci.ini",)),
+        {"calc_ci.py": b"0\n"},
+    ),
+    (
         "plugin that the configuration of pytest names",
         {"pytest.ini": b"[pytest]\naddopts = -q -p calc_ci\n", "calc_ci.py": b"1\n"},
         Conventions(frozenset({"pytest"}), ("pytest",)),
@@ -777,9 +783,20 @@ def test_a_story_may_change_protected_files_that_it_names(before, conventions, a
         b"macro_rules! assert_eq { ($($any:tt)*) => {} }\n" + LIB,
         LIB.replace(b"{ 0 }", b"{ if cfg!(test) { 3 } else { 0 } }"),
         b'#[cfg_attr(test, path = "fake.rs")]\nmod a;\n' + LIB,
+        LIB.replace(b"{ 0 }", b"{ if cfg!(all(unix, any(test))) { 3 } else { 0 } }"),
+        b"#[cfg(all(not(any(test))))]\nmod a;\n#[cfg(all(test))]\nmod b;\n" + LIB,
         b"macro_rules /* %b /* */ */ ! // a\n r#assert_eq { ($($any:tt)*) => {} }\n" % (b"a\n" * 200) + LIB,
     ],
-    ids=["changed", "gone", "other assertions", "other code for tests", "another file for tests", "comments"],
+    ids=[
+        "changed",
+        "gone",
+        "other assertions",
+        "other code for tests",
+        "another file for tests",
+        "other code, less plainly",
+        "other module, less plainly",
+        "comments",
+    ],
 )
 def test_what_an_attempt_does_to_tests_beside_code_of_rust_is_seen(text):
     """Such tests cannot be put back without the code, so that they are compared, and what would get round them."""
@@ -981,6 +998,8 @@ def test_hostile_paths_are_only_data(path, more):
             ("a.rs", b"macro_rules" + b" " * 200_000),
             ("a.rs", b'\\"' * 100_000 + b"\\"),
             ("a.rs", b"#[" * 100_000),
+            ("a.rs", b"cfg(not(" * 25_000),
+            ("a.rs", b"cfg!(" * 40_000),
             ("a.rs", b"#[a::" + b"a::" * 60_000),
             ("a.rs", b"cfg_attr(test, " * 13_000),
             ("a.rs", b"#[test]" * 50_000),

@@ -490,6 +490,49 @@ DECORATED_ATTACKS = {
             "def change(found): found['unittest'].TestCase.__getattribute__ = Calm()"
         ),
     ),
+    "class of the instance": (
+        _PLAIN_CLASS,
+        (
+            "def change(found):\n"
+            "    class Calm(found['Adding']): assertEqual = lambda *any: None\n"
+            "    def add(a, b): sys._getframe(1).f_locals['self'].__class__ = Calm\n"
+            "    found['add'] = add"
+        ),
+    ),
+    "class of the class": (
+        _PLAIN_CLASS,
+        (
+            "def change(found):\n"
+            "    old = found['Adding']\n"
+            "    class Calm(old): assertEqual = lambda *any: None\n"
+            "    Calm.__module__, Calm.__qualname__ = old.__module__, old.__qualname__\n"
+            "    class Kind(type):\n"
+            "        def __call__(self, *any): return type.__call__(Calm, *any)\n"
+            "    found['Adding'] = Kind('Adding', old.__bases__, dict(vars(old)))"
+        ),
+    ),
+    "how the tests of the module are loaded": (
+        _PLAIN_CLASS,
+        (
+            "def change(found):\n"
+            "    class Adding(found['unittest'].TestCase): test_more = lambda self: None\n"
+            "    Adding.__module__, Adding.__qualname__ = 'test_calc', 'Adding'\n"
+            "    found['load_tests'] = lambda loader, tests, pattern: loader.suiteClass([Adding('test_more')])"
+        ),
+    ),
+    "directories of packages": (
+        _PATCHED,
+        (
+            "import functools\n"
+            "def change(found):\n"
+            "    [one] = [each for name, each in sys.modules.items() if name.endswith('.integrity')]\n"
+            "    one._PACKAGES = frozenset([os.path.realpath('..'), '/tmp'])\n"
+            "    open('/tmp/lib.py', 'w').write('def outer(test):\\n    def more(): test\\n    return more\\n')\n"
+            "    sys.path.append('/tmp')\n"
+            "    import lib\n"
+            "    found['test_more'] = lib.outer(found['test_more'])"
+        ),
+    ),
     "assertion of the instance": (
         _PLAIN_CLASS,
         (

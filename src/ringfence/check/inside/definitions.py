@@ -21,6 +21,18 @@ _MOST_ALTERED = 20
 _MOST_WRAPPERS = 100
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _RUNNERS = ("pytest", "_pytest", "unittest", "contextlib")
+_MODULE_HOOKS = (
+    *("load_tests", "pytest_generate_tests", "pytestmark", "pytest_plugins", "__getattr__", "__test__"),
+    *(
+        "setUpModule",
+        "tearDownModule",
+        "setup_module",
+        "teardown_module",
+        "setup_function",
+        "teardown_function",
+    ),
+)
+"""Names by which a module changes how its tests are found and run."""
 _HOOKS = ("setUpClass", "tearDownClass", "setUp", "tearDown")
 _ENUM = (
     *(
@@ -34,12 +46,12 @@ _ENUM = (
     ),
     *("_missing_", "_new_member_", "_value_repr_"),
 )
-_MADE = {
-    "EnumMeta": _ENUM,
-    "EnumType": _ENUM,
-    "_ProtocolMeta": ("__init__", "__subclasshook__"),
-    "NamedTuple": ("__new__", "__repr__", "__getnewargs__", "_asdict", "_make", "_replace"),
-}
+_MADE = (
+    ("EnumMeta", _ENUM),
+    ("EnumType", _ENUM),
+    ("_ProtocolMeta", ("__init__", "__subclasshook__")),
+    ("NamedTuple", ("__new__", "__repr__", "__getnewargs__", "_asdict", "_make", "_replace")),
+)
 """What Python gives a class of such a kind."""
 
 
@@ -222,6 +234,9 @@ class _Module:
         for name in set(vars(builtins)).intersection(self._namespace):
             if not (name.startswith("__") or name in bound or "*" in bound):
                 yield name
+        for name in _MODULE_HOOKS:
+            if name in self._namespace and not (name in bound or "*" in bound):
+                yield name
         own = self._namespace.get("__builtins__")
         if own is not vars(builtins) and own is not builtins:
             yield "__builtins__"
@@ -264,8 +279,12 @@ class _Module:
             for name in itertools.chain(methods, self._further(definition, value)):
                 yield "%s.%s" % (definition.name, name)
             bases = [self._named(each) for each in definition.bases]
-            is_known = not definition.decorator_list and type(value) is type and all(map(_is_class, bases))
-            if is_known and value.__bases__ != (tuple(bases) or (object,)):
+            if definition.decorator_list or definition.keywords or not all(map(_is_class, bases)):
+                return
+            kinds = {type, *map(type, bases)}
+            if type(value) not in kinds:
+                yield "%s.__class__" % definition.name
+            elif kinds == {type, type(value)} and value.__bases__ != (tuple(bases) or (object,)):
                 yield "%s.__bases__" % definition.name
         elif not definition.decorator_list:
             yield definition.name
@@ -330,7 +349,7 @@ class _Module:
                     continue
                 if not self._may_have_made(definition, kind, name, function):
                     yield name
-            elif not (name in own or name in _MADE.get(kind, ())) and callable(held):
+            elif not (name in own or name in dict(_MADE).get(kind, ())) and callable(held):
                 is_special = name in SPECIAL and not definition.decorator_list
                 if is_special or (not name.startswith("__") and callable(_inherited(value, name))):
                     yield name
@@ -342,7 +361,9 @@ class _Module:
                 is_by_product = self._is_by_product(one)
                 return self._wrappers.lead_to(function, self._codes_of(one), self._namespace, is_by_product)
         is_made_of_text = function.__code__.co_filename.startswith("<")
-        if name in _MADE.get(kind, ()) and (is_made_of_text or self._wrappers.is_known(function.__code__)):
+        if name in dict(_MADE).get(kind, ()) and (
+            is_made_of_text or self._wrappers.is_known(function.__code__)
+        ):
             return True
         if not definition.decorator_list:
             return False
@@ -426,14 +447,23 @@ def _imported(body, package):
                 yield each.asname or each.name, (module, each.name)
 
 
-def replaced_on(instance, workspace):
-    """Names of methods that an instance has in place of those of its class; `subTest` may be an installed package's."""
+def replaced_on(instance, kind, workspace):
+    """Names of what an instance has in place of its class's; `subTest` may be an installed package's.
+
+    Args:
+        instance: Has the method that is a test.
+        kind: The class that it had before the test.
+        workspace: Where the product's code lies.
+    """
     wrappers = _Wrappers([], frozenset(), workspace)
-    names = []
+    found = sys.modules.get(kind.__module__)
+    for part in kind.__qualname__.split("."):
+        found = getattr(found, part, None)
+    names = ["__class__"] if type(instance) is not kind or found not in (kind, None) else []
     for name, value in getattr(instance, "__dict__", {}).items():
-        if not _is_function(getattr(type(instance), name, None)):
+        if not _is_function(getattr(kind, name, None)):
             continue
         code = getattr(getattr(value, "__func__", value), "__code__", None)
         if name != "subTest" or code is None or not wrappers.is_known(code):
-            names.append("%s.%s of an instance" % (type(instance).__name__, clean(name, 100)))
-    return names
+            names.append(name)
+    return ["%s.%s of an instance" % (kind.__name__, clean(name, 100)) for name in names]

@@ -27,7 +27,7 @@ def _package_directories():
     sites = getattr(site, "getsitepackages", list)()  # virtual environments of old versions have none
     own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     found = [os.path.realpath(path) for path in (*schemes, *sites, *sys.path) if path]
-    return frozenset(path for path in found if path != os.path.realpath(own))
+    return tuple(sorted({path for path in found if path != os.path.realpath(own)}))
 
 
 _PACKAGES = _package_directories()

@@ -168,9 +168,9 @@ def _compare(item):
         run = getattr(item.obj, "__func__", item.obj)
         if run is not getattr(defined, "__func__", defined) or vars(item).get("runtest"):
             _state["altered"].add("the function of %s" % _named(item.nodeid)[0])
-        _state["altered"].update(
-            definitions.replaced_on(getattr(item, "instance", None), _SETTINGS["workspace"])
-        )
+        if item.cls is not None and getattr(item, "instance", None) is not None:
+            found = definitions.replaced_on(item.instance, item.cls, _SETTINGS["workspace"])
+            _state["altered"].update(found)
     if integrity.is_traced_by(_SETTINGS["workspace"]):
         _state["altered"].add("a trace function")
 

@@ -95,18 +95,19 @@ class _Runner(unittest.TextTestRunner):
     resultclass = _Result  # type: ignore[assignment]  # typeshed names a function
 
     def run(self, test):
-        alone = []
+        alone, kinds = [], []
         if _SETTINGS["only"]:
             alone = [each for each in _each(test) if _named(each)[0] == _SETTINGS["only"]]
             test = unittest.TestSuite(alone)
-            _compare(alone)
+            kinds = [type(each) for each in alone]
+            _compare(alone, kinds)
         for each in _each(test) if not _SETTINGS["only_canary"] else ():
             name, file = _named(each)
             _CHANNEL.send("collected", id=name, file=file)
         self.failfast = False
         if not _SETTINGS["canary"]:
             result = super().run(test)
-            _compare(alone)
+            _compare(alone, kinds)
             return result
         _CHANNEL.send("collected", id=_SETTINGS["canary"], file=None)
         return super().run(Canary() if _SETTINGS["only_canary"] else unittest.TestSuite([test, Canary()]))
@@ -115,10 +116,10 @@ class _Runner(unittest.TextTestRunner):
 _ALTERED = set()  # type: ignore[var-annotated]
 
 
-def _compare(cases):
-    """Compare the test files with what was loaded of them."""
-    for case in cases:
-        _ALTERED.update(definitions.replaced_on(case, _SETTINGS["workspace"]))
+def _compare(cases, kinds):
+    """Compare the test files with what was loaded of them, and cases with the classes that they had."""
+    for case, kind in zip(cases, kinds):  # noqa: B905 - Python 3.8 and 3.9 have no strict
+        _ALTERED.update(definitions.replaced_on(case, kind, _SETTINGS["workspace"]))
     _ALTERED.update(definitions.unlike_their_files(_SETTINGS["test_files"], _SETTINGS["workspace"]))
     if integrity.is_traced_by(_SETTINGS["workspace"]):
         _ALTERED.add("a trace function")
