@@ -44,6 +44,7 @@ GROUPS: Mapping[str, str] = {
     "fleet": "Keep agents working on schedules and triggers.",
     "fleet agents": "List, show, enable and disable the fleet's agents.",
     "fleet schedules": "List, pause and resume the schedules of agents.",
+    "fleet workers": "List, drain, resume and remove workers, on all machines.",
     "job": "List, show, follow, cancel and retry the fleet's jobs.",
     "sandbox": "Create a standing sandbox and run commands in it.",
     "sandbox pool": "Show and end the sandboxes kept warm for runs.",
@@ -103,6 +104,14 @@ COMMANDS: Mapping[str, Entry] = {
     "fleet agents show": Entry("fleet.agents:show_agent", "Show one agent with its schedules and triggers."),
     "fleet agents enable": Entry("fleet.agents:enable", "Enable an agent."),
     "fleet agents disable": Entry("fleet.agents:disable", "Disable an agent; running jobs continue."),
+    "fleet workers ls": Entry("fleet.workers:list_workers", "List the fleet's workers."),
+    "fleet workers drain": Entry(
+        "fleet.workers:drain", "Let a worker, or all of a machine, take no more jobs; running jobs continue."
+    ),
+    "fleet workers resume": Entry(
+        "fleet.workers:resume", "Let a worker, or all of a machine, take jobs again."
+    ),
+    "fleet workers rm": Entry("fleet.workers:remove", "Remove a dead worker from the list."),
     "fleet schedules ls": Entry("fleet.agents:list_schedules", "List schedules and when each fires next."),
     "fleet schedules next": Entry("fleet.agents:next_times", "Print when a schedule fires next, in UTC."),
     "fleet schedules pause": Entry("fleet.agents:pause", "Pause a schedule."),

@@ -130,6 +130,25 @@ class DownAnswer(Answer):
     pid: int
 
 
+class WorkerAnswer(Answer):
+    """A worker: a process that runs jobs."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    labels: list[str]
+    capacity: int
+    """Jobs at once."""
+    running: int
+    """Jobs that it runs now."""
+    started_at: datetime
+    seen_at: datetime
+    is_alive: bool
+    is_draining: bool
+    """Whether it takes no more jobs."""
+
+
 class TriggerRequest(BaseModel):
     """A job that is asked for by hand."""
 
