@@ -106,11 +106,9 @@ COMMANDS: Mapping[str, Entry] = {
     "fleet agents disable": Entry("fleet.agents:disable", "Disable an agent; running jobs continue."),
     "fleet workers ls": Entry("fleet.workers:list_workers", "List the fleet's workers."),
     "fleet workers drain": Entry(
-        "fleet.workers:drain", "Let a worker, or all of a machine, take no more jobs; running jobs continue."
+        "fleet.workers:drain", "Let workers take no more jobs; running jobs continue."
     ),
-    "fleet workers resume": Entry(
-        "fleet.workers:resume", "Let a worker, or all of a machine, take jobs again."
-    ),
+    "fleet workers resume": Entry("fleet.workers:resume", "Let workers take jobs again."),
     "fleet workers rm": Entry("fleet.workers:remove", "Remove a dead worker from the list."),
     "fleet schedules ls": Entry("fleet.agents:list_schedules", "List schedules and when each fires next."),
     "fleet schedules next": Entry("fleet.agents:next_times", "Print when a schedule fires next, in UTC."),

@@ -35,12 +35,12 @@ def list_workers(*, json: JsonOption = False) -> None:
 
 
 def drain(worker: _Worker, *, json: JsonOption = False) -> None:
-    """Let a worker, or all of a machine, take no more jobs; running jobs continue."""
+    """Let workers take no more jobs; running jobs continue."""
     _act(worker, "drain", json=json)
 
 
 def resume(worker: _Worker, *, json: JsonOption = False) -> None:
-    """Let a worker, or all of a machine, take jobs again."""
+    """Let workers take jobs again."""
     _act(worker, "resume", json=json)
 
 
