@@ -5,7 +5,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,11 @@ agents:
 """
 
 
-def daemon_of(home: Path) -> Daemon:
+def daemon_of(home: Path, fleet: str = _CREW, environment: Mapping[str, str] | None = None) -> Daemon:
     """A daemon that no loop turns, on a state directory of its own."""
     file = home / "p" / "ringfence.yaml"
     file.parent.mkdir(parents=True)
-    file.write_text(_CREW)
+    file.write_text(fleet)
     trust_content(file, file.read_bytes())
 
     async def make() -> Daemon:
@@ -45,7 +45,7 @@ def daemon_of(home: Path) -> Daemon:
         def say(line: str, /, **_fields: object) -> None:
             print(line)
 
-        daemon = Daemon(file, home / "s", {}, say, engine=MemoryEngine(Memory()))
+        daemon = Daemon(file, home / "s", environment or {}, say, engine=MemoryEngine(Memory()))
         daemon.database.create_tables()
         await daemon.scheduling.take(daemon.fleet)
         return daemon

@@ -38,6 +38,11 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis
 
 
 _OPERATIONS = [
+    "GET /v1/agents/{name}",
+    "GET /v1/agents/{name}/jobs",
+    "GET /v1/jobs/{reference}/attempts",
+    "GET /v1/spend",
+    "POST /v1/schedules/{agent}/{name}/run",
     "GET /v1/status",
     "GET /healthz",
     "GET /readyz",

@@ -187,7 +187,8 @@ def status(*, json: JsonOption = False) -> None:
     Without a daemon it shows what the fleet's database holds.
     """
     from ringfence.fleet.client import FleetClient
-    from ringfence.fleet.history import NOT_RUNNING, open_reader
+    from ringfence.fleet.queries.local import open_reader
+    from ringfence.fleet.queries.source import NOT_RUNNING
 
     client = open_reader()
     is_up = isinstance(client, FleetClient)

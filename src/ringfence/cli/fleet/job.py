@@ -39,7 +39,7 @@ def ls(
 ) -> None:
     """List jobs, the newest first."""
     from ringfence.cli.render.console import print_list
-    from ringfence.fleet.history import open_reader
+    from ringfence.fleet.queries.local import open_reader
 
     found = open_reader().get("jobs", agent=agent, state=state, before=before, limit=limit)
     rows = [(job["id"], job["state"], job["agent"], job["waits_for"] or job["reason"] or "") for job in found]
@@ -48,7 +48,7 @@ def ls(
 
 def show(job: JobArgument, *, json: JsonOption = False) -> None:
     """Show one job."""
-    from ringfence.fleet.history import open_reader
+    from ringfence.fleet.queries.local import open_reader
     from ringfence.journal import run_dir
 
     found = open_reader().get("jobs", job)
@@ -72,7 +72,8 @@ def logs(
 ) -> None:
     """Print the events of a job."""
     from ringfence.fleet.client import FleetClient
-    from ringfence.fleet.history import NOT_RUNNING, open_reader
+    from ringfence.fleet.queries.local import open_reader
+    from ringfence.fleet.queries.source import NOT_RUNNING
     from ringfence.journal import read, run_dir
 
     reader, printer = open_reader(), RecordPrinter(json=json)

@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 
 from ringfence.fleet.client import NoDaemon
 from ringfence.fleet.daemon.daemon import Daemon
+from ringfence.fleet.queries.source import FleetSource
 from ringfence.fleet.store.database import Database
 
 
@@ -18,17 +19,18 @@ class ApiContext:
     Args:
         state: The state directory.
         daemon: The fleet's daemon; None: none runs in this process, and what needs one is answered with 503.
-        database: The fleet's database; None: there is no fleet, and its lists are empty.
+        source: Where the fleet's state is read; None: there is no fleet, and its lists are empty.
     """
 
     state: Path
     daemon: Daemon | None = None
-    database: Database | None = None
+    source: FleetSource | None = None
 
     @classmethod
     def of_daemon(cls, daemon: Daemon) -> "ApiContext":
         """The context of a daemon's API."""
-        return cls(daemon.state, daemon, daemon.database)
+        source = FleetSource(daemon.database, daemon.state, daemon=daemon)
+        return cls(daemon.state, daemon, source)
 
 
 async def get_context(request: Request) -> ApiContext:
@@ -53,18 +55,29 @@ async def get_daemon(context: Context) -> Daemon:
     return context.daemon
 
 
-async def get_database(context: Context) -> Database:
+async def get_source(context: Context) -> FleetSource:
+    """Where the fleet's state is read.
+
+    Raises:
+        NoDaemon: There is no fleet.
+    """
+    if context.source is None:
+        raise NoDaemon
+    return context.source
+
+
+async def get_database(source: Annotated[FleetSource, Depends(get_source)]) -> Database:
     """The fleet's database.
 
     Raises:
         NoDaemon: There is no fleet.
     """
-    if context.database is None:
-        raise NoDaemon
-    return context.database
+    return source.database
 
 
 RunningDaemon = Annotated[Daemon, Depends(get_daemon)]
 """A parameter of a route that acts on the fleet."""
+FleetData = Annotated[FleetSource, Depends(get_source)]
+"""A parameter of a route that reads the fleet's state."""
 FleetDatabase = Annotated[Database, Depends(get_database)]
 """A parameter of a route that reads or changes the fleet's database without its daemon."""

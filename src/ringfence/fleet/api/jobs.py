@@ -1,7 +1,8 @@
 """Routes of jobs."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Annotated, Literal
 
 import anyio
@@ -10,11 +11,18 @@ from fastapi.responses import StreamingResponse
 
 from ringfence.errors import UsageError
 from ringfence.fleet.api.access import ACT, ADMIN, READ
-from ringfence.fleet.api.context import RunningDaemon
-from ringfence.fleet.api.models import EnteredAnswer, JobAnswer, JobDetail, RepeatRequest, text_of
-from ringfence.fleet.api.waiting import answer_job
+from ringfence.fleet.api.context import Context, FleetData, RunningDaemon
+from ringfence.fleet.api.models import AttemptAnswer, EnteredAnswer, JobAnswer, JobDetail, RepeatRequest
 from ringfence.fleet.daemon.daemon import Daemon
-from ringfence.fleet.store.insertion import is_job_id
+from ringfence.fleet.queries.jobs import (
+    MAX_LISTED,
+    JobFilters,
+    answer_job,
+    find_job,
+    list_attempts,
+    list_jobs,
+    show_job,
+)
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.submission import repeat_request
 from ringfence.job.state import JobState
@@ -22,35 +30,52 @@ from ringfence.journal import as_json, follow, read, run_dir
 
 router = APIRouter(tags=["jobs"])
 _POLL_S = 0.2
-_MAX_LISTED = 1000
-_Reference = Annotated[str, Path(min_length=1, max_length=100, description="A job's id, or the end of it.")]
+Reference = Annotated[str, Path(min_length=1, max_length=100, description="A job's id, or the end of it.")]
 
 
 @router.get("/v1/jobs", dependencies=[READ])
 async def jobs(
-    daemon: RunningDaemon,
+    context: Context,
     agent: str | None = None,
     state: Annotated[list[JobState], Query()] = [],  # noqa: B006 -- never changed
+    trigger: Annotated[str | None, Query(max_length=200)] = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    parent: str | None = None,
+    text: Annotated[str | None, Query(max_length=200)] = None,
     before: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 50,
+    limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50,
 ) -> list[JobAnswer]:
-    """Jobs, the newest first; older than `before`."""
-    if before is not None and not is_job_id(before):  # the job of a whole id may be forgotten by now
-        before = (await daemon.jobs.resolve(before)).id
-    found = await daemon.jobs.list(agent=agent, states=state, before=before, limit=limit)
-    await _check_known(daemon, agent, found)
-    return [answer_job(daemon, job) for job in found]
+    """Jobs, the newest first.
+
+    Jobs of an agent, in one of some states, of a trigger (`KIND` or `KIND/NAME`), created from `since` until
+    `until`, that follow the job `parent`, or with a text in title or reason. The next page is older than `before`.
+    """
+    filters = JobFilters(agent, state, trigger, since, until, parent, text, before, limit)
+    return [] if context.source is None else await list_jobs(context.source, filters)
+
+
+@router.get("/v1/agents/{name}/jobs", dependencies=[READ])
+async def jobs_of_agent(
+    name: str,
+    source: FleetData,
+    before: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50,
+) -> list[JobAnswer]:
+    """Jobs of an agent, the newest first."""
+    return await list_jobs(source, JobFilters(name, before=before, limit=limit))
 
 
 @router.get("/v1/jobs/{reference}", dependencies=[READ])
-async def show(reference: _Reference, daemon: RunningDaemon) -> JobDetail:
-    """One job, with its task and its answer."""
-    job = await daemon.jobs.resolve(reference)
-    return JobDetail(
-        **answer_job(daemon, job).model_dump(),
-        prompt=text_of(await daemon.jobs.blob(job.id, "prompt")),
-        answer=text_of(await daemon.jobs.blob(job.id, "answer")),
-    )
+async def show(reference: Reference, source: FleetData) -> JobDetail:
+    """One job, with its task, its answer, its attempts, and its limits against what it used."""
+    return await show_job(source, reference)
+
+
+@router.get("/v1/jobs/{reference}/attempts", dependencies=[READ])
+async def attempts(reference: Reference, source: FleetData) -> list[AttemptAnswer]:
+    """The attempts at a job, the first one first."""
+    return await list_attempts(source, await find_job(source, reference))
 
 
 @router.get(
@@ -60,7 +85,7 @@ async def show(reference: _Reference, daemon: RunningDaemon) -> JobDetail:
     responses={200: {"content": {"application/x-ndjson": {}}, "description": "A record on each line."}},
 )
 async def events(
-    reference: _Reference,
+    reference: Reference,
     daemon: RunningDaemon,
     is_followed: Annotated[bool, Query(alias="follow")] = False,
 ) -> StreamingResponse:
@@ -72,15 +97,19 @@ async def events(
 
 
 @router.post("/v1/jobs/{reference}/cancel", dependencies=[ACT])
-async def cancel(reference: _Reference, daemon: RunningDaemon) -> JobAnswer:
+async def cancel(reference: Reference, daemon: RunningDaemon, source: FleetData) -> JobAnswer:
     """Cancel a job, wherever it is."""
     job = await daemon.jobs.resolve(reference)
-    return answer_job(daemon, await daemon.cancel(job.id, reason="cancelled by hand"))
+    return await answer_job(source, await daemon.cancel(job.id, reason="cancelled by hand"))
 
 
 @router.post("/v1/jobs/{reference}/{action}", status_code=201, dependencies=[ACT])
 async def repeat(
-    reference: _Reference, action: Literal["retry", "fork"], wanted: RepeatRequest, daemon: RunningDaemon
+    reference: Reference,
+    action: Literal["retry", "fork"],
+    wanted: RepeatRequest,
+    daemon: RunningDaemon,
+    source: FleetData,
 ) -> EnteredAnswer:
     """Run a job again as a new one, or start a new one from where it ended."""
     job = await daemon.jobs.resolve(reference)
@@ -96,25 +125,15 @@ async def repeat(
         repeat_request(job, daemon.fleet.agent(job.agent), prompt, kind=action, payload=payload)
     )
     assert entered.job is not None
-    return EnteredAnswer(job=answer_job(daemon, entered.job), is_new=True)
+    return EnteredAnswer(job=await answer_job(source, entered.job), is_new=True)
 
 
 @router.delete("/v1/jobs/{reference}", dependencies=[ADMIN])
-async def remove(reference: _Reference, daemon: RunningDaemon) -> None:
+async def remove(reference: Reference, daemon: RunningDaemon) -> None:
     """Remove a job that has ended."""
     job = await daemon.jobs.resolve(reference)
     if not await daemon.jobs.remove(job.id):
         raise UsageError(f"job {job.id!r} has not ended; cancel it first")
-
-
-async def _check_known(daemon: Daemon, agent: str | None, found: Sequence[Job]) -> None:
-    """Check that an agent exists whose jobs were requested, or existed: it may have jobs still.
-
-    Raises:
-        UsageError: There never was one.
-    """
-    if agent is not None and not found and not await daemon.jobs.list(agent=agent, limit=1):
-        daemon.fleet.agent(agent)
 
 
 def _check_session(daemon: Daemon, job: Job) -> None:

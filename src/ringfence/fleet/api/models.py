@@ -1,7 +1,7 @@
-"""What the daemon is asked and answers, as models: they are what OpenAPI describes."""
+"""Requests and responses of the API as models, from which its OpenAPI description is made. Times are in UTC."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,7 +11,7 @@ from ringfence.job.state import JobState
 
 
 class Answer(BaseModel):
-    """What the daemon says. It may say more in a later version."""
+    """A response. Later versions may add fields."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -22,31 +22,73 @@ class JobAnswer(Answer):
     id: str
     agent: str
     state: JobState
+    title: str
+    """The first line of its prompt, at most 200 characters."""
     trigger: str
+    """What created it: `manual`, `schedule`, `webhook`, `files`, `after`, `source`, `retry` or `fork`."""
     trigger_name: str
     priority: int
     workspace: str
+    placement: str
+    """The label that its worker must have; empty: any worker."""
     created_at: datetime
+    changed_at: datetime
     not_before: datetime | None
     started_at: datetime | None
     ended_at: datetime | None
     attempt: int
+    """The number of its last attempt; 0: none has begun."""
     worker: str | None
+    host: str | None
+    """The machine of its last attempt."""
     run_id: str | None
+    """The run of its last attempt."""
     parent: str | None
+    """The job that it repeats, forks or follows."""
     reason: str
     is_cancel_asked: bool
     tokens: int
     cost_usd: float
     waits_for: str | None = None
-    """Why it is still queued."""
+    """Why it has not started, or why nothing works on it."""
+
+
+class AttemptAnswer(Answer):
+    """An attempt at a job."""
+
+    number: int
+    worker: str
+    host: str
+    run_id: str
+    started_at: datetime
+    ended_at: datetime | None
+    state: JobState | None
+    """None: it has not ended."""
+    reason: str
+    tokens: int
+    cost_usd: float
+    has_record: bool
+    """Whether its record can be read from the machine that answers."""
+
+
+class LimitAnswer(Answer):
+    """A limit of a job, and how much of it is used."""
+
+    name: str
+    """`tokens`, `cost_usd`, `turns`, `tool_calls`, or `wall_clock_s`, which counts for each attempt by itself."""
+    used: float | None
+    """None: not known."""
+    allowed: float | None
+    """None: no limit."""
 
 
 class JobDetail(JobAnswer):
-    """A job with what is stored beside it."""
+    """A job with its texts, its attempts, and its limits against what it used."""
 
     prompt: str | None
     answer: str | None
+    attempts: list[AttemptAnswer]
+    limits: list[LimitAnswer]
 
 
 def job_answer(job: Job, waits_for: str | None) -> JobAnswer:
@@ -67,16 +109,41 @@ def counts_of_agent(counts: Mapping[JobState, int]) -> dict[str, Any]:
 
 
 def text_of(content: bytes | None) -> str | None:
-    """What is stored beside a job, as text."""
+    """A stored text."""
     return None if content is None else content.decode("utf-8", "replace")
 
 
 class TriggerAnswer(Answer):
-    """What makes jobs of an agent, besides its schedules."""
+    """What creates jobs of an agent, besides its schedules."""
 
     name: str
     type: str
     when: str
+
+
+class ScheduleAnswer(Answer):
+    """A schedule of an agent."""
+
+    agent: str
+    name: str
+    when: str
+    next_at: datetime | None
+    """None: it is paused or disabled, or never due again."""
+    last_at: datetime | None
+    """The last due time that was handled."""
+    is_paused: bool
+    is_enabled: bool
+    """False: its configuration, or that of its agent, disables it."""
+
+
+class BudgetAnswer(Answer):
+    """What was spent of a day's budget."""
+
+    tokens: int
+    cost_usd: float
+    max_tokens: int | None
+    """None: no bound."""
+    max_cost_usd: float | None
 
 
 class AgentAnswer(Answer):
@@ -92,36 +159,103 @@ class AgentAnswer(Answer):
     active: int
     ended: int
     outcomes: dict[JobState, int]
-    """Of those that have ended, how many ended so."""
+    """How many jobs ended in each state, of those that are kept."""
     waits_for: str | None
+    """Why its queued jobs do not start."""
     triggers: list[TriggerAnswer]
-
-
-class ScheduleAnswer(Answer):
-    """A schedule of an agent."""
-
-    agent: str
-    name: str
-    when: str
+    last_job: JobAnswer | None
+    succeeded_today: int
+    """Jobs that ended today as `succeeded`, `unverified` or `ended`."""
+    failed_today: int
+    """Jobs that ended today in any other way, except cancelled ones."""
+    today: BudgetAnswer
     next_at: datetime | None
-    """None while it is paused."""
+    """When the first of its schedules is due next."""
+
+
+class ConfiguredValue(Answer):
+    """A value of an agent's configuration, with secrets left out."""
+
+    key: str
+    value: Any
+    origin: str
+    """FILE:LINE:COLUMN, or `default`."""
+
+
+class AgentDetail(AgentAnswer):
+    """An agent with its configuration."""
+
+    configuration: list[ConfiguredValue]
+    """Every value that is not a default."""
+    schedules: list[ScheduleAnswer]
+
+
+class MachineAnswer(Answer):
+    """A machine on which workers live."""
+
+    host: str
+    workers: int
+    capacity: int
+    """Jobs at once."""
+    active: int
+    """Jobs that run there now."""
+    is_draining: bool
+    """Whether no worker there takes more jobs."""
 
 
 class StatusAnswer(Answer):
     """The fleet as a whole."""
 
     version: str
-    fleet: str
-    file: str
-    pid: int
-    started_at: datetime
+    fleet: str | None
+    """None: there is no fleet, or its configuration cannot be read."""
+    file: str | None
+    pid: int | None
+    """None: no daemon runs."""
+    started_at: datetime | None
     is_ready: bool
     workers: list[int]
+    """Processes of the workers that the daemon keeps on its own machine."""
+    machines: list[MachineAnswer]
     agents: int
     queued: int
     active: int
+    """Jobs that a worker has taken; without a live worker they continue once one is there."""
     unreadable: int
     """Jobs in the database that this version cannot read; they are left alone."""
+    waits_for: str | None
+    """Why no queued job starts, where that is not the matter of one agent."""
+    succeeded_today: int
+    failed_today: int
+    today: BudgetAnswer
+    next_schedules: list[ScheduleAnswer]
+    """The next three to be due."""
+    inbox: int
+    """Questions that wait for a person."""
+
+
+class SpendAnswer(Answer):
+    """What an agent spent on a day."""
+
+    day: date
+    agent: str
+    tokens: int
+    cost_usd: float
+
+
+class SpendReport(Answer):
+    """What agents spent, by day, and the budgets of a day."""
+
+    timezone: str
+    """The days begin at midnight there."""
+    days: list[date]
+    """The oldest first."""
+    spend: list[SpendAnswer]
+    """Only days and agents with any."""
+    total: BudgetAnswer
+    """Of all agents, today."""
+    budgets: dict[str, BudgetAnswer]
+    """Of each configured agent, today."""
 
 
 class DownAnswer(Answer):
@@ -150,18 +284,18 @@ class WorkerAnswer(Answer):
 
 
 class TriggerRequest(BaseModel):
-    """A job that is asked for by hand."""
+    """A job that a person starts."""
 
     model_config = ConfigDict(extra="forbid")
 
     prompt: Annotated[str, Field(max_length=1024 * 1024)] | None = None
     priority: Annotated[int, Field(ge=-1000, le=1000)] | None = None
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    """Asking twice with one key gives one job."""
+    """Two requests with the same key create one job."""
 
 
 class RepeatRequest(BaseModel):
-    """A job that is asked for again."""
+    """A job that is run again, or continued."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -170,21 +304,21 @@ class RepeatRequest(BaseModel):
 
 
 class EnteredAnswer(Answer):
-    """What came of asking for a job."""
+    """A new job, or the one that a request with the same key created."""
 
     job: JobAnswer
     is_new: bool
 
 
 class ForgottenAnswer(Answer):
-    """What was forgotten of jobs that had ended, or would be."""
+    """What was removed of jobs that had ended, or would be."""
 
     jobs: list[str]
     runs: int
     size_bytes: int
     """Of their records."""
     is_all: bool
-    """False: there is more, for the next time."""
+    """False: there is more, for the next call."""
 
 
 class Problem(Answer):
@@ -192,10 +326,10 @@ class Problem(Answer):
 
     message: str
     exit_code: int
-    """What a command that asked for it ends with."""
+    """The exit code of a command that sent the request."""
 
 
 class Refusal(Answer):
-    """The answer to a request that is refused."""
+    """The response to a request that is refused."""
 
     error: Problem

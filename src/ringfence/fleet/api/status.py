@@ -5,39 +5,24 @@ import os
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from ringfence import __version__
 from ringfence.fleet.api import monitoring
 from ringfence.fleet.api.access import ADMIN, READ
-from ringfence.fleet.api.context import RunningDaemon
+from ringfence.fleet.api.context import Context, RunningDaemon
 from ringfence.fleet.api.models import DownAnswer, ForgottenAnswer, StatusAnswer
-from ringfence.job.state import JobState
+from ringfence.fleet.queries.status import empty_status, read_status
 
 router = APIRouter(tags=["fleet"])
 
 
 @router.get("/v1/status", dependencies=[READ])
-async def status(daemon: RunningDaemon) -> StatusAnswer:
-    """The state of the fleet."""
-    counts = await daemon.jobs.counts()
-    live = [count for by_state in counts.values() for count in by_state.items()]
-    return StatusAnswer(
-        version=__version__,
-        fleet=daemon.fleet.settings.name,
-        file=str(daemon.file),
-        pid=os.getpid(),
-        started_at=daemon.started_at,
-        is_ready=daemon.is_ready,
-        workers=daemon.supervisor.pids,
-        agents=len(daemon.fleet.agents),
-        queued=sum(count for state, count in live if state is JobState.QUEUED),
-        active=sum(count for state, count in live if state in (JobState.STARTING, JobState.RUNNING)),
-        unreadable=len(await daemon.jobs.unreadable()),
-    )
+async def status(context: Context) -> StatusAnswer:
+    """The state of the fleet; without a daemon, what its database holds."""
+    return empty_status() if context.source is None else await read_status(context.source)
 
 
 @router.get("/healthz", dependencies=[READ], response_class=PlainTextResponse)
 async def healthz(request: Request) -> Response:
-    """Whether the daemon lives."""
+    """Whether the server is alive."""
     return await monitoring.healthz(request)
 
 
@@ -45,10 +30,10 @@ async def healthz(request: Request) -> Response:
     "/readyz",
     dependencies=[READ],
     response_class=PlainTextResponse,
-    responses={503: {"content": {"text/plain": {}}, "description": "Not ready."}},
+    responses={503: {"content": {"text/plain": {}}, "description": "The fleet accepts no jobs."}},
 )
 async def readyz(request: Request, daemon: RunningDaemon) -> Response:
-    """Whether the daemon accepts jobs."""
+    """Whether the fleet accepts jobs."""
     return await monitoring.readiness_of(daemon)(request)
 
 
@@ -60,7 +45,7 @@ async def diff(daemon: RunningDaemon) -> list[str]:
 
 @router.post("/v1/reload", dependencies=[ADMIN])
 async def reload(daemon: RunningDaemon) -> list[str]:
-    """Read the files again; what changed."""
+    """Read the fleet's files again; responds with what changed."""
     return await daemon.reload()
 
 

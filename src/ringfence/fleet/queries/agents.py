@@ -1,0 +1,174 @@
+"""Reads agents: their configuration, their jobs in numbers, their spend."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ringfence.config.names import nearest
+from ringfence.errors import UsageError
+from ringfence.fleet.api.models import (
+    AgentAnswer,
+    AgentDetail,
+    ConfiguredValue,
+    ScheduleAnswer,
+    TriggerAnswer,
+    counts_of_agent,
+    job_answer,
+)
+from ringfence.fleet.config.definition import Agent
+from ringfence.fleet.config.difference import Said, said
+from ringfence.fleet.config.model import (
+    AfterTrigger,
+    DirectoryTrigger,
+    FilesTrigger,
+    GithubTrigger,
+    Trigger,
+    WebhookTrigger,
+)
+from ringfence.fleet.queries.counts import FleetCounts
+from ringfence.fleet.queries.schedules import list_schedules
+from ringfence.fleet.queries.source import FleetSource, Waiting
+from ringfence.fleet.queries.spend import agent_budget
+from ringfence.fleet.store.agents import AgentState, AgentStates
+from ringfence.fleet.store.spend import Usage
+from ringfence.secret import Redactor, environment_secrets, looks_secret
+from ringfence.secret.redact import REPLACEMENT
+
+_REFERENCE = re.compile(r"\$\{secret:[^}]*\}")
+_USER = re.compile(r"://[^/@\s]*:[^/@\s]*@")
+_SECRET_KEYS = ("secret", "token", "url")
+"""Keys whose values may be secrets that a variable stood for in the file."""
+
+
+async def list_agents(source: FleetSource) -> list[AgentAnswer]:
+    """All configured agents in the order of the files; without a configuration, those that have jobs.
+
+    Raises:
+        InfrastructureFault: The database cannot be read.
+    """
+    counts, waiting = await source.counts(), await source.waiting()
+    states = await AgentStates(source.database).all()
+    schedules = await list_schedules(source)
+    names = sorted(counts.states) if source.fleet is None else [*source.fleet.agents]
+    return [
+        AgentAnswer(**_fields(source, name, states.get(name), schedules, counts, waiting)) for name in names
+    ]
+
+
+async def show_agent(source: FleetSource, name: str) -> AgentDetail:
+    """An agent with its configuration.
+
+    Raises:
+        UsageError: There is none.
+        InfrastructureFault: The database cannot be read.
+    """
+    counts, waiting = await source.counts(), await source.waiting()
+    if source.fleet is not None:
+        source.fleet.agent(name)
+    elif name not in counts.states:
+        guess = nearest(name, counts.states)
+        hint = f"did you mean {guess!r}?" if guess else "`ringfence fleet agents ls` lists them"
+        raise UsageError(f"there is no agent {name!r}; {hint}")
+    states = await AgentStates(source.database).all()
+    schedules = await list_schedules(source, name)
+    return AgentDetail(
+        **_fields(source, name, states.get(name), schedules, counts, waiting),
+        configuration=[*_configuration(source, name)],
+        schedules=schedules,
+    )
+
+
+def _fields(
+    source: FleetSource,
+    name: str,
+    state: AgentState | None,
+    schedules: list[ScheduleAnswer],
+    counts: FleetCounts,
+    waiting: Waiting,
+) -> dict[str, Any]:
+    last = counts.last_jobs.get(name)
+    due = [each.next_at for each in schedules if each.agent == name and each.next_at is not None]
+    agent = None if source.fleet is None else source.fleet.agents.get(name)
+    is_enabled = (state is None or state.is_enabled) and (agent is None or agent.settings.is_enabled)
+    return {
+        **_configured(agent),
+        "name": name,
+        "is_enabled": is_enabled,
+        **counts_of_agent(counts.states.get(name, {})),
+        "waits_for": waiting.of_agent(name),
+        "last_job": None if last is None else job_answer(last, waiting.of_job(last)),
+        "succeeded_today": counts.succeeded_today(name),
+        "failed_today": counts.failed_today(name),
+        "today": agent_budget(source, name, counts.spend.get(name, Usage())),
+        "next_at": min(due, default=None),
+    }
+
+
+def _configured(agent: Agent | None) -> dict[str, Any]:
+    """What the configuration says of an agent; None: not known."""
+    if agent is None:
+        return {"description": None, "runtime": "", "model": "", "workspace": None, "triggers": []}
+    settings = agent.settings
+    place = None if settings.workspace is None else str(settings.workspace)
+    if settings.repository is not None:
+        place = settings.repository.url
+    return {
+        "description": settings.description,
+        "runtime": settings.run.runtime,
+        "model": settings.run.model,
+        "workspace": None if place is None else without_password(place),
+        "triggers": [
+            TriggerAnswer(name=name, type=each.type, when=_when(f"{agent.name}/{name}", each))
+            for name, each in settings.triggers.items()
+        ],
+    }
+
+
+def _when(path: str, trigger: Trigger) -> str:
+    """When a trigger creates a job, for people."""
+    match trigger:
+        case WebhookTrigger():
+            return f"a request to /hooks/{path}"
+        case FilesTrigger():
+            return f"a change of {', '.join(trigger.paths)}"
+        case AfterTrigger():
+            return f"a job of {trigger.agent} ends as {', '.join(trigger.states)}"
+        case DirectoryTrigger():
+            return f"a task file in {trigger.path}"
+        case GithubTrigger():
+            return f"an issue of {trigger.repository} with the label {trigger.label}"
+
+
+def _configuration(source: FleetSource, name: str) -> Iterator[ConfiguredValue]:
+    if source.fleet is None:
+        return
+    prefix = f"agents.{name}."
+    redactor = Redactor(environment_secrets())
+    for each in said(source.fleet):
+        if each.key.startswith(prefix):
+            key = each.key.removeprefix(prefix)
+            yield ConfiguredValue(
+                key=key, value=_without_secrets(key, each, redactor), origin=str(each.origin)
+            )
+
+
+def _without_secrets(key: str, each: Said, redactor: Redactor) -> Any:
+    """A value without secrets: variables stand in files for them, and are replaced when the files are read."""
+    return redactor.redact(_hidden(key, each.value))
+
+
+def _hidden(key: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _hidden(f"{key}.{name}", below) for name, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [_hidden(f"{key}.{number}", below) for number, below in enumerate(value)]
+    if not isinstance(value, str) or _REFERENCE.fullmatch(value):
+        return value
+    section, last = key.partition(".")[0], key.rpartition(".")[2]
+    is_secret = section in ("triggers", "hooks") and (last in _SECRET_KEYS or ".headers." in key)
+    return REPLACEMENT if is_secret or looks_secret(last) else without_password(value)
+
+
+def without_password(address: str) -> str:
+    """An address without the user name and password in it."""
+    return _USER.sub(f"://{REPLACEMENT}@", address)

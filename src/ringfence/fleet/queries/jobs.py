@@ -1,0 +1,206 @@
+"""Reads jobs and their attempts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection, RowMapping, or_, select
+
+from ringfence.config.model import LimitSettings
+from ringfence.errors import InfrastructureFault
+from ringfence.fleet.api.models import (
+    AttemptAnswer,
+    JobAnswer,
+    JobDetail,
+    LimitAnswer,
+    job_answer,
+    text_of,
+)
+from ringfence.fleet.queries.source import FleetSource
+from ringfence.fleet.store.insertion import is_job_id
+from ringfence.fleet.store.job import Job, moment
+from ringfence.fleet.store.jobs import Jobs, readable
+from ringfence.fleet.store.tables import ATTEMPTS, JOBS
+from ringfence.fleet.worker.job_settings import agent_settings
+from ringfence.job.state import JobState
+from ringfence.journal import run_dir
+
+MAX_LISTED = 1000
+
+
+@dataclass(frozen=True)
+class JobFilters:
+    """Which jobs are listed. Every filter that is set narrows the list."""
+
+    agent: str | None = None
+    states: Sequence[JobState] = ()
+    """Jobs in one of these; empty: in any."""
+    trigger: str | None = None
+    """The kind of trigger, or `KIND/NAME`."""
+    since: datetime | None = None
+    """Jobs created at this time or later."""
+    until: datetime | None = None
+    """Jobs created before this time."""
+    parent: str | None = None
+    """Jobs that repeat, fork or follow this job; its id, or the end of it."""
+    text: str | None = None
+    """Jobs with this text in their title or reason, in upper or lower case."""
+    before: str | None = None
+    """Jobs older than this one; its id, or the end of it."""
+    limit: int = 50
+    """At most so many, up to `MAX_LISTED`."""
+
+
+async def list_jobs(source: FleetSource, filters: JobFilters) -> list[JobAnswer]:
+    """Jobs, the newest first.
+
+    Raises:
+        UsageError: There is no such agent, parent, or job to continue after.
+        InfrastructureFault: The database cannot be read.
+    """
+    jobs = Jobs(source.database)
+    before, parent = filters.before, filters.parent
+    if before is not None and not is_job_id(before):  # the job of a whole id may have been removed by now
+        before = (await jobs.resolve(before)).id
+    if parent is not None and not is_job_id(parent):
+        parent = (await jobs.resolve(parent)).id
+    found = await source.database.read(
+        lambda connection: _select(connection, filters, before=before, parent=parent)
+    )
+    if not found and filters.agent is not None:
+        await _check_agent(source, jobs, filters.agent)
+    waiting = await source.waiting()
+    return [job_answer(job, waiting.of_job(job)) for job in found]
+
+
+def _select(
+    connection: Connection, filters: JobFilters, *, before: str | None, parent: str | None
+) -> list[Job]:
+    query = select(JOBS).order_by(JOBS.c.id.desc()).limit(filters.limit)
+    if filters.agent is not None:
+        query = query.where(JOBS.c.agent == filters.agent)
+    if filters.states:
+        query = query.where(JOBS.c.state.in_([state.value for state in filters.states]))
+    if filters.trigger is not None:
+        kind, slash, name = filters.trigger.partition("/")
+        query = query.where(JOBS.c.trigger == kind, *([JOBS.c.trigger_name == name] if slash else []))
+    if filters.since is not None:
+        query = query.where(JOBS.c.id >= _first_id(filters.since))
+    if filters.until is not None:
+        query = query.where(JOBS.c.id < _first_id(filters.until))
+    if parent is not None:
+        query = query.where(JOBS.c.parent == parent)
+    if filters.text:
+        columns = (JOBS.c.title, JOBS.c.reason)
+        query = query.where(or_(*(column.icontains(filters.text, autoescape=True) for column in columns)))
+    if before is not None:
+        query = query.where(JOBS.c.id < before)
+    return readable(connection.execute(query).mappings())
+
+
+def _first_id(at: datetime) -> str:
+    """The beginning of the ids of jobs that were created at a time: ids are in the order of time."""
+    known = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return f"{known.astimezone(UTC):%Y%m%d-%H%M%S-%f}"
+
+
+async def _check_agent(source: FleetSource, jobs: Jobs, agent: str) -> None:
+    """Check that an agent is configured, or that it has jobs from the time when it was.
+
+    Raises:
+        UsageError: Neither.
+    """
+    if source.fleet is not None and not await jobs.list(agent=agent, limit=1):
+        source.fleet.agent(agent)
+
+
+async def answer_job(source: FleetSource, job: Job) -> JobAnswer:
+    """A job, with the reason why it waits."""
+    return job_answer(job, (await source.waiting()).of_job(job))
+
+
+async def find_job(source: FleetSource, reference: str) -> Job:
+    """The job whose id is, or ends in, a reference.
+
+    Raises:
+        UsageError: There is none, or several.
+        InfrastructureFault: The database cannot be read.
+    """
+    return await Jobs(source.database).resolve(reference)
+
+
+async def show_job(source: FleetSource, reference: str) -> JobDetail:
+    """A job with its texts, attempts and limits.
+
+    Raises:
+        UsageError, InfrastructureFault: As `find_job`.
+    """
+    job = await find_job(source, reference)
+    beside = await Jobs(source.database).blobs(job.id, ("prompt", "answer", "configuration"))
+    attempts = await list_attempts(source, job)
+    return JobDetail(
+        **(await answer_job(source, job)).model_dump(),
+        prompt=text_of(beside.get("prompt")),
+        answer=text_of(beside.get("answer")),
+        attempts=attempts,
+        limits=_limits(job, beside.get("configuration"), attempts),
+    )
+
+
+async def list_attempts(source: FleetSource, job: Job) -> list[AttemptAnswer]:
+    """The attempts at a job, the first one first.
+
+    Raises:
+        InfrastructureFault: The database cannot be read.
+    """
+    query = select(ATTEMPTS).where(ATTEMPTS.c.job == job.id).order_by(ATTEMPTS.c.number)
+    rows = await source.database.read(lambda connection: connection.execute(query).mappings().all())
+    return [_attempt(row) for row in rows]
+
+
+def _attempt(row: RowMapping) -> AttemptAnswer:
+    started_at = moment(row["started_ms"])
+    assert started_at is not None
+    return AttemptAnswer(
+        number=row["number"],
+        worker=row["worker"],
+        host=row["host"],
+        run_id=row["run_id"],
+        started_at=started_at,
+        ended_at=moment(row["ended_ms"]),
+        state=JobState(row["state"]) if row["state"] in set(JobState) else None,
+        reason=row["reason"],
+        tokens=row["tokens"],
+        cost_usd=row["cost_usd"],
+        has_record=run_dir(row["run_id"]).is_dir() or row["record"] is not None,
+    )
+
+
+def _limits(job: Job, configuration: bytes | None, attempts: Sequence[AttemptAnswer]) -> list[LimitAnswer]:
+    """The limits of a job's agent as it was configured when the job was created."""
+    try:
+        limits = agent_settings(configuration, job).limits
+    except InfrastructureFault:  # another version wrote it
+        limits = LimitSettings()
+    allowed_tokens = limits.tokens if job.allowed_tokens is None else min(limits.tokens, job.allowed_tokens)
+    return [
+        LimitAnswer(name="tokens", used=job.tokens, allowed=allowed_tokens),
+        LimitAnswer(name="cost_usd", used=job.cost_usd, allowed=_smaller(limits.cost_usd, job.allowed_usd)),
+        LimitAnswer(name="wall_clock_s", used=_duration_s(attempts), allowed=limits.wall_clock),
+        LimitAnswer(name="turns", used=None, allowed=limits.turns),
+        LimitAnswer(name="tool_calls", used=None, allowed=limits.tool_calls),
+    ]
+
+
+def _smaller(first: float | None, second: float | None) -> float | None:
+    known = [each for each in (first, second) if each is not None]
+    return min(known, default=None)
+
+
+def _duration_s(attempts: Sequence[AttemptAnswer]) -> float | None:
+    """The duration of the last attempt in seconds, so far."""
+    if not attempts:
+        return None
+    last = attempts[-1]
+    took: timedelta = (last.ended_at or datetime.now(UTC)) - last.started_at
+    return took.total_seconds()

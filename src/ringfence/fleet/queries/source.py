@@ -1,0 +1,185 @@
+"""Where the state of a fleet is read: its database, its configuration, and its daemon where one runs."""
+
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import anyio.to_thread
+
+from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.fleet.config.definition import Fleet
+from ringfence.fleet.queries.counts import CountsCache, FleetCounts
+from ringfence.fleet.schedule.zone import zone
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.job import Job
+from ringfence.fleet.store.workers import Workers, WorkerState
+from ringfence.job.state import JobState
+
+if TYPE_CHECKING:
+    from ringfence.fleet.daemon.daemon import Daemon
+
+NOT_RUNNING = "no daemon is running; `ringfence fleet up` starts it"
+NO_WORKER = "no worker is running; `ringfence fleet worker` or `fleet.workers` starts one"
+_FULL_BYTES = 16 * 1024**2
+"""With less free space SQLite and the records of runs fail at any moment."""
+_FRESH_S = 1.0
+
+
+@dataclass(frozen=True)
+class LiveWorkers:
+    """The workers that are alive."""
+
+    known: tuple[WorkerState, ...]
+    """Those that have registered."""
+    count: int
+    """All of them."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Why jobs do not start, or why nothing works on them."""
+
+    fleet: str | None
+    """What keeps all jobs from starting."""
+    is_unattended: bool
+    """Whether no worker could have the jobs that were taken."""
+    names: Mapping[str, str]
+    """By agent or workspace."""
+    disabled: Mapping[str, str]
+    """By agent: what its configuration says."""
+    labels: frozenset[str] | None
+    """What jobs may ask of a worker now; None: not known."""
+    agents: frozenset[str] | None
+    """The configured agents; None: not known."""
+
+    def of_agent(self, name: str) -> str | None:
+        """Why the queued jobs of an agent do not start."""
+        if self.agents is not None and name not in self.agents:
+            return "there is no such agent any more"
+        return self.disabled.get(name) or self.fleet or self.names.get(name)
+
+    def of_job(self, job: Job) -> str | None:
+        """Why a job waits; None if it does not."""
+        if job.state.is_terminal:
+            return None
+        if job.state is not JobState.QUEUED:
+            return self.fleet if self.is_unattended else None
+        found = self.of_agent(job.agent) or self.names.get(job.workspace)
+        if found is None and self.labels is not None and job.placement and job.placement not in self.labels:
+            return f"no worker with the label {job.placement!r} takes jobs"
+        return found
+
+
+@dataclass
+class FleetSource:
+    """Everything that a fleet's state is read from.
+
+    Args:
+        database: The fleet's database.
+        state: The state directory.
+        configured: The fleet's configuration, where no daemon runs and its file can be read.
+        file: The fleet's file, where no daemon runs.
+        daemon: The daemon of this process.
+    """
+
+    database: Database
+    state: Path
+    configured: Fleet | None = None
+    file: Path | None = None
+    daemon: "Daemon | None" = None
+    _counts: CountsCache = field(init=False)
+    _workers: LiveWorkers | None = field(init=False, default=None)
+    _workers_until: float = field(init=False, default=float("-inf"))
+
+    def __post_init__(self) -> None:
+        self._counts = CountsCache(self.database)
+
+    @property
+    def fleet(self) -> Fleet | None:
+        """The configuration in effect; None: not known."""
+        return self.configured if self.daemon is None else self.daemon.fleet
+
+    @property
+    def timezone(self) -> ZoneInfo:
+        """The time zone in which days begin."""
+        try:
+            return zone(self.fleet.settings.timezone if self.fleet is not None else None)
+        except UsageError:  # a machine that does not say which it has
+            return ZoneInfo("UTC")
+
+    def start_of_day(self) -> datetime:
+        """The last midnight in the fleet's time zone."""
+        return datetime.now(UTC).astimezone(self.timezone).replace(hour=0, minute=0, second=0, microsecond=0)
+
+    async def counts(self) -> FleetCounts:
+        """Counts of jobs by agent and state.
+
+        Raises:
+            InfrastructureFault: The database cannot be read.
+        """
+        return await self._counts.get(self.start_of_day())
+
+    async def live_workers(self) -> LiveWorkers:
+        """The workers that are alive, on all machines; read at most once a second.
+
+        Raises:
+            InfrastructureFault: The database cannot be read.
+        """
+        if self._workers is None or time.monotonic() > self._workers_until:
+            self._workers = await self._read_workers()
+            self._workers_until = time.monotonic() + _FRESH_S
+        return self._workers
+
+    async def _read_workers(self) -> LiveWorkers:
+        rows = [worker for worker in await Workers(self.database).all() if worker.is_alive]
+        if self.daemon is None or self.daemon.engine is None:
+            return LiveWorkers(tuple(rows), len(rows))
+        executors = {worker.id for worker in rows}
+        with suppress(InfrastructureFault):
+            executors = set(await self.daemon.engine.live_executors())
+        known = tuple(worker for worker in rows if worker.id in executors)
+        return LiveWorkers(known, max(len(executors), len(self.daemon.supervisor.pids)))
+
+    async def waiting(self) -> Waiting:
+        """Why jobs wait.
+
+        Raises:
+            InfrastructureFault: The database cannot be read.
+        """
+        workers = await self.live_workers()
+        fleet = self.fleet
+        agents = None if fleet is None else frozenset(fleet.agents)
+        open_workers = [worker for worker in workers.known if not worker.is_draining]
+        labels = frozenset(label for worker in open_workers for label in (*worker.labels, worker.host))
+        reason = self._missing(workers) or await anyio.to_thread.run_sync(self._full_disk)
+        names = {} if self.daemon is None else self.daemon.dispatcher.waiting
+        disabled = {
+            name: "the agent is disabled by its configuration"
+            for name, agent in (fleet.agents.items() if fleet is not None else ())
+            if not agent.settings.is_enabled
+        }
+        return Waiting(
+            fleet=reason or names.get(""),
+            is_unattended=reason is not None and not workers.count,
+            names=names,
+            disabled=disabled,
+            labels=labels if len(workers.known) == workers.count else None,
+            agents=agents if self.daemon is not None else None,
+        )
+
+    def _missing(self, workers: LiveWorkers) -> str | None:
+        if self.daemon is None:
+            return NOT_RUNNING
+        return None if workers.count else NO_WORKER
+
+    def _full_disk(self) -> str | None:
+        with suppress(OSError):
+            if shutil.disk_usage(self.state).free < _FULL_BYTES:
+                return f"the disk of the state directory {str(self.state)!r} is full; free some space"
+        return None

@@ -1,0 +1,203 @@
+"""What the API says of jobs, agents, schedules and spend."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from sqlalchemy import update
+from starlette.testclient import TestClient
+from tests.fleet.daemon.test_api import daemon_of
+
+from ringfence.fleet.api.app import create_local_app
+from ringfence.fleet.api.context import ApiContext
+from ringfence.fleet.daemon.daemon import Daemon
+from ringfence.fleet.store.attempts import Attempts
+from ringfence.fleet.store.job import ACTIVE
+from ringfence.fleet.store.spend import Usage
+from ringfence.fleet.store.tables import JOBS
+from ringfence.job.state import JobState
+
+_FLEET = """
+fleet: {timezone: UTC, budget: {cost_usd: 5}}
+agents:
+  a:
+    description: "<b>mender</b>"
+    prompt: do it
+    workspace: .
+    budget: {tokens: 1000}
+    limits: {turns: 7, tokens: 900}
+    schedules: {daily: {cron: "0 3 * * *"}, hourly: {every: 1h, prompt: look}}
+    hooks:
+      on_failure:
+        - {type: webhook, url: "https://example.com/${HOOK}", headers: {X-Note: "${NOTE}"}, secret: "${SIGN}"}
+  b: {prompt: do that, workspace: ., enabled: false, triggers: {ends: {type: after, agent: a}}}
+"""
+_ENVIRONMENT = {
+    "HOOK": "path-that-nobody-knows",
+    "NOTE": "note-that-nobody-knows",
+    "SIGN": "key-of-signatures",
+}
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon whose loop does not turn."""
+    made = daemon_of(tmp_path, _FLEET, _ENVIRONMENT)
+    yield made
+    made.database.close()
+
+
+@pytest.fixture
+def client(daemon: Daemon) -> TestClient:
+    """Sends requests to its API."""
+    return TestClient(create_local_app(ApiContext.of_daemon(daemon)), raise_server_exceptions=False)
+
+
+def _trigger(client: TestClient, agent: str, prompt: str) -> str:
+    return str(client.post(f"/v1/agents/{agent}/jobs", json={"prompt": prompt}).json()["job"]["id"])
+
+
+def _run(daemon: Daemon, job_id: str, state: JobState, usage: Usage | None = None) -> None:
+    """Have an attempt at a job begin, and end in a state."""
+
+    async def run() -> None:
+        await daemon.database.write(
+            lambda connection: connection.execute(
+                update(JOBS).where(JOBS.c.id == job_id).values(state=ACTIVE[0])
+            )
+        )
+        attempts = Attempts(daemon.database)
+        attempt = await attempts.begin(job_id, worker="w1", host="east")
+        assert attempt is not None
+        await attempts.end(attempt, state, reason="because", spent=usage)
+
+    anyio.run(run)
+
+
+def _ids(client: TestClient, query: str) -> list[str]:
+    return [job["id"] for job in client.get(f"/v1/jobs?{query}").json()]
+
+
+def test_jobs_are_filtered(client: TestClient, daemon: Daemon):
+    """Each filter narrows the list to the jobs that it names."""
+    first, second = _trigger(client, "a", "Mend the ROOF\nnow"), _trigger(client, "a", "100% of it")
+    third = _trigger(client, "b", "roof_two")
+    _run(daemon, first, JobState.FAILED)
+    again = client.post(f"/v1/jobs/{first}/retry", json={}).json()["job"]["id"]
+    assert _ids(client, "") == [again, third, second, first]
+    assert _ids(client, "agent=b") == [third]
+    assert _ids(client, "trigger=retry") == [again]
+    assert _ids(client, "trigger=manual/x") == []
+    assert _ids(client, f"parent={first[-6:]}") == [again]
+    assert _ids(client, "text=roof") == [again, third, first]
+    assert _ids(client, "text=roof_") == [third]
+    assert _ids(client, "text=%25") == [second]
+    assert _ids(client, "text=because") == [first]
+    assert _ids(client, "state=failed&state=succeeded") == [first]
+    moments = [client.get(f"/v1/jobs/{job}").json()["created_at"] for job in (first, third)]
+    assert _ids(client, f"since={moments[1]}") == [again, third]
+    assert first not in _ids(client, f"since={moments[1]}")
+    assert _ids(client, f"until={moments[0][:10]}T00:00:00Z") == []
+    page = _ids(client, "limit=2")
+    assert page + _ids(client, f"limit=2&before={page[-1]}") == [again, third, second, first]
+
+
+def test_a_job_has_its_attempts_and_limits(client: TestClient, daemon: Daemon):
+    """A job shows each attempt with machine, end and usage, and its limits with what is used of them."""
+    job = _trigger(client, "a", "mend")
+    _run(daemon, job, JobState.FAILED, Usage(40, 0.5))
+    shown = client.get(f"/v1/jobs/{job}").json()
+    (attempt,) = shown["attempts"]
+    assert client.get(f"/v1/jobs/{job[-6:]}/attempts").json() == [attempt]
+    expected = {
+        "number": 1,
+        "host": "east",
+        "worker": "w1",
+        "state": "failed",
+        "reason": "because",
+        "tokens": 40,
+    }
+    assert expected.items() <= attempt.items()
+    assert attempt["has_record"] is False
+    limits = {limit["name"]: (limit["used"], limit["allowed"]) for limit in shown["limits"]}
+    assert limits["tokens"] == (40, 900)
+    assert limits["turns"] == (None, 7)
+    assert limits["wall_clock_s"][0] is not None
+
+
+def test_status_counts_today(client: TestClient, daemon: Daemon):
+    """Failures stand apart from successes; spend stands against the budget; the next schedules are named."""
+    ends = (JobState.FAILED, JobState.UNVERIFIED, JobState.SUCCEEDED, JobState.CANCELLED, JobState.LIMIT)
+    for state in ends:
+        _run(daemon, _trigger(client, "a", "x"), state, Usage(10, 0.25))
+    _trigger(client, "a", "x")
+    status = client.get("/v1/status").json()
+    assert (status["succeeded_today"], status["failed_today"], status["queued"]) == (2, 2, 1)
+    assert status["today"] == {"tokens": 50, "cost_usd": 1.25, "max_tokens": None, "max_cost_usd": 5.0}
+    assert [each["name"] for each in status["next_schedules"]] == ["hourly", "daily"]
+    assert (
+        status["waits_for"] == "no worker is running; `ringfence fleet worker` or `fleet.workers` starts one"
+    )
+    found = {agent["name"]: agent for agent in client.get("/v1/agents").json()}
+    assert (found["a"]["failed_today"], found["b"]["failed_today"]) == (2, 0)
+    assert found["a"]["today"]["max_tokens"] == 1000
+    assert found["a"]["last_job"]["state"] == "queued"
+    assert found["a"]["next_at"] == status["next_schedules"][0]["next_at"]
+    assert (found["b"]["next_at"], found["b"]["last_job"]) == (None, None)
+    assert found["b"]["waits_for"] == "the agent is disabled by its configuration"
+
+
+def test_removed_jobs_are_not_counted_for_long(client: TestClient, daemon: Daemon):
+    """A count that no change of a job makes stale is read again after a second."""
+    job = _trigger(client, "a", "x")
+    _run(daemon, job, JobState.FAILED)
+    assert client.get("/v1/status").json()["failed_today"] == 1
+    client.delete(f"/v1/jobs/{job}")
+    deadline = datetime.now(UTC) + timedelta(seconds=30)
+    while client.get("/v1/status").json()["failed_today"]:
+        assert datetime.now(UTC) < deadline
+
+
+def test_an_agent_shows_its_configuration_without_secrets(client: TestClient):
+    """Values have their origin; what a variable stood for where a secret is expected is not shown anywhere."""
+    response = client.get("/v1/agents/a")
+    values = {each["key"]: each for each in response.json()["configuration"]}
+    assert values["limits.turns"]["value"] == 7
+    assert values["limits.turns"]["origin"].endswith("ringfence.yaml:9:21")
+    assert [each["name"] for each in response.json()["schedules"]] == ["daily", "hourly"]
+    for secret in _ENVIRONMENT.values():
+        assert secret not in response.text
+        assert secret not in client.get("/v1/agents").text
+    assert client.get("/v1/agents/c").json()["error"]["message"].startswith("there is no agent 'c'")
+
+
+def test_spend_is_reported_by_day_and_agent(client: TestClient, daemon: Daemon):
+    """What was spent stands on its day with its agent; days without any are named, too."""
+    _run(daemon, _trigger(client, "a", "x"), JobState.FAILED, Usage(10, 0.25))
+    _run(daemon, _trigger(client, "b", "x"), JobState.FAILED, Usage(7, 0.5))
+    report = client.get("/v1/spend?days=3").json()
+    today = datetime.now(UTC).date()
+    assert report["days"] == [str(today - timedelta(days=back)) for back in (2, 1, 0)]
+    found: list[dict[str, Any]] = report["spend"]
+    assert [(each["day"], each["agent"], each["tokens"], each["cost_usd"]) for each in found] == [
+        (str(today), "a", 10, 0.25),
+        (str(today), "b", 7, 0.5),
+    ]
+    assert (report["total"]["cost_usd"], report["budgets"]["a"]["tokens"]) == (0.75, 10)
+
+
+def test_a_schedule_runs_now(client: TestClient):
+    """`run` creates the schedule's job with its own prompt, and does not change when it is due."""
+    before = client.get("/v1/schedules").json()
+    created = client.post("/v1/schedules/a/hourly/run")
+    job = client.get(f"/v1/jobs/{created.json()['job']['id']}").json()
+    assert (created.status_code, job["trigger"], job["trigger_name"]) == (201, "schedule", "hourly")
+    assert job["prompt"] == "look"
+    assert client.get("/v1/schedules").json() == before
+    assert client.post("/v1/schedules/a/none/run").status_code == 400
+    client.post("/v1/schedules/a/hourly/pause")
+    paused = {each["name"]: each for each in client.get("/v1/schedules").json()}["hourly"]
+    assert (paused["is_paused"], paused["next_at"]) == (True, None)
