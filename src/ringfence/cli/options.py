@@ -161,6 +161,16 @@ SETTINGS: Mapping[str, SettingOption] = {
         "tools.allow", list[str], "TOOL", "Allow only this tool of the agent; repeatable."
     ),
     "deny_tool": SettingOption("tools.deny", list[str], "TOOL", "Deny this tool of the agent; repeatable."),
+    "permit_tool": SettingOption(
+        "tools.permit", list[str], "TOOL", "Permit this tool besides the allowed ones; repeatable."
+    ),
+    "ask": SettingOption(
+        "ask.about",
+        list[str],
+        "KIND",
+        "Ask about a refused host, tool, budget, or question.",
+        complete=completion.complete_key("ask.about"),
+    ),
     "permission_mode": SettingOption(
         "client.permission_mode",
         str,

@@ -19,6 +19,7 @@ from ringfence.config.forward import Forward, check_forwards, read_forward
 from ringfence.config.names import (
     BackendName,
     PermissionMode,
+    QuestionKind,
     RuntimeName,
     SettingsSource,
     check_model_name,
@@ -52,6 +53,11 @@ def _forwards(values: tuple[str, ...]) -> tuple[str, ...]:
 
 def _forward(value: str) -> str:
     return str(Forward(**read_forward(value)))  # in canonical spelling, because layers compare forwards
+
+
+def _kinds_distinct(kinds: tuple[QuestionKind, ...]) -> tuple[QuestionKind, ...]:
+    distinct(kinds)
+    return kinds
 
 
 def _servers_distinct(servers: "tuple[McpServer, ...]") -> "tuple[McpServer, ...]":
@@ -211,6 +217,8 @@ class ToolSettings(_Section):
     """The only tools that the agent may use, by the runtime's names. Empty: all of its own."""
     deny: tuple[Text, ...] = ()
     """Tools that the agent may not use."""
+    permit: tuple[Text, ...] = ()
+    """Tools that the agent may use although `allow` or `client.permission_mode` leaves them out; `deny` is stronger."""
 
 
 class ClientSettings(_Section):
@@ -274,6 +282,16 @@ class EgressSettings(Egress):
     `files`, `file_search`, `image_generation`, `computer`, `urls`. They run at the provider, beyond the gate."""
 
 
+class AskSettings(_Section):
+    """Questions to a person: a run that is refused something can ask for it, and wait, instead of doing without."""
+
+    about: Annotated[tuple[QuestionKind, ...], AfterValidator(_kinds_distinct)] = ()
+    """Refusals that end the run with a question: `host` (a host that no rule allows), `tool` (a tool that is not
+    permitted), `budget` (the limit on tokens or cost), `question` (the agent's own). Empty: none."""
+    deadline: Seconds = 7 * 86400.0
+    """Time after which a question of a fleet's job is closed, and the job ends `blocked`."""
+
+
 class Settings(_Section):
     """Configuration of Ringfence."""
 
@@ -297,6 +315,8 @@ class Settings(_Section):
     """Tools besides those of the toolset."""
     client: ClientSettings = ClientSettings()
     """The program of a runtime that is one."""
+    ask: AskSettings = AskSettings()
+    """Questions to a person: a run that is refused something can ask for it, and wait, instead of doing without."""
     secrets: dict[SecretName, SecretReference] = Field(default_factory=dict)
     """Where your secrets come from, by name: references, never values. Names of credentials, such as
     ANTHROPIC_API_KEY, are the models'."""

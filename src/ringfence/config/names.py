@@ -15,6 +15,9 @@ PermissionMode = Literal["bypass", "accept_edits", "plan", "deny"]
 """`bypass`: whatever the fence allows. `accept_edits`: edits, but no commands. `plan`: it only reads and plans.
 `deny`: only what `tools_allowed` names."""
 SettingsSource = Literal["user", "project", "local"]
+QuestionKind = Literal["host", "tool", "budget", "question"]
+"""What a run may ask a person about: a refused host, a refused tool, a limit on tokens or cost, or a question of the
+agent's own."""
 
 
 def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:

@@ -141,6 +141,10 @@ TABLE: Mapping[str, Restriction] = {
     "tools.mcp": _NOTHING,
     "tools.allow": Restriction(_fewer_or_some, "fewer tools"),
     "tools.deny": Restriction(_more, "more tools"),
+    "tools.permit": Restriction(_fewer, "fewer tools"),
+    # A question ends the run, and interrupts a person.
+    "ask.about": Restriction(_fewer, "fewer kinds"),
+    "ask.deadline": _SMALLER,
     # These choose programs, arguments that override other settings, and hooks of the repository.
     "client.path": _NOTHING,
     "client.args": _NOTHING,

@@ -341,6 +341,32 @@ class JobEnded(Event, frozen=True, kw_only=True, tag="job.ended"):
     usage: Usage = Usage()
     cost_usd: float | None = None
     duration_s: float = 0.0
+    question: JSONObject | None = None
+    """What the run asks a person, in the state `blocked`: `kind`, `rule` (made from fields of this record), and `text`
+    (the agent's own words)."""
+
+
+class QuestionAnswered(Event, frozen=True, kw_only=True, tag="question.answered"):
+    """A person answered the question of an earlier run, which this run resumes. It is recorded before the run begins."""
+
+    question: str
+    """The id of the question: that of its entry in the inbox, or of the run that asked."""
+    run: str
+    """The run that asked."""
+    kind: str
+    """`host`, `tool`, `budget`, `question`."""
+    rule: JSONObject
+    """The rule that was granted; empty for a question of the agent's own."""
+    answer: str
+    """`allow`."""
+    scope: str
+    """`run`: for this run, or the job that it belongs to; `agent`: for all later jobs of the agent, too."""
+    by: str
+    """The name of the person."""
+    at: str
+    """The time of the answer."""
+    reply: str = ""
+    """The person's message to the agent."""
 
 
 if TYPE_CHECKING:

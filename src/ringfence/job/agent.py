@@ -62,6 +62,7 @@ def _check_tool_names(request: AgentRequest) -> None:
         mcp_servers=request.mcp_servers,
         allowed=request.options.tools_allowed,
         denied=request.options.tools_denied,
+        permitted=request.options.tools_permitted,
     )
 
 
@@ -177,6 +178,8 @@ async def _runtime(request: AgentRequest, access: ModelAccess, sandbox: Sandbox)
         mcp_servers=request.mcp_servers,
         allowed=request.options.tools_allowed,
         denied=request.options.tools_denied,
+        permitted=request.options.tools_permitted,
+        asks=request.asks,
     ) as toolset:
         model = MessagesModel(access.gateway)
         yield ApiRuntime(model=model, toolset=toolset, limits=request.limits, prices=access.all_prices)

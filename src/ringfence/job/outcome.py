@@ -23,6 +23,7 @@ from ringfence.job.state import JobState
 
 if TYPE_CHECKING:
     from ringfence.events import JobEnded, Usage, WorkExported
+    from ringfence.job.question import Question
     from ringfence.secret import Redactor
 
 Cause = Literal["request_refused", "context_full"]
@@ -71,6 +72,8 @@ class RunResult:
     """What the reason means to a program, where that makes a difference."""
     is_unwatched: bool = False
     """Whether the reader of the events left before the end."""
+    question: "Question | None" = None
+    """What the run asks a person, if it ended with a question."""
     problems: tuple[str, ...] = ()
     """What went wrong after the end was recorded, or while an error was kept."""
 

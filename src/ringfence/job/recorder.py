@@ -44,6 +44,7 @@ class Recorder:
         redactor: Removes secrets from every event first.
         view: Shows the events, if there is one. After its first exception it gets no more of them.
         on_view_error: Called once with a reason, when the view has raised an exception.
+        on_event: Called with each event that was written.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class Recorder:
         view: View | None,
         *,
         on_view_error: Callable[[str], None] | None = None,
+        on_event: Callable[[Event], None] | None = None,
     ) -> None:
+        self._on_event = on_event
         self._journal = journal
         self._redactor = redactor
         self._view = view
@@ -79,6 +82,8 @@ class Recorder:
         event = self._redactor.redact(event)
         await self._journal.emit(event)
         self._count(event)
+        if self._on_event is not None:
+            self._on_event(event)
         await self._show_held()
         await self._show(event)
 

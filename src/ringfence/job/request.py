@@ -8,7 +8,8 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ringfence.events import Emit
+from ringfence.config.names import QuestionKind
+from ringfence.events import Emit, QuestionAnswered
 from ringfence.frozen import frozen
 from ringfence.job.outcome import Outcome
 from ringfence.job.state import NO_CHECK
@@ -66,6 +67,8 @@ class AgentRequest:
     mcp_servers: "Sequence[McpServer]" = ()
     conversation: tuple[dict[str, Any], ...] = ()
     """Earlier messages, for the runtime `api`."""
+    asks: bool = False
+    """Whether it has the tool `ask_person`, for the runtime `api`."""
 
     @property
     def toolset_used(self) -> str:
@@ -130,6 +133,10 @@ class RunRequest:
     """Access to models, for the agent and, if `spec.egress` grants it, for all processes inside. None: no access."""
     continues: str | None = None
     """The run that this one resumes."""
+    asks: Sequence[QuestionKind] = ()
+    """The kinds of refusals that end the run with a question."""
+    answers: Sequence[QuestionAnswered] = ()
+    """Answers of a person to questions of earlier runs, which this run goes by."""
     session_id: str | None = None
 
     @property

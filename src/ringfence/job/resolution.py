@@ -143,6 +143,7 @@ def _agent_run_request(
         pool=pool_size(settings),
         model_access=access,
         continues=earlier.run_id,
+        asks=settings.ask.about,
         session_id=agent.session.plan.id if agent.session else session_id,
     )
 
@@ -184,6 +185,7 @@ def agent_request(prompt: str, effective: "Effective", earlier: "ResumedRun") ->
         functions=[import_tool(reference) for reference in settings.tools.python],
         mcp_servers=[McpServer(name=one.name, command=one.command) for one in settings.tools.mcp],
         conversation=earlier.conversation,
+        asks="question" in settings.ask.about,
     )
 
 
@@ -218,6 +220,7 @@ def options_of(settings: "Settings") -> "Options":
         system_append=settings.run.system_append,
         tools_allowed=settings.tools.allow,
         tools_denied=settings.tools.deny,
+        tools_permitted=settings.tools.permit,
         permission_mode=client.permission_mode,
         plugins=client.plugins,
         settings_sources=client.settings_sources,

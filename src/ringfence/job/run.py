@@ -1,8 +1,11 @@
-"""One run in a sandbox, from top to bottom: prepare, work, deliver, verify, seal."""
+"""One run in a sandbox, from top to bottom: prepare, work, deliver, verify, seal.
+
+Questions are imported where a run may ask one: most commands ask nothing.
+"""
 
 import math
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,6 +39,7 @@ from ringfence.secret import Redactor
 
 if TYPE_CHECKING:
     from ringfence.egress.gate import Gate
+    from ringfence.job.question import Question, QuestionWatch
     from ringfence.sandbox.base import Traits
 
 _SEAL_S = 30.0
@@ -72,6 +76,7 @@ class JobRun:
         self._store = store or JobStore()
         self._redactor = Redactor(request.secret_values)
         self._stops = Stops()
+        self._questions = _question_watch(request)
         self._state = JobState.QUEUED
         self._started_at = time.monotonic()
         self._work_started = False
@@ -106,7 +111,13 @@ class JobRun:
         with self._store.held():
             self._stops.watch_graces()
             journal = Journal.create(self.dir, self.id, on_locked=self._enter_job)
-            recorder = Recorder(journal, self._redactor, self._view, on_view_error=self._stops.stop)
+            recorder = Recorder(
+                journal,
+                self._redactor,
+                self._view,
+                on_view_error=self._stops.stop,
+                on_event=self._questions.take if self._questions is not None else None,
+            )
             self._recorder = recorder
             outcome = Outcome(JobState.CANCELLED, "stopped from outside")
             try:
@@ -129,6 +140,7 @@ class JobRun:
             work=recorder.work,
             command_exit_code=outcome.command_exit_code,
             cause=outcome.cause,
+            question=self._question_of(outcome),
             is_unwatched=recorder.view_error is not None,
             problems=tuple(self._problems),
         )
@@ -213,7 +225,7 @@ class JobRun:
         )
         await recorder.emit(checkpoint_created(prepared.before, "before"))
         sandboxes = Sandboxes(
-            request, self.id, self._store, recorder, self.gates, wait_for_probe, is_pooled=traits.is_fence
+            request, self.id, self._store, recorder, self.gates, wait_for_probe, is_fence=traits.is_fence
         )
         return Delivery(prepared, self.dir, sandboxes, recorder, self._stops, request.protect)
 
@@ -235,6 +247,8 @@ class JobRun:
         )
         for what, by in request.loosenings:
             await recorder.emit(PolicyLoosened(what=what, by=by))
+        for answered in request.answers:
+            await recorder.emit(answered)
 
     async def _lock_workspace(self, stack: AsyncExitStack, traits: "Traits") -> Workspace | None:
         """Open the workspace until `stack` is closed; None if the user stopped the run while it waited.
@@ -278,18 +292,35 @@ class JobRun:
         limit_s = request.wall_clock_s
         self._deadline = time.monotonic() + (math.inf if limit_s is None else limit_s)
         placement = delivery.workspace.placement
+        outcome: Outcome | None = None
         try:
-            with self._stops.stopped_by_any_interrupt(), anyio.move_on_after(limit_s) as clock:
+            with (
+                self._stops.stopped_by_any_interrupt(),
+                anyio.move_on_after(limit_s) as clock,
+                self._questions.watching() if self._questions is not None else nullcontext(),
+            ):
                 async with delivery.sandboxes.opened(request.purpose, placement) as sandbox:
                     self._move(JobState.RUNNING)
                     self._work_started = True
                     await recorder.emit(JobStarted())
-                    return await _do_work(request, sandbox, recorder.emit)
+                    outcome = await _do_work(request, sandbox, recorder.emit)
         except Exception as exc:  # noqa: BLE001 -- whatever the error is, the work is delivered
-            return self._outcome_of(exc)
+            if self._questions is not None:
+                self._questions.take_error(root_cause(exc))
+            outcome = self._outcome_of(exc)
+        if self._questions is not None and self._questions.question is not None:
+            return Outcome(JobState.BLOCKED, f"{self._questions.question.reason}, and waits for an answer")
+        if outcome is not None:
+            return outcome
         if clock.cancelled_caught:
             return self._timed_out("")
         return Outcome(JobState.CANCELLED, self._stops.reason)
+
+    def _question_of(self, outcome: Outcome) -> "Question | None":
+        """The question of a run that ended with one."""
+        if self._questions is None or outcome.state is not JobState.BLOCKED:
+            return None
+        return self._questions.question
 
     def _timed_out(self, when: str) -> Outcome:
         limit = format_duration(self._request.wall_clock_s or 0)
@@ -315,6 +346,7 @@ class JobRun:
     # --- seal ---
 
     async def _end_record(self, outcome: Outcome, recorder: Recorder, journal: Journal) -> JobEnded:
+        question = self._question_of(outcome)
         ended = JobEnded(
             state=outcome.state,
             exit_code=exit_code(
@@ -329,6 +361,7 @@ class JobRun:
             usage=recorder.used.usage,
             cost_usd=recorder.used.cost_usd,
             duration_s=round(time.monotonic() - self._started_at, 3),
+            question=question.as_json if question is not None else None,
         )
         session: bytes | None = None
         try:
@@ -352,6 +385,17 @@ class JobRun:
         except RingfenceError as exc:
             self._problems.append(self._redactor.redact(str(exc)))
             return None
+
+
+def _question_watch(request: RunRequest) -> "QuestionWatch | None":
+    """The watch for refusals that the run asks about; None if it asks nothing, as most commands do."""
+    if not request.asks:
+        return None
+    from ringfence.job.question import QuestionWatch
+
+    return QuestionWatch(
+        request.asks, denied=request.agent.options.tools_denied if request.agent is not None else ()
+    )
 
 
 async def _do_work(request: RunRequest, sandbox: Sandbox, emit: Emit) -> Outcome:

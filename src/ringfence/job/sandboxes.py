@@ -59,8 +59,8 @@ class Sandboxes:
     """The gates of those that are open, by their ids."""
     wait_for_probe: Callable[[], Awaitable[None]]
     """Returns when the agent's credential was not refused; awaited before the first command."""
-    is_pooled: bool
-    """Whether the first one may come from the pool; none for a check or an export does."""
+    is_fence: bool
+    """Whether they are fences: only these come from a pool, and have a proxy."""
     last_notes: list[str] = field(default_factory=list)
     """Notes for the user, of those that have ended."""
 
@@ -120,7 +120,7 @@ class Sandboxes:
         injector: "Injector | None",
         access: "ModelAccess | None",
     ) -> "AbstractAsyncContextManager[Gate | None]":
-        if not _has_gate(spec, purpose):
+        if not _has_gate(spec) and not self._has_proxy(purpose):
             return nullcontext()
         from ringfence.egress.gate import opened_gate
 
@@ -129,9 +129,14 @@ class Sandboxes:
             spec,
             self.recorder.emit,
             gateway=access.gateway if access is not None else None,
-            with_proxy=purpose in _WITH_PROXY,
+            with_proxy=self._has_proxy(purpose),
             injector=injector,
         )
+
+    def _has_proxy(self, purpose: _Use) -> bool:
+        """Whether there is a proxy even if no host is granted: refusals are recorded, and asked about."""
+        asks = purpose == "agent" and "host" in self.request.asks and self.is_fence
+        return purpose in _WITH_PROXY or asks
 
     async def _injector(self) -> "Injector | None":
         spec = self.request.spec
@@ -145,7 +150,7 @@ class Sandboxes:
     def _spec_with_access(
         self, purpose: _Use, injector: "Injector | None", access: "ModelAccess | None"
     ) -> SandboxSpec:
-        spec = _spec_for(self.request.spec, purpose)
+        spec = _spec_for(self.request.spec, purpose, with_proxy=self._has_proxy(purpose))
         if injector is not None:
             spec = spec.model_copy(update={"env": {**injector.environment, **spec.env}})
         if access is None or not spec.egress.wants_model:
@@ -159,7 +164,7 @@ class Sandboxes:
     ) -> AbstractAsyncContextManager[Sandbox]:
         request = self.request
         is_first = purpose not in ("export", "verify")
-        if request.pool is None or not self.is_pooled or not is_first or placement.upload != "none":
+        if request.pool is None or not self.is_fence or not is_first or placement.upload != "none":
             return Sandbox.start(spec, placement=placement, sandbox_id=sandbox_id, run_id=self.job_id)
         from ringfence.sandbox.pool.pool import Pool
 
@@ -191,13 +196,12 @@ class Sandboxes:
         )
 
 
-def _has_gate(spec: SandboxSpec, purpose: _Use) -> bool:
-    """Whether anything outside can be reached from a sandbox, now or later."""
-    is_granted = spec.forward or spec.engine_access or spec.egress.allow or spec.egress.swap
-    return bool(is_granted) or purpose in _WITH_PROXY
+def _has_gate(spec: SandboxSpec) -> bool:
+    """Whether anything outside can be reached from a sandbox."""
+    return bool(spec.forward or spec.engine_access or spec.egress.allow or spec.egress.swap)
 
 
-def _spec_for(spec: SandboxSpec, purpose: _Use) -> SandboxSpec:
+def _spec_for(spec: SandboxSpec, purpose: _Use, *, with_proxy: bool) -> SandboxSpec:
     """The user's spec for `purpose`: an export has no way out, a check can only read from the engine."""
     if purpose == "export":
         nothing: dict[str, object] = {
@@ -216,8 +220,8 @@ def _spec_for(spec: SandboxSpec, purpose: _Use) -> SandboxSpec:
         spec = spec.model_copy(update=changes)
         env = {**_CACHES_OF_CHECKS, **env}
         env["PYTEST_ADDOPTS"] = f"-o cache_dir={_CACHES}/pytest {env.get('PYTEST_ADDOPTS', '')}".strip()
-    if _has_gate(spec, purpose):
+    if with_proxy or _has_gate(spec):
         from ringfence.egress.environment import environment_for
 
-        env = environment_for(spec, env, with_proxy=purpose in _WITH_PROXY)
+        env = environment_for(spec, env, with_proxy=with_proxy)
     return spec.model_copy(update={"env": env})

@@ -37,6 +37,8 @@ class Options(BaseModel):
     """The only tools it may use, by the runtime's names. Empty: all of its own."""
     tools_denied: tuple[str, ...] = ()
     """Tools that it may not use."""
+    tools_permitted: tuple[str, ...] = ()
+    """Tools that it may use although `tools_allowed` or the permission mode leaves them out."""
     permission_mode: PermissionMode | None = None
     """What the agent CLI may do without asking. None: `bypass`, as there is a fence."""
     mcp_servers: tuple[McpServer, ...] = ()
@@ -84,6 +86,7 @@ SUPPORT: Mapping[str, OptionSupport] = {
     "system_append": OptionSupport(_ALL, "run.system_append", "--system-append"),
     "tools_allowed": OptionSupport(_ALL - {"codex-cli"}, "tools.allow", "--allow-tool"),
     "tools_denied": OptionSupport(_ALL, "tools.deny", "--deny-tool"),
+    "tools_permitted": OptionSupport(_ALL - {"codex-cli"}, "tools.permit", "--permit-tool"),
     "permission_mode": OptionSupport(_CLAUDE, "client.permission_mode", "--permission-mode"),
     "mcp_servers": OptionSupport(_ALL, "tools.mcp"),
     "plugins": OptionSupport(_CLAUDE, "client.plugins", "--plugin"),

@@ -54,6 +54,10 @@ class ToolContext:
     """Emits live events, such as output; None if no one watches."""
 
 
+ToolKey = Literal["tools.allow", "tools.deny", "tools.permit"]
+"""The keys of the configuration that name tools of the agent."""
+
+
 class UnknownTool(UsageError):
     """A tool is allowed or denied that the agent does not have.
 
@@ -62,10 +66,10 @@ class UnknownTool(UsageError):
         key: The key of the configuration that names the tool.
     """
 
-    def __init__(self, reason: str, *, key: Literal["tools.allow", "tools.deny"]) -> None:
+    def __init__(self, reason: str, *, key: ToolKey) -> None:
         self.reason = reason
         self.key = key
-        flag = "--allow-tool" if key == "tools.allow" else "--deny-tool"
+        flag = f"--{key.removeprefix('tools.')}-tool"
         super().__init__(f"{flag}, {key}: {reason}")
 
 

@@ -5,16 +5,25 @@ import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import groupby
-from typing import Literal
 
 import anyio
 import anyio.lowlevel
 
 from ringfence.config.names import nearest
 from ringfence.errors import ConfigurationError, InfrastructureFault, RingfenceError, SandboxDied, UsageError
-from ringfence.events import Emit, JSONObject, ToolCalled, ToolReturned
+from ringfence.events import Emit, JSONObject, PermissionDecided, ToolCalled, ToolReturned
 from ringfence.sandbox import Sandbox
-from ringfence.tool.base import McpServer, Tool, ToolCall, ToolContext, ToolResult, ToolSpec, UnknownTool
+from ringfence.tool.ask import AskPersonTool
+from ringfence.tool.base import (
+    McpServer,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolKey,
+    ToolResult,
+    ToolSpec,
+    UnknownTool,
+)
 from ringfence.tool.files import EditFileTool, ReadFileTool, WriteFileTool
 from ringfence.tool.schema import InputChecker
 from ringfence.tool.search import ListFilesTool, SearchTool
@@ -34,12 +43,14 @@ class Toolset:
 
     Args:
         tools: The tools, in the order in which they are listed for the model.
+        withheld: The names of tools that exist and that the agent may not use; a call is recorded as refused.
 
     Raises:
         ConfigurationError: Two tools have the same name, or a schema is not a JSON Schema.
     """
 
-    def __init__(self, tools: Sequence[Tool]) -> None:
+    def __init__(self, tools: Sequence[Tool], *, withheld: Collection[str] = ()) -> None:
+        self._withheld = frozenset(withheld)
         self._tools: dict[str, Tool] = {}
         self._checkers: dict[str, InputChecker] = {}
         for tool in tools:
@@ -116,6 +127,8 @@ class Toolset:
         await _emit_shielded(emit, _call_event(call))
         started = time.monotonic()
         result = _CANCELLED
+        if call.name in self._withheld:
+            await _emit_shielded(emit, _refusal_of(call))
         try:
             result = await self.act(call, sandbox, emit)
         except SandboxDied as error:
@@ -179,6 +192,8 @@ async def open_toolset(
     mcp_servers: Sequence[McpServer] = (),
     allowed: Sequence[str] = (),
     denied: Sequence[str] = (),
+    permitted: Sequence[str] = (),
+    asks: bool = False,
 ) -> AsyncIterator[Toolset]:
     """Open the toolset `name` with the user's own tools; its MCP servers run until the context is left.
 
@@ -189,20 +204,32 @@ async def open_toolset(
         mcp_servers: The servers to start; their tools are named `server__tool`.
         allowed: The names of the only tools to offer; empty: all.
         denied: The names of tools to leave out.
+        permitted: The names of tools to offer besides those in `allowed`.
+        asks: Whether the agent has the tool `ask_person`.
 
     Raises:
         UsageError: There is no such toolset or tool, or there are MCP servers and MCP is not installed.
         ConfigurationError: Two tools have the same name, or a server cannot be used.
         SandboxDied: The sandbox died while servers were started.
     """
-    check_tool_names(name, functions=functions, mcp_servers=mcp_servers, allowed=allowed, denied=denied)
+    check_tool_names(
+        name,
+        functions=functions,
+        mcp_servers=mcp_servers,
+        allowed=allowed,
+        denied=denied,
+        permitted=permitted,
+    )
     tools = [*toolset_tools(name), *functions]
     async with AsyncExitStack() as stack:
         if mcp_servers:
             from ringfence.tool.mcp import open_mcp_servers
 
             tools += await stack.enter_async_context(open_mcp_servers(mcp_servers, sandbox))
-        yield Toolset(_select_tools(tools, allowed, denied))
+        _refuse_unknown({tool.spec.name for tool in tools}, allowed, denied, permitted)
+        selected = _select_tools(tools, (*allowed, *permitted) if allowed else (), denied)
+        withheld = {tool.spec.name for tool in tools} - {tool.spec.name for tool in selected}
+        yield Toolset([*selected, AskPersonTool()] if asks else selected, withheld=withheld)
 
 
 def check_tool_names(
@@ -212,6 +239,7 @@ def check_tool_names(
     mcp_servers: Sequence[McpServer] = (),
     allowed: Sequence[str] = (),
     denied: Sequence[str] = (),
+    permitted: Sequence[str] = (),
 ) -> None:
     """Check names of tools, as far as that is possible before MCP servers have listed theirs.
 
@@ -221,30 +249,36 @@ def check_tool_names(
         mcp_servers: The servers to start.
         allowed: The names of the only tools to offer.
         denied: The names of tools to leave out.
+        permitted: The names of tools to offer besides those in `allowed`.
 
     Raises:
         UsageError: There is no such toolset.
         UnknownTool: A name is neither that of a tool nor begins with that of a server.
     """
     known = {tool.spec.name for tool in (*toolset_tools(toolset), *functions)}
-    _refuse_unknown(known, allowed, denied, unlisted=tuple(f"{server.name}__" for server in mcp_servers))
+    servers = tuple(f"{server.name}__" for server in mcp_servers)
+    _refuse_unknown(known, allowed, denied, permitted, unlisted=servers)
 
 
 def _select_tools(tools: Sequence[Tool], allowed: Sequence[str], denied: Sequence[str]) -> list[Tool]:
     """Return the tools that may be used, in their order."""
-    known = {tool.spec.name for tool in tools}
-    _refuse_unknown(known, allowed, denied)
-    left = set(allowed or known) - set(denied)
+    left = set(allowed or (tool.spec.name for tool in tools)) - set(denied)
     return [tool for tool in tools if tool.spec.name in left]
 
 
 def _refuse_unknown(
-    known: Collection[str], allowed: Sequence[str], denied: Sequence[str], *, unlisted: tuple[str, ...] = ()
+    known: Collection[str],
+    allowed: Sequence[str],
+    denied: Sequence[str],
+    permitted: Sequence[str],
+    *,
+    unlisted: tuple[str, ...] = (),
 ) -> None:
     """Refuse a name that is not known, unless it has a prefix whose tools are not listed yet."""
-    lists: tuple[tuple[Literal["tools.allow", "tools.deny"], Sequence[str]], ...] = (
+    lists: tuple[tuple[ToolKey, Sequence[str]], ...] = (
         ("tools.allow", allowed),
         ("tools.deny", denied),
+        ("tools.permit", permitted),
     )
     for key, names in lists:
         for name in names:
@@ -256,7 +290,7 @@ def _refuse_unknown(
                 )
 
 
-async def _emit_shielded(emit: Emit, event: ToolCalled | ToolReturned) -> None:
+async def _emit_shielded(emit: Emit, event: ToolCalled | ToolReturned | PermissionDecided) -> None:
     with anyio.move_on_after(_EMIT_DEADLINE_S, shield=True) as scope:
         await emit(event)
     if scope.cancelled_caught:
@@ -279,6 +313,16 @@ def _call_event(call: ToolCall) -> ToolCalled:
         tool=call.name,
         arguments=arguments,
         reasoning=reasoning if isinstance(reasoning, str) else None,
+    )
+
+
+def _refusal_of(call: ToolCall) -> PermissionDecided:
+    return PermissionDecided(
+        call_id=call.id,
+        tool=call.name,
+        allowed=False,
+        reason="tools.allow or tools.deny leaves the tool out",
+        arguments=_call_event(call).arguments,
     )
 
 

@@ -3,6 +3,7 @@
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from ringfence.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
+    from ringfence.events import QuestionAnswered
     from ringfence.job.outcome import RunResult
     from ringfence.job.request import RunRequest
     from ringfence.job.resumed_run import ResumeRequest
@@ -26,9 +28,9 @@ _MAX_TASK_BYTES = 16 * 1024**2
 
 @takes_settings(
     "sandbox", "image", "engine", "mode", "model", "runtime", "toolset", "system_prompt", "system_append",
-    "allow_tool", "deny_tool", "permission_mode", "output_schema", "idle_timeout", "cli_path", "cli_arg",
-    "plugin", "settings_source", "force", "verify", "no_verify", "require_verified", "memory", "cpus", "pids", "disk",
-    "timeout", "max_turns", "max_tool_calls", "max_tokens", "max_cost_usd", "soft_limits", "setup",
+    "allow_tool", "deny_tool", "permit_tool", "ask", "permission_mode", "output_schema", "idle_timeout", "cli_path",
+    "cli_arg", "plugin", "settings_source", "force", "verify", "no_verify", "require_verified", "memory", "cpus", "pids",
+    "disk", "timeout", "max_turns", "max_tool_calls", "max_tokens", "max_cost_usd", "soft_limits", "setup",
     "forward", "allow", "env", "auth", "label",
 )  # fmt: skip
 def run(
@@ -90,13 +92,33 @@ async def _run(
     json: bool,
     wait_s: float,
 ) -> int:
+    """Run an agent; where it asks a question and the person at the terminal allows it, resume it."""
+    import anyio.to_thread
+
     from ringfence.job.resolution import resolved_agent_request
 
-    async with resolved_agent_request(prompt, workspace, effective, resume=resume, notify=notify) as request:
-        return await _run_and_print(replace(request, wait_s=wait_s), json)
+    answers: tuple[QuestionAnswered, ...] = ()
+    while True:
+        async with resolved_agent_request(
+            prompt, workspace, effective, resume=resume, notify=notify
+        ) as request:
+            code, result = await _run_and_print(replace(request, wait_s=wait_s, answers=answers), json)
+        if result.question is None:
+            return code
+        from ringfence.cli.run.question import ask
+        from ringfence.job.question import continuation, with_rules
+        from ringfence.job.resumed_run import ResumeRequest
+
+        answered = await anyio.to_thread.run_sync(partial(ask, result, is_interactive=not json))
+        if answered is None:
+            return code
+        rule = result.question.granted
+        settings = with_rules(effective.settings, [rule] if rule is not None else [])
+        effective = replace(effective, settings=settings)
+        prompt, resume, answers = continuation(answered), ResumeRequest(result.run_id), (answered,)
 
 
-async def _run_and_print(request: "RunRequest", json: bool) -> int:
+async def _run_and_print(request: "RunRequest", json: bool) -> "tuple[int, RunResult]":
     from ringfence.cli.run.execution import run_to_end
 
     if not json:
@@ -108,11 +130,11 @@ async def _run_and_print(request: "RunRequest", json: bool) -> int:
         from ringfence.cli.render.summary import report_end
 
         report_end(result)
-        return ExitCode.BROKEN_PIPE
-    return result.exit_code
+        return ExitCode.BROKEN_PIPE, result
+    return result.exit_code, result
 
 
-async def _run_with_live_view(request: "RunRequest") -> int:
+async def _run_with_live_view(request: "RunRequest") -> "tuple[int, RunResult]":
     import anyio
 
     from ringfence.cli.render.console import open_console
@@ -129,10 +151,10 @@ async def _run_with_live_view(request: "RunRequest") -> int:
         tasks.cancel_scope.cancel()
     if result.is_unwatched:
         report_end(result)
-        return ExitCode.BROKEN_PIPE
+        return ExitCode.BROKEN_PIPE, result
     print_summary(console, result)
     _print_answer(result)
-    return result.exit_code
+    return result.exit_code, result
 
 
 def _print_answer(result: "RunResult") -> None:

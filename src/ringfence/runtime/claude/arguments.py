@@ -7,13 +7,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Literal
 
 from ringfence.errors import UsageError
 from ringfence.runtime.agent_cli.base import check_arguments, check_command
 from ringfence.runtime.base import Session, Task
 from ringfence.runtime.options import Options
-from ringfence.tool.base import McpServer, UnknownTool
+from ringfence.tool.base import McpServer, ToolKey, UnknownTool
 
 SKIP_PERMISSIONS = "--dangerously-skip-permissions"
 
@@ -152,10 +151,13 @@ def settings_arguments(options: Options) -> list[str]:
 
 def _permissions(options: Options, mode: str | None) -> list[str]:
     allowed, denied = options.tools_allowed, options.tools_denied
+    usable = (*allowed, *options.tools_permitted)
     arguments: list[str] = []
     if allowed:
-        built_in = dict.fromkeys(name for name in names_in(allowed) if not name.startswith("mcp__"))
-        arguments += [f"--tools={','.join(built_in)}", f"--allowedTools={','.join(allowed)}"]
+        built_in = dict.fromkeys(name for name in names_in(usable) if not name.startswith("mcp__"))
+        arguments.append(f"--tools={','.join(built_in)}")
+    if usable:
+        arguments.append(f"--allowedTools={','.join(usable)}")
     if denied:
         arguments.append(f"--disallowedTools={','.join(denied)}")
     if mode == "bypass":
@@ -252,21 +254,25 @@ def _check_tools(options: Options, *, knows_mcp_servers: bool) -> None:
     """Check the names of tools, since claude ignores unknown names silently; `force` accepts any."""
     if options.force:
         return
-    for name in names_in(options.tools_allowed):
-        if "*" in name and not name.startswith("mcp__"):
-            raise UnknownTool(f"{name!r} would allow no tool; name each tool", key="tools.allow")
+    keys: dict[ToolKey, tuple[str, ...]] = {
+        "tools.allow": options.tools_allowed,
+        "tools.permit": options.tools_permitted,
+    }
+    for key, tools in keys.items():
+        for name in names_in(tools):
+            if "*" in name and not name.startswith("mcp__"):
+                raise UnknownTool(f"{name!r} would allow no tool; name each tool", key=key)
     given = {word.partition("=")[0] for word in options.cli_args}
     may_bring_servers = bool(options.plugins or options.settings_sources or given & _SERVER_FLAGS)
     servers = None
     if knows_mcp_servers and not may_bring_servers:
         servers = sorted(server.name for server in options.mcp_servers)
-    for name in names_in(options.tools_allowed):
-        _check_name(name, servers, "tools.allow")
-    for name in names_in(options.tools_denied):
-        _check_name(name, servers, "tools.deny")
+    for key, tools in {**keys, "tools.deny": options.tools_denied}.items():
+        for name in names_in(tools):
+            _check_name(name, servers, key)
 
 
-def _check_name(name: str, servers: Sequence[str] | None, key: Literal["tools.allow", "tools.deny"]) -> None:
+def _check_name(name: str, servers: Sequence[str] | None, key: ToolKey) -> None:
     if not name.startswith("mcp__"):
         if not any(fnmatchcase(each, name) for each in _TOOLS):
             raise UnknownTool(f"claude has no tool {name!r}; {_suggestion(name)}", key=key)
