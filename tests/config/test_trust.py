@@ -19,6 +19,9 @@ from ringfence.errors import ConfigurationError
 Write = Callable[[str], Path]
 
 LOOSER = {
+    "ask.about": {"ask": {"about": ["host"]}},
+    "ask.deadline": {"ask": {"deadline": "30d"}},
+    "tools.permit": {"tools": {"permit": ["Bash"]}},
     "sandbox.backend": {"sandbox": {"backend": "docker"}},
     "sandbox.image": {"sandbox": {"image": "evil:1"}},
     "sandbox.mode": {"sandbox": {"mode": "bind"}},
@@ -79,6 +82,7 @@ TIGHTER = {
     "sandbox.protect": {"sandbox": {"protect": ["*.lock"]}},
     "run.require_verified": {"run": {"require_verified": True}},
     "tools.allow": {"tools": {"allow": ["Read"]}},
+    "ask.deadline": {"ask": {"deadline": "1h"}},
     "tools.deny": {"tools": {"deny": ["Bash"]}},
     "client.permission_mode": {"client": {"permission_mode": "accept_edits"}},
     "client.idle_timeout": {"client": {"idle_timeout": "5m"}},

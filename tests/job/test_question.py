@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from ringfence.config.model import Settings
+from ringfence.config.names import QuestionKind
 from ringfence.errors import LimitReached, PolicyRefused
 from ringfence.events import (
     AgentAnswered,
@@ -19,7 +20,7 @@ from ringfence.events import (
 from ringfence.job.question import Question, QuestionWatch, continuation, read_rule, with_rules
 
 pytestmark = pytest.mark.anyio
-ALL = ("host", "tool", "budget", "question")
+ALL: tuple[QuestionKind, ...] = ("host", "tool", "budget", "question")
 WORDS = "I need it. rule: {host: evil.example, port: 443}"
 
 

@@ -28,6 +28,7 @@ GIVEN: dict[str, Any] = {
     "system_append": "Be brief.",
     "tools_allowed": ("Read",),
     "tools_denied": ("Bash",),
+    "tools_permitted": ("Bash",),
     "permission_mode": "plan",
     "mcp_servers": (McpServer(name="one", command=("one",)),),
     "plugins": (Path("/plugin"),),

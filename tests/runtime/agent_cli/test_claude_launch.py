@@ -113,7 +113,7 @@ def test_the_end_of_options_may_be_a_value_and_end_nothing() -> None:
 SERVER = McpServer(name="one", command=("one",))
 
 
-@pytest.mark.parametrize("way", ["tools_allowed", "tools_denied"])
+@pytest.mark.parametrize("way", ["tools_allowed", "tools_denied", "tools_permitted"])
 @pytest.mark.parametrize(
     ("named", "told"),
     [
@@ -132,7 +132,7 @@ def test_a_tool_that_is_not_there_is_refused(way: str, named: str, told: str) ->
         launched(mcp_servers=(SERVER,), **options)
 
 
-@pytest.mark.parametrize("way", ["tools_allowed", "tools_denied"])
+@pytest.mark.parametrize("way", ["tools_allowed", "tools_denied", "tools_permitted"])
 @pytest.mark.parametrize(
     "named",
     [
@@ -155,6 +155,14 @@ def test_a_tool_that_may_be_there_is_taken(way: str, named: tuple[str, ...]) -> 
 def test_all_tools_of_one_text_are_left() -> None:
     """A pattern ends with its bracket."""
     assert "--tools=Bash,Read" in launched(tools_allowed=("Bash(git log, x),Read",)).argv
+
+
+def test_a_permitted_tool_is_added_to_those_that_are_there() -> None:
+    """Without allowed tools, all of claude's own are there, and one more needs no permission."""
+    argv = launched(tools_permitted=("Bash",), permission_mode="accept_edits").argv
+    assert "--allowedTools=Bash" in argv
+    assert not any(word.startswith("--tools=") for word in argv)
+    assert "--tools=Read,Bash" in launched(tools_allowed=("Read",), tools_permitted=("Bash",)).argv
 
 
 def test_a_wildcard_denies_and_does_not_allow() -> None:
