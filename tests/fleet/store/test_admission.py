@@ -6,14 +6,17 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from sqlalchemy import update
 
+from ringfence.errors import UsageError
 from ringfence.fleet.store.admission import Admission, Admitted, AgentBounds, Bounds, Budget, Rate
 from ringfence.fleet.store.attempts import Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import NewJob
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.store.spend import Usage
-from ringfence.fleet.store.tables import AGENTS
+from ringfence.fleet.store.tables import AGENTS, WORKERS
+from ringfence.fleet.store.workers import Workers
 from ringfence.job.state import JobState
 
 pytestmark = pytest.mark.anyio
@@ -259,3 +262,72 @@ async def test_spend_counts_on_the_day_on_which_it_was_reported(queue: Queue):
         bounds, now=tomorrow + timedelta(hours=1), day_began=tomorrow
     )
     assert len(ids(admitted)) == 1
+
+
+async def _register(queue: Queue, name: str, **changes: object) -> None:
+    """A worker with room for two jobs."""
+    values = {"host": "h", "pid": 1, "version": "1", "labels": (), "capacity": 2, **changes}
+    await Workers(queue.database).register(name, **values)  # type: ignore[arg-type]
+
+
+async def _admit_with_workers(queue: Queue) -> Admitted:
+    bounds = Bounds({"a": AgentBounds(concurrency=9)}, needs_workers=True)
+    return await Admission(queue.database).admit(bounds, now=datetime.now(UTC), day_began=DAY)
+
+
+async def test_without_a_worker_nothing_starts(queue: Queue):
+    """A job is not shown as starting where nothing could run it; the reason is."""
+    job = await queue.add()
+    admitted = await _admit_with_workers(queue)
+    assert (ids(admitted), admitted.waiting) == ([], {"": "no worker is connected"})
+    await _register(queue, "w")
+    assert ids(await _admit_with_workers(queue)) == [job]
+
+
+async def test_no_more_jobs_start_than_workers_have_room_for(queue: Queue):
+    """However many the fleet would allow."""
+    await _register(queue, "w")
+    jobs = [await queue.add() for _ in range(3)]
+    admitted = await _admit_with_workers(queue)
+    assert ids(admitted) == jobs[:2]
+    assert admitted.waiting[""] == "the workers run 2 jobs at once, and no more"
+
+
+async def test_a_job_waits_for_a_worker_with_its_label(queue: Queue):
+    """And holds back no other job of its agent; the name of a machine is a label of its workers."""
+    await _register(queue, "w", labels=["gpu"], host="one", capacity=9)
+    missing = await queue.add(placement="arm")
+    found = [await queue.add(placement="gpu"), await queue.add(placement="one"), await queue.add()]
+    admitted = await _admit_with_workers(queue)
+    assert ids(admitted) == found
+    assert admitted.waiting["label:arm"] == "no worker with the label 'arm' takes jobs"
+    await _register(queue, "v", labels=["arm"])
+    assert ids(await _admit_with_workers(queue)) == [missing]
+
+
+async def test_workers_that_drain_take_no_more_jobs(queue: Queue):
+    """What they run is not counted against the others; once they take jobs again, jobs start."""
+    await _register(queue, "w")
+    job = await queue.add()
+    assert ids(await _admit_with_workers(queue)) == [job]
+    assert await Attempts(queue.database).begin(job, worker="w", host="h")
+    await Workers(queue.database).drain("h", is_draining=True)
+    assert not await Workers(queue.database).refresh("w")
+    waiting = await queue.add()
+    admitted = await _admit_with_workers(queue)
+    assert (ids(admitted), "all workers are draining" in admitted.waiting[""]) == ([], True)
+    await _register(queue, "v", host="other")
+    assert ids(await _admit_with_workers(queue)) == [waiting]
+    await Workers(queue.database).drain("w", is_draining=False)
+    assert await Workers(queue.database).refresh("w")
+
+
+async def test_only_dead_workers_are_removed(queue: Queue):
+    """One that is alive, or is not known, is refused by name."""
+    await _register(queue, "w")
+    for reference, problem in (("w", "is alive"), ("x", "there is no worker or machine 'x'")):
+        with pytest.raises(UsageError, match=problem):
+            await Workers(queue.database).remove(reference)
+    await queue.database.write(lambda connection: connection.execute(update(WORKERS).values(seen_ms=1)))
+    assert [worker.id for worker in await Workers(queue.database).remove("w")] == ["w"]
+    assert await Workers(queue.database).all() == []

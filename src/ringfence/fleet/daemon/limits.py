@@ -13,6 +13,7 @@ def limits_of(fleet: Fleet) -> Bounds:
         },
         concurrency=settings.concurrency,
         day=Budget(settings.budget.tokens, settings.budget.cost_usd),
+        needs_workers=True,
     )
 
 

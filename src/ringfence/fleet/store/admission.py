@@ -5,7 +5,7 @@ exceed a budget together. Sums of spend are kept (`ringfence.fleet.store.spend`)
 """
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -17,11 +17,14 @@ from ringfence.fleet.store.job import ACTIVE, Job, milliseconds
 from ringfence.fleet.store.jobs import get_in, readable
 from ringfence.fleet.store.spend import Usage, reserved_in, spend_since_in
 from ringfence.fleet.store.tables import AGENTS, JOBS
+from ringfence.fleet.store.workers import labels_in, workers_in
 from ringfence.job.state import JobState
 
 _AHEAD = 16
 """Jobs of an agent that are read at once: to read each by itself takes longer than to leave some."""
 _AGENTS_AT_ONCE = 500
+_MAX_SKIPPED = 500
+"""Of an agent in one pass: more jobs that wait for a workspace or a label are not looked behind."""
 _FAR_MS = 24 * 3600 * 1000
 """What comes later than this need not be known yet."""
 
@@ -68,6 +71,8 @@ class Bounds:
     """Jobs at once."""
     day: Budget = Budget()
     """Of all agents together."""
+    needs_workers: bool = False
+    """Whether jobs start only where a worker can take them: one is alive, with room and the label of the job."""
 
 
 @dataclass
@@ -76,6 +81,7 @@ class _Blocked:
 
     agents: dict[str, str] = field(default_factory=dict)
     workspaces: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
     everything: str = ""
 
 
@@ -85,7 +91,7 @@ class Admitted:
 
     jobs: list[Job]
     waiting: dict[str, str]
-    """Why the jobs of an agent or workspace that are still queued wait, by its name."""
+    """Why jobs that are still queued wait: by the agent's name, the workspace, or `label:` and the label."""
     next_at: datetime | None
     """When to look again, if nothing ends before."""
     active: int
@@ -125,9 +131,10 @@ class _Round:
         self._next: list[datetime] = []
         self._queues: dict[str, _AgentQueue] = {}
         active = _active(connection)
-        self._by_agent = Counter(agent for agent, _ in active)
-        for _, workspace in active:
+        self._by_agent = Counter(agent for agent, _, _ in active)
+        for _, workspace, _ in active:
             self._hold_workspace(workspace)
+        self._capacity = _Capacity.of(connection, active) if bounds.needs_workers else None
 
     def admitted(self) -> Admitted:
         self._block_disabled()
@@ -142,7 +149,8 @@ class _Round:
             allowed = self._allowed(job)
             if allowed is not None:
                 jobs.append(self._start(job, allowed))
-        waiting = {**self._blocked.agents, **self._blocked.workspaces}
+        labels = {f"label:{label}": why for label, why in self._blocked.labels.items()}
+        waiting = {**self._blocked.agents, **self._blocked.workspaces, **labels}
         if self._blocked.everything:
             waiting[""] = self._blocked.everything
         return Admitted(jobs, waiting, self._next_at(), sum(self._by_agent.values()))
@@ -168,6 +176,8 @@ class _Round:
     def _check_all(self) -> None:
         if sum(self._by_agent.values()) >= self._bounds.concurrency:
             self._blocked.everything = f"{self._bounds.concurrency} jobs at once is the limit of the fleet"
+        elif self._capacity is not None and self._capacity.free <= 0:
+            self._blocked.everything = self._capacity.why_full
 
     def _block_spent(self) -> None:
         """Block agents, or all, of whose budget for the day nothing is left."""
@@ -230,11 +240,20 @@ class _Round:
                 return None
             first = min(open_queues, key=self._order)
             expected = self._order(first)
-            job = first.first(self._blocked.workspaces)
+            job = first.first(self._is_startable)
             if job is None:
                 del self._queues[first.agent]
             elif self._order(first) == expected or first is min(open_queues, key=self._order):
                 return job
+
+    def _is_startable(self, job: Job) -> bool:
+        """Whether the workspace of a job is free, and a worker has its label."""
+        if job.workspace in self._blocked.workspaces:
+            return False
+        if self._capacity is None or not job.placement or job.placement in self._capacity.labels:
+            return True
+        self._blocked.labels[job.placement] = f"no worker with the label {job.placement!r} takes jobs"
+        return False
 
     def _order(self, queue: "_AgentQueue") -> tuple[int, int, str]:
         return (-queue.priority, self._by_agent[queue.agent], queue.oldest)
@@ -288,6 +307,8 @@ class _Round:
         )
         self._check_agent(agent, self._bounds.agents[agent])
         self._hold_workspace(job.workspace)
+        if self._capacity is not None:
+            self._capacity.free -= 1
         self._check_all()
         self._check_budget(agent, self._bounds.agents[agent].day)
         self._check_budget(None, self._bounds.day)
@@ -322,18 +343,18 @@ class _AgentQueue:
         """Ids of jobs that this version cannot read, or whose workspace is taken: they keep no other from starting."""
         self.ahead: deque[Job] = deque()
 
-    def first(self, workspaces: Mapping[str, str]) -> Job | None:
-        """The first whose workspace is free; None if there is none. A workspace that was taken stays so."""
+    def first(self, is_startable: Callable[[Job], bool]) -> Job | None:
+        """The first that may start; None if there is none. One that may not start now stays so for this pass."""
         while True:
-            while self.ahead and self.ahead[0].workspace in workspaces:
+            while self.ahead and not is_startable(self.ahead[0]):
                 self._skipped.add(self.ahead.popleft().id)
             if self.ahead:
                 self.priority, self.oldest = self.ahead[0].priority, self.ahead[0].id
                 return self.ahead[0]
-            if not self._read(workspaces):
+            if not self._read():
                 return None
 
-    def _read(self, workspaces: Mapping[str, str]) -> bool:
+    def _read(self) -> bool:
         """Read the next ones; False if there are none."""
         query = (
             select(JOBS)
@@ -341,7 +362,6 @@ class _AgentQueue:
                 JOBS.c.agent == self.agent,
                 JOBS.c.state == JobState.QUEUED,
                 JOBS.c.not_before_ms <= self._now_ms,
-                JOBS.c.workspace.not_in(sorted(workspaces)),
                 JOBS.c.id.not_in(sorted(self._skipped)),
             )
             .order_by(JOBS.c.priority.desc(), JOBS.c.id)
@@ -350,13 +370,44 @@ class _AgentQueue:
         rows = self._connection.execute(query).mappings().all()
         self.ahead.extend(readable(rows))
         self._skipped |= {row["id"] for row in rows} - {job.id for job in self.ahead}
-        return bool(rows)
+        return bool(rows) and len(self._skipped) < _MAX_SKIPPED
 
 
-def _active(connection: Connection) -> Sequence[tuple[str, str]]:
-    """Agent and workspace of each job that runs now."""
-    query = select(JOBS.c.agent, JOBS.c.workspace).where(JOBS.c.state.in_([state.value for state in ACTIVE]))
-    return [(row.agent, row.workspace) for row in connection.execute(query)]
+@dataclass
+class _Capacity:
+    """What the workers that take jobs can take."""
+
+    labels: frozenset[str]
+    """Their labels, and the names of their machines."""
+    free: int
+    """Jobs that they could begin now."""
+    why_full: str
+
+    @classmethod
+    def of(cls, connection: Connection, active: Sequence[tuple[str, str, str | None]]) -> "_Capacity":
+        workers = workers_in(connection)
+        open_workers = [worker for worker in workers if worker.is_alive and not worker.is_draining]
+        draining = {worker.id for worker in workers if worker.is_draining}
+        total = sum(worker.capacity for worker in open_workers)
+        busy = sum(worker not in draining for _, _, worker in active)
+        if open_workers:
+            why = f"the workers run {total} jobs at once, and no more"
+        elif any(worker.is_alive for worker in workers):
+            why = "all workers are draining; `ringfence fleet workers resume` lets them take jobs again"
+        else:
+            why = "no worker is connected"
+        return cls(labels_in(workers), total - busy, why)
+
+
+def _active(connection: Connection) -> Sequence[tuple[str, str, str | None]]:
+    """Agent, workspace and worker of each active job; a job that was just admitted has no worker yet."""
+    query = select(JOBS.c.agent, JOBS.c.workspace, JOBS.c.worker, JOBS.c.state).where(
+        JOBS.c.state.in_([state.value for state in ACTIVE])
+    )
+    return [
+        (row.agent, row.workspace, row.worker if row.state == JobState.RUNNING else None)
+        for row in connection.execute(query)
+    ]
 
 
 def _without(budget: Budget, *, tokens: int, cost_usd: float) -> Budget:

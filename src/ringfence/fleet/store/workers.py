@@ -86,10 +86,7 @@ class Workers:
 
     async def all(self) -> list[WorkerState]:
         """All workers, those of one machine together."""
-        query = select(WORKERS).order_by(WORKERS.c.host, WORKERS.c.started_ms, WORKERS.c.id)
-        return await self._database.read(
-            lambda connection: [_worker_of(row) for row in connection.execute(query).mappings()]
-        )
+        return await self._database.read(workers_in)
 
     async def drain(self, reference: str, *, is_draining: bool) -> list[WorkerState]:
         """Let workers take no more jobs, or take jobs again; what they run goes on.
@@ -138,6 +135,12 @@ class Workers:
 
 
 _FORGOTTEN_MS = 7 * 24 * 3600 * 1000
+
+
+def workers_in(connection: Connection) -> list[WorkerState]:
+    """As `Workers.all`, within a transaction."""
+    query = select(WORKERS).order_by(WORKERS.c.host, WORKERS.c.started_ms, WORKERS.c.id)
+    return [_worker_of(row) for row in connection.execute(query).mappings()]
 
 
 def labels_in(workers: Collection[WorkerState]) -> frozenset[str]:
