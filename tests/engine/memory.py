@@ -214,6 +214,15 @@ class MemoryEngine(Engine):
         self._memory.change()
         return True
 
+    def enqueue_in(
+        self, connection: object, workflow: str, *, id: str, argument: Json = None, priority: int = 0
+    ) -> None:
+        """See `Engine.enqueue_in`."""
+        record = _Record(
+            id, workflow, plain(argument, what="the argument"), priority, next(self._memory.numbers)
+        )
+        self._memory.records.setdefault(id, record)
+
     async def list(
         self,
         *,

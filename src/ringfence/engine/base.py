@@ -5,7 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 Json = Any
 """What JSON can say. Steps carry ids and small facts; what is large is stored elsewhere and named."""
@@ -100,6 +103,22 @@ class Engine(ABC):
         Args:
             workflow: Its name.
             id: Of the workflow; what makes asking twice the same as asking once.
+            argument: JSON.
+            priority: Higher ones are taken first, 0 to 1000.
+        """
+
+    @abstractmethod
+    def enqueue_in(
+        self, connection: "Connection", workflow: str, *, id: str, argument: Json = None, priority: int = 0
+    ) -> None:
+        """Enqueue a workflow within a transaction of the caller's: it is there if, and as soon as, that commits.
+
+        It blocks. An id that exists already is left as it is.
+
+        Args:
+            connection: Of the transaction, in the database of this engine.
+            workflow: Its name.
+            id: Of the workflow.
             argument: JSON.
             priority: Higher ones are taken first, 0 to 1000.
         """

@@ -1,14 +1,16 @@
 """The loop that has jobs start."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
-from tests.engine.memory import Memory, MemoryEngine
+from sqlalchemy import Connection
 
-from ringfence.engine.base import WorkflowState, WorkflowStatus
+from ringfence.engine import Engine, WorkflowState, WorkflowStatus, open_engine
+from ringfence.engine.dbos import DbosEngine
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.daemon.dispatcher import Dispatcher
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds
@@ -19,37 +21,60 @@ from ringfence.fleet.store.jobs import Jobs
 from ringfence.job.state import JobState
 
 pytestmark = pytest.mark.anyio
+BOUNDS = Bounds({"a": AgentBounds(concurrency=2000)}, concurrency=2000)
 
 
-class _Late(MemoryEngine):
-    """An engine of which one asks while a worker ends the attempt that the workflow is of."""
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """The URL of an empty database."""
+    return f"sqlite:///{tmp_path / 'fleet.db'}"
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
+    """The database of jobs, empty."""
+    made = Database(url)
+    made.create_tables()
+    yield made
+    made.close()
+
+
+async def queued(database: Database, count: int) -> list[str]:
+    """New jobs that wait; returns their ids."""
+    return [(await Jobs(database).add(NewJob("a", "manual", "p")))[0].id for _ in range(count)]
+
+
+def dispatcher_of(database: Database, engine: Engine, *, is_accepting: bool = True) -> Dispatcher:
+    """A dispatcher without followers or log."""
+    made = Dispatcher(
+        database, engine, bounds=lambda: BOUNDS, followers=lambda _job: [], log=lambda *_a, **_k: None
+    )
+    made.is_accepting = is_accepting
+    return made
+
+
+class _Late(DbosEngine):
+    """An engine that is asked for live workflows while a worker ends the attempt of the only one."""
 
     worker_ends: Callable[[], Awaitable[object]]
 
-    async def get(self, id: str) -> WorkflowStatus | None:
-        """What it says then: the workflow has ended."""
+    async def list(self, **_filters: Any) -> list[WorkflowStatus]:
+        """The answer of that moment: no workflow lives any more."""
         await self.worker_ends()
-        return WorkflowStatus(id, WorkflowState.DONE, None)
+        return []
 
 
 @pytest.mark.parametrize(("is_retried", "state"), [(True, JobState.QUEUED), (False, JobState.INFRASTRUCTURE)])
-async def test_a_job_that_waits_for_its_next_try_is_not_lost(
-    tmp_path: Path, is_retried: bool, state: JobState
+async def test_a_job_that_waits_for_its_next_attempt_is_not_lost(
+    database: Database, url: str, is_retried: bool, state: JobState
 ):
-    """The workflow of its last try has ended as it should; one that is still said to be at work is ended."""
-    database = Database(f"sqlite:///{tmp_path / 'crew.db'}")
-    database.create_tables()
-    jobs, attempts = Jobs(database), Attempts(database)
-    job, _ = await jobs.add(NewJob("a", "manual", "p"))
+    """The workflow of its last attempt has ended as it should; a job that is still running without one is ended."""
+    attempts = Attempts(database)
+    job_id = (await queued(database, 1))[0]
 
-    async with _Late(Memory()) as engine:
-        bounds = Bounds({"a": AgentBounds()}, concurrency=1)
-        dispatcher = Dispatcher(
-            database, engine, bounds=lambda: bounds, followers=lambda _job: [], log=lambda *_a, **_k: None
-        )
-        dispatcher.is_accepting = False
-        await Admission(database).admit(bounds, now=datetime.now(UTC), day_began=datetime.now(UTC))
-        attempt = await attempts.begin(job.id, worker="w", host="h")
+    async with _Late(url, workflows=None, concurrency=1, recoveries=0) as engine:
+        await Admission(database).admit(BOUNDS, now=datetime.now(UTC), day_began=datetime.now(UTC))
+        attempt = await attempts.begin(job_id, worker="w", host="h")
         assert attempt is not None
         later = datetime.now(UTC) + timedelta(hours=1)
 
@@ -60,17 +85,48 @@ async def test_a_job_that_waits_for_its_next_try_is_not_lost(
                 )
 
         engine.worker_ends = end
-        await dispatcher.round()
-    found = await jobs.get(job.id)
+        await dispatcher_of(database, engine, is_accepting=False).round()
+    found = await Jobs(database).get(job_id)
     assert found is not None
     assert found.state is state
-    database.close()
 
 
-async def test_a_lasting_fault_is_told_once(tmp_path: Path):
-    """What keeps jobs from starting is told when it comes, when it is another, and when it is past: not at each try."""
-    database = Database(f"sqlite:///{tmp_path / 'crew.db'}")
-    database.create_tables()
+async def test_a_job_and_its_workflow_are_admitted_together(database: Database, url: str):
+    """A transaction that admits a job enqueues its workflow, or does neither."""
+    job_id = (await queued(database, 1))[0]
+    async with open_engine(url) as engine:
+
+        def fail(connection: Connection, job: Job) -> None:
+            engine.enqueue_in(connection, "job", id=job.workflow_id)
+            raise InfrastructureFault("the database is full")
+
+        with pytest.raises(InfrastructureFault):
+            await Admission(database, enqueue=fail).admit(
+                BOUNDS, now=datetime.now(UTC), day_began=datetime.now(UTC)
+            )
+        refused = (await Jobs(database).list(), await engine.list())
+        await dispatcher_of(database, engine).round()
+        admitted = (await Jobs(database).list(), await engine.list())
+    assert [job.state for job in refused[0]] == [JobState.QUEUED]
+    assert refused[1] == []
+    assert [(job.id, job.state) for job in admitted[0]] == [(job_id, JobState.STARTING)]
+    assert [(each.id, each.state) for each in admitted[1]] == [(f"{job_id}.1", WorkflowState.WAITING)]
+
+
+async def test_every_orphaned_job_is_ended(database: Database, url: str):
+    """However many jobs are active, each whose workflow is gone is ended; the others are left alone."""
+    orphans = await queued(database, 1024)
+    await Admission(database).admit(BOUNDS, now=datetime.now(UTC), day_began=datetime.now(UTC))
+    live = await queued(database, 2)
+    async with open_engine(url) as engine:
+        await dispatcher_of(database, engine).round()
+    states = {job.id: job.state for job in await Jobs(database).list(limit=5000)}
+    assert {states[job] for job in orphans} == {JobState.INFRASTRUCTURE}
+    assert {states[job] for job in live} == {JobState.STARTING}
+
+
+async def test_a_lasting_fault_is_logged_once(database: Database, url: str):
+    """A fault that keeps jobs from starting is logged when it begins, changes and ends: not at each attempt."""
     faults = ["away", "away", "away", "full", "full"]
     lines: list[str] = []
     is_past = anyio.Event()
@@ -89,11 +145,10 @@ async def test_a_lasting_fault_is_told_once(tmp_path: Path):
     def nobody(_ended: Job) -> list[NewJob]:
         return []
 
-    async with MemoryEngine(Memory()) as engine, anyio.create_task_group() as tasks:
+    async with open_engine(url) as engine, anyio.create_task_group() as tasks:
         dispatcher = Dispatcher(database, engine, bounds=bounds, followers=nobody, log=log)
         tasks.start_soon(dispatcher.run)
         with anyio.fail_after(30):
             await is_past.wait()
         tasks.cancel_scope.cancel()
     assert lines == ["away", "full", "jobs are started again"]
-    database.close()

@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from dbos import DBOS, DBOSClient, Serializer
+import sqlalchemy as sa
+from dbos import DBOS, DBOSClient, EnqueueOptions, Serializer
 from dbos import WorkflowStatus as DbosStatus
 from dbos import error as dbos_error
 
@@ -79,19 +80,19 @@ class Control:
 
     def enqueue(self, workflow: str, id: str, argument: Json, priority: int) -> bool:
         """As `Engine.enqueue`."""
-        options: Any = {
-            "queue_name": QUEUE,
-            "workflow_name": WORKFLOW,
-            "workflow_id": id,
-            "workflow_id_reuse_policy": "reject",
-            "app_version": VERSION,
-            "priority": 1 + LOWEST - priority,
-        }
+        options = _options(id, priority)
+        options["workflow_id_reuse_policy"] = "reject"
         try:
             self.client.enqueue(options, workflow, argument)
         except dbos_error.DBOSWorkflowIDInUseError:
             return False
         return True
+
+    def enqueue_in(
+        self, connection: sa.Connection, workflow: str, id: str, argument: Json, priority: int
+    ) -> None:
+        """As `Engine.enqueue_in`."""
+        self.client.enqueue_in_transaction(connection, _options(id, priority), workflow, argument)
 
     def forget(self, ids: Sequence[str]) -> list[str]:
         """As `Engine.forget`; which were removed. In turn with take-overs, one of which would bring it back."""
@@ -145,6 +146,16 @@ class Control:
     def close(self) -> None:
         """Close its connections."""
         self.client.destroy()
+
+
+def _options(id: str, priority: int) -> EnqueueOptions:
+    return {
+        "queue_name": QUEUE,
+        "workflow_name": WORKFLOW,
+        "workflow_id": id,
+        "app_version": VERSION,
+        "priority": 1 + LOWEST - priority,
+    }
 
 
 def status_of(found: DbosStatus) -> WorkflowStatus:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import anyio
+import sqlalchemy as sa
 
 from ringfence.engine.base import Engine, Json, Workflow, WorkflowState, WorkflowStatus
 from ringfence.engine.dbos.control import LOWEST, Control
@@ -95,10 +96,14 @@ class DbosEngine(Engine):
 
     async def enqueue(self, workflow: str, *, id: str, argument: Json = None, priority: int = 0) -> bool:
         """See `Engine.enqueue`."""
-        if not 0 <= priority <= LOWEST:
-            raise UsageError(f"a priority is 0 to {LOWEST}, not {priority}")
-        argument = plain(argument, what="the argument of a workflow")
+        argument = _checked(argument, priority)
         return await self._block(self._client.enqueue, workflow, id, argument, priority)
+
+    def enqueue_in(
+        self, connection: sa.Connection, workflow: str, *, id: str, argument: Json = None, priority: int = 0
+    ) -> None:
+        """See `Engine.enqueue_in`."""
+        self._client.enqueue_in(connection, workflow, id, _checked(argument, priority), priority)
 
     async def list(
         self,
@@ -125,3 +130,9 @@ class DbosEngine(Engine):
         assert self._work is not None
         await self._work.stopped.wait()
         return str(self._work.lost)
+
+
+def _checked(argument: Json, priority: int) -> Json:
+    if not 0 <= priority <= LOWEST:
+        raise UsageError(f"a priority is 0 to {LOWEST}, not {priority}")
+    return plain(argument, what="the argument of a workflow")

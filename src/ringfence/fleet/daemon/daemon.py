@@ -300,7 +300,7 @@ class Daemon:
         """Whether a worker still runs hooks, or tells others of a job's end; what is left for the next start is none."""
         assert self.engine is not None
         running = await self.engine.list(states=[WorkflowState.RUNNING])
-        left = {job.workflow_id for job in await self._active()}
+        left = await self.jobs.active_workflows()
         return bool(self.supervisor.pids) and any(each.id not in left for each in running)
 
     async def _active(self) -> list[Job]:

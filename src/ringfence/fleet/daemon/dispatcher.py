@@ -1,39 +1,39 @@
-"""From queued jobs to workflows of the engine, and from ends to what follows them.
+"""Admits queued jobs to the durable engine, and enters the jobs that follow ended ones.
 
-Each act here can be repeated: a daemon that died in between begins again from what the database says.
+A job is admitted and its workflow enqueued in one transaction. Everything here can be repeated: after a crash, the next
+daemon starts from what the database says.
 """
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import anyio
+from sqlalchemy import Connection
 
-from ringfence.engine.base import Engine
+from ringfence.engine.base import Engine, WorkflowState
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.log import Log
 from ringfence.fleet.store.admission import Admission, Bounds
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.insertion import QueueFull
-from ringfence.fleet.store.job import ACTIVE, Job, NewJob
+from ringfence.fleet.store.job import Job, NewJob
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.worker.workflow import JOB_WORKFLOW
-from ringfence.job.state import JobState
 
 _BUSY_S = 0.2
 _IDLE_S = 2.0
 _RECONCILE_S = 5.0
-_LOST_AFTER_S = 5.0
-_MOST = 1000
 _ENDS = 100
+_LIVE = (WorkflowState.WAITING, WorkflowState.RUNNING)
 
 
 class Dispatcher:
-    """Admits jobs whenever something changes, and sees that each that was admitted has its workflow.
+    """Admits jobs whenever something changes, and ends jobs whose workflow ended without them.
 
     Args:
         database: Where the jobs are.
-        engine: What workers take them from.
+        engine: The durable engine that workers take workflows from; on the same database.
         bounds: What is allowed just now.
         followers: The jobs that follow one that has ended.
         log: Is told of faults of the database; they pass, and are tried again.
@@ -51,7 +51,7 @@ class Dispatcher:
         timezone: ZoneInfo | None = None,
     ) -> None:
         self._jobs = Jobs(database)
-        self._admission = Admission(database)
+        self._admission = Admission(database, enqueue=self._enqueue)
         self._engine = engine
         self._bounds = bounds
         self._followers = followers
@@ -100,15 +100,13 @@ class Dispatcher:
     async def round(self) -> float:
         """Do all that can be done now; returns for how many seconds nothing is to be done, unless something changes."""
         now = datetime.now(UTC)
-        await self._reconcile(now)
+        await self._reconcile()
         while await self._jobs.follow(self._followers, limit=_ENDS, left_out=self._left_out) == _ENDS:
             pass
         if not self.is_accepting:
             return _BUSY_S
         admitted = await self._admission.admit(self._bounds(), now=now, day_began=self._day_began(now))
         self.waiting = admitted.waiting
-        for job in admitted.jobs:
-            await self._enqueue(job)
         if admitted.active:
             return _BUSY_S
         if admitted.next_at is None:
@@ -118,29 +116,28 @@ class Dispatcher:
     def _left_out(self, ended: Job, why: QueueFull) -> None:
         self._log(f"nothing follows job {ended.id}: {why}", event="job.refused", job=ended.id)
 
-    async def _enqueue(self, job: Job) -> bool:
-        """Give a job its workflow; False if it has it."""
-        return await self._engine.enqueue(
+    def _enqueue(self, connection: Connection, job: Job) -> None:
+        self._engine.enqueue_in(
+            connection,
             JOB_WORKFLOW,
             id=job.workflow_id,
             argument={"job": job.id},
             priority=max(0, min(1000, job.priority)),
         )
 
-    async def _reconcile(self, now: datetime) -> None:
-        """See that every job which was admitted has a workflow that goes on; one whose workflow has ended is ended."""
+    async def _reconcile(self) -> None:
+        """End each active job whose workflow has ended, or is not there."""
         if anyio.current_time() - self._reconciled_at < _RECONCILE_S:
             return
         self._reconciled_at = anyio.current_time()
         await self._report_unreadable()
-        for job in await self._jobs.list(states=ACTIVE, limit=_MOST):
-            is_young = job.started_at is not None and now - job.started_at < timedelta(seconds=_LOST_AFTER_S)
-            if job.state is JobState.STARTING and not is_young:
-                await self._enqueue(job)
-            status = await self._engine.get(job.workflow_id)
-            if status is not None and status.state.is_end:
-                reason = status.error or "its workflow ended without an outcome"
-                await self._jobs.end_orphaned(job, reason=reason)
+        active = await self._jobs.active_workflows()
+        live = await self._engine.list(ids=[*active], states=_LIVE, limit=len(active) + 1)
+        orphaned = active.keys() - {each.id for each in live}
+        errors = {each.id: each.error for each in await self._engine.list(ids=[*orphaned])}
+        for workflow in orphaned:
+            reason = errors.get(workflow) or "its workflow ended without an outcome"
+            await self._jobs.end_orphaned(active[workflow], workflow=workflow, reason=reason)
 
     async def _report_unreadable(self) -> None:
         """Log each job that this version cannot read, once."""

@@ -99,10 +99,19 @@ class Admitted:
 
 
 class Admission:
-    """Admits queued jobs of a database."""
+    """Admits queued jobs of a database.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: The database of the jobs.
+        enqueue: Called in the admitting transaction for each admitted job: what it writes is committed with the job's
+            new state. None: nothing else is written.
+    """
+
+    def __init__(
+        self, database: Database, *, enqueue: Callable[[Connection, Job], None] | None = None
+    ) -> None:
         self._database = database
+        self._enqueue = enqueue
 
     async def admit(self, bounds: Bounds, *, now: datetime, day_began: datetime) -> Admitted:
         """Move every job that may start now from queued to starting, the most urgent and oldest first.
@@ -112,9 +121,15 @@ class Admission:
             now: The time.
             day_began: Since when budgets of a day count, in the time zone whose day it is.
         """
-        return await self._database.write(
-            lambda connection: _Round(connection, bounds, now=now, day_began=day_began).admitted()
-        )
+
+        def act(connection: Connection) -> Admitted:
+            admitted = _Round(connection, bounds, now=now, day_began=day_began).admitted()
+            if self._enqueue is not None:
+                for job in admitted.jobs:
+                    self._enqueue(connection, job)
+            return admitted
+
+        return await self._database.write(act)
 
 
 class _Round:

@@ -95,7 +95,12 @@ class Job:
     @property
     def workflow_id(self) -> str:
         """The engine's name for what runs it, since it was admitted last."""
-        return f"{self.id}.{self.admissions}"
+        return workflow_id(self.id, self.admissions)
+
+
+def workflow_id(job_id: str, admission: int) -> str:
+    """The engine's name for the workflow of an admission of a job, the first being 1."""
+    return f"{job_id}.{admission}"
 
 
 class JobUnreadable(InfrastructureFault):

@@ -19,6 +19,7 @@ from ringfence.fleet.store.job import (
     job_of,
     milliseconds,
     reason_of,
+    workflow_id,
 )
 from ringfence.fleet.store.tables import ATTEMPTS, BLOBS, JOBS
 from ringfence.fleet.store.totals import keep_totals
@@ -112,6 +113,17 @@ class Jobs:
             query = query.where(JOBS.c.id < before)
         return await self._database.read(lambda connection: _jobs(connection, query))
 
+    async def active_workflows(self) -> dict[str, str]:
+        """The id of the current workflow of each job that is starting or running, with the job's id."""
+        query = select(JOBS.c.id, JOBS.c.admissions).where(
+            JOBS.c.state.in_([state.value for state in ACTIVE])
+        )
+
+        def act(connection: Connection) -> dict[str, str]:
+            return {workflow_id(job_id, admission): job_id for job_id, admission in connection.execute(query)}
+
+        return await self._database.read(act)
+
     async def counts(self) -> dict[str, dict[JobState, int]]:
         """How many jobs there are of each agent in each state that this version knows."""
         query = (
@@ -163,18 +175,23 @@ class Jobs:
 
         return await self._database.write(act)
 
-    async def end_orphaned(self, job: Job, *, reason: str) -> bool:
-        """End a job whose workflow has ended without it; False if it is not at work, or by a later admission.
+    async def end_orphaned(self, job_id: str, *, workflow: str, reason: str) -> bool:
+        """End a job whose workflow has ended without it; False if the job is not at work, or by a later admission.
 
-        One that waits for its next try is not lost: its last workflow has ended as it should.
+        A job that waits for its next attempt is not lost: its last workflow has ended as it should.
+
+        Args:
+            job_id: The job.
+            workflow: The id of the workflow that has ended.
+            reason: Why the job ends, in a line.
         """
 
         def act(connection: Connection) -> bool:
-            now = get_in(connection, job.id, to_change=True)
-            if now is None or now.state not in ACTIVE or now.workflow_id != job.workflow_id:
+            now = get_in(connection, job_id, to_change=True)
+            if now is None or now.state not in ACTIVE or now.workflow_id != workflow:
                 return False
             state = JobState.CANCELLED if now.is_cancel_asked else JobState.INFRASTRUCTURE
-            return _end_in(connection, job.id, state, reason)
+            return _end_in(connection, job_id, state, reason)
 
         return await self._database.write(act)
 
