@@ -18,6 +18,7 @@ from ringfence.events import (
     TranscriptDamaged,
     TranscriptNoted,
 )
+from ringfence.transcript import ShellResult, shell_result
 
 Line = tuple[str, str]
 """A line and its style."""
@@ -29,21 +30,6 @@ _COMMAND_LINES = 6
 _ARGUMENT_CHARS = 120
 _PARTIAL_CHARS = 4000
 """Characters kept of a line that is not complete yet."""
-
-
-class ShellResult(msgspec.Struct):
-    """The result of the shell tool."""
-
-    stdout: str
-    stderr: str
-    exit_code: int
-    timed_out: bool = False
-    ended_by: str = "exit"
-
-    @property
-    def end_text(self) -> str:
-        """How the command ended, as text."""
-        return f"exit code {self.exit_code}" if self.ended_by == "exit" else f"ended by {self.ended_by}"
 
 
 def call_lines(event: ToolCalled) -> list[Line]:
@@ -132,16 +118,6 @@ def result_lines(event: ToolReturned, streamed: StreamedOutput | None = None) ->
     if shell.exit_code == 0 and shell.ended_by == "exit":
         return [*output, (f"    exit code 0, {seconds}", "green dim")]
     return [*output, (f"    {shell.end_text}, {seconds}", "red")]
-
-
-def shell_result(event: ToolReturned) -> ShellResult | None:
-    """Decode the result of a shell; None for other tools and for errors."""
-    if event.tool != "shell" or event.is_error:
-        return None
-    try:
-        return msgspec.json.decode(event.content, type=ShellResult)
-    except (msgspec.MsgspecError, UnicodeEncodeError):
-        return None
 
 
 def _lines(text: str, *, head: int = _HEAD, tail: int = _TAIL) -> list[str]:

@@ -2,7 +2,6 @@
 
 import re
 
-from ringfence.cli.output import counted
 from ringfence.cli.render.agent import Line
 from ringfence.events import (
     CommandEnded,
@@ -11,50 +10,10 @@ from ringfence.events import (
     Event,
     ForwardClosed,
     ForwardRefused,
-    ModelAsked,
-    ModelExchanged,
 )
+from ringfence.transcript import UNREACHABLE, decision_line, end_line
 
 _MAX_LINES = 100
-_UNREACHABLE = 502
-
-
-def decision_line(event: EgressDecided) -> str:
-    """Format a decision of the proxy."""
-    if event.allowed:
-        method = "" if event.method == "CONNECT" else f"{event.method} "
-        through = f", through {event.through}" if event.through else ""
-        return f"{method}{event.host}:{event.port}{event.path}, by rule {event.rule!r}{through}"
-    times = f" ({event.repeated} times by now)" if event.repeated > 1 else ""
-    return f"refused: {event.reason}{times}"
-
-
-def end_line(event: EgressClosed) -> str:
-    """Format the end of a connection."""
-    target = f"{event.host}:{event.port}"
-    if event.status == _UNREACHABLE:
-        return f"{target} cannot be reached: {event.ended_by}"
-    ended = "" if event.ended_by == "closed" else f", ended by {event.ended_by}"
-    return (
-        f"{target}: {event.sent_bytes:,} bytes out, {event.received_bytes:,} in, "
-        f"{event.duration_ms / 1000:.2f} s{ended}"
-    )
-
-
-def model_request_line(event: ModelAsked) -> str:
-    """Format a request for a model."""
-    model = f" {event.model}" if event.model else ""
-    stripped = f", without {', '.join(event.stripped)}" if event.stripped else ""
-    refused = "" if event.allowed else f", refused: {event.reason}"
-    return f"{event.exchange}: {event.method} {event.path}{model}{stripped}{refused}"
-
-
-def model_response_line(event: ModelExchanged) -> str:
-    """Format the response to a request for a model."""
-    cost = "" if event.cost_usd is None else f", ${event.cost_usd:.4f}"
-    ended = "" if event.ended_by == "closed" else f", ended by {event.ended_by}"
-    spent = f"{counted(event.usage.total, 'token')}{cost}"
-    return f"{event.exchange}: {event.status}, {spent}, {event.duration_ms / 1000:.2f} s{ended}"
 
 
 class EgressView:
@@ -74,7 +33,7 @@ class EgressView:
                 return self._line_once(f"{event.host}:{event.port}", decision_line(event), "dim")
             case EgressDecided(repeated=1):
                 return self._line_once(decision_line(event), decision_line(event), "yellow")
-            case EgressClosed(status=status) if status == _UNREACHABLE:
+            case EgressClosed(status=status) if status == UNREACHABLE:
                 return self._line_once(end_line(event), end_line(event), "yellow")
             case _:
                 return []
@@ -103,7 +62,7 @@ class RefusalSummary:
         if isinstance(event, EgressDecided) and not event.allowed:
             line = "; ".join(filter(None, (f"refused: {event.reason}", event.remedy)))
             times = event.repeated
-        elif isinstance(event, EgressClosed) and event.status == _UNREACHABLE:
+        elif isinstance(event, EgressClosed) and event.status == UNREACHABLE:
             line = end_line(event)
             times = self._times.get(line, 0) + 1
         if line and (line in self._times or len(self._times) <= self._MAX_LINES_SHOWN):
