@@ -75,6 +75,13 @@ async def serving_at(app: Any, address: str) -> AsyncIterator[None]:
         yield
 
 
+@asynccontextmanager
+async def serving_on(app: Any, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve an application on a socket that listens already; it is closed at the end."""
+    async with _served(app, listener):
+        yield
+
+
 def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 

@@ -1,0 +1,168 @@
+"""`ringfence serve`: the dashboard of a fleet, and of the runs and loops of this machine."""
+
+import os
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ringfence.cli.output import note, notify
+from ringfence.errors import InfrastructureFault, UsageError
+
+if TYPE_CHECKING:
+    from ringfence.web import ApiClient
+
+_TOKEN = "RINGFENCE_TOKEN"  # noqa: S105 -- the name of a variable
+
+
+def serve(
+    *,
+    address: Annotated[
+        str, typer.Option("--address", metavar="HOST:PORT", help="Where to listen; port 0: a free one.")
+    ] = "127.0.0.1:0",
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the link in a browser.")] = False,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", metavar="URL", help=f"Show the fleet of another machine; needs {_TOKEN}."),
+    ] = None,
+    allow_remote: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-remote",
+            metavar="NAME",
+            help="Also answer under this host name, for a reverse proxy with TLS; repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Show the dashboard in a browser.
+
+    Prints a link that signs in one browser; after each sign-in it prints the next link. Shows the fleet whose daemon
+    runs for the state directory, and without a daemon what is stored, with the runs and loops of this machine.
+    """
+    import anyio
+
+    host, port = _parse_address(address)
+    names = tuple(allow_remote or ())
+    if not _is_loopback(host) and not names:
+        raise UsageError(
+            f"{address!r} can be reached from other machines, and the dashboard has no TLS: put a reverse proxy "
+            "with TLS before it and name the host by which browsers reach that, --allow-remote NAME; or listen on "
+            "127.0.0.1"
+        )
+    listener = _listen(host, port)
+    with listener:
+        anyio.run(_serve, listener, host, names, server, open_browser)
+
+
+async def _serve(
+    listener: socket.socket, host: str, names: Sequence[str], server: str | None, is_opened: bool
+) -> None:
+    import signal
+
+    import anyio
+
+    from ringfence.fleet.daemon.http_server import serving_on
+    from ringfence.web import Sessions, create_dashboard
+
+    port = listener.getsockname()[1]
+    shown = f"[{host}]" if ":" in host else host
+    base = f"https://{names[0]}" if names else f"http://{shown}:{port}"
+
+    def show_link(token: str) -> None:
+        typer.echo(f"{base}/login?token={token}")
+
+    sessions = Sessions(show_link)
+    local = (
+        []
+        if names and not _is_loopback(host)
+        else [f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"]
+    )
+    hosts = [*local, *names]
+    origins = [*(f"http://{each}" for each in local), *(f"https://{each}" for each in names)]
+    async with _open_api(server) as api:
+        app = create_dashboard(api, sessions, hosts=hosts, origins=origins, cookie=f"ringfence_{port}")
+        async with serving_on(app, listener):
+            notify("the dashboard is up; each link signs in one browser, Ctrl-C ends it")
+            token = sessions.new_link()
+            if is_opened:
+                _open_browser(f"{base}/login?token={token}")
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                async for _ in signals:
+                    break
+
+
+@asynccontextmanager
+async def _open_api(server: str | None) -> AsyncIterator["ApiClient"]:
+    """A client of the API: of another machine, or of this one, with or without a daemon."""
+    import tempfile
+
+    from ringfence.config.paths import state_dir
+    from ringfence.fleet.api.app import create_local_app
+    from ringfence.fleet.api.context import ApiContext
+    from ringfence.fleet.client import socket_path
+    from ringfence.fleet.daemon.http_server import serving
+    from ringfence.web import ApiClient
+
+    if server is not None:
+        client = ApiClient.remote(server, _read_token())
+        try:
+            yield client
+        finally:
+            await client.aclose()
+        return
+    state = state_dir()
+    with tempfile.TemporaryDirectory(prefix="ringfence-serve-") as directory:
+        own = Path(directory) / "api.sock"
+        async with serving(create_local_app(ApiContext(state)), own):
+            client = ApiClient.local(socket_path(state), own)
+            try:
+                yield client
+            finally:
+                await client.aclose()
+
+
+def _read_token() -> str:
+    token = os.environ.get(_TOKEN, "").strip()
+    if not token:
+        raise UsageError(
+            f"{_TOKEN} is not set; `ringfence fleet token create NAME` on the fleet's machine creates one"
+        )
+    return token
+
+
+def _parse_address(address: str) -> tuple[str, int]:
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"{address!r} is not an address; write HOST:PORT, such as 127.0.0.1:8000")
+    return host.strip("[]"), int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    import ipaddress
+
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as exc:
+        raise InfrastructureFault(
+            f"nothing can listen at {host}:{port}: {exc.strerror or exc}; name another address with --address"
+        ) from exc
+
+
+def _open_browser(link: str) -> None:
+    import webbrowser
+
+    if not webbrowser.open(link):
+        note("no browser could be opened; open the link above")

@@ -1,0 +1,47 @@
+"""What the frame around every page shows: the pages, what waits in them, the fleet, and whether its daemon runs."""
+
+from typing import Any
+
+from ringfence import __version__
+from ringfence.web.client import ApiClient, ApiError, ApiUnreachable
+
+_FLEET = (
+    ("inbox", "Inbox", "waiting"),
+    ("jobs", "Jobs", "active"),
+    ("agents", "Agents", ""),
+    ("schedules", "Schedules", ""),
+    ("spend", "Spend", ""),
+    ("workers", "Workers", ""),
+)
+_MACHINE = (("runs", "Runs", ""), ("loops", "Loops", ""), ("doctor", "Doctor", ""))
+NO_DAEMON = (
+    "The fleet's daemon does not run. Pages show what is stored; nothing starts until `ringfence fleet up`."
+)
+
+
+async def load_chrome(api: ApiClient) -> dict[str, Any]:
+    """What the frame shows; if the API does not answer, its banner says so."""
+    status: dict[str, Any] = {}
+    banner = ""
+    try:
+        status = await api.get("status")
+    except ApiUnreachable as exc:
+        banner = f"{exc}. Reconnecting …"
+    except ApiError as exc:
+        banner = "" if exc.status in (400, 404, 503) else str(exc)
+    if status.get("fleet") and not status.get("pid"):
+        banner = NO_DAEMON
+    counts = {"inbox": status.get("inbox_open", 0), "jobs": status.get("active", 0)}
+    return {
+        "nav": [("Fleet", _entries(_FLEET, counts)), ("This machine", _entries(_MACHINE, counts))],
+        "fleet": status.get("fleet", ""),
+        "version": f"Ringfence {__version__}",
+        "banner": banner,
+    }
+
+
+def _entries(rows: tuple[tuple[str, str, str], ...], counts: dict[str, int]) -> list[dict[str, Any]]:
+    return [
+        {"path": path, "label": label, "unit": unit, "count": counts.get(path, 0)}
+        for path, label, unit in rows
+    ]

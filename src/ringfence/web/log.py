@@ -1,0 +1,108 @@
+"""A record's events as entries of a log, by pages."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from ringfence.frozen import frozen
+from ringfence.journal.record import event_of
+from ringfence.transcript import describe_event
+from ringfence.web.client import ApiClient
+from ringfence.web.formats import parse_moment
+
+PAGE = 200
+"""Entries of one page."""
+MAX_BODY_CHARS = 6000
+"""Of one entry on a page of many."""
+_MAX_FETCHES = 10
+_KINDS: Mapping[str, tuple[str, ...]] = {
+    "all": (),
+    "talk": ("message.", "model.replied", "agent.", "job."),
+    "tools": ("tool.", "command."),
+    "network": ("egress.", "model.asked", "model.exchanged", "forward."),
+}
+KINDS = tuple(_KINDS)
+"""The kinds of events by which a log can be filtered."""
+_CLASSES = {
+    "bold cyan": "user", "bold green": "agent", "bold yellow": "tool", "yellow": "tool", "bold red": "error",
+    "dim": "quiet",
+}  # fmt: skip
+
+
+@frozen
+class Entry:
+    """An event as a page shows it."""
+
+    seq: int
+    clock: str
+    title: str
+    kind: str
+    """The class of its style."""
+    body: str
+    is_quiet: bool
+    """Whether the body is shown dimmed."""
+    cut: int
+    """Characters of the body that are not shown."""
+
+
+@frozen
+class LogPage:
+    """A page of a log."""
+
+    entries: tuple[Entry, ...]
+    last: int
+    """The sequence number of the last event that was read; -1: none."""
+    total: int | None
+    """Events of the whole record, as far as known."""
+    is_end: bool
+
+
+def read_entry(line: str | Mapping[str, Any]) -> Entry:
+    """The entry of an event as the API sends it."""
+    record = json.loads(line) if isinstance(line, str) else line
+    event = event_of(record["event"], record["data"])
+    moment: datetime | None = parse_moment(record["time"])
+    text = describe_event(event, moment)
+    return Entry(
+        record["seq"],
+        text.clock,
+        text.title,
+        _CLASSES.get(text.title_style, ""),
+        text.body.rstrip("\n")[:MAX_BODY_CHARS],
+        text.body_style == "dim",
+        max(0, len(text.body.rstrip("\n")) - MAX_BODY_CHARS),
+    )
+
+
+def is_of_kind(line: str, kind: str) -> bool:
+    """Whether an event, as the API sends it, is of a kind of `KINDS`."""
+    prefixes = _KINDS.get(kind, ())
+    return not prefixes or json.loads(line)["event"].startswith(prefixes)
+
+
+async def read_log(api: ApiClient, noun: str, name: str, *, after: int, kind: str, **query: Any) -> LogPage:
+    """A page of the log of a job or a run.
+
+    Args:
+        api: The API.
+        noun: `jobs` or `runs`.
+        name: The id of the job or run.
+        after: Only events after the one with this sequence number.
+        kind: Only events of this kind.
+        query: Further parameters of the API, such as the attempt.
+    """
+    entries: list[Entry] = []
+    last, is_end = after, False
+    for _ in range(_MAX_FETCHES):
+        count = 0
+        async with api.lines(noun, name, "events", after=last, limit=PAGE, **query) as lines:
+            async for line in lines:
+                count += 1
+                last = json.loads(line)["seq"]
+                if is_of_kind(line, kind):
+                    entries.append(read_entry(line))
+        is_end = count < PAGE
+        if is_end or len(entries) >= PAGE // 2:
+            break
+    return LogPage(tuple(entries), last, None, is_end)

@@ -1,0 +1,179 @@
+"""Jobs: the list, and a job's log, changes, attempts, record and task."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+
+from ringfence.job.state import JobState
+from ringfence.web.client import ApiClient, ApiError
+from ringfence.web.formats import NONE, duration, parse_moment, tokens, usd
+from ringfence.web.log import KINDS, PAGE, read_log
+from ringfence.web.pages.changes import read_changes
+from ringfence.web.rendering import Page
+
+_LIMIT = 50
+_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "all": (),
+    "active": ("queued", "starting", "running"),
+    "succeeded": ("succeeded", "unverified"),
+    "failed": tuple(
+        state
+        for state in JobState
+        if state.is_terminal and state not in ("succeeded", "unverified", "ended", "cancelled", "blocked")
+    ),
+    "blocked": ("blocked",),
+    "cancelled": ("cancelled",),
+}
+_TRIGGERS = ("schedule", "manual", "webhook", "files", "after", "directory", "github", "retry", "fork")
+_DONE = {
+    "cancel": "The job is being cancelled.",
+    "apply": "The changes are applied to the workspace.",
+    "reject": "The changes are rejected; they stay in the record.",
+}
+
+
+async def list_jobs(request: Request, api: ApiClient) -> Page:
+    """The table of jobs, with its filters."""
+    query = request.query_params
+    group = query.get("state", "all")
+    found = await api.get(
+        "jobs",
+        agent=query.get("agent"),
+        state=list(_GROUPS.get(group, (group,))),
+        trigger=query.get("trigger"),
+        text=query.get("text"),
+        parent=query.get("parent"),
+        since=query.get("since"),
+        before=query.get("before"),
+        limit=_LIMIT + 1,
+    )
+    given = {name: query.get(name, "") for name in ("agent", "state", "trigger", "text", "since", "parent")}
+    return Page(
+        "jobs",
+        {
+            "jobs": found[:_LIMIT],
+            "older": found[_LIMIT - 1]["id"] if len(found) > _LIMIT else None,
+            "given": given,
+            "group": group,
+            "groups": tuple(_GROUPS),
+            "triggers": _TRIGGERS,
+            "agents": [agent["name"] for agent in await _list_agents(api)],
+            "is_filtered": any(given.values()),
+        },
+    )
+
+
+async def _list_agents(api: ApiClient) -> list[dict[str, Any]]:
+    try:
+        return list(await api.get("agents"))
+    except ApiError:  # without a daemon the list of jobs is still there
+        return []
+
+
+async def show_log(request: Request, api: ApiClient) -> Page:
+    """A job with its log."""
+    query, job = request.query_params, await _read_job(request, api)
+    kind = query.get("show", "all")
+    attempt = query.get("attempt") or None
+    log = None
+    reason = ""
+    try:
+        log = await read_log(
+            api, "jobs", job["id"], after=_number(query.get("after"), -1), kind=kind, attempt=attempt
+        )
+    except ApiError as exc:
+        reason = str(exc)
+    values = {
+        "log": log,
+        "no_log": reason,
+        "kind": kind,
+        "kinds": KINDS,
+        "attempt": attempt,
+        "page_size": PAGE,
+    }
+    return _job_page("log", job, values)
+
+
+async def show_changes(request: Request, api: ApiClient) -> Page:
+    """A job with the changes that it made."""
+    job = await _read_job(request, api)
+    return _job_page("changes", job, await read_changes(request, api, "jobs", job["id"]))
+
+
+async def show_attempts(request: Request, api: ApiClient) -> Page:
+    """A job with its attempts."""
+    job = await _read_job(request, api)
+    return _job_page("attempts", job, {"attempts": await api.get("jobs", job["id"], "attempts")})
+
+
+async def show_record(request: Request, api: ApiClient) -> Page:
+    """A job with the verification of its record."""
+    job = await _read_job(request, api)
+    return _job_page("record", job, {"record": await api.get("jobs", job["id"], "record")})
+
+
+async def show_task(request: Request, api: ApiClient) -> Page:
+    """A job with its prompt and its answer."""
+    return _job_page("task", await _read_job(request, api), {})
+
+
+async def act(request: Request, api: ApiClient, form: Mapping[str, str]) -> str:
+    """Cancel, retry, fork or remove a job, or apply or reject its changes."""
+    name, action = request.path_params["id"], request.path_params["action"]
+    if action == "remove":
+        await api.delete("jobs", name)
+        return "/jobs"
+    if action in ("retry", "fork"):
+        prompt = form.get("prompt", "").strip()
+        created = await api.post("jobs", name, action, body={"prompt": prompt} if prompt else {})
+        return f"/jobs/{created['job']['id']}"
+    if action not in _DONE:
+        raise ApiError(404, f"there is no action {action!r}")
+    await api.post("jobs", name, action)
+    return _DONE[action]
+
+
+async def _read_job(request: Request, api: ApiClient) -> dict[str, Any]:
+    return dict(await api.get("jobs", request.path_params["id"]))
+
+
+def _job_page(tab: str, job: dict[str, Any], values: Mapping[str, Any]) -> Page:
+    is_over = job.get("ended_at") is not None
+    return Page(
+        "job",
+        {"job": job, "tab": tab, "is_over": is_over, "limits": _limits_of(job), "base": "jobs", **values},
+    )
+
+
+def _limits_of(job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the job used of each of its limits, as text and as numbers for a bar."""
+    limits = job.get("limits") or {}
+    formats = {"tokens": tokens, "cost_usd": usd, "duration_s": duration}
+    rows = []
+    for name, limit in limits.items():
+        used, most = limit.get("used"), limit.get("limit")
+        shown = formats.get(name, lambda value: NONE if value is None else f"{value:,}")
+        rows.append(
+            {
+                "name": name.removesuffix("_usd").removesuffix("_s").replace("_", " "),
+                "used": used,
+                "limit": most,
+                "used_text": shown(used),
+                "limit_text": shown(most) if most else "",
+            }
+        )
+    return rows
+
+
+def _number(text: str | None, default: int) -> int:
+    try:
+        return int(text) if text else default
+    except ValueError:
+        return default
+
+
+def seconds_between(start: Any, end: Any) -> float | None:
+    """The seconds between two times; None if one is missing."""
+    first, last = parse_moment(start), parse_moment(end)
+    return None if first is None or last is None else (last - first).total_seconds()

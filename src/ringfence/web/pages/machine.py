@@ -1,0 +1,35 @@
+"""Workers, and the state of this machine."""
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+
+from ringfence.web.client import ApiClient, ApiError
+from ringfence.web.rendering import Page
+
+_DONE = {
+    "drain": "The worker starts no more jobs; those that run end.",
+    "resume": "The worker starts jobs again.",
+}
+
+
+async def list_workers(_request: Request, api: ApiClient) -> Page:
+    """The table of workers."""
+    return Page("workers", {"workers": await api.get("workers")})
+
+
+async def act(request: Request, api: ApiClient, _form: Mapping[str, str]) -> str:
+    """Drain, resume or remove a worker."""
+    name, action = request.path_params["id"], request.path_params["action"]
+    if action == "remove":
+        await api.delete("workers", name)
+        return "The worker is removed; its jobs run elsewhere."
+    if action not in _DONE:
+        raise ApiError(404, f"there is no action {action!r}")
+    await api.post("workers", name, action)
+    return _DONE[action]
+
+
+async def show_doctor(_request: Request, api: ApiClient) -> Page:
+    """What this machine can isolate."""
+    return Page("doctor", {"report": await api.get("doctor")})

@@ -1,0 +1,28 @@
+"""Schedules of all agents."""
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+
+from ringfence.web.client import ApiClient, ApiError
+from ringfence.web.rendering import Page
+
+_DONE = {"pause": "The schedule is paused.", "resume": "The schedule is resumed."}
+
+
+async def list_schedules(_request: Request, api: ApiClient) -> Page:
+    """The table of schedules, the next one first."""
+    found = await api.get("schedules")
+    return Page("schedules", {"schedules": sorted(found, key=lambda each: str(each["next_at"] or "~"))})
+
+
+async def act(request: Request, api: ApiClient, _form: Mapping[str, str]) -> str:
+    """Pause or resume a schedule, or run it now."""
+    where = request.path_params
+    if where["action"] == "run":
+        created = await api.post("schedules", where["agent"], where["name"], "run")
+        return f"/jobs/{created['job']['id']}"
+    if where["action"] not in _DONE:
+        raise ApiError(404, f"there is no action {where['action']!r}")
+    await api.post("schedules", where["agent"], where["name"], where["action"])
+    return _DONE[where["action"]]

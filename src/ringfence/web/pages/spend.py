@@ -1,0 +1,104 @@
+"""Spend by day and agent, as a plot and as a table."""
+
+from typing import Any
+
+from starlette.requests import Request
+
+from ringfence.frozen import frozen
+from ringfence.web.client import ApiClient
+from ringfence.web.rendering import Page
+
+_DAYS = (7, 14, 30, 90)
+_WIDTH, _HEIGHT, _LEFT, _FOOT = 720, 200, 44, 18
+_SERIES = 5
+"""Agents with a colour of their own; the others are shown together."""
+
+
+@frozen
+class Block:
+    """A rectangle of the plot."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    series: int
+    label: str
+
+
+async def show_spend(request: Request, api: ApiClient) -> Page:
+    """What agents spent on each of the last days, against their budgets."""
+    wanted = request.query_params.get("days", "14")
+    days = int(wanted) if wanted.isdecimal() and int(wanted) in _DAYS else 14
+    found = await api.get("spend", days=days)
+    totals: dict[str, list[float]] = {}
+    for row in found["days"]:
+        cost, tokens = totals.setdefault(row["agent"], [0.0, 0])
+        totals[row["agent"]] = [cost + row["cost_usd"], tokens + row["tokens"]]
+    ranking = sorted(totals, key=lambda name: (-totals[name][0], name))
+    return Page(
+        "spend",
+        {
+            "days": days,
+            "choices": _DAYS,
+            "plot": draw_plot(found["days"], ranking),
+            "ranking": [(name, *totals[name]) for name in ranking],
+            "total": sum(cost for cost, _ in totals.values()),
+            "tokens": sum(tokens for _, tokens in totals.values()),
+            "budgets": found["budgets"],
+            "series": _SERIES,
+        },
+    )
+
+
+def draw_plot(rows: list[dict[str, Any]], ranking: list[str]) -> dict[str, Any]:
+    """The plot of the cost of each day, stacked by agent: rectangles, lines of the scale, and names of days."""
+    names = sorted({row["day"] for row in rows})
+    sums = {day: sum(row["cost_usd"] for row in rows if row["day"] == day) for day in names}
+    top = _scale_top(max(sums.values(), default=0.0))
+    step = (_WIDTH - _LEFT) / max(1, len(names))
+    blocks = []
+    for column, day in enumerate(names):
+        level = 0.0
+        for row in sorted(
+            (each for each in rows if each["day"] == day), key=lambda each: ranking.index(each["agent"])
+        ):
+            height = row["cost_usd"] / top * (_HEIGHT - 2 * _FOOT)
+            level += height
+            label = f"{day}: {row['agent']} ${row['cost_usd']:.2f}"
+            series = min(ranking.index(row["agent"]), _SERIES)
+            blocks.append(
+                Block(
+                    _LEFT + column * step + step * 0.15,
+                    _HEIGHT - _FOOT - level,
+                    step * 0.7,
+                    height,
+                    series,
+                    label,
+                )
+            )
+    every = max(1, len(names) // 10)
+    return {
+        "width": _WIDTH,
+        "height": _HEIGHT,
+        "left": _LEFT,
+        "blocks": [block for block in blocks if block.height > 0],
+        "rules": [
+            (_HEIGHT - _FOOT - part * (_HEIGHT - 2 * _FOOT), f"${top * part:,.2f}") for part in (0, 0.5, 1)
+        ],
+        "names": [
+            (_LEFT + (column + 0.5) * step, day[5:])
+            for column, day in enumerate(names)
+            if column % every == 0
+        ],
+    }
+
+
+def _scale_top(largest: float) -> float:
+    """The end of the scale: the next of 1, 2 or 5 times a power of ten."""
+    factor = 0.01
+    while True:
+        for step in (1, 2, 5):
+            if largest <= step * factor:
+                return step * factor
+        factor *= 10

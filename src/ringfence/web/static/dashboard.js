@@ -1,0 +1,61 @@
+"use strict";
+// Keeps the page up to date and gives it keys. Everything can be read without it.
+(() => {
+  const { connection, problem } = { connection: document.getElementById("connection"), problem: document.getElementById("notice") };
+  const say = (text) => {
+    if (!connection) return;
+    connection.hidden = !text;
+    connection.querySelector("span").textContent = text;
+  };
+  const refresh = (kinds) => {
+    for (const part of document.querySelectorAll("[data-live]")) {
+      const wanted = part.dataset.live.split(" ");
+      if (!kinds || kinds.some((kind) => wanted.includes(kind))) htmx.trigger(part, "refresh");
+    }
+  };
+  document.addEventListener("htmx:configRequest", (event) => { event.detail.headers["X-Ringfence"] = "page"; });
+  document.addEventListener("htmx:afterRequest", (event) => {
+    if (event.detail.requestConfig.verb === "get") return;
+    problem.scrollIntoView({ block: "nearest" });
+    if (event.detail.successful) refresh(null);
+  });
+  document.addEventListener("keydown", (event) => {
+    const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
+    const filter = document.querySelector("[data-filter]");
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey && filter) {
+      event.preventDefault();
+      filter.focus();
+    }
+    if (event.key === "Escape" && event.target === filter) filter.blur();
+  });
+  const lost = "The dashboard's server does not answer. Reconnecting …";
+  if (document.body.dataset.stream) {
+    const stream = new EventSource(document.body.dataset.stream);
+    let broken = false;
+    stream.onopen = () => { if (broken) { broken = false; say(""); refresh(null); } };
+    stream.onerror = () => { broken = true; say(lost); };
+    stream.addEventListener("changed", (event) => { if (!document.hidden) refresh(event.data.split(" ")); });
+    stream.addEventListener("away", (event) => { say(event.data); });
+    stream.addEventListener("back", () => { say(""); refresh(null); });
+    document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(null); });
+  }
+  const log = document.querySelector("[data-follow]");
+  if (log) {
+    const most = Number(log.dataset.most);
+    const status = document.getElementById("following");
+    let position = log.dataset.after;
+    const follow = () => {
+      const stream = new EventSource(`${log.dataset.follow}&after=${position}`);
+      stream.addEventListener("events", (event) => {
+        const atEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 80;
+        htmx.swap(log, event.data, { swapStyle: "beforeend" });
+        position = event.lastEventId;
+        while (log.children.length > most) log.firstElementChild.remove();
+        if (atEnd) scrollTo(0, document.documentElement.scrollHeight);
+      });
+      stream.addEventListener("end", () => { stream.close(); if (status) status.hidden = true; refresh(null); });
+      stream.onerror = () => { stream.close(); setTimeout(follow, 1000); };
+    };
+    follow();
+  }
+})();
