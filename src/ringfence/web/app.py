@@ -6,11 +6,11 @@ from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from ringfence.errors import RingfenceError
 from ringfence.web import stream
@@ -61,7 +61,7 @@ _ACTIONS: dict[str, ActionHandler] = {
 
 def create_dashboard(
     api: ApiClient, sessions: Sessions, *, hosts: Collection[str], origins: Collection[str], cookie: str
-) -> Starlette:
+) -> ASGIApp:
     """Create the application.
 
     Args:
@@ -81,13 +81,11 @@ def create_dashboard(
         *(Route(path, _action(handler), methods=["POST"]) for path, handler in _ACTIONS.items()),
         Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
     ]
-    guard = Middleware(Guard, sessions=sessions, hosts=hosts, origins=origins, cookie=cookie)
-    app = Starlette(
-        routes=routes, middleware=[guard], exception_handlers={HTTPException: _unknown, Exception: _broken}
-    )
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _unknown, Exception: _broken})
     app.state.api, app.state.sessions, app.state.cookie = api, sessions, cookie
     app.state.is_secure = any(origin.startswith("https:") for origin in origins)
-    return app
+    # Outside of the application: its answers to errors of its own have the headers, too.
+    return Guard(app, sessions=sessions, hosts=hosts, origins=origins, cookie=cookie)
 
 
 async def _go_home(request: Request) -> Response:

@@ -15,6 +15,8 @@ from ringfence.frozen import frozen
 from ringfence.web.formats import FILTERS
 
 _TAB = 4
+_BARE: dict[str, Any] = {"nav": ()}
+"""The frame of a page before sign-in: none."""
 
 
 @frozen
@@ -43,7 +45,7 @@ def render(
     """
     template = _environment().get_template(f"{page.template}.html.j2")
     text = template.render(
-        **page.values, chrome=chrome or {}, path=request.url.path, query=request.query_params
+        **page.values, chrome=chrome or _BARE, path=request.url.path, query=request.query_params
     )
     return HTMLResponse(text.encode("utf-8", "backslashreplace"), status_code=status)
 
@@ -53,7 +55,7 @@ def render_problem(
 ) -> HTMLResponse:
     """Render a page that says why a request is refused."""
     template = _environment().get_template("problem.html.j2")
-    text = template.render(title=title, message=message, chrome=chrome or {}, path="", query={})
+    text = template.render(title=title, message=message, chrome=chrome or _BARE, path="", query={})
     return HTMLResponse(text.encode("utf-8", "backslashreplace"), status_code=status)
 
 

@@ -6,19 +6,33 @@ from typing import Any
 from starlette.requests import Request
 
 from ringfence.web.client import ApiClient, ApiError
+from ringfence.web.pages.jobs import FAILED
 from ringfence.web.rendering import Page
 
 _RECENT = 20
+_GROUPS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("Blocked", {"state": ["blocked"]}),
+    ("Failed", {"state": list(FAILED)}),
+)
 _ANSWERED = {"allow": "Allowed. The job resumes in a new attempt.", "deny": "Denied."}
 
 
 async def show_inbox(_request: Request, api: ApiClient) -> Page:
     """Questions of agents, and jobs that failed or whose changes wait to be applied."""
-    entries: list[dict[str, Any]] = await api.get("inbox", open="true")
-    questions = [entry for entry in entries if entry.get("rule") is not None]
-    others = [entry for entry in entries if entry.get("rule") is None]
+    questions: list[dict[str, Any]] = await api.get("inbox", open="true")
     answered = [entry for entry in await api.get("inbox", open="false") if entry.get("answer")][:_RECENT]
-    return Page("inbox", {"questions": questions, "others": others, "answered": answered})
+    groups = [
+        {"label": label, "jobs": await api.get("jobs", limit=_RECENT, **filters)}
+        for label, filters in _GROUPS
+    ]
+    return Page(
+        "inbox",
+        {
+            "questions": questions,
+            "groups": [group for group in groups if group["jobs"]],
+            "answered": answered,
+        },
+    )
 
 
 async def answer(request: Request, api: ApiClient, form: Mapping[str, str]) -> str:

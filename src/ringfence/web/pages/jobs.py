@@ -13,15 +13,17 @@ from ringfence.web.pages.changes import read_changes
 from ringfence.web.rendering import Page
 
 _LIMIT = 50
+FAILED = tuple(
+    state.value
+    for state in JobState
+    if state.is_terminal and state not in ("succeeded", "unverified", "ended", "cancelled", "blocked")
+)
+"""The states of jobs that did not do what they should."""
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "all": (),
     "active": ("queued", "starting", "running"),
     "succeeded": ("succeeded", "unverified"),
-    "failed": tuple(
-        state
-        for state in JobState
-        if state.is_terminal and state not in ("succeeded", "unverified", "ended", "cancelled", "blocked")
-    ),
+    "failed": FAILED,
     "blocked": ("blocked",),
     "cancelled": ("cancelled",),
 }

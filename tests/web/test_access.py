@@ -1,0 +1,112 @@
+"""Who may use the dashboard: a browser that is signed in, from the dashboard's own pages."""
+
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+from tests.web.dashboard import Dashboard, running_dashboard
+
+from ringfence.fleet.api.app import create_local_app
+from ringfence.fleet.api.context import ApiContext
+from ringfence.web.guard import POLICY
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
+    """A dashboard of a machine without a fleet."""
+    directory = tmp_path_factory.mktemp("d")
+    with running_dashboard(create_local_app(ApiContext(directory)), directory) as running:
+        yield running
+
+
+@pytest.fixture
+def anyone(dashboard: Dashboard) -> Iterator[httpx2.Client]:
+    """A client that is not signed in."""
+    with httpx2.Client(base_url=dashboard.url) as client:
+        yield client
+
+
+@pytest.fixture
+def user(dashboard: Dashboard) -> Iterator[httpx2.Client]:
+    """A client that is signed in."""
+    with httpx2.Client(base_url=dashboard.url) as client:
+        assert client.get(dashboard.link).status_code == 303
+        yield client
+
+
+def test_a_link_signs_in_once(dashboard: Dashboard, anyone: httpx2.Client) -> None:
+    """The second use of a link, by whoever saw it, is refused, and the next link is another one."""
+    link = dashboard.link
+    cookie = anyone.get(link).headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "samesite=strict" in cookie.lower()
+    assert dashboard.link != link
+    with httpx2.Client(base_url=dashboard.url) as other:
+        refused = other.get(link)
+        assert refused.status_code == 403
+        assert "ringfence serve" in refused.text
+        assert "set-cookie" not in refused.headers
+
+
+@pytest.mark.parametrize("token", ["", "x", "\udcff".encode("utf-8", "surrogatepass").decode("latin-1")])
+def test_a_wrong_link_says_how_to_get_another(anyone: httpx2.Client, token: str) -> None:
+    """It does not sign in, and its page names the command that shows the next one."""
+    refused = anyone.get("/login", params={"token": token})
+    assert refused.status_code == 403
+    assert "ringfence serve" in refused.text
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs", "/runs", "/stream", "/jobs/x/follow", "/unknown"])
+@pytest.mark.parametrize("cookie", [None, "wrong", '"; x="'])
+def test_nothing_is_shown_without_a_session(anyone: httpx2.Client, path: str, cookie: str | None) -> None:
+    """Each path answers 401, whether it exists or not."""
+    headers = {} if cookie is None else {"Cookie": f"ringfence_test={cookie}"}
+    assert anyone.get(path, headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/runs", "/unknown", "/login", "/static/dashboard.css", "/static/unknown"])
+def test_every_response_has_the_headers(user: httpx2.Client, path: str) -> None:
+    """Pages, errors and files: no script but the dashboard's own, no frame, no cache, no referrer."""
+    headers = user.get(path).headers
+    assert headers["content-security-policy"] == POLICY
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 403),
+        ({"X-Ringfence": "no"}, 403),
+        ({"X-Ringfence": "page", "Origin": "https://evil.example"}, 403),
+        ({"X-Ringfence": "page", "Origin": "null"}, 403),
+        ({"X-Ringfence": "page", "Host": "evil.example"}, 400),
+    ],
+    ids=["no header", "another header", "another origin", "no origin", "another host"],
+)
+def test_another_site_can_do_nothing(user: httpx2.Client, headers: dict[str, str], status: int) -> None:
+    """Even with the session cookie, an action needs the header of the pages, and their host and origin."""
+    refused = user.post("/jobs/x/cancel", headers=headers)
+    assert refused.status_code == status
+    assert "daemon" not in refused.text
+
+
+@pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Host": "evil.example"}], ids=str)
+def test_another_site_can_read_nothing(user: httpx2.Client, headers: dict[str, str]) -> None:
+    """A page that rebinds its name to this machine has another host; one that fetches has another origin."""
+    assert user.get("/runs", headers=headers).status_code in (400, 403)
+
+
+def test_an_action_of_a_page_reaches_the_api(user: httpx2.Client, dashboard: Dashboard) -> None:
+    """With the header it is done, or the API's reason is shown."""
+    headers = {"X-Ringfence": "page", "Origin": dashboard.url}
+    answer = user.post("/jobs/x/cancel", headers=headers)
+    assert "daemon is running" in answer.text
+
+
+def test_a_long_body_is_not_read(user: httpx2.Client, dashboard: Dashboard) -> None:
+    """A form of more than a mebibyte is refused."""
+    headers = {"X-Ringfence": "page", "Content-Type": "application/x-www-form-urlencoded"}
+    answer = user.post("/jobs/x/fork", headers=headers, content=b"prompt=" + b"x" * (1024 * 1024))
+    assert answer.status_code == 413

@@ -1,0 +1,35 @@
+"""The files that the dashboard sends to browsers."""
+
+import hashlib
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+WEB = ROOT / "src" / "ringfence" / "web"
+
+
+def test_htmx_is_the_file_that_the_documentation_names() -> None:
+    """It is unchanged from its package, and its licence is beside it."""
+    digest = hashlib.sha256((WEB / "static" / "htmx.min.js").read_bytes()).hexdigest()
+    assert digest in (ROOT / "docs" / "explanation" / "dependencies.md").read_text()
+    assert "Zero-Clause BSD" in (WEB / "static" / "htmx.LICENSE").read_text()
+
+
+def test_no_template_marks_text_as_safe_or_styles_inline() -> None:
+    """No template switches escaping off, and none has what the Content-Security-Policy forbids."""
+    forbidden = re.compile(
+        r"\|\s*safe\b|autoescape|\bstyle=|<style|\son\w+=|<script(?! src=\"/static/)|hx-on|javascript:"
+    )
+    for template in (WEB / "templates").iterdir():
+        assert forbidden.search(template.read_text()) is None, template.name
+
+
+def test_no_page_names_another_server() -> None:
+    """Nothing is loaded from elsewhere."""
+    address = re.compile(r"https?://(?!www\.w3\.org/2000/svg)")
+    for file in [
+        *(WEB / "templates").iterdir(),
+        WEB / "static" / "dashboard.js",
+        WEB / "static" / "dashboard.css",
+    ]:
+        assert address.search(file.read_text()) is None, file.name
