@@ -6,11 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import Connection, func, select
 from tests.engine.conformance.ground import until
 from tests.engine.memory import Memory, MemoryEngine
 from tests.postgres import Cluster, cluster
@@ -21,15 +22,19 @@ from ringfence.engine.liveness.database import Database as EngineDatabase
 from ringfence.engine.registry import open_engine
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.config.model import RetentionSettings
+from ringfence.fleet.record_store import RecordStore
 from ringfence.fleet.retention import Retention
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds
 from ringfence.fleet.store.agents import AgentStates
 from ringfence.fleet.store.attempts import Attempts
 from ringfence.fleet.store.database import Database
-from ringfence.fleet.store.job import Job, NewJob
+from ringfence.fleet.store.job import Job, NewJob, milliseconds
 from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.store.spend import Usage, add_spend_in
+from ringfence.fleet.store.tables import DELIVERIES, SPEND
 from ringfence.job.state import JobState
 from ringfence.journal import Journal, run_dir, runs_dir, summarize
+from ringfence.removal import remove_tree
 
 pytestmark = pytest.mark.anyio
 BOUNDS = Bounds({"mender": AgentBounds(concurrency=100)}, concurrency=100)
@@ -114,6 +119,32 @@ async def test_records_go_until_they_are_small_enough(database: Database):
     assert done.jobs == [jobs[0].id]
 
 
+async def test_stored_copies_go_with_the_job(database: Database, tmp_path: Path):
+    """A record that another machine made, and only the store has, is removed with its job."""
+    job = await ended(database)
+    store = RecordStore(f"file://{tmp_path}/store", tmp_path / "cache")
+    store.upload(str(job.run_id))
+    remove_tree(run_dir(str(job.run_id)))
+    forgetting = Retention(database, MemoryEngine(Memory()), records=store)
+    assert (await forgetting.round(RetentionSettings(age=0.001))).jobs == [job.id]
+    assert store.fetch(str(job.run_id)) is None
+
+
+async def test_old_sums_and_deliveries_go(database: Database):
+    """After 400 days, whatever is kept of jobs; those of last month stay."""
+    ages = [milliseconds(datetime.now(UTC) - timedelta(days=days)) for days in (401, 30)]
+
+    def fill(connection: Connection) -> None:
+        for at in ages:
+            add_spend_in(connection, "mender", Usage(1, 0.0), at_ms=at)
+            connection.execute(DELIVERIES.insert().values(key=str(at), job="j", received_ms=at))
+
+    await database.write(fill)
+    await retention(database).round(NOTHING)
+    counts = [select(func.count()).select_from(table) for table in (SPEND, DELIVERIES)]
+    assert await database.read(lambda link: [link.execute(each).scalar_one() for each in counts]) == [1, 1]
+
+
 @pytest.mark.parametrize("why", ["unsealed", "not followed", "session", "hooks"])
 async def test_what_is_needed_stays(database: Database, why: str):
     """Records that nobody signed, followers to come, sessions to go on with, and hooks that go on keep their jobs."""
@@ -195,6 +226,7 @@ ROUND = """
 import anyio, sys
 from tests.engine.memory import Memory, MemoryEngine
 from ringfence.fleet.config.model import RetentionSettings
+from ringfence.fleet.record_store import RecordStore
 from ringfence.fleet.retention import Retention
 from ringfence.fleet.store.database import Database
 anyio.run(Retention(Database(sys.argv[1]), MemoryEngine(Memory())).round, RetentionSettings(age=0.001))

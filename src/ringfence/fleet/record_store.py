@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from ringfence.errors import InfrastructureFault, RecordError, UsageError
+from ringfence.fleet.config.model import RecordSettings
 from ringfence.journal import run_dir
 from ringfence.journal.layout import BLOBS_NAME, JOURNAL_NAME, LOCK_NAME, RESERVE_NAME, WORK_DIRECTORIES
 from ringfence.removal import remove_tree
@@ -130,6 +131,15 @@ class RecordStore:
             raise InfrastructureFault(
                 f"{what}: {str(cause)[:300]}; check `fleet.records` and that this machine may use it"
             ) from exc
+
+
+def open_record_store(settings: RecordSettings | None, state: Path) -> RecordStore | None:
+    """The record store that a fleet's file names; None if it names none.
+
+    Raises:
+        UsageError: As `RecordStore`.
+    """
+    return None if settings is None else RecordStore(settings.url, state / "fleet" / "records")
 
 
 def _files_of(directory: Path) -> Iterator[Path]:

@@ -9,14 +9,17 @@ import os
 import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+from sqlalchemy import Connection, delete
 
 from ringfence.engine.base import Engine
 from ringfence.errors import RingfenceError
 from ringfence.fleet.config.model import RetentionSettings
+from ringfence.fleet.record_store import RecordStore
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.ended_jobs import (
     FIRST,
@@ -26,7 +29,10 @@ from ringfence.fleet.store.ended_jobs import (
     ended_before,
     runs_gone_on_with,
 )
+from ringfence.fleet.store.job import milliseconds
 from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.store.spend import remove_spend_before_in
+from ringfence.fleet.store.tables import DELIVERIES
 from ringfence.job.garbage_collection import abandoned_sessions, clear_removed, remove_all, remove_runs
 from ringfence.job.store import JobStore
 from ringfence.journal import creation_of, is_alive, run_dir, runs_dir, summarize
@@ -35,6 +41,7 @@ _PAGE = 200
 _MOST = 2000
 """Jobs in one round."""
 _LONGEST_CHAIN = 10_000
+_KEPT_SUMS = timedelta(days=400)
 
 
 @dataclass
@@ -55,9 +62,11 @@ class Retention:
     Args:
         database: Where the jobs are.
         engine: Where their workflows are.
+        records: Where copies of their records are; None: nowhere.
     """
 
-    def __init__(self, database: Database, engine: Engine) -> None:
+    def __init__(self, database: Database, engine: Engine, *, records: RecordStore | None = None) -> None:
+        self._records = records
         self._database = database
         self._engine = engine
         self._jobs = Jobs(database)
@@ -87,6 +96,7 @@ class Retention:
                     done.is_all = False
                     break
             if not dry_run:
+                await self._database.write(_remove_old_sums)
                 await clear_removed()
                 if done.runs:
                     await remove_all(await anyio.to_thread.run_sync(abandoned_sessions, JobStore()))
@@ -151,14 +161,22 @@ class Retention:
         paths = [path for job in jobs for path in map(run_dir, job.run_ids) if path.is_dir()]
         size = await anyio.to_thread.run_sync(_size, paths)
         if not dry_run:
-            await remove_runs(
-                [run_dir(run) for job in jobs for run in job.run_ids], JobStore(), by="retention"
-            )
+            run_ids = [run for job in jobs for run in job.run_ids]
+            await remove_runs([run_dir(run) for run in run_ids], JobStore(), by="retention")
+            if self._records is not None:
+                await anyio.to_thread.run_sync(self._records.remove, run_ids)
             await self._engine.forget([each for job in jobs for each in job.workflow_ids])
             await self._jobs.forget([job.id for job in jobs])
         done.jobs += [job.id for job in jobs]
         done.runs += len(paths)
         done.size_bytes += size
+
+
+def _remove_old_sums(connection: Connection) -> None:
+    """Remove sums of spend that no page shows any more, and webhook deliveries that are too old to be sent again."""
+    before = datetime.now(UTC) - _KEPT_SUMS
+    remove_spend_before_in(connection, before)
+    connection.execute(delete(DELIVERIES).where(DELIVERIES.c.received_ms < milliseconds(before)))
 
 
 def _is_sealed(run_id: str) -> bool:

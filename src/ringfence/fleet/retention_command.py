@@ -8,6 +8,7 @@ from ringfence.config.old_names import fleet_database
 from ringfence.fleet.client import FleetClient, socket_path
 from ringfence.fleet.config.definition import Fleet
 from ringfence.fleet.config.loader import load_trusted
+from ringfence.fleet.record_store import open_record_store
 from ringfence.fleet.retention import Forgotten, Retention
 from ringfence.fleet.state_directory import held, noted_file
 from ringfence.fleet.store.database import Database, sqlite_url
@@ -67,7 +68,8 @@ async def _forget_here(fleet: Fleet, state: Path, *, dry_run: bool) -> Forgotten
 
     url = fleet.settings.engine.url or sqlite_url(state, fleet.file)
     async with _opened(url) as database, open_engine(url) as engine:
-        retention = Retention(database, engine)
+        records = open_record_store(fleet.settings.records, state)
+        retention = Retention(database, engine, records=records)
         return await _rounds(
             lambda: retention.round(fleet.settings.retention, dry_run=dry_run), dry_run=dry_run
         )

@@ -33,6 +33,7 @@ from ringfence.fleet.daemon.webhooks import webhook_app
 from ringfence.fleet.log import Log
 from ringfence.fleet.metrics import Counters
 from ringfence.fleet.preflight import check_limits
+from ringfence.fleet.record_store import open_record_store
 from ringfence.fleet.retention import Forgotten, Retention
 from ringfence.fleet.schedule.clock import ClockJumped
 from ringfence.fleet.schedule.zone import zone
@@ -83,7 +84,8 @@ class Daemon:
         self.agents = AgentStates(self.database)
         engine = self.engine = self.engine or open_engine(self.url)
         self.counters = Counters()
-        self.retention = Retention(self.database, engine)
+        self.records = open_record_store(self.fleet.settings.records, self.state)
+        self.retention = Retention(self.database, engine, records=self.records)
         self.triggers = Triggers(
             self.database, submit=self.submit, is_wanted=self._takes_work, log=self.log, state=self.state
         )
