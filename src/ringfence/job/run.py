@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _SEAL_S = 30.0
 _POLL_S = 0.1
+_CANCELLED = Outcome(JobState.CANCELLED, "stopped from outside")
 
 
 class JobRun:
@@ -55,6 +56,7 @@ class JobRun:
         store: The store of jobs; None: the one in the state directory.
         run_id: An unused id; None: a new one.
         ends_on_sigterm: Whether this process calls `cancel` on SIGTERM and does nothing but this run.
+        when_cancelled: The outcome of the run if the caller's cancel scope ends it.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class JobRun:
         store: JobStore | None = None,
         run_id: str | None = None,
         ends_on_sigterm: bool = False,
+        when_cancelled: Outcome = _CANCELLED,
     ) -> None:
         self.id = run_id or new_run_id()
         self.dir = run_dir(self.id)
@@ -72,6 +75,7 @@ class JobRun:
         """The gates of the sandboxes that are open, by their ids."""
         self._request = request
         self._ends_on_sigterm = ends_on_sigterm
+        self._when_cancelled = when_cancelled
         self._view = view
         self._store = store or JobStore()
         self._redactor = Redactor(request.secret_values)
@@ -96,9 +100,13 @@ class JobRun:
         """The tokens and US dollars spent so far, as far as prices are known."""
         return self._recorder.used.known if self._recorder is not None else (0, 0.0)
 
-    def cancel(self) -> None:
-        """Stop: the first call stops the work inside, whose result is still delivered; the second stops everything."""
-        self._stops.stop()
+    def cancel(self, reason: str | None = None) -> None:
+        """Stop: the first call stops the work inside, whose result is still delivered; the second stops everything.
+
+        Args:
+            reason: Why the run stops; None: the user asked for it.
+        """
+        self._stops.stop(reason)
 
     async def run(self) -> RunResult:
         """Run to the end. A failure of the run is an outcome, not an exception.
@@ -119,7 +127,7 @@ class JobRun:
                 on_event=self._questions.take if self._questions is not None else None,
             )
             self._recorder = recorder
-            outcome = Outcome(JobState.CANCELLED, "stopped from outside")
+            outcome = self._when_cancelled
             try:
                 outcome = await self._run_phases(recorder)
                 outcome = replace(outcome, reason=self._redactor.redact(outcome.reason))

@@ -48,9 +48,9 @@ class JobState(StrEnum):
     SANDBOX_START = "sandbox_start"
     """The sandbox could not be opened."""
     CANCELLED = "cancelled"
-    """The user stopped it."""
+    """It was stopped before its end: by the user, or because its job was cancelled."""
     INTERRUPTED = "interrupted"
-    """The process that executed the run died."""
+    """The process that executed the run died or was told to end."""
 
     @property
     def is_terminal(self) -> bool:

@@ -90,20 +90,6 @@ async def what_is_gone(place: Place) -> None:
     assert await place.open().claim(id, _token(2)) is None
 
 
-async def released_work(place: Place) -> None:
-    """Released work is there again, for anybody; releasing twice takes it from nobody."""
-    source = place.open()
-    id = await place.put("task", "do")
-    claim = await _claimed(source, id)
-    await source.release(claim, "no machine")
-    assert await _ids(source) == [id]
-    other = await _claimed(place.open(), id, 2)
-    await source.release(claim, "no machine")
-    assert await _ids(source) == []
-    await place.open().complete(other, Outcome.DONE, "well")
-    assert await _ids(source) == []
-
-
 async def completed_work(place: Place) -> None:
     """Completed work is over, however it ended; what is said of it lies with it; completing twice says it once."""
     source = place.open()
@@ -135,7 +121,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     one_claim,
     the_same_claim,
     what_is_gone,
-    released_work,
     completed_work,
     long_words,
 )

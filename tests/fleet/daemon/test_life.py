@@ -83,8 +83,62 @@ def test_a_job_that_outlasts_the_drain_begins_again_at_the_next_start(
     daemon.send_signal(number)
     _, told = daemon.communicate(timeout=80)
     assert daemon.returncode == 0, told
-    assert f"these jobs restart at the next `ringfence fleet up`: {job}" in told
+    assert f"these jobs are queued again and start at the next `ringfence fleet up`: {job}" in told
     _begins_again(crew, job)
+
+
+def test_a_stop_queues_jobs_of_every_trigger_again(crew: FleetFiles):
+    """None is cancelled, whatever started it; work that was claimed from a source stays claimed, and all start again."""
+    tasks = crew.home / "tasks"
+    tasks.mkdir()
+    watched = crew.project / "watched"
+    watched.mkdir()
+    slow = {"run": {"model": crew.script("slow", _SLOWLY, {"text": "done"})}, "prompt": "do it"}
+    own = {"sandbox": {"mode": "clone"}, "retry": {"attempts": 1}, **slow}
+    triggers: dict[str, dict[str, object]] = {
+        "manual": {},
+        "schedule": {"schedules": {"s": {"every": "1s"}}},
+        "source": {"triggers": {"t": {"type": "directory", "path": str(tasks), "every": "0.2s"}}},
+        "files": {"triggers": {"t": {"type": "files", "paths": ["*.go"], "settle": "0.1s"}}},
+        "after": {"triggers": {"t": {"type": "after", "agent": "quick"}}},
+    }
+    agents: dict[str, dict[str, object]] = {name: {**own, **more} for name, more in triggers.items()}
+    agents["files"]["workspace"] = str(watched)
+    agents["quick"] = {**own, "run": {"model": crew.script("quick", {"text": "done"})}}
+    crew.write(fleet={"name": "c", "drain": "1s"}, agents=agents)
+    daemon = crew.start("fleet", "up")
+    crew.waits(crew.is_up, bool)
+    crew.trigger("manual")
+    crew.ends(crew.trigger("quick"))
+    (tasks / "task.md").write_text("mend it")
+    (watched / "go.go").write_text("package main")
+
+    def attempts() -> dict[str, tuple[str, int]]:
+        running = [job for job in crew.jobs(limit=100) if job["state"] == "running"]
+        return {job["trigger"]: (job["id"], job["attempt"]) for job in running}
+
+    before = crew.waits(attempts, lambda found: found.keys() == triggers.keys())
+    daemon.send_signal(signal.SIGTERM)
+    _, log = daemon.communicate(timeout=80)
+    assert daemon.returncode == 0, log
+    books = accounts.read(f"sqlite:///{crew.state}/fleet/fleet.db")
+    states = {job["trigger"]: job["state"] for job in books.jobs if job["agent"] != "quick"}
+    assert states == dict.fromkeys(triggers, "queued")
+    crew.up()
+    after = {trigger: (job, attempt + 1) for trigger, (job, attempt) in before.items()}
+    crew.waits(attempts, lambda found: found == after)
+
+
+def test_a_run_that_its_daemons_death_ended_says_so(crew: FleetFiles):
+    """The record of the run is not that of a run which the user stopped."""
+    _write_slow(crew)
+    crew.up()
+    job = crew.trigger("a")
+    _running(crew, job)
+    run = crew.job(job)["run_id"]
+    crew.kill(crew.status()["pid"])
+    shown = crew.waits(lambda: crew.does("runs", "show", "--json", run).json, lambda found: found["state"] != "running")
+    assert (shown["state"], "the worker was stopped" in shown["reason"]) == ("interrupted", True), shown
 
 
 def test_a_killed_daemon_goes_on_where_it_was(crew: FleetFiles):
@@ -141,4 +195,4 @@ def test_a_daemon_that_dies_while_it_stops_is_not_told_as_stopped(crew: FleetFil
     assert (stopping.returncode, "ended before it had stopped the fleet" in told) == (75, True), told
     crew.up()
     crew.does("fleet", "down", "--now")
-    assert _kept(crew)[0] == "running"
+    assert _kept(crew)[0] == "queued"

@@ -118,18 +118,18 @@ def test_an_issue_whose_job_was_cancelled_stays_so(crews: list[FleetFiles], gith
     assert "cancelled by hand" in "".join(github.words(issue))
 
 
-def test_an_issue_of_a_crew_that_stops_is_taken_by_another(crews: list[FleetFiles], github: GitHub):
-    """Its claim is given back with the reason, and the next crew that sees it works on it."""
+def test_an_issue_of_a_crew_that_stops_stays_claimed(crews: list[FleetFiles], github: GitHub):
+    """Its job is queued again and goes on at the next start; no other fleet takes the issue meanwhile."""
     issue = github.open_issue("Gate hangs", "Lift it.", "hard")
-    ((first, _),) = crews[0].waits(lambda: _running(crews), bool)
+    ((first, job),) = crews[0].waits(lambda: _running(crews), bool)
     (second,) = (crew for crew in crews if crew is not first)
     first.does("fleet", "down", "--now")
-    ((_, job),) = second.waits(lambda: _running([second]), bool)
     assert github.labels(issue) == {"agent-working"}
-    assert "told to stop" in "".join(github.words(issue))
-    second.does("job", "cancel", job["id"])
-    second.waits(lambda: github.labels(issue), lambda labels: labels == {"failed"})
     first.up()
+    ((_, again),) = first.waits(lambda: _running([first]), bool)
+    assert (again["id"], again["attempt"], _running([second])) == (job["id"], job["attempt"] + 1, [])
+    first.does("job", "cancel", job["id"])
+    first.waits(lambda: github.labels(issue), lambda labels: labels == {"failed"})
 
 
 def test_a_claim_that_a_killed_daemon_made_becomes_a_job(crew: FleetFiles):

@@ -191,14 +191,36 @@ async def test_cancelled_before_a_worker_began_it(database: Database):
     assert await Attempts(database).begin(job.id, worker="a", host="h") is None
 
 
-async def test_jobs_of_one_trigger_that_began_are_cancelled_at_once(database: Database):
-    """They are asked to end; one that waits goes on waiting, and those of other triggers go on."""
-    jobs = Jobs(database)
-    taken, begun = await started(database, trigger="source"), await started(database)
-    waits, _ = await jobs.add(new(trigger="source"))
-    await jobs.cancel_active("source", reason="enough")
-    found = {job.id: (job.is_cancel_asked, job.reason) for job in await jobs.list()}
-    assert found == {taken.id: (True, "enough"), begun.id: (False, ""), waits.id: (False, "")}
+async def test_a_job_whose_worker_was_stopped_is_queued_again(database: Database):
+    """It belongs to the workflow of its next admission: that of the former one begins no attempt, and none is used up."""
+    attempts, jobs = Attempts(database), Jobs(database)
+    job = await started(database)
+    attempt = await attempts.begin(job.id, worker="a", host="h", workflow_id=job.workflow_id)
+    assert attempt is not None
+    await attempts.leave(attempt)
+    queued = await jobs.get(job.id)
+    assert queued is not None
+    assert (queued.state, queued.worker) == (JobState.QUEUED, None)
+    await Admission(database).admit(BOUNDS, now=datetime.now(UTC), day_began=NOW)
+    assert await attempts.begin(job.id, worker="b", host="h", workflow_id=job.workflow_id) is None
+    admitted = await jobs.get(job.id)
+    assert admitted is not None
+    again = await attempts.begin(job.id, worker="b", host="h", workflow_id=admitted.workflow_id)
+    assert again is not None
+    assert (again.number, again.tries) == (2, 1)
+
+
+async def test_a_job_that_is_to_be_cancelled_is_not_queued_again(database: Database):
+    """A worker that stops leaves it to the next one, which ends it."""
+    attempts, jobs = Attempts(database), Jobs(database)
+    job = await started(database)
+    attempt = await attempts.begin(job.id, worker="a", host="h")
+    assert attempt is not None
+    await jobs.request_cancel(job.id, reason="by hand")
+    await attempts.leave(attempt)
+    found = await jobs.get(job.id)
+    assert found is not None
+    assert (found.state, found.reason) == (JobState.RUNNING, "by hand")
 
 
 async def test_a_retry_waits_for_its_time(database: Database):

@@ -409,7 +409,7 @@ class FleetSettings(_Section):
     records: RecordSettings | None = None
     """Where copies of the records of jobs are stored. null: records stay on the machine that made them."""
     drain: Seconds = 60.0
-    """How long `fleet down` waits for running jobs. What has not ended by then begins again at the next start."""
+    """How long `fleet down` waits for running jobs. Jobs that have not ended by then are queued again."""
     webhooks: ListenSettings | None = None
     """Where webhook triggers listen. null: nowhere."""
     metrics: ListenSettings | None = None

@@ -40,7 +40,7 @@ from ringfence.fleet.schedule.zone import zone
 from ringfence.fleet.state_directory import exclusive, note_file
 from ringfence.fleet.store.agents import AgentStates
 from ringfence.fleet.store.database import Database, sqlite_url
-from ringfence.fleet.store.job import ACTIVE, FLEET_STOPPED, Job, NewJob
+from ringfence.fleet.store.job import ACTIVE, Job, NewJob
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.submission import JobRequest, Submission, after_jobs, new_job, submit
 from ringfence.job.state import JobState
@@ -220,11 +220,11 @@ class Daemon:
         """Let what runs come to its end, for a while; the second time at once."""
         if not self._stopping.is_set():
             drain = format_duration(self.fleet.settings.drain)
-            line = f"stopping: running jobs have {drain} to end; the rest restart at the next `ringfence fleet up`"
+            line = f"stopping: running jobs have {drain} to end; the rest is queued again"
             self.log(line, event="fleet.stopping", level="info")
         elif not self._at_once.is_set():
             self.log(
-                "stopping at once: what runs begins again at the next start",
+                "stopping at once: running jobs are queued again",
                 event="fleet.stopping",
                 level="info",
             )
@@ -258,43 +258,45 @@ class Daemon:
                 self.log(f"retention: internal error: {exc!r}", event="retention.failed")
 
     async def _drain(self) -> None:
-        """Start nothing new; wait for what runs, then leave it. A database that is away may be back before that.
+        """Start no more jobs, and wait for those that run, for `fleet.drain` at most.
 
-        What is left begins again at the next start, and costs none of its tries: its workers leave it, as they leave
-        that of a daemon that dies. Only what came from a source of work goes back there, for whoever takes it first.
+        The workers queue again what has not ended by then, without using up an attempt. A database that cannot be
+        reached may be back before that.
         """
         self.is_ready = False
         self.dispatcher.is_accepting = False
         with anyio.move_on_after(self.fleet.settings.drain):
             while not self._at_once.is_set():
-                with suppress(InfrastructureFault):  # the dispatcher tells of it
+                with suppress(InfrastructureFault):  # the dispatcher logs it
+                    await self.jobs.requeue_starting()
                     if not await self._active():
                         break
                 await anyio.sleep(0.2)
         with anyio.move_on_after(_END_S):
-            await self._return_work()
+            await self._report_unfinished()
         with anyio.move_on_after(_ERRANDS_S):  # what is not done by then is done at the next start
             while await self._follow_ups():  # noqa: ASYNC110 -- workers end workflows
                 await anyio.sleep(0.2)
 
-    async def _return_work(self) -> None:
-        """Cancel what came from a source of work, and wait for its end; say what else is left."""
+    async def _report_unfinished(self) -> None:
+        """Log the jobs that are queued again.
+
+        Raises:
+            InfrastructureFault: The database cannot be reached.
+        """
         give_up_at = anyio.current_time() + _AWAY_S
         while True:
             try:
-                await self.jobs.cancel_active("source", reason=FLEET_STOPPED)
-                active = await self._active()
-                if not any(job.trigger == "source" for job in active):
-                    break
-                give_up_at = anyio.current_time() + _AWAY_S
+                ids = [job.id for job in await self._active()]
+                break
             except InfrastructureFault as exc:
                 if anyio.current_time() > give_up_at:
-                    raise InfrastructureFault(f"{exc}; what runs is done again after the next start") from exc
+                    raise InfrastructureFault(f"{exc}; running jobs are repeated after the next start") from exc
             await anyio.sleep(0.2)
-        if active:
-            ids = [job.id for job in active]
+        if ids:
             line = (
-                f"not finished in time; these jobs restart at the next `ringfence fleet up`: {', '.join(ids)}"
+                "not finished in time; these jobs are queued again and start at the next `ringfence fleet up`: "
+                f"{', '.join(ids)}"
             )
             self.log(line, event="fleet.left", level="info", jobs=ids)
 

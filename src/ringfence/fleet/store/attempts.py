@@ -18,7 +18,7 @@ from ringfence.fleet.store.tables import ATTEMPTS, JOBS
 from ringfence.job.state import JobState
 from ringfence.journal import new_run_id
 
-_LEFT = "its worker left"
+_LEFT = "its worker was stopped"
 
 
 def _larger(column: Column[Any], value: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -82,15 +82,26 @@ class Attempts:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def begin(self, job_id: str, *, worker: str, host: str) -> Attempt | None:
-        """Begin the next attempt at a job that was admitted; None if it has ended, or is asked to.
+    async def begin(self, job_id: str, *, worker: str, host: str, workflow_id: str = "") -> Attempt | None:
+        """Begin the next attempt at a job that was admitted.
 
         An earlier attempt that is still open belongs to a worker that is dead, or fenced from here on.
+
+        Args:
+            job_id: The job.
+            worker: The name of the worker that executes the attempt.
+            host: The machine of the worker.
+            workflow_id: The workflow that executes the attempt; empty: the one of the job's last admission.
+
+        Returns:
+            The attempt; None if the job has ended, is to be cancelled, or was admitted again for another workflow.
         """
 
         def act(connection: Connection) -> Attempt | None:
             job = get_in(connection, job_id, to_change=True)
             if job is None or job.state not in ACTIVE or job.is_cancel_asked:
+                return None
+            if workflow_id not in ("", job.workflow_id):
                 return None
             now = now_ms()
             connection.execute(_CLOSE, {"of": job_id, "now": now})
@@ -119,14 +130,26 @@ class Attempts:
         return await self._database.write(act)
 
     async def leave(self, attempt: Attempt) -> None:
-        """Break an attempt off because its worker is told to end: others begin the next one, and no try is lost."""
+        """End an attempt whose worker was told to stop, and queue its job again.
+
+        The attempt does not count against the job's attempts. A job that is to be cancelled is not queued again.
+        """
 
         def act(connection: Connection) -> None:
+            now = now_ms()
+            job = get_in(connection, attempt.job, to_change=True)
             connection.execute(
                 update(ATTEMPTS)
                 .where(*_of(attempt), ATTEMPTS.c.ended_ms.is_(None))
-                .values(ended_ms=now_ms(), state=JobState.INTERRUPTED, reason=_LEFT)
+                .values(ended_ms=now, state=JobState.INTERRUPTED, reason=_LEFT)
             )
+            if job is not None and _is_current(job, attempt) and not job.is_cancel_asked:
+                queued = {"state": JobState.QUEUED, "worker": None, "reason": _LEFT}
+                connection.execute(
+                    update(JOBS)
+                    .where(JOBS.c.id == job.id)
+                    .values(**queued, changed_ms=now, reserved_tokens=None, reserved_usd=None)
+                )
 
         await self._database.write(act)
 

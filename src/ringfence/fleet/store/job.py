@@ -13,8 +13,6 @@ from ringfence.job.state import JobState
 TriggerKind = Literal["manual", "schedule", "webhook", "files", "after", "source", "retry", "fork"]
 BlobKind = Literal["prompt", "payload", "configuration", "answer", "grants"]
 
-FLEET_STOPPED = "the crew was told to stop"
-"""Why a job was cancelled that nobody meant to be rid of."""
 _REASON = 500
 """Characters of a reason that are kept."""
 _TITLE = 200

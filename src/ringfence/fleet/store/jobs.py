@@ -213,13 +213,13 @@ class Jobs:
 
         return await self._database.write(act)
 
-    async def cancel_active(self, trigger: TriggerKind, *, reason: str) -> None:
-        """Cancel the jobs of a kind of trigger that have begun, as `ask_cancel` would; those that wait go on waiting."""
+    async def requeue_starting(self) -> None:
+        """Queue again every job that was admitted and that no worker has begun."""
 
         def act(connection: Connection) -> None:
-            for job in _jobs(connection, _ACTIVE):
-                if job.trigger == trigger:
-                    cancel_in(connection, job.id, reason=reason)
+            waiting = (JOBS.c.state == JobState.STARTING, JOBS.c.is_cancel_asked.is_(False))
+            queued = {"state": JobState.QUEUED, "reserved_tokens": None, "reserved_usd": None}
+            connection.execute(update(JOBS).where(*waiting).values(**queued, changed_ms=now_ms()))
 
         await self._database.write(act)
 

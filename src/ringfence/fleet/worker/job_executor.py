@@ -33,7 +33,7 @@ from ringfence.fleet.worker.job_workspace import JobWorkspaces, apply_private_co
 from ringfence.fleet.worker.lifecycle_hooks import LifecycleHooks
 from ringfence.fleet.worker.workflow import AttemptResult, FollowUp
 from ringfence.job.interrupted_runs import recover_runs
-from ringfence.job.outcome import RunResult, outcome_of, root_cause
+from ringfence.job.outcome import Outcome, RunResult, outcome_of, root_cause
 from ringfence.job.recorder import View
 from ringfence.job.request import RunRequest
 from ringfence.job.resolution import resolved_agent_request
@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 Alive = Callable[[Usage], Awaitable[bool]]
 _LOOK_S = 1.0
 _GENTLE_S = 20.0
+_WORKER_STOPPED = Outcome(
+    JobState.INTERRUPTED, "the worker was stopped before the run had ended; the fleet repeats the job"
+)
+_NOT_WANTED = "the job was cancelled, or another worker executes it"
 _WORKSPACE_WAIT_S = 30.0
 _KEEPS_SESSION = (
     JobState.SUCCEEDED,
@@ -188,7 +192,7 @@ class JobExecutor:
         ) as request:
             request = replace(request, wait_s=_WORKSPACE_WAIT_S)
             with self._traced(job, attempt, settings, request) as (request, see, ended):
-                run = JobRun(request, run_id=attempt.run_id, view=see)
+                run = JobRun(request, run_id=attempt.run_id, view=see, when_cancelled=_WORKER_STOPPED)
                 result = await _watched(run, alive)
                 ended(result)
         for problem in result.problems:
@@ -243,7 +247,7 @@ async def _watched(run: JobRun, alive: Alive) -> RunResult:
         await anyio.sleep(_LOOK_S)  # it was wanted when its attempt began
         while await _is_wanted(run, alive):  # noqa: ASYNC110 -- another process says so, in the database
             await anyio.sleep(_LOOK_S)
-        run.cancel()
+        run.cancel(_NOT_WANTED)
         await anyio.sleep(_GENTLE_S)
         run.cancel()
 

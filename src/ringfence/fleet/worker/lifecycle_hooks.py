@@ -19,7 +19,7 @@ from ringfence.fleet.config.model import (
     HookPoint,
 )
 from ringfence.fleet.log import Log
-from ringfence.fleet.store.job import FLEET_STOPPED, Job
+from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.trigger.source.base import Claim, Outcome
 from ringfence.fleet.trigger.source.registry import claim_of, open_source
@@ -110,9 +110,7 @@ class LifecycleHooks:
                 source = await open_source(trigger, settings, stack=stack, state=state_dir())
                 if job.state in (JobState.SUCCEEDED, JobState.UNVERIFIED):
                     await source.complete(claim, Outcome.DONE, text)
-                elif job.state is JobState.CANCELLED and job.reason == FLEET_STOPPED:
-                    await source.release(claim, text)
-                else:  # given back, it would be taken again at once, for ever: whoever wants that puts it back
+                else:  # were the claim released instead, the same work would be taken again at once, for ever
                     await source.complete(claim, Outcome.FAILED, text)
         except RingfenceError as exc:
             line = f"the source of its work could not be told: {exc}{_then(tried, _CLAIM_ATTEMPTS)}"

@@ -101,6 +101,8 @@ class JobWorkflow:
         self._performer = performer
         self._worker = worker
         self._host = host
+        self._workflows: dict[str, str] = {}
+        """By job, the workflow that executes it in this process."""
 
     async def __call__(self, context: Context, argument: Json) -> Json:
         """Run one admission of a job to its end."""
@@ -108,25 +110,32 @@ class JobWorkflow:
         try:
             return await self._to_its_end(context, job_id)
         finally:
-            self._performer.release(job_id)
+            # The workflow of an earlier admission, which another worker left, may end beside the one that counts.
+            if self._workflows.get(job_id) == context.id:
+                del self._workflows[job_id]
+                self._performer.release(job_id)
 
     async def _to_its_end(self, context: Context, job_id: str) -> Json:
-        state = await context.step("attempt", self._attempt, job_id)
+        state = await context.step("attempt", self._attempt, job_id, context.id)
         if state is None:
             return None
         job = await self._jobs.get(job_id)
         if job is not None and job.state.is_terminal:
+            self._workflows[job_id] = context.id
             for errand in await self._performer.after(job):
                 await _run(errand, context)
         return state
 
-    async def _attempt(self, job_id: str) -> Json:
-        """One attempt; its end's state, or None if the job is not ours any more."""
-        attempt = await self._attempts.begin(job_id, worker=self._worker(), host=self._host)
+    async def _attempt(self, job_id: str, workflow_id: str) -> Json:
+        """Execute an attempt, and return its end state; None if the job belongs to another workflow or worker."""
+        attempt = await self._attempts.begin(
+            job_id, worker=self._worker(), host=self._host, workflow_id=workflow_id
+        )
         job = await self._jobs.get(job_id)
         if attempt is None or job is None:
-            await self._end_if_cancelled(job)
+            await self._end_if_cancelled(job, workflow_id)
             return None
+        self._workflows[job_id] = workflow_id
         try:
             return await self._tried(job, attempt)
         except anyio.get_cancelled_exc_class():
@@ -160,8 +169,9 @@ class JobWorkflow:
         is_ours = job is not None and (job.attempt, job.worker) == (attempt.number, attempt.worker)
         return job.state.value if job is not None and is_ours and job.state.is_terminal else None
 
-    async def _end_if_cancelled(self, job: Job | None) -> None:
-        if job is not None and job.is_cancel_asked and not job.state.is_terminal:
+    async def _end_if_cancelled(self, job: Job | None, workflow_id: str) -> None:
+        is_ours = job is not None and job.workflow_id == workflow_id
+        if job is not None and is_ours and job.is_cancel_asked and not job.state.is_terminal:
             await self._jobs.end(job.id, JobState.CANCELLED, reason=job.reason or "cancelled")
 
 

@@ -133,27 +133,6 @@ async def test_names_lead_nowhere_else(place: Tasks, id):
     (place.root.parent / "outside.md").unlink()
 
 
-async def test_a_release_replaces_no_new_file(place: Tasks):
-    """Released work comes back beside a new file of its name, and both are there."""
-    source = place.open()
-    claim = await source.claim(await place.put("task", "old"), TOKEN)
-    assert claim is not None
-    await place.put("task", "new")
-    await source.release(claim, "")
-    assert {item.body for item in (await source.fetch(100)).items} == {"old", "new"}
-
-
-async def test_a_release_that_was_cut_short_is_finished(place: Tasks):
-    """A crash in the middle of a release makes no second task of one."""
-    source = place.open()
-    claim = await source.claim(await place.put("task", "do"), TOKEN)
-    assert claim is not None
-    os.link(place.root / ".claimed" / claim.handle, place.root / "task.md")
-    await source.release(claim, "")
-    assert [item.id for item in (await source.fetch(100)).items] == ["task.md"]
-    assert list((place.root / ".claimed").iterdir()) == []
-
-
 async def test_ends_lie_where_they_are_looked_for(place: Tasks):
     """What is done and what failed lie in rooms of their own, each with its result."""
     source = place.open()

@@ -89,21 +89,17 @@ async def test_an_issue_with_comments_without_end_holds_up_no_other(place: Repos
 
 
 async def test_labels_say_how_it_stands(place: Repository):
-    """A claim, a failure, an end and a release can be seen at the issue's labels and state."""
+    """A claim, a failure and an end can be seen at the issue's labels and state."""
     source = place.open()
-    done, failed, back = [await place.put("task", "do") for _ in range(3)]
-    for number, id in enumerate((done, failed, back)):
+    done, failed = [await place.put("task", "do") for _ in range(2)]
+    for number, id in enumerate((done, failed)):
         claim = await source.claim(id, f"claim{number:08}")
         assert claim is not None
         assert place.github.labels(id) == {"in progress"}
-        if id == back:
-            await source.release(claim, "")
-        else:
-            await source.complete(claim, Outcome.DONE if id == done else Outcome.FAILED, "")
+        await source.complete(claim, Outcome.DONE if id == done else Outcome.FAILED, "")
     assert (place.github.labels(done), place.github.issues[int(done)]["state"]) == (set(), "open")
     assert (place.github.labels(failed), place.github.issues[int(failed)]["state"]) == ({"failed"}, "open")
-    assert place.github.labels(back) == {"ready"}
-    assert [words for id in (done, failed, back) for words in place.github.words(id)] == []
+    assert [words for id in (done, failed) for words in place.github.words(id)] == []
 
 
 async def test_strangers_cannot_hold_a_claim(place: Repository):

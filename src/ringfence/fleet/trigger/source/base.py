@@ -104,15 +104,6 @@ class WorkSource(ABC):
             text: What is to be said about it, cut at 60,000 bytes.
         """
 
-    @abstractmethod
-    async def release(self, claim: Claim, reason: str) -> None:
-        """End the claim so that the item can be claimed again.
-
-        Args:
-            claim: The claim.
-            reason: What is to be said about it; empty: nothing.
-        """
-
     async def aclose(self) -> None:
         """Let go of connections."""
         return

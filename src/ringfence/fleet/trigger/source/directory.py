@@ -42,7 +42,7 @@ class DirectorySource(WorkSource):
     """A directory of task files.
 
     Args:
-        root: The directory. `.claimed`, `done`, `failed` and `released` are made in it.
+        root: The directory. `.claimed`, `done` and `failed` are created in it.
 
     Raises:
         UsageError: It is no directory.
@@ -66,10 +66,6 @@ class DirectorySource(WorkSource):
     async def complete(self, claim: Claim, outcome: Outcome, text: str) -> None:
         """See `WorkSource`. What is to be said lies beside the file, as `NAME.result`."""
         await self._do(lambda top: _complete(top, claim, outcome, text))
-
-    async def release(self, claim: Claim, reason: str) -> None:
-        """See `WorkSource`. If there is a new file of its name meanwhile, the old one comes back beside it."""
-        await self._do(lambda top: _release(top, claim, reason))
 
     async def _do(self, act: Callable[[int], _Result]) -> _Result:
         def acting() -> _Result:
@@ -198,35 +194,9 @@ def _complete(top: int, claim: Claim, outcome: Outcome, text: str) -> None:
         _move(claimed, claim.handle, top, outcome.value)
 
 
-def _release(top: int, claim: Claim, reason: str) -> None:
-    with _room(top, _CLAIMED) as claimed:
-        if not _exists(claimed, claim.handle):
-            return
-        if reason:
-            _write(top, "released", f"{claim.handle}.released.comment", reason)
-        path = Path(claim.item.id)
-        for name in (path.name, f"{path.stem}.{claim.token}{path.suffix}"):
-            try:
-                # A link is refused where a file is, while a rename would replace it.
-                os.link(claim.handle, name, src_dir_fd=claimed, dst_dir_fd=top, follow_symlinks=False)
-            except FileExistsError:
-                if not _is_same(claimed, claim.handle, top, name):  # as it is after a crash right here
-                    continue
-            os.unlink(claim.handle, dir_fd=claimed)
-            return
-
-
 def _move(source: int, name: str, top: int, room: str) -> None:
     with _room(top, room) as target:
         os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
-
-
-def _is_same(one: int, name: str, other: int, other_name: str) -> bool:
-    first, second = (
-        os.stat(path, dir_fd=directory, follow_symlinks=False)
-        for directory, path in ((one, name), (other, other_name))
-    )
-    return os.path.samestat(first, second)
 
 
 def _exists(directory: int, name: str) -> bool:

@@ -51,7 +51,7 @@ class GitHubSourceConfig:
     repository: str
     """`owner/name`."""
     label: str = "ready"
-    """Issues with it can be claimed; a claim takes it away, a release puts it back."""
+    """Issues with it can be claimed; a claim removes it."""
     claim_label: str = "in progress"
     """On issues that are claimed."""
     base_url: str = "https://api.github.com"
@@ -146,18 +146,6 @@ class GitHubSource(WorkSource):
         if outcome is Outcome.FAILED:
             await self._label(path, _FAILED)
         await self._unlabel(path, self._config.claim_label)
-        await self._withdraw(path, claim.token)
-
-    async def release(self, claim: Claim, reason: str) -> None:
-        """See `WorkSource`."""
-        path = self._path(claim.item.id)
-        if not await self._is_ours(path, claim.token):
-            return
-        if reason:
-            await self._comment(claim, reason, key="released")
-        # The label that lets others claim comes last but one, and the claim itself last: until then it is ours.
-        await self._unlabel(path, self._config.claim_label)
-        await self._label(path, self._config.label)
         await self._withdraw(path, claim.token)
 
     def _path(self, id: str) -> str:
