@@ -137,7 +137,9 @@ def test_a_run_that_its_daemons_death_ended_says_so(crew: FleetFiles):
     _running(crew, job)
     run = crew.job(job)["run_id"]
     crew.kill(crew.status()["pid"])
-    shown = crew.waits(lambda: crew.does("runs", "show", "--json", run).json, lambda found: found["state"] != "running")
+    shown = crew.waits(
+        lambda: crew.does("runs", "show", "--json", run).json, lambda found: found["state"] != "running"
+    )
     assert (shown["state"], "the worker was stopped" in shown["reason"]) == ("interrupted", True), shown
 
 

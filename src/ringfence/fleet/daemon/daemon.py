@@ -291,7 +291,9 @@ class Daemon:
                 break
             except InfrastructureFault as exc:
                 if anyio.current_time() > give_up_at:
-                    raise InfrastructureFault(f"{exc}; running jobs are repeated after the next start") from exc
+                    raise InfrastructureFault(
+                        f"{exc}; running jobs are repeated after the next start"
+                    ) from exc
             await anyio.sleep(0.2)
         if ids:
             line = (
