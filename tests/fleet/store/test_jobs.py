@@ -192,7 +192,7 @@ async def test_cancelled_before_a_worker_began_it(database: Database):
 
 
 async def test_a_job_whose_worker_was_stopped_is_queued_again(database: Database):
-    """It belongs to the workflow of its next admission: that of the former one begins no attempt, and none is used up."""
+    """It belongs to the workflow of its next admission; that of the former one begins no attempt. None is used up."""
     attempts, jobs = Attempts(database), Jobs(database)
     job = await jobs.get((await started(database)).id)
     assert job is not None

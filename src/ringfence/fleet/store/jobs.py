@@ -15,7 +15,6 @@ from ringfence.fleet.store.job import (
     Job,
     JobUnreadable,
     NewJob,
-    TriggerKind,
     job_of,
     milliseconds,
     reason_of,
