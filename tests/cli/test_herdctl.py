@@ -45,9 +45,14 @@ def test_import_tells_programs(ringfence: Run, herd: Path):
     ended = ringfence("fleet", "import", "herdctl.yaml", "--output", "crew.yaml", "--json")
     found = json.loads(ended.out)
     assert found["written"] == [str(herd / "crew.yaml"), str(herd / "crew.low.yaml")]
-    (note,) = found["notes"]
-    assert (note["key"], note["kind"], note["line"], note["column"]) == ("web", "left_out", 4, 6)
-    assert note["file"] == str(herd / "herdctl.yaml")
+    places = {
+        (note["key"], note["kind"], note["file"], note["line"], note["column"]) for note in found["notes"]
+    }
+    assert places == {
+        ("web", "left_out", str(herd / "herdctl.yaml"), 4, 6),
+        ("session.timeout", "changed", str(herd / "herdctl.yaml"), 1, 1),
+        ("session.timeout", "changed", str(herd / "low" / "herdctl.yaml"), 1, 1),
+    }
     assert found["unset"] == []
 
 

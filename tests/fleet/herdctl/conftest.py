@@ -12,7 +12,7 @@ import pytest
 from ringfence.config.yaml import read_document
 from ringfence.fleet.config.definition import Fleet
 from ringfence.fleet.config.loader import load_fleet
-from ringfence.fleet.herdctl.importer import bring
+from ringfence.fleet.herdctl.importer import convert
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ def outcome(fleet: Mapping[str, Any], agent: Mapping[str, Any]) -> Outcome:
         (directory / "a.yaml").write_text(json.dumps({"name": "a", **agent}, ensure_ascii=False))
         file = directory / "herdctl.yaml"
         file.write_text(json.dumps({"agents": [{"path": "a.yaml"}], **fleet}, ensure_ascii=False))
-        brought, notes = bring(read_document(file), environ={})
-        agents = {name: made.values for name, made in brought.top.agents.items()}
+        conversion = convert(read_document(file), environ={})
+        agents = {name: settings.values for name, settings in conversion.top.agents.items()}
         found = json.loads(json.dumps(agents).replace(str(directory), "DIR"))
         return Outcome(
             found,
-            brought.top.settings.values,
-            frozenset((note.key, note.kind, note.reason) for note in notes.items),
+            conversion.top.settings.values,
+            frozenset((note.key, note.kind, note.reason) for note in conversion.notes),
         )
 
 

@@ -85,6 +85,7 @@ AGENT = (
     Key("permission_mode", "plan"),
     Key("tools", ["Read", "Bash"]),
     Key("allowed_tools", ["Read"]),
+    Key("allowed_tools", ["WebFetch(domain:docs.example)", "WebSearch"]),
     Key("denied_tools", ["WebFetch"]),
     Key("setting_sources", ["project"]),
     Key("mcp_servers.x.type", "http", _STDIO),

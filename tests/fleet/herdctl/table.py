@@ -6,7 +6,7 @@ from tests.fleet.herdctl.conftest import Outcome, outcome
 from tests.fleet.herdctl.keys import AGENT, FLEET, Key, lay
 
 from ringfence.errors import ConfigurationError
-from ringfence.fleet.herdctl.note import WORDS
+from ringfence.fleet.herdctl.conversion import LABELS
 
 
 def rows() -> list[str]:
@@ -27,7 +27,7 @@ def _row(key: Key, *, is_fleet: bool) -> str:
     said = [f"`{_shown(path)}`" for path in ours if not path.startswith("secrets.")]
     for name, kind, reason in sorted(after.notes):
         if f"{key.path}.".startswith(f"{name}.") or name.startswith(f"{key.path}."):
-            said.append(f"{WORDS[kind]}: {reason}")
+            said.append(f"{LABELS[kind]}: {reason}")
     return f"| `{_shown(key.path)}`{_kind(key)} | {'; '.join(said)} |"
 
 

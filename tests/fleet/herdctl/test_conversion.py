@@ -7,7 +7,7 @@ from tests.fleet.herdctl.conftest import Read, outcome
 from tests.fleet.herdctl.keys import lay
 
 from ringfence.fleet.config.model import CommandHook
-from ringfence.fleet.herdctl.document import name_of
+from ringfence.fleet.herdctl.conversion import valid_name
 
 
 def _agent(path: str, value: Any) -> Any:
@@ -50,6 +50,48 @@ def test_sessions(read: Read, timeout: str, within: float):
         read("agents: [{path: a.yaml}]", a=f"name: a\nsession: {{timeout: {timeout}}}\n").agents["a"].settings
     )
     assert (session.session.policy, session.session.within) == ("resume", within)
+
+
+def test_jobs_side_by_side_resume_no_session(read: Read):
+    """An agent whose jobs run at the same time keeps its concurrency; that its sessions do not resume is named."""
+    agent = {"instances": {"max_concurrent": 3}, "session": {"timeout": "12h", "max_turns": 5}}
+    found = outcome({}, agent)
+    assert found.named["session.timeout"] == "left_out"
+    text = f"name: a\ninstances: {agent['instances']}\nsession: {agent['session']}\n"
+    settings = read("agents: [{path: a.yaml}]", a=text).agents["a"].settings
+    assert (settings.concurrency, settings.session.policy, settings.limits.turns) == (3, "fresh", 5)
+
+
+def test_the_session_that_herdctl_resumes_by_default_is_named():
+    """Without `session.timeout` herdctl resumes sessions for a day, which is not converted; with it nothing is added."""
+    assert outcome({}, {}).named == {"session.timeout": "changed"}
+    assert "each job starts a new session" in str(outcome({}, {}).notes)
+    assert "each job starts a new session" not in str(outcome({}, {"session": {"timeout": "1h"}}).notes)
+
+
+def test_intervals_that_herdctl_fires_at_the_start_are_named():
+    """The first due time of an interval differs; that of a cron expression does not."""
+    schedules = {"i": {"type": "interval", "interval": "5m"}, "c": {"type": "cron", "cron": "@daily"}}
+    named = outcome({}, {"schedules": schedules}).named
+    assert (named.get("schedules.i.interval"), named.get("schedules.c.cron")) == ("changed", None)
+
+
+@pytest.mark.parametrize(
+    ("values", "advice"),
+    [
+        ({"tools": ["WebFetch"]}, {"`egress.allow`"}),
+        ({"allowed_tools": ["WebFetch(domain:x.example)"]}, {"`egress.allow`"}),
+        ({"allowed_tools": ["Read", "WebSearch"]}, {"provider_tools: [web_search]"}),
+        ({"tools": ["WebSearch", "WebFetch"]}, {"`egress.allow`", "provider_tools: [web_search]"}),
+        ({"tools": ["WebFetch"], "denied_tools": ["WebFetch"]}, set()),
+        ({"tools": ["Read"]}, set()),
+    ],
+    ids=str,
+)
+def test_tools_that_need_the_network_are_named(values: dict[str, Any], advice: set[str]):
+    """An agent that fetches or searches has no network here, and the note says what permits it."""
+    notes = " ".join(reason for _, _, reason in outcome({}, values).notes)
+    assert {each for each in ("`egress.allow`", "provider_tools: [web_search]") if each in notes} == advice
 
 
 @pytest.mark.parametrize(
@@ -174,4 +216,4 @@ def test_several_jobs_at_once_work_on_copies(read: Read):
 )
 def test_names(text: str, name: str):
     """A name of herdctl's becomes the nearest one that is allowed here and free."""
-    assert name_of(text, ["taken"]) == name
+    assert valid_name(text, ["taken"]) == name

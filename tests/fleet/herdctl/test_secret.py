@@ -56,20 +56,32 @@ def test_tokens_are_refused_wherever_they_stand(key: Key):
     assert TOKEN not in str(caught.value)
 
 
-@pytest.mark.parametrize(("default", "is_refused"), [("none", False), ("hunter2-hunter2", True)])
-def test_a_placeholder_is_no_secret(default: str, is_refused: bool):
-    """A header's variable may say `none` where it is not set; a default that can be a secret is refused."""
+@pytest.mark.parametrize("default", ["none", "", "NULL"])
+def test_a_variable_with_a_placeholder_is_a_secret(default: str):
+    """A header whose variable falls back to `none` is a reference to a secret; that the default is dropped is named."""
     hook = {
         "type": "webhook",
         "url": "https://x.example/",
-        "headers": {"Authorization": f"Bearer ${{TOKEN:-{default}}}"},
+        "headers": {"Authorization": f"Bearer ${{TOKEN:-{default}}}", "X-Team": "${TEAM:-none}"},
     }
     values: dict[str, object] = {}
     lay(values, "hooks.on_error.0", hook)
-    if is_refused:
-        with pytest.raises(ConfigurationError):
-            outcome({}, values)
-    else:
+    found = outcome({}, values)
+    (converted,) = found.agents["a"]["hooks"]["on_failure"]
+    assert converted["headers"] == {"Authorization": "Bearer ${secret:TOKEN}", "X-Team": "${TEAM:-none}"}
+    assert found.named["hooks.on_error.0.headers.Authorization"] == "changed"
+
+
+def test_a_default_that_can_be_a_secret_is_refused():
+    """What a header falls back to stands in the file, so it is treated as a secret unless it is a placeholder."""
+    hook = {
+        "type": "webhook",
+        "url": "https://x.example/",
+        "headers": {"Authorization": "${T:-hunter2-hunter2}"},
+    }
+    values: dict[str, object] = {}
+    lay(values, "hooks.on_error.0", hook)
+    with pytest.raises(ConfigurationError):
         outcome({}, values)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.fleet.herdctl.table import rows
 
-PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "migrate-from-herdctl.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "migrate-from-herdctl.md"
 
 
 def test_the_page_says_what_becomes_of_each_key():

@@ -15,7 +15,7 @@ from ringfence.escape import visible
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ringfence.fleet.herdctl.note import Note
+    from ringfence.fleet.herdctl.conversion import Note
 
 
 def import_fleet(
@@ -37,26 +37,24 @@ def import_fleet(
     """
     from ringfence.config.yaml import read_document
     from ringfence.fleet.config.loader import load_fleet
-    from ringfence.fleet.herdctl.importer import bring as convert
-    from ringfence.fleet.herdctl.importer import is_herdctl
-    from ringfence.fleet.herdctl.prerequisites import unset_variables
-    from ringfence.fleet.herdctl.writer import texts_of
+    from ringfence.fleet.herdctl.importer import convert, is_herdctl
+    from ringfence.fleet.herdctl.writer import render_files
 
     document = read_document(check_file(file).absolute())
     if not is_herdctl(document):
         raise UsageError(f"{str(file)!r} is not a herdctl fleet; name a file with `agents:` and their paths")
-    conversion, notes = convert(document, environ=os.environ)
-    unset = unset_variables(conversion, os.environ)
+    conversion = convert(document, environ=os.environ)
+    unset = conversion.unset_variables(os.environ)
     if not unset:
         load_fleet(document.file, environ=os.environ)  # reports errors at their place in herdctl's files
-    texts = texts_of(conversion, notes, output or document.file.with_name("ringfence.yaml"))
+    texts = render_files(conversion, output or document.file.with_name("ringfence.yaml"))
     _check_targets_free([source.file for source in conversion.documents], texts, force=force)
     for target, text in reversed(texts.items()):
         replace_file(target, text)
     written = [str(target) for target in texts]
-    rows = [_row(note) for note in notes.items]
+    rows = [_row(note) for note in conversion.notes]
     print_answer({"written": written, "notes": rows, "unset": unset}, written, json=json)
-    report_notes(notes.items)
+    report_notes(conversion.notes)
     if unset:
         notify(
             f"the converted fleet was not validated, because these variables are not set: {', '.join(unset)}"
@@ -86,13 +84,12 @@ def trust_herdctl(file: Path, *, yes: bool) -> bool:
     """
     from ringfence.config.trust import digest_of, trust_content
     from ringfence.config.yaml import read_document
-    from ringfence.fleet.herdctl.importer import bring as convert
-    from ringfence.fleet.herdctl.importer import is_herdctl
+    from ringfence.fleet.herdctl.importer import convert, is_herdctl
 
     document = read_document(file)
     if not is_herdctl(document):
         return False
-    conversion, _ = convert(document, environ=os.environ)
+    conversion = convert(document, environ=os.environ)
     for each in conversion.documents:
         typer.echo(f"file    {visible(str(each.file), one_line=True)}")
         typer.echo(f"sha256  {digest_of(each.content)}")

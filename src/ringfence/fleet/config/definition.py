@@ -12,7 +12,7 @@ from ringfence.config.names import nearest
 from ringfence.config.trust import is_trusted
 from ringfence.errors import UsageError
 from ringfence.fleet.config.model import AgentSettings, FleetSettings
-from ringfence.fleet.herdctl.note import Note
+from ringfence.fleet.herdctl.conversion import Note
 
 
 @dataclass(frozen=True)

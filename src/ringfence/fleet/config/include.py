@@ -22,9 +22,8 @@ from ringfence.config.yaml import read_document
 from ringfence.errors import ConfigurationError
 from ringfence.fleet.config.interpolation import interpolate
 from ringfence.fleet.config.model import NAME, NAME_ADVICE, FleetSettings, IncludeSettings
-from ringfence.fleet.herdctl.document import Level
-from ringfence.fleet.herdctl.importer import bring, is_herdctl
-from ringfence.fleet.herdctl.note import Note
+from ringfence.fleet.herdctl.conversion import ConvertedFleet, Note
+from ringfence.fleet.herdctl.importer import convert, is_herdctl
 
 _KEYS = (*FLEET_KEYS, *SECTIONS)
 _DEPTH = 8
@@ -45,7 +44,7 @@ class FleetFile:
     """Overrides for single agents, the strongest last."""
     chain: tuple[Path, ...]
     """The files that led here."""
-    level: Level | None = None
+    level: ConvertedFleet | None = None
     """What was made of it, if it is one of herdctl's."""
     documents: tuple[Document, ...] = ()
     """Of herdctl's: every file that was read for it."""
@@ -133,8 +132,8 @@ def _included(file: FleetFile, path: KeyPath, environ: Mapping[str, str]) -> Ite
 
 
 def _brought(file: FleetFile, environ: Mapping[str, str]) -> Iterator[FleetFile]:
-    brought, notes = bring(file.document, environ=environ)
-    for prefix, level in brought.top.walk():
+    conversion = convert(file.document, environ=environ)
+    for prefix, level in conversion.top.walk():
         is_first = not prefix
         yield replace(
             file,
@@ -142,8 +141,8 @@ def _brought(file: FleetFile, environ: Mapping[str, str]) -> Iterator[FleetFile]
             prefix=(*file.prefix, *prefix),
             overrides=_below(file.overrides, prefix),
             level=level,
-            documents=brought.documents if is_first else (),
-            notes=tuple(notes.items) if is_first else (),
+            documents=conversion.documents if is_first else (),
+            notes=conversion.notes if is_first else (),
         )
 
 

@@ -1,1 +1,1 @@
-"""Fleets of herdctl, read as they are and said in our own words. What cannot be said so is named, never dropped."""
+"""Converts fleets of herdctl. A key that is not converted unchanged has a note; none is dropped silently."""

@@ -1,12 +1,11 @@
-"""One agent of herdctl's, its layers merged, as one of ours."""
+"""Converts an agent of herdctl, whose layers are merged, to the settings of an agent of Ringfence."""
 
 from ringfence.fleet.herdctl.docker import convert_docker
-from ringfence.fleet.herdctl.document import PreparedJob
 from ringfence.fleet.herdctl.hooks import convert_hooks
 from ringfence.fleet.herdctl.reader import Reader
+from ringfence.fleet.herdctl.schedules import convert_schedules, convert_session, convert_work_source
 from ringfence.fleet.herdctl.secret import refuse_plain_secrets
 from ringfence.fleet.herdctl.tools import convert_tools
-from ringfence.fleet.herdctl.work import convert_schedules, convert_session, convert_work_source
 
 DEFAULTED = (
     "docker",
@@ -23,8 +22,8 @@ DEFAULTED = (
     "plugins",
     "working_directory",
 )
-"""Keys that herdctl takes over from `defaults`."""
-KEYS = (
+"""The keys that agents inherit from `defaults`."""
+_KEYS = (
     "name",
     "description",
     "workspace",
@@ -40,70 +39,68 @@ KEYS = (
     "metadata_file",
     *DEFAULTED,
 )
-"""Keys of an agent's file."""
 _RUNTIMES = {"sdk": "claude-sdk", "cli": "claude-cli"}
 _PROMPT = "Execute your configured task"
-"""What herdctl asks where nobody says a prompt."""
-_NOT_READ = "herdctl never reads it"
+"""herdctl's prompt for agents without one."""
+_NOT_READ = "herdctl never reads it; `repository` gives each job a clone"
 
 
-def convert_agent(reader: Reader, made: PreparedJob) -> None:
-    """Say all that an agent's files say.
-
-    Raises:
-        ConfigurationError: A value is none that herdctl takes.
-    """
-    runtime = reader.word(("runtime",), tuple(_RUNTIMES))
-    made.put(("run", "runtime"), _RUNTIMES[runtime or "sdk"], reader.origin("runtime"))
-    for said, path in (
-        ("description", ("description",)),
-        ("model", ("run", "model")),
-        ("system_prompt", ("run", "system_prompt")),
+def convert_agent(reader: Reader) -> None:
+    """Convert the values of an agent. `reader` collects their errors and notes."""
+    for convert in (
+        _convert_texts,
+        _convert_workspace,
+        convert_docker,
+        convert_tools,
+        _convert_instances,
+        convert_session,
+        convert_schedules,
+        convert_work_source,
+        convert_hooks,
+        _note_unused,
+        refuse_plain_secrets,
     ):
-        made.put(path, reader.text(said) or None, reader.origin(said))
-    made.put(("prompt",), reader.text("default_prompt") or _PROMPT, reader.origin("default_prompt"))
-    _workspace(reader, made)
-    convert_docker(reader, made)
-    convert_tools(reader, made)
-    convert_session(reader, made)
-    convert_schedules(reader, made)
-    convert_work_source(reader, made)
-    convert_hooks(reader, made)
-    _instances(reader, made)
-    reader.no_effect(("repo",), f"{_NOT_READ}; `repository` gives each job a clone")
-    reader.no_effect(("identity",), "it only names the agent in herdctl's hooks")
-    for kind in ("discord", "slack"):
-        reader.left_out(("chat", kind), "nobody chats with agents here; hooks can tell a channel of each job")
-    reader.left_out(
-        ("metadata_file",), "what an agent writes is not told to hooks; they have the facts of the job"
-    )
-    reader.rest(KEYS)
-    refuse_plain_secrets(made)
+        with reader.collected():
+            convert(reader)
 
 
-def _workspace(reader: Reader, made: PreparedJob) -> None:
+def _convert_texts(reader: Reader) -> None:
+    reader.copy_text(("description",), "description")
+    reader.copy_text(("run", "model"), "model")
+    reader.copy_text(("run", "system_prompt"), "system_prompt")
+    reader.put(("prompt",), reader.text("default_prompt") or _PROMPT, "default_prompt")
+    runtime = reader.choice(("runtime",), tuple(_RUNTIMES)) or "sdk"
+    reader.put(("run", "runtime"), _RUNTIMES[runtime], "runtime")
+
+
+def _convert_workspace(reader: Reader) -> None:
     reader.rename("workspace", "working_directory")
     if not reader.is_mapping("working_directory"):
-        made.put(("workspace",), reader.text("working_directory") or None, reader.origin("working_directory"))
+        reader.copy_text(("workspace",), "working_directory")
         return
-    made.put(
-        ("workspace",),
-        reader.text("working_directory", "root") or None,
-        reader.origin("working_directory", "root"),
-    )
+    reader.copy_text(("workspace",), "working_directory", "root")
     for key in ("auto_clone", "clone_depth", "default_branch"):
-        reader.no_effect(("working_directory", key), f"{_NOT_READ}; `repository` gives each job a clone")
+        reader.no_effect(("working_directory", key), _NOT_READ)
 
 
-def _instances(reader: Reader, made: PreparedJob) -> None:
+def _convert_instances(reader: Reader) -> None:
     reader.keys("instances")
-    count = reader.scalar("instances", "max_concurrent")
-    origin = reader.origin("instances", "max_concurrent")
-    made.put(("concurrency",), count, origin)
-    mode = made.values.get("sandbox", {}).get("mode")
-    if count not in (None, 1, "1") and mode != "read_only":
-        made.put(("sandbox", "mode"), "clone", origin)
+    reader.copy(("concurrency",), "instances", "max_concurrent")
+    mode = reader.target.values.get("sandbox", {}).get("mode")
+    if reader.is_concurrent and mode != "read_only":
+        reader.put(("sandbox", "mode"), "clone", "instances", "max_concurrent")
         reader.changed(
             ("instances", "max_concurrent"),
-            "each of the jobs works on a copy; `ringfence apply` brings its work",
+            "each job works on a private copy; `ringfence apply` applies its changes",
         )
+
+
+def _note_unused(reader: Reader) -> None:
+    reader.no_effect(("repo",), _NOT_READ)
+    reader.no_effect(("identity",), "it only names the agent in herdctl's hooks")
+    for kind in ("discord", "slack"):
+        reader.left_out(("chat", kind), "agents do not chat; hooks can send a message about each job")
+    reader.left_out(
+        ("metadata_file",), "hooks do not receive files that an agent writes, only the facts of its job"
+    )
+    reader.report_unknown(_KEYS)

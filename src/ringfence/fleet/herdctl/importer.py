@@ -1,23 +1,23 @@
-"""Reads a fleet of herdctl's, file by file, and brings it over.
+"""Reads a fleet of herdctl with all files that it names, and converts it.
 
-Layers are laid upon each other as they are written, and defaults come last: an agent that says one key of `docker:`
-keeps all that its fleet says around it, unlike in herdctl.
+Layers are merged as they are written, and defaults are applied last: an agent that sets one key of `docker:` keeps the
+other keys that its fleet sets, unlike in herdctl.
 """
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ringfence.config.document import Document, KeyPath, Origin
-from ringfence.config.environment import expanded
 from ringfence.config.layer import Layer, Merged, merge, part_of
+from ringfence.config.validation import combine
 from ringfence.config.yaml import read_document
-from ringfence.errors import ConfigurationError
+from ringfence.errors import ConfigurationError, RingfenceError
 from ringfence.fleet.herdctl.agent import DEFAULTED, convert_agent
-from ringfence.fleet.herdctl.document import Brought, Level, PreparedJob, name_of
-from ringfence.fleet.herdctl.note import Note, Notes
-from ringfence.fleet.herdctl.reader import Reader, escaped
+from ringfence.fleet.herdctl.conversion import Conversion, ConvertedFleet, Note, Notes, valid_name
+from ringfence.fleet.herdctl.reader import LimitExceeded, Reader
+from ringfence.fleet.herdctl.schedules import SESSION_DEFAULT
 
 FILE_NAMES = ("herdctl.yaml", "herdctl.yml")
 FLEET_KEYS = (
@@ -32,15 +32,14 @@ FLEET_KEYS = (
     "docker",
     "chat",
 )
-_DEPTH = 8
-_MOST_FILES = 1000
-_MOST_VALUES = 100_000
-"""Of all agents together, with what each of them takes over from its fleets."""
-_NOT_READ = "herdctl never reads it"
+_MAX_DEPTH = 8
+_MAX_FILES = 1000
+_MAX_VALUES = 100_000
+"""The values of all agents together, inherited ones included."""
 
 
 def is_herdctl(document: Document) -> bool:
-    """Whether a file is a fleet of herdctl's, by its name or by its form."""
+    """Whether a file is a fleet of herdctl, by its name or its form."""
     if document.file.name in FILE_NAMES:
         return True
     lists = (document.values.get("agents"), document.values.get("fleets"))
@@ -50,185 +49,216 @@ def is_herdctl(document: Document) -> bool:
     )
 
 
-def bring(document: Document, *, environ: Mapping[str, str]) -> tuple[Brought, Notes]:
-    """Bring over a fleet and all that it names.
+def convert(document: Document, *, environ: Mapping[str, str]) -> Conversion:
+    """Convert a fleet and all files that it names.
 
     Args:
         document: The fleet's file.
-        environ: Variables that paths of files may name. All others stay as they are written.
+        environ: The variables of names and of paths of files. Other variables stay references.
 
     Raises:
-        ConfigurationError: With the place in herdctl's files.
+        ConfigurationError: Something is wrong in herdctl's files. The error names every mistake with its position.
     """
-    bringing = _Bringing(Notes(), environ, {})
-    root = part_of(document, ())
-    top = bringing.level(_Fleet(document, merge([root]), (), (document.file.resolve(),), None))
-    if (document.file.parent / ".env").exists():
-        origin = Origin("project", file=document.file.parent / ".env")
+    conversion = _Converter(environ)
+    fleet = _Fleet(document, merge([part_of(document, ())]), (), (document.file.resolve(),), None)
+    try:
+        top = conversion.convert_fleet(fleet)
+    except LimitExceeded as exc:
+        raise combine([*conversion.errors, exc]) from exc
+    if conversion.errors:
+        raise combine(conversion.errors)
+    env_file = document.file.parent / ".env"
+    if env_file.exists():
         reason = "its variables are not read; put them into the environment of `ringfence fleet up`"
-        bringing.notes.add(Note("left_out", ".env", origin, reason))
-    return Brought(top, (document, *bringing.documents.values()), document.file), bringing.notes
+        conversion.notes.add(Note("left_out", ".env", Origin("project", file=env_file), reason))
+    return Conversion(top, (document, *conversion.documents.values()), tuple(conversion.notes.items))
 
 
 @dataclass(frozen=True)
 class _Fleet:
-    """A fleet's file with what is laid upon it."""
+    """A fleet's file, merged with its overrides."""
 
     document: Document
     merged: Merged
     defaults: tuple[Layer, ...]
-    """Of the fleets around it, the weakest first."""
+    """The defaults of the fleets around it, the weakest first."""
     chain: tuple[Path, ...]
+    """The files that lead to it, and its own."""
     name: str | None
 
 
 @dataclass
-class _Bringing:
-    notes: Notes
+class _Converter:
     environ: Mapping[str, str]
-    documents: dict[Path, Document]
-    files: int = 0
-    values: int = 0
+    notes: Notes = field(default_factory=Notes)
+    errors: list[RingfenceError] = field(default_factory=list)
+    documents: dict[Path, Document] = field(default_factory=dict)
+    file_count: int = 0
+    value_count: int = 0
 
-    def level(self, fleet: _Fleet) -> Level:
-        """Bring over one fleet, and those below it."""
-        origin = Origin("project", file=fleet.document.file, line=1, column=1)
-        reader = Reader(fleet.merged, self.notes, origin)
-        settings = PreparedJob(origin)
-        said = reader.text("fleet", "name") if reader.keys("fleet") else None
-        name = name_of(fleet.name or said or "", ())
-        if name:
-            settings.put(("name",), name, reader.origin("fleet", "name"))
-        if said is not None and fleet.name is None and name != said:
-            reader.changed(("fleet", "name"), f"it is called {name or 'fleet'!r} here")
-        description = reader.text("fleet", "description") or None
-        settings.put(("description",), description, reader.origin("fleet", "description"))
-        defaults = (*fleet.defaults, self._defaults(reader))
-        level = Level(fleet.document, fleet.name, settings, {}, [])
-        for index in reader.indices("agents"):
-            self._agent(fleet, reader, level, ("agents", index), defaults)
-        for index in reader.indices("fleets"):
-            level.below.append(self._below(fleet, reader, level, ("fleets", index), defaults))
-        _worker_settings(reader, is_top=fleet.name is None)
-        return level
+    def convert_fleet(self, fleet: _Fleet) -> ConvertedFleet:
+        """Convert a fleet with its agents and nested fleets."""
+        reader = self._reader(fleet.merged, fleet.document)
+        defaults = fleet.defaults
+        with reader.collected():
+            _convert_name(reader, fleet)
+        with reader.collected():
+            defaults = (*defaults, _defaults(reader))
+        converted = ConvertedFleet(fleet.document, fleet.name, reader.target, {}, [])
+        with reader.collected():
+            for index in reader.indices("agents"):
+                with reader.collected():
+                    self._convert_agent(fleet, reader, converted, ("agents", index), defaults)
+        with reader.collected():
+            for index in reader.indices("fleets"):
+                with reader.collected():
+                    nested = self._nested_fleet(fleet, reader, converted, ("fleets", index), defaults)
+                    converted.nested.append(self.convert_fleet(nested))
+        _note_unused(reader, is_top=fleet.name is None)
+        return converted
 
-    def _defaults(self, reader: Reader) -> Layer:
-        reader.keys("defaults")
-        reader_values = reader.value("defaults") or {}
-        for key in reader_values:
-            if key not in DEFAULTED:
-                reader.no_effect(
-                    ("defaults", key), "herdctl drops it here; write it in the agents that mean it"
-                )
-        merged = reader.merged
+    def _reader(self, merged: Merged, document: Document) -> Reader:
+        root = Origin("project", file=document.file, line=1, column=1)
+        return Reader(merged, root, self.notes, self.errors, self.environ)
 
-        def origin_of(path: KeyPath, of_key: bool) -> Origin:
-            return merged.origin(("defaults", *path), of_key=of_key)
-
-        return Layer({key: value for key, value in reader_values.items() if key in DEFAULTED}, origin_of)
-
-    def _agent(
-        self, fleet: _Fleet, reader: Reader, level: Level, path: KeyPath, defaults: tuple[Layer, ...]
+    def _convert_agent(
+        self,
+        fleet: _Fleet,
+        reader: Reader,
+        converted: ConvertedFleet,
+        path: KeyPath,
+        defaults: tuple[Layer, ...],
     ) -> None:
         document = self._read(fleet, reader, path)
-        layers = [*defaults, part_of(document, ()), _overrides(reader, path)]
-        origin = Origin("project", file=document.file, line=1, column=1)
-        merged = merge(layers)
-        self.values += len(merged.sources)
-        if self.values > _MOST_VALUES:
-            raise reader.wrong(path, f"the agents have more than {_MOST_VALUES} values together")
-        inner = Reader(merged, self.notes, origin)
-        said = inner.value("name")
-        if not isinstance(said, str):
-            raise inner.wrong(("name",), "every agent has a name; write it")
-        name = name_of(said, ())
-        if not name:
-            raise inner.wrong(("name",), f"{said[:80]!r} is no name of an agent")
-        if name in level.agents:
-            raise inner.wrong(("name",), f"there are two agents {name!r} in the fleet; rename one")
-        if name != said:
-            inner.changed(("name",), f"it is called {name!r} here")
-        made = PreparedJob(origin)
-        convert_agent(inner, made)
-        level.agents[name] = made
+        merged = merge([*defaults, part_of(document, ()), _overrides(reader, path)])
+        self.value_count += len(merged.sources)
+        if self.value_count > _MAX_VALUES:
+            raise _limit_exceeded(reader, path, f"the agents have more than {_MAX_VALUES} values together")
+        agent = self._reader(merged, document)
+        with agent.collected():
+            converted.agents[_agent_name(agent, converted)] = agent.target
+        convert_agent(agent)
+        if not agent.has("session", "timeout"):
+            self.notes.add(Note("changed", "session.timeout", reader.target.root, SESSION_DEFAULT))
 
-    def _below(
-        self, fleet: _Fleet, reader: Reader, level: Level, path: KeyPath, defaults: tuple[Layer, ...]
-    ) -> Level:
+    def _nested_fleet(
+        self,
+        fleet: _Fleet,
+        reader: Reader,
+        converted: ConvertedFleet,
+        path: KeyPath,
+        defaults: tuple[Layer, ...],
+    ) -> _Fleet:
         document = self._read(fleet, reader, path)
-        real = document.file.resolve()
-        if real in fleet.chain:
-            names = " -> ".join(str(each) for each in (*fleet.chain[fleet.chain.index(real) :], real))
-            raise reader.wrong((*path, "path"), f"the fleets name each other: {names}")
-        if len(fleet.chain) >= _DEPTH:
-            raise reader.wrong((*path, "path"), f"more than {_DEPTH} fleets deep")
+        file = document.file.resolve()
+        if file in fleet.chain:
+            names = " -> ".join(str(each) for each in (*fleet.chain[fleet.chain.index(file) :], file))
+            raise reader.error((*path, "path"), f"the fleets name each other: {names}")
+        if len(fleet.chain) >= _MAX_DEPTH:
+            raise reader.error((*path, "path"), f"more than {_MAX_DEPTH} fleets deep")
         merged = merge([part_of(document, ()), _overrides(reader, path)])
-        own = merged.values.get("fleet")
-        said = reader.text(*path, "name") or (own.get("name") if isinstance(own, Mapping) else None)
-        said = said if isinstance(said, str) else document.file.absolute().parent.name
-        name = name_of(said, [each.name or "" for each in level.below])
+        nested = self._reader(merged, document)
+        text = reader.expanded(*path, "name")
+        if text is None and nested.is_mapping("fleet") and isinstance(nested.value("fleet", "name"), str):
+            text = nested.expanded("fleet", "name")
+        text = text or document.file.absolute().parent.name
+        name = valid_name(text, [each.name or "" for each in converted.nested])
         if not name:
-            raise reader.wrong(path, f"{said[:80]!r} is no name of a fleet; write `name:` beside it")
-        if name != said:
-            reader.changed(
-                (*path, "name" if reader.has(*path, "name") else "path"), f"it is called {name!r} here"
-            )
-        return self.level(_Fleet(document, merged, defaults, (*fleet.chain, real), name))
+            raise reader.error(path, f"{text[:80]!r} cannot be the name of a fleet; write `name:` beside it")
+        if name != text:
+            named = "name" if reader.has(*path, "name") else "path"
+            reader.changed((*path, named), f"it is called {name!r} here")
+        return _Fleet(document, merged, defaults, (*fleet.chain, file), name)
 
     def _read(self, fleet: _Fleet, reader: Reader, path: KeyPath) -> Document:
-        """The file that a reference names. Words may lead anywhere, as its author can see; links may not."""
+        """Read the file that `path` names. The name may lead anywhere, as its author can see; a link may not."""
         if not reader.is_mapping(*path) or not isinstance(reader.value(*path, "path"), str):
-            raise reader.wrong(path, "write a mapping with a `path`")
-        place = (*path, "path")
-        self.files += 1
-        if self.files > _MOST_FILES:
-            raise reader.wrong(place, f"more than {_MOST_FILES} files are named")
-        origin = reader.origin(*place)
-        base = (origin.file or fleet.document.file).parent.absolute()
+            raise reader.error(path, "write a mapping with a `path`")
+        source = (*path, "path")
+        self.file_count += 1
+        if self.file_count > _MAX_FILES:
+            raise _limit_exceeded(reader, source, f"more than {_MAX_FILES} files are named")
+        name = reader.expanded(*source) or ""
+        base = (reader.origin(*source).file or fleet.document.file).parent.absolute()
         try:
-            said = expanded(escaped(str(reader.value(*place))), self.environ)
-            file = Path(os.path.normpath(base / Path(said).expanduser()))
+            file = Path(os.path.normpath(base / Path(name).expanduser()))
             if path[0] == "fleets" and file.is_dir():
-                file = next(
-                    (file / each for each in FILE_NAMES if (file / each).exists()), file / FILE_NAMES[0]
-                )
+                files = [file / each for each in FILE_NAMES]
+                file = next((each for each in files if each.exists()), files[0])
             if base in file.parents and not file.parent.resolve().is_relative_to(base.resolve()):
-                raise ValueError(f"a link leads out of {str(base)!r}; name the place that it leads to")
+                raise ValueError(f"a link leads out of {str(base)!r}; name the target of the link")
             document = read_document(file)
         except ConfigurationError as exc:
             if exc.line is not None:
                 raise
-            raise reader.wrong(place, f"{str(exc.file)!r} {exc.message}") from exc
+            raise reader.error(source, f"{str(exc.file)!r} {exc.message}") from exc
         except (ValueError, RuntimeError) as exc:
-            raise reader.wrong(place, str(exc)) from exc
+            raise reader.error(source, str(exc)) from exc
         self.documents.setdefault(file, document)
         return document
 
 
+def _limit_exceeded(reader: Reader, path: KeyPath, message: str) -> RingfenceError:
+    error = reader.error(path, message)
+    assert isinstance(error, ConfigurationError)
+    return LimitExceeded(error.message, file=error.file, line=error.line, column=error.column)
+
+
+def _convert_name(reader: Reader, fleet: _Fleet) -> None:
+    text = reader.expanded("fleet", "name") if reader.keys("fleet") else None
+    name = valid_name(fleet.name or text or "")
+    reader.put(("name",), name or None, "fleet", "name")
+    if fleet.name is None and name != reader.value("fleet", "name"):
+        reader.changed(("fleet", "name"), f"it is called {name or 'fleet'!r} here")
+    reader.copy_text(("description",), "fleet", "description")
+
+
+def _agent_name(agent: Reader, converted: ConvertedFleet) -> str:
+    text = agent.expanded("name")
+    if text is None:
+        raise agent.error(("name",), "an agent needs a name; write it")
+    name = valid_name(text)
+    if not name:
+        raise agent.error(("name",), f"{text[:80]!r} cannot be the name of an agent")
+    if name in converted.agents:
+        raise agent.error(("name",), f"there are two agents {name!r} in the fleet; rename one")
+    if name != agent.value("name"):
+        agent.changed(("name",), f"it is called {name!r} here")
+    return name
+
+
+def _defaults(reader: Reader) -> Layer:
+    keys = reader.keys("defaults")
+    for key in keys:
+        if key not in DEFAULTED:
+            reader.no_effect(("defaults", key), "herdctl ignores it here; write it in the agents")
+    values = reader.value("defaults") or {}
+    return _layer(reader, ("defaults",), {key: values[key] for key in keys if key in DEFAULTED})
+
+
 def _overrides(reader: Reader, path: KeyPath) -> Layer:
     reader.keys(*path, "overrides")
-    values = reader.value(*path, "overrides") or {}
+    return _layer(reader, (*path, "overrides"), reader.value(*path, "overrides") or {})
 
+
+def _layer(reader: Reader, path: KeyPath, values: Mapping[str, object]) -> Layer:
     def origin_of(below: KeyPath, of_key: bool) -> Origin:
-        return reader.merged.origin((*path, "overrides", *below), of_key=of_key)
+        return reader.merged.origin((*path, *below), of_key=of_key)
 
     return Layer(values, origin_of)
 
 
-def _worker_settings(reader: Reader, *, is_top: bool) -> None:
-    """Name what a fleet's file says besides."""
-    version = reader.value("version")
-    if version not in (None, 1):
+def _note_unused(reader: Reader, *, is_top: bool) -> None:
+    """Note the keys of a fleet's file that concern neither agents nor nested fleets."""
+    if reader.value("version") not in (None, 1):
         reader.left_out(("version",), "only version 1 is known")
-    reader.no_effect(("chat",), "herdctl drops it with a warning")
+    reader.no_effect(("chat",), "herdctl ignores it with a warning")
     reader.no_effect(("workspace",), "an old name of `working_directory`, which herdctl never reads here")
     for key in ("working_directory", "webhooks", "docker"):
-        hint = {"docker": "; it reads `defaults.docker`"}.get(key, "")
-        reader.no_effect((key,), f"{_NOT_READ} here{hint}")
+        hint = "; it reads `defaults.docker`" if key == "docker" else ""
+        reader.no_effect((key,), f"herdctl never reads it here{hint}")
     if is_top:
-        reader.left_out(
-            ("web",), "there is no page to look at; `ringfence fleet status` and the socket show the fleet"
-        )
+        reader.left_out(("web",), "there is no such page; `ringfence fleet status` shows the fleet")
     else:
-        reader.no_effect(("web",), "herdctl turns it off in a fleet below another")
-    reader.rest(FLEET_KEYS)
+        reader.no_effect(("web",), "herdctl turns it off in a nested fleet")
+    reader.report_unknown(FLEET_KEYS)

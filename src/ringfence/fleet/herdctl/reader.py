@@ -1,22 +1,28 @@
-"""Reads merged values of herdctl's files key by key, and knows in the end which were not asked for."""
+"""Reads merged values of herdctl's files key by key, and reports the keys that no converter has read."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ringfence.config.document import KeyPath, Origin
+from ringfence.config.environment import expanded
 from ringfence.config.layer import Merged
 from ringfence.config.names import nearest
-from ringfence.errors import RingfenceError
-from ringfence.fleet.herdctl.note import Kind, Note, Notes
+from ringfence.errors import ConfigurationError, RingfenceError
+from ringfence.fleet.herdctl.conversion import ConvertedSettings, Kind, Note, Notes
 from ringfence.secret import redact_shapes
 
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^{}]*)?\}")
-_LONGEST_KEY = 120
+_MAX_SHOWN_KEY = 120
 
 
-def escaped(text: str) -> str:
-    """A text in which the variables that herdctl knows stay, and no other dollar sign means anything to us."""
+class LimitExceeded(ConfigurationError):
+    """The fleet is larger than a fleet may be. Nothing more of it is read."""
+
+
+def escape(text: str) -> str:
+    """Escape every dollar sign that begins no variable of herdctl, so that Ringfence does not interpret it."""
     parts: list[str] = []
     at = 0
     while (dollar := text.find("$", at)) >= 0:
@@ -28,152 +34,210 @@ def escaped(text: str) -> str:
     return "".join(parts) + text[at:]
 
 
-def holds_variable(value: object) -> bool:
-    """Whether it is known only when variables are put in."""
+def has_variable(value: object) -> bool:
+    """Whether a value depends on a variable."""
     return isinstance(value, str) and _REFERENCE.search(value) is not None
 
 
-def variables_of(text: str) -> list[str]:
-    """The variables that a text of ours needs, as they have no default."""
-    plain = text.replace("$$", "")
-    return [name for match in _REFERENCE.finditer(plain) if ":-" not in (name := match[0][2:-1])]
-
-
 class Reader:
-    """Values of one agent, or of a fleet.
+    """Reads the values of an agent or a fleet, and writes the settings that they become.
+
+    A path of keys that leads to no value is an absent value, which has no note.
 
     Args:
-        merged: What its files say.
-        notes: Where it is kept what does not come over.
-        root: Where the whole stands, for what is missing.
+        merged: The values.
+        root: The origin of values without one of their own.
+        notes: Takes the notes on keys that are not converted unchanged.
+        errors: Takes the errors that `collected` catches.
+        environ: The variables of `expanded`.
     """
 
-    def __init__(self, merged: Merged, notes: Notes, root: Origin) -> None:
+    def __init__(
+        self,
+        merged: Merged,
+        root: Origin,
+        notes: Notes,
+        errors: list[RingfenceError],
+        environ: Mapping[str, str],
+    ) -> None:
         self.merged = merged
-        self.root = root
+        self.target = ConvertedSettings(root)
         self._notes = notes
+        self._errors = errors
+        self._environ = environ
         self._read: set[KeyPath] = set()
         self._opened: set[KeyPath] = set()
 
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """Collect an error, so that all errors of a fleet are reported at once."""
+        try:
+            yield
+        except LimitExceeded:
+            raise
+        except RingfenceError as exc:
+            self._errors.append(exc)
+
+    # --- values ---
+
     def value(self, *path: str | int) -> Any:
-        """What stands at a path; None if nothing does."""
+        """Return the value at a path; None if there is none."""
         self._read.add(path)
         return self._at(path)
 
     def text(self, *path: str | int) -> str | None:
-        """A text, or a number as one, ready for our own interpolation."""
+        """Return a text, or a number as a text, with herdctl's variables."""
         value = self.value(*path)
         if value is None or isinstance(value, str):
-            return None if value is None else escaped(value)
+            return None if value is None else escape(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.wrong(path, "write a text")
+            raise self.error(path, "write a text")
         return str(value)
 
+    def expanded(self, *path: str | int) -> str | None:
+        """Return a text in which the variables are replaced."""
+        value = self.value(*path)
+        if value is not None and not isinstance(value, str):
+            raise self.error(path, "write a text")
+        try:
+            return None if value is None else expanded(escape(value), self._environ)
+        except ValueError as exc:
+            raise self.error(path, str(exc)) from exc
+
     def scalar(self, *path: str | int) -> Any:
-        """A text, number or boolean, as our own models will check it."""
+        """Return a text, number or boolean, which the models of the configuration check later."""
         value = self.value(*path)
         if isinstance(value, list | Mapping):
-            raise self.wrong(path, "write a single value")
-        return escaped(value) if isinstance(value, str) else value
+            raise self.error(path, "write a single value")
+        return escape(value) if isinstance(value, str) else value
 
     def flag(self, *path: str | int) -> bool | None:
-        """A boolean that is known already; a variable in its place is left out and told of."""
+        """Return a boolean. A variable in its place is left out, with a note."""
         value = self.value(*path)
-        if holds_variable(value):
-            self.left_out(path, "it depends on a variable; write it out")
+        if has_variable(value):
+            self.left_out(path, "it depends on a variable; write true or false")
             return None
         if value is not None and not isinstance(value, bool):
-            raise self.wrong(path, "write true or false")
+            raise self.error(path, "write true or false")
         return value
 
-    def word(self, path: KeyPath, known: Collection[str]) -> str | None:
-        """One of some words; a variable in its place is left out and told of."""
+    def choice(self, path: KeyPath, known: Collection[str]) -> str | None:
+        """Return one of several words. A variable in its place is left out, with a note."""
         value = self.value(*path)
-        if holds_variable(value):
+        if has_variable(value):
             self.left_out(path, f"it depends on a variable; write one of {', '.join(known)}")
             return None
         if value is not None and value not in known:
-            raise self.wrong(path, f"write one of {', '.join(known)}")
+            raise self.error(path, f"write one of {', '.join(known)}")
         return str(value) if value is not None else None
 
     def keys(self, *path: str | int) -> list[str]:
-        """The keys of a mapping; none if nothing stands there."""
+        """Return the keys of a mapping."""
         value = self._at(path)
         if value is not None and not isinstance(value, Mapping):
-            raise self.wrong(path, "write a mapping")
+            raise self.error(path, "write a mapping")
         (self._opened if value else self._read).add(path)
         return list(value or ())
 
     def indices(self, *path: str | int) -> range:
-        """The indices of a list; none if nothing stands there."""
+        """Return the indices of a list."""
         value = self._at(path)
         if value is not None and not isinstance(value, list):
-            raise self.wrong(path, "write a list")
+            raise self.error(path, "write a list")
         (self._opened if value else self._read).add(path)
         return range(len(value or ()))
 
     def texts(self, *path: str | int) -> list[str] | None:
-        """A list of texts; None if nothing stands there."""
-        if self._at(path) is None:
+        """Return a list of texts; None if there is none."""
+        if not self.has(*path):
             return None
         return [self.text(*path, index) or "" for index in self.indices(*path)]
 
     def table(self, *path: str | int) -> dict[str, str]:
-        """A mapping of texts."""
+        """Return a mapping of texts."""
         return {key: self.text(*path, key) or "" for key in self.keys(*path)}
 
     def has(self, *path: str | int) -> bool:
-        """Whether something stands there."""
+        """Whether there is a value at a path."""
         return self._at(path) is not None
 
+    def is_mapping(self, *path: str | int) -> bool:
+        """Whether there is a mapping at a path."""
+        return isinstance(self._at(path), Mapping)
+
+    def origin(self, *path: str | int) -> Origin:
+        """Return the origin of the value at a path."""
+        origin = self.merged.blame(path) if path else self.target.root
+        return origin if origin.file is not None else self.target.root
+
+    def error(self, path: KeyPath, message: str) -> RingfenceError:
+        """Return an error about the value at a path."""
+        return self.origin(*path).error(f"{shown(path)}: {message}")
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether several jobs of the agent run at the same time, or may do so."""
+        return self._at(("instances", "max_concurrent")) not in (None, 1, "1")
+
+    # --- settings ---
+
+    def put(self, to: KeyPath, value: Any, *source: str | int) -> None:
+        """Set a setting that comes from the value at `source`; None leaves it unset."""
+        self.target.put(to, value, self.origin(*source))
+
+    def copy_text(self, to: KeyPath, *source: str | int) -> None:
+        """Set a setting to the text at `source`, unless the text is empty."""
+        self.put(to, self.text(*source) or None, *source)
+
+    def copy(self, to: KeyPath, *source: str | int) -> None:
+        """Set a setting to the text, number or boolean at `source`."""
+        self.put(to, self.scalar(*source), *source)
+
+    def append(self, to: KeyPath, value: Any, *source: str | int) -> None:
+        """Append a value that comes from `source` to a list."""
+        self.target.append(to, value, self.origin(*source))
+
     def rename(self, alias: str, key: str) -> None:
-        """Take another name of a key as that key, unless it is there itself."""
+        """Treat `alias` as another name of `key`, which is preferred if both are set."""
         if not self.has(alias):
             return
         if self.has(key):
-            self.no_effect((alias,), f"`{key}` is said as well")
+            self.no_effect((alias,), f"`{key}` is set as well")
             return
         self.no_effect((alias,), f"an old name of `{key}`")
         self.merged.values[key] = self._at((alias,))
         for path in [path for path in self.merged.sources if path[0] == alias]:
             self.merged.sources[(key, *path[1:])] = self.merged.sources[path]
 
-    def is_mapping(self, *path: str | int) -> bool:
-        """Whether a mapping stands there."""
-        return isinstance(self._at(path), Mapping)
-
-    def origin(self, *path: str | int) -> Origin:
-        """Where it was said."""
-        origin = self.merged.blame(path) if path else self.root
-        return origin if origin.file is not None else self.root
-
-    def wrong(self, path: KeyPath, message: str) -> RingfenceError:
-        """The error that blames a place."""
-        return self.origin(*path).error(f"{shown(path)}: {message}")
+    # --- notes ---
 
     def left_out(self, path: KeyPath, reason: str) -> None:
-        """Name a key that is not done here, if it is there."""
+        """Note that a key is not converted, if it is set."""
         self._note("left_out", path, reason)
 
     def changed(self, path: KeyPath, reason: str) -> None:
-        """Name a key that is done in another way, if it is there."""
+        """Note that a key is converted to something else, if it is set."""
         self._note("changed", path, reason)
 
     def no_effect(self, path: KeyPath, reason: str) -> None:
-        """Name a key of which nothing is lost, if it is there."""
+        """Note that nothing is lost without a key, if it is set."""
         self._note("no_effect", path, reason)
 
-    def rest(self, known: Collection[str]) -> None:
-        """Name everything that nobody asked for."""
-        parents = {known[:length] for known in self._read for length in range(len(known))} | self._opened
+    def report_unknown(self, known: Collection[str]) -> None:
+        """Note every key that was not read.
+
+        Args:
+            known: The known keys at the top, for a hint at the nearest one.
+        """
+        parents = {path[:length] for path in self._read for length in range(len(path))} | self._opened
         for path in self._unread((), self.merged.values, parents | {()}):
             guess = nearest(str(path[0]), known) if len(path) == 1 else None
             hint = f"; did you mean {guess!r}?" if guess else ""
-            self.left_out(path, f"it is none of the keys that are known of herdctl{hint}")
+            self.left_out(path, f"herdctl has no such key{hint}")
 
     def _note(self, kind: Kind, path: KeyPath, reason: str) -> None:
         self._read.add(path)
-        if self._at(path) is not None:
+        if self.has(*path):
             self._notes.add(Note(kind, shown(path), self.origin(*path), reason))
 
     def _at(self, path: KeyPath) -> Any:
@@ -190,18 +254,15 @@ class Reader:
     def _unread(self, path: KeyPath, value: Any, parents: Collection[KeyPath]) -> Iterator[KeyPath]:
         if path in self._read or value is None:
             return
-        if path in parents and isinstance(value, Mapping):
-            for key, below in value.items():
+        if path in parents and isinstance(value, Mapping | list):
+            for key, below in value.items() if isinstance(value, Mapping) else enumerate(value):
                 yield from self._unread((*path, key), below, parents)
-        elif path in parents and isinstance(value, list):
-            for index, below in enumerate(value):
-                yield from self._unread((*path, index), below, parents)
         else:
             yield path
 
 
 def shown(path: KeyPath) -> str:
-    """A path as one word of a message."""
+    """Return a path for messages: dotted, printable, bounded, and without secrets."""
     text = redact_shapes(".".join(str(part) for part in path), "...")
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return text if len(text) <= _LONGEST_KEY else f"{text[: _LONGEST_KEY - 3]}..."
+    return text if len(text) <= _MAX_SHOWN_KEY else f"{text[: _MAX_SHOWN_KEY - 3]}..."

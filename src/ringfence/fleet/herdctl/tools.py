@@ -1,12 +1,11 @@
-"""What herdctl's agents may do: tools, permissions, MCP servers, plugins, settings."""
+"""Converts tools, permissions, MCP servers, plugins and settings of herdctl's agents."""
 
 import os
 import re
 from pathlib import Path
 
 from ringfence.config.document import KeyPath
-from ringfence.fleet.herdctl.document import PreparedJob
-from ringfence.fleet.herdctl.reader import Reader, escaped
+from ringfence.fleet.herdctl.reader import Reader, escape
 from ringfence.fleet.herdctl.secret import is_secret_name, names_secret
 
 _MODES = {
@@ -17,103 +16,114 @@ _MODES = {
     "delegate": "deny",
     "dontAsk": "deny",
 }
+_WEB_TOOLS = {
+    "WebFetch": "allow the hosts that it fetches under `egress.allow`",
+    "WebSearch": "write `egress: {provider_tools: [web_search]}`",
+}
 _SERVER = re.compile(r"[A-Za-z0-9](?:_?[A-Za-z0-9-]){0,31}")
 
 
-def convert_tools(reader: Reader, made: PreparedJob) -> None:
-    """Say what the agent may do."""
-    mode = _permissions(reader, made)
-    _tools(reader, made, mode)
-    sources = reader.texts("setting_sources")
-    if sources is not None:
-        made.put(("client", "settings_sources"), sources, reader.origin("setting_sources"))
+def convert_tools(reader: Reader) -> None:
+    """Convert what the agent may do."""
+    with reader.collected():
+        _convert_tool_lists(reader, _convert_permission_mode(reader))
+    reader.put(("client", "settings_sources"), reader.texts("setting_sources"), "setting_sources")
     for name in reader.keys("mcp_servers"):
-        _server(reader, made, name)
+        with reader.collected():
+            _convert_server(reader, name)
     for index in reader.indices("plugins"):
-        _plugin(reader, made, index)
+        with reader.collected():
+            _convert_plugin(reader, index)
 
 
-def _permissions(reader: Reader, made: PreparedJob) -> str:
-    said = reader.word(("permission_mode",), tuple(_MODES))
-    if said == "default":
-        reader.changed(
-            ("permission_mode",), "nobody can be asked: only what `tools.allow` names is permitted"
-        )
-    elif said == "delegate":
-        reader.changed(("permission_mode",), "there is none such: only what `tools.allow` names is permitted")
-    mode = _MODES[said or "acceptEdits"]
-    made.put(("client", "permission_mode"), mode, reader.origin("permission_mode"))
+def _convert_permission_mode(reader: Reader) -> str:
+    path = ("permission_mode",)
+    name = reader.choice(path, tuple(_MODES))
+    if name == "default":
+        reader.changed(path, "nobody can be asked, so only the tools in `tools.allow` are permitted")
+    elif name == "delegate":
+        reader.changed(path, "there is no such mode, so only the tools in `tools.allow` are permitted")
+    mode = _MODES[name or "acceptEdits"]
+    reader.put(("client", "permission_mode"), mode, *path)
     return mode
 
 
-def _tools(reader: Reader, made: PreparedJob, mode: str) -> None:
+def _convert_tool_lists(reader: Reader, mode: str) -> None:
     tools, allowed = reader.texts("tools"), reader.texts("allowed_tools")
-    made.put(("tools", "deny"), reader.texts("denied_tools") or None, reader.origin("denied_tools"))
+    denied = reader.texts("denied_tools") or []
+    reader.put(("tools", "deny"), denied or None, "denied_tools")
+    _note_web_tools(reader, {"tools": tools, "allowed_tools": allowed}, denied)
     if mode == "bypass" and allowed:
-        reader.no_effect(("allowed_tools",), "everything is permitted by `permission_mode` already")
+        reader.no_effect(("allowed_tools",), "`permission_mode` permits everything already")
         allowed = None
     if tools and allowed:
         reader.changed(
-            ("allowed_tools",), "one list says what is there and permitted: those that `tools` names as well"
+            ("allowed_tools",),
+            "`tools.allow` is one list of the tools that exist and are permitted: those that `tools` names as well",
         )
         both = [each for each in allowed if each.partition("(")[0] in tools or each.startswith("mcp__")]
-        if both:
-            made.put(("tools", "allow"), both, reader.origin("allowed_tools"))
-            return
-        reader.left_out(("tools",), "no tool is in both lists; write `tools.allow`")
+        if not both:
+            reader.changed(("tools",), "no tool is in both lists, so `tools.allow` permits these")
+        reader.put(("tools", "allow"), both or tools, "allowed_tools" if both else "tools")
     elif tools:
-        reader.changed(("tools",), "`tools.allow` says what is there, and permits it as well")
-        made.put(("tools", "allow"), tools, reader.origin("tools"))
+        reader.changed(("tools",), "`tools.allow` permits the tools as well")
+        reader.put(("tools", "allow"), tools, "tools")
     elif allowed:
-        reader.changed(("allowed_tools",), "`tools.allow` permits them, and leaves the agent no others")
-        made.put(("tools", "allow"), allowed, reader.origin("allowed_tools"))
+        reader.changed(("allowed_tools",), "the agent has no other tools than those in `tools.allow`")
+        reader.put(("tools", "allow"), allowed, "allowed_tools")
 
 
-def _server(reader: Reader, made: PreparedJob, name: str) -> None:
+def _note_web_tools(reader: Reader, lists: dict[str, list[str] | None], denied: list[str]) -> None:
+    """Note each tool that needs a network, which herdctl's agents have and a sandbox does not."""
+    for tool, advice in _WEB_TOOLS.items():
+        for key, names in lists.items():
+            if tool not in denied and any(name.partition("(")[0] == tool for name in names or ()):
+                reader.changed((key,), f"{tool} needs the network, and the sandbox has none; {advice}")
+
+
+def _convert_server(reader: Reader, name: str) -> None:
     path: KeyPath = ("mcp_servers", name)
-    kind = reader.word((*path, "type"), ("stdio", "sse", "http"))
-    if reader.value(*path, "url") is not None or kind in ("sse", "http"):
-        reader.left_out(
-            path, "only servers that are started inside (stdio) can be used; allow its host by `egress.allow`"
-        )
+    kind = reader.choice((*path, "type"), ("stdio", "sse", "http"))
+    if reader.has(*path, "url") or kind in ("sse", "http"):
+        reader.left_out(path, "only servers that start in the sandbox (stdio) can be used")
         return
     if not _SERVER.fullmatch(name):
-        reader.left_out(path, "its name is none here: up to 32 letters, digits, '-' and single '_'")
+        reader.left_out(path, "its name is not valid here: up to 32 letters, digits, '-' and single '_'")
         return
     command = reader.text(*path, "command")
     if not command:
-        raise reader.wrong(path, "`command` is missing")
+        raise reader.error(path, "`command` is missing")
     variables = []
     for variable, value in reader.table(*path, "env").items():
         if is_secret_name(variable) or names_secret(value):
-            reader.left_out((*path, "env", variable), "a secret would be inside the fence; see `egress.swap`")
+            reader.left_out((*path, "env", variable), "the secret would be in the sandbox; see `egress.swap`")
         else:
             variables.append(f"{variable}={value}")
     reader.no_effect((*path, "headers"), "a server on stdio has no headers")
     for key in ("timeout", "alwaysLoad"):
-        reader.left_out((*path, key), "servers are started with the agent, within its limits")
+        reader.left_out((*path, key), "servers start with the agent, within its limits")
     arguments = reader.texts(*path, "args") or []
     if any(names_secret(argument) for argument in arguments):
         reader.left_out(
-            path, "its arguments hold a secret, which would be inside the fence; see `egress.swap`"
+            path, "its arguments contain a secret, which would be in the sandbox; see `egress.swap`"
         )
         return
     words = [*(["env", *variables] if variables else []), command, *arguments]
-    made.add(("tools", "mcp"), {"name": name, "command": words}, reader.origin(*path))
+    reader.append(("tools", "mcp"), {"name": name, "command": words}, *path)
 
 
-def _plugin(reader: Reader, made: PreparedJob, index: int) -> None:
+def _convert_plugin(reader: Reader, index: int) -> None:
     path: KeyPath = ("plugins", index)
     if reader.is_mapping(*path):
-        if reader.word((*path, "type"), ("local",)) is None:
-            raise reader.wrong(path, "write `type: local` and a `path`")
+        if reader.choice((*path, "type"), ("local",)) is None:
+            raise reader.error(path, "write `type: local` and a `path`")
         reader.left_out((*path, "skipMcpDiscovery"), "the servers of a plugin are always found")
         path = (*path, "path")
-    said = reader.text(*path)
-    if not said:
-        raise reader.wrong(path, "write a path")
+    plugin = reader.text(*path)
+    if not plugin:
+        raise reader.error(path, "write a path")
     origin = reader.origin(*path)
-    if not said.startswith(("/", "${")) and origin.file is not None:
-        home = Path(said).expanduser() if said.startswith("~") else Path(said)
-        said = os.path.normpath(Path(escaped(str(origin.file.parent.absolute()))) / home)
-    made.add(("client", "plugins"), said, origin)
+    if not plugin.startswith(("/", "${")) and origin.file is not None:
+        home = Path(plugin).expanduser() if plugin.startswith("~") else Path(plugin)
+        plugin = os.path.normpath(Path(escape(str(origin.file.parent.absolute()))) / home)
+    reader.append(("client", "plugins"), plugin, *path)

@@ -1,4 +1,4 @@
-"""A fleet that was brought over, as files of ours with the notes as comments."""
+"""Renders a converted fleet as configuration files, with the notes as comments."""
 
 import os
 from io import StringIO
@@ -10,73 +10,71 @@ from ruamel.yaml import YAML
 
 from ringfence.config.document import FILE_LIMIT_BYTES
 from ringfence.errors import UsageError
-from ringfence.fleet.herdctl.document import Brought, Level, PreparedJob
-from ringfence.fleet.herdctl.note import Note, Notes
-from ringfence.fleet.herdctl.reader import escaped
+from ringfence.fleet.herdctl.conversion import Conversion, ConvertedFleet, ConvertedSettings, Note
+from ringfence.fleet.herdctl.reader import escape
 
 _WIDTH = 110
 _ORDER = ("description", "prompt", "workspace", "run", "sandbox", "limits", "tools", "client", "secrets")
 
 
-def texts_of(brought: Brought, notes: Notes, output: Path) -> dict[Path, str]:
-    """The files to write, the one that was asked for first; fleets below have files of their own beside it.
+def render_files(conversion: Conversion, output: Path) -> dict[Path, str]:
+    """Return the texts of the files to write, `output` first. Nested fleets have files of their own beside it.
 
     Raises:
-        UsageError: One of them would be larger than a configuration may be.
+        UsageError: A file would be larger than a configuration may be.
     """
     output = output.absolute()
-    found: dict[Path, str] = {}
-    for prefix, level in brought.top.walk():
+    texts: dict[Path, str] = {}
+    for prefix, fleet in conversion.top.walk():
         file = _file(output, prefix)
-        mine = [note for note in notes.items if _is_of(note, level, is_top=not prefix)]
-        found[file] = _head(level, brought, mine) + _yaml(_values(level, prefix, output))
-        if len(found[file].encode()) > FILE_LIMIT_BYTES:
+        notes = [note for note in conversion.notes if _concerns(note, fleet, is_top=not prefix)]
+        texts[file] = _header(fleet, conversion, notes) + _yaml(_values(fleet, prefix, output))
+        if len(texts[file].encode()) > FILE_LIMIT_BYTES:
             raise UsageError(
-                f"{str(file)!r} would be larger than {FILE_LIMIT_BYTES} bytes; have herdctl's file read as it is: "
-                f"`ringfence fleet up --file {brought.file.name}`"
+                f"{str(file)!r} would be larger than {FILE_LIMIT_BYTES} bytes; use herdctl's file unchanged: "
+                f"`ringfence fleet up --file {conversion.file.name}`"
             )
-    return found
+    return texts
 
 
 def _file(output: Path, prefix: tuple[str, ...]) -> Path:
-    # Names have no dots, so that no two fleets come to one file.
+    # Names contain no dots, so each fleet has another file.
     return output.with_name(".".join((output.stem, *prefix)) + output.suffix) if prefix else output
 
 
-def _is_of(note: Note, level: Level, *, is_top: bool) -> bool:
-    files = {level.document.file, *(made.root.file for made in level.agents.values())}
+def _concerns(note: Note, fleet: ConvertedFleet, *, is_top: bool) -> bool:
+    files = {fleet.document.file, *(settings.root.file for settings in fleet.agents.values())}
     return note.origin.file in files or (is_top and note.key == ".env")
 
 
-def _values(level: Level, prefix: tuple[str, ...], output: Path) -> dict[str, Any]:
+def _values(fleet: ConvertedFleet, prefix: tuple[str, ...], output: Path) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    if level.settings.values:
-        values["fleet"] = level.settings.values
-    if level.below:
+    if fleet.settings.values:
+        values["fleet"] = fleet.settings.values
+    if fleet.nested:
         values["include"] = [
             {"file": _file(output, (*prefix, each.name or "")).name, "name": each.name}
-            for each in level.below
+            for each in fleet.nested
         ]
-    values["agents"] = {name: _agent(made, output.parent) for name, made in level.agents.items()}
+    values["agents"] = {name: _agent(settings, output.parent) for name, settings in fleet.agents.items()}
     return values
 
 
-def _agent(made: PreparedJob, directory: Path) -> dict[str, Any]:
-    """An agent whose paths lead to the same places from another directory."""
-    said = made.values.get("workspace")
-    origin = made.origins.get(("workspace",), made.root)
-    if said is None or not str(said).startswith(("/", "~", "${")):
+def _agent(settings: ConvertedSettings, directory: Path) -> dict[str, Any]:
+    """Return an agent's settings for a file in `directory`; its workspace stays the same directory."""
+    workspace = settings.values.get("workspace")
+    origin = settings.origins.get(("workspace",), settings.root)
+    if workspace is None or not str(workspace).startswith(("/", "~", "${")):
         assert origin.file is not None
-        place = Path(os.path.normpath(origin.file.parent.absolute()))
-        said = os.path.normpath(Path(escaped(str(place))) / (said or "."))
-        if place.is_relative_to(directory) and Path(said).is_relative_to(directory):
-            said = str(Path(said).relative_to(directory))
-    values = {**made.values, "workspace": said}
+        base = Path(os.path.normpath(origin.file.parent.absolute()))
+        workspace = os.path.normpath(Path(escape(str(base))) / (workspace or "."))
+        if base.is_relative_to(directory) and Path(workspace).is_relative_to(directory):
+            workspace = str(Path(workspace).relative_to(directory))
+    values = {**settings.values, "workspace": workspace}
     return {key: values[key] for key in sorted(values, key=_rank)}
 
 
 def _rank(key: str) -> int:
-    """The order of keys in a file: what an agent is first, then what it may do, then when it works."""
     return _ORDER.index(key) if key in _ORDER else len(_ORDER)
 
 
@@ -92,18 +90,18 @@ def _yaml(values: dict[str, Any]) -> str:
     return stream.getvalue()
 
 
-def _head(level: Level, brought: Brought, notes: list[Note]) -> str:
-    where = os.path.relpath(level.document.file, brought.file.parent)
-    lines = [f"Brought over from herdctl's {where}."]
+def _header(fleet: ConvertedFleet, conversion: Conversion, notes: list[Note]) -> str:
+    """Return the comment at the top of a file. No note can end the comment."""
+    base = conversion.file.parent
+    lines = [f"Converted from herdctl's {os.path.relpath(fleet.document.file, base)}."]
     if notes:
-        lines.append("What does not come over as it stands there:")
+        lines.append("These keys are not converted unchanged:")
     for note in notes:
-        place = note.origin.file and os.path.relpath(note.origin.file, brought.file.parent)
-        position = f":{note.origin.line}" if note.origin.line else ""
-        lines.append(f"  {note.key} ({place}{position}): {note.text}")
-    plain = ["".join(letter if letter.isprintable() else "?" for letter in line) for line in lines]
-    wrapped = [each for line in plain for each in _wrapped(line)]
-    return "".join(f"# {line}\n" for line in wrapped) + "\n"
+        file = note.origin.file and os.path.relpath(note.origin.file, base)
+        line = f":{note.origin.line}" if note.origin.line else ""
+        lines.append(f"  {note.key} ({file}{line}): {note.text}")
+    printable = ["".join(letter if letter.isprintable() else "?" for letter in line) for line in lines]
+    return "".join(f"# {part}\n" for line in printable for part in _wrapped(line)) + "\n"
 
 
 def _wrapped(line: str) -> list[str]:

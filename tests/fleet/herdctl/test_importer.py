@@ -1,4 +1,4 @@
-"""Whole fleets of herdctl's: layers, names, fleets below each other, and files that are not what they should be."""
+"""Whole fleets of herdctl: layers, names, nested fleets, and mistakes in files."""
 
 import os
 from pathlib import Path
@@ -89,6 +89,44 @@ def test_variables_are_put_in_before_anything_is_checked(read: Read):
         read(ONE, a="name: a\nmax_turns: ${TURNS}\n")
 
 
+def test_names_come_from_variables(read: Read):
+    """Names of fleets, agents and variables may contain variables; one that is not set is an error at its place."""
+    files = {
+        "a": "name: ${TEAM}-reviewer\nwork_source: {type: github, repo: o/r, auth: {token_env: '${WHICH:-GH}_TOKEN'}}\n",
+        "low__herdctl": "fleet: {name: '${TEAM}'}\nagents: [{path: b.yaml}]\n",
+        "low__b": "name: b\nhooks: {on_error: [{type: discord, channel_id: 1, bot_token_env: '${TEAM}_BOT'}]}\n",
+    }
+    text = "fleet: {name: 'crew-${TEAM}'}\nfleets: [{path: low}]\nagents: [{path: a.yaml}]\n"
+    fleet = read(text, environ={"TEAM": "shop"}, **files)
+    assert (fleet.settings.name, list(fleet.agents)) == ("crew-shop", ["shop-reviewer", "shop.b"])
+    assert list(fleet.agents["shop-reviewer"].settings.secrets) == ["GH_TOKEN"]
+    assert list(fleet.agents["shop.b"].settings.secrets) == ["shop_BOT"]
+    with pytest.raises(ConfigurationError, match=r"a\.yaml:1:7: name: the variable 'TEAM' is not set"):
+        read(ONE, **files)
+
+
+def test_all_mistakes_are_reported_at_once(read: Read):
+    """One error names the mistakes of every file, of whatever kind."""
+    with pytest.raises(ConfigurationError) as caught:
+        read(
+            "agents: [{path: a.yaml}, {path: missing.yaml}, b, {path: c.yaml}]\nfleets: {}\n",
+            a="name: a\nruntime: gpu\nschedules: {s: {type: interval, interval: x}, t: {type: cron}}\n",
+            c="name: c\ndocker: {memory: [], volumes: [x]}\n",
+        )
+    message = str(caught.value)
+    for place in (
+        r"a.yaml:2:10: runtime",
+        r"a.yaml:3:43: schedules.s.interval",
+        r"a.yaml:3:50: schedules.t",
+        r"c.yaml:2:18: docker.memory",
+        r"c.yaml:2:32: docker.volumes.0",
+        r"herdctl.yaml:1:33: agents.1.path",
+        r"herdctl.yaml:1:48: agents.2",
+        r"herdctl.yaml:2:9: fleets",
+    ):
+        assert place in message, message
+
+
 def test_a_file_of_ours_may_include_one(fleets: Fleets):
     """ringfence.yaml includes a fleet of herdctl's like its own kind: sections, name and overrides hold."""
     file = fleets(
@@ -106,7 +144,7 @@ def test_a_file_of_ours_may_include_one(fleets: Fleets):
     assert list(fleet.agents) == ["mine", "shop.a", "shop.low.b"]
     agent = fleet.agents["shop.low.b"].settings
     assert (agent.limits.tokens, agent.limits.turns, agent.priority) == (5, 4, 2)
-    assert [note.key for note in fleet.notes] == ["fleet.name", "web"]
+    assert [note.key for note in fleet.notes] == ["fleet.name", "session.timeout", "session.timeout", "web"]
     own.write_text("include: [{file: herdctl.yaml, overrides: {agents: {zz: {priority: 2}}}}]\n")
     with pytest.raises(
         ConfigurationError, match=r"ringfence\.yaml:1:\d+: overrides: .* has no agent 'zz'; it has a"
@@ -143,9 +181,9 @@ def test_every_file_that_was_read_is_known(read: Read, tmp_path: Path):
         ("agents: [a.yaml]", {}, r"herdctl\.yaml:1:10: agents\.0: write a mapping with a `path`"),
         ("agents: [{path: '${NOT_SET}'}]", {}, r"herdctl\.yaml:1:17: .*'NOT_SET' is not set"),
         ('agents: [{path: "a\\0b"}]', {}, r"herdctl\.yaml:1:17: "),
-        (ONE, {"a": "description: x"}, r"a\.yaml:1:1: name: every agent has a name"),
+        (ONE, {"a": "description: x"}, r"a\.yaml:1:1: name: an agent needs a name"),
         (ONE, {"a": "name: [x]"}, r"a\.yaml:1:7: name: "),
-        (ONE, {"a": "name: '../..'"}, r"a\.yaml:1:7: name: .* is no name"),
+        (ONE, {"a": "name: '../..'"}, r"a\.yaml:1:7: name: .* cannot be the name"),
         (
             "agents: [{path: a.yaml}, {path: a.yaml}]",
             {"a": "name: a"},
@@ -161,7 +199,7 @@ def test_every_file_that_was_read_is_known(read: Read, tmp_path: Path):
         (
             ONE,
             {"a": "name: a\nschedules: {s: {type: interval, interval: banana}}"},
-            r"a\.yaml:2:43: .* is no interval",
+            r"a\.yaml:2:43: .* is not an interval",
         ),
         (
             ONE,

@@ -17,15 +17,14 @@ from ringfence.config.yaml import read_document
 from ringfence.errors import ConfigurationError
 from ringfence.fleet.config.difference import said
 from ringfence.fleet.config.loader import load_fleet
-from ringfence.fleet.herdctl.importer import bring
-from ringfence.fleet.herdctl.writer import texts_of
+from ringfence.fleet.herdctl.importer import convert
+from ringfence.fleet.herdctl.writer import render_files
 
 VARIABLES = {"TOKEN": "t", "GH": "g", "S": "s"}
 
 
 def _written(file: Path, output: Path) -> dict[Path, str]:
-    brought, notes = bring(read_document(file), environ=VARIABLES)
-    texts = texts_of(brought, notes, output)
+    texts = render_files(convert(read_document(file), environ=VARIABLES), output)
     for target, text in texts.items():
         target.write_text(text)
     return texts
@@ -99,8 +98,8 @@ def test_no_secret_is_written(fleets: Fleets):
         a="name: a\ndefault_prompt: ${TOKEN}\nhooks: {on_error: [{type: webhook, url: 'https://x/${TOKEN}'}]}\n"
         f"mcp_servers: {{x: {{url: https://x, headers: {{Authorization: Bearer {token}}}}}}}\n",
     )
-    brought, notes = bring(read_document(file), environ={"TOKEN": "very-secret"})
-    (text,) = texts_of(brought, notes, file.with_name("ringfence.yaml")).values()
+    conversion = convert(read_document(file), environ={"TOKEN": "very-secret"})
+    (text,) = render_files(conversion, file.with_name("ringfence.yaml")).values()
     assert token not in text
     assert "very-secret" not in text
     assert "url: https://x/${secret:TOKEN}" in text
