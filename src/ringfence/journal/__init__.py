@@ -6,6 +6,7 @@ from ringfence.journal.layout import LOCK_NAME, new_run_id, run_dir, run_dirs, r
 from ringfence.journal.reader import (
     RunSummary,
     creation_of,
+    find_last_event,
     follow,
     has_opened_sandbox,
     list_runs,
@@ -17,7 +18,13 @@ from ringfence.journal.reader import (
 from ringfence.journal.record import Record, UnknownEvent, as_json
 from ringfence.journal.session import export, write_session
 from ringfence.journal.state_verification import STATE_LIMITS, StateVerification, verify_all
-from ringfence.journal.verification import RECORD_LIMITS, Finding, Verification, verify_run
+from ringfence.journal.verification import (
+    RECORD_LIMITS,
+    Finding,
+    Verification,
+    describe_verification,
+    verify_run,
+)
 from ringfence.journal.writer import Journal, mark_interrupted
 
 __all__ = [
@@ -33,7 +40,9 @@ __all__ = [
     "Verification",
     "as_json",
     "creation_of",
+    "describe_verification",
     "export",
+    "find_last_event",
     "follow",
     "has_opened_sandbox",
     "is_alive",

@@ -38,12 +38,14 @@ from ringfence.journal.record import (
 )
 
 _BATCH = 256
+_CHUNK_BYTES = 1024**2
 _TIMESTAMP_LENGTH = len("2026-01-28T10-30-45")
 _TAIL_LENGTHS = (8 * 1024, 128 * 1024, MAX_LINE_BYTES)
 _HEAD_LINES = 4
 _HEADER_LINE = re.compile(r"[a-z]+: \S")
 _PROMPT_CHARS = 2000
 _TAIL_EVENTS = 8
+_SEARCHED_BYTES = 4 * 1024**2
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,22 +68,28 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str = ""
 
 
-def read(path: Path) -> Iterator[Record]:
+def read(path: Path, *, start: int = 0) -> Iterator[Record]:
     """Yield the records of a journal, or of the run in a directory, in order, with their blobs loaded.
+
+    Args:
+        path: The journal, or the directory of a run.
+        start: The number of records to skip; negative: to yield only so many, the last ones.
 
     Raises:
         RecordError: The journal is absent, a line does not parse, or a blob is absent or damaged.
     """
     with _Cursor(path) as cursor:
+        cursor.skip(start)
         while records := cursor.read_records(1):
             yield from records
 
 
-async def follow(path: Path, *, poll_s: float = 0.05) -> AsyncIterator[Record]:
+async def follow(path: Path, *, start: int = 0, poll_s: float = 0.05) -> AsyncIterator[Record]:
     """Yield the records of a journal, then new ones; end at the seal, or when the writer has died.
 
     Args:
         path: The journal, or the directory of a run.
+        start: As for `read`.
         poll_s: The delay between two checks for new records.
 
     Raises:
@@ -89,6 +97,7 @@ async def follow(path: Path, *, poll_s: float = 0.05) -> AsyncIterator[Record]:
     """
     cursor = await anyio.to_thread.run_sync(_Cursor, path)
     with cursor:
+        await anyio.to_thread.run_sync(cursor.skip, start)
         while True:
             alive = await anyio.to_thread.run_sync(is_alive, cursor.path.parent)
             records = await anyio.to_thread.run_sync(cursor.read_records, _BATCH)
@@ -167,6 +176,32 @@ def creation_of(path: Path) -> JobCreated | None:
         return None
 
 
+def find_last_event(path: Path, name: str) -> Event | None:
+    """Return the last event of a name, such as `work.exported`, in the last 4 MiB of the journal of a run.
+
+    Args:
+        path: The directory of the run.
+        name: The event's name.
+
+    Raises:
+        RecordError: The journal cannot be read, or the line does not parse.
+    """
+    try:
+        with open_regular(path / JOURNAL_NAME) as file:
+            start = max(0, os.fstat(file.fileno()).st_size - _SEARCHED_BYTES)
+            file.seek(start)
+            lines = file.read(_SEARCHED_BYTES).split(b"\n")[:-1]
+    except OSError as exc:
+        raise RecordError(f"the journal of {path.name!r} cannot be read: {exc.strerror}") from exc
+    marker = f'"{name}"'.encode()
+    for line in reversed(lines[1:] if start else lines):
+        if marker in line:
+            event = _event_of_line(line, path, BlobStore(path / BLOBS_NAME))
+            if event.name == name:
+                return event
+    return None
+
+
 def has_opened_sandbox(path: Path) -> bool:
     """Whether the run in `path` worked in a sandbox: it began, or, in a record with a line missing, delivered work.
 
@@ -198,6 +233,19 @@ class _Cursor:
 
     def __exit__(self, *exc_info: object) -> None:
         self._file.close()
+
+    def skip(self, start: int) -> None:
+        """Skip lines without reading their content: `start`, or all but the last `-start`."""
+        count = start if start >= 0 else max(0, self._count_lines() + start)
+        while self._number < count and self._file.readline(MAX_LINE_BYTES + 1).endswith(b"\n"):
+            self._number += 1
+
+    def _count_lines(self) -> int:
+        count = 0
+        while chunk := self._file.read(_CHUNK_BYTES):
+            count += chunk.count(b"\n")
+        self._file.seek(0)
+        return count
 
     def read_records(self, count: int) -> list[Record]:
         """Return the records of up to `count` further complete lines."""

@@ -5,7 +5,7 @@ The journal is streamed, so memory use does not grow with its length.
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -17,6 +17,7 @@ from ringfence.events import FilesRecorded, JournalOpened, JournalSealed
 from ringfence.frozen import frozen
 from ringfence.journal.blobs import BlobStore, references
 from ringfence.journal.chain import known_heads
+from ringfence.journal.disk import is_alive
 from ringfence.journal.layout import (
     BLOBS_NAME,
     JOURNAL_NAME,
@@ -142,6 +143,23 @@ def verify_run(path: Path, *, public_keys: Collection[str] | None = None) -> Ver
         InfrastructureFault: The chain cannot be read.
     """
     return _verify(path, trusted_ids(public_keys), known_heads)
+
+
+def describe_verification(found: Verification) -> dict[str, object]:
+    """Return a verification as data for JSON, with what it cannot prove."""
+    return {
+        **asdict(found),
+        "path": str(found.path),
+        "is_running": found.status == "open" and is_alive(found.path.parent),
+        "findings": [describe_finding(one) for one in found.findings],
+        "reason": found.reason,
+        "limits": RECORD_LIMITS,
+    }
+
+
+def describe_finding(finding: Finding) -> dict[str, object]:
+    """Return a finding as data for JSON."""
+    return {**asdict(finding), "path": str(finding.path)}
 
 
 def read_tail(path: Path) -> tuple[Tail, frozenset[str]]:

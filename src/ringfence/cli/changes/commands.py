@@ -45,7 +45,7 @@ def diff(
     """Show what a run changed in its workspace."""
     import anyio
 
-    from ringfence.cli.runs.reference import undone_marker
+    from ringfence.job.changes import undone_marker
     from ringfence.journal import run_dir
     from ringfence.sandbox.workspace.record import diff_run, open_store, patch_run, runs_on_your_machine
 
@@ -98,14 +98,15 @@ def apply(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOp
     """
     import anyio
 
-    from ringfence.cli.runs.reference import undone_marker
+    from ringfence.job.changes import rejected_marker, undone_marker
     from ringfence.journal import run_dir
     from ringfence.sandbox.workspace.record import apply_run
 
     record, state = _load(run, "apply", everywhere=everywhere)
     with _named_next_step(record, "apply"):
         restored = anyio.run(partial(apply_run, record, state, force=force))
-    undone_marker(run_dir(record.run)).unlink(missing_ok=True)
+    for marker in (undone_marker, rejected_marker):
+        marker(run_dir(record.run)).unlink(missing_ok=True)
     report_restored("apply", "applied", restored)
     _report_overwritten(restored, record, "undo")
 
@@ -114,7 +115,7 @@ def undo(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOpt
     """Undo a run's changes in the workspace."""
     import anyio
 
-    from ringfence.cli.runs.reference import undone_marker
+    from ringfence.job.changes import undone_marker
     from ringfence.journal import run_dir
     from ringfence.sandbox.workspace.record import is_applied, undo_run
 

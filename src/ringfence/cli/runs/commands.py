@@ -1,8 +1,6 @@
 """`ringfence runs`: list, show, verify, export and remove the records of runs."""
 
 import os
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,14 +10,14 @@ from ringfence.cli.completion import complete_runs
 from ringfence.cli.options import AllOption, FollowOption, JsonOption, LimitOption, RunArgument
 from ringfence.cli.output import RecordPrinter, confirm, counted, note, print_answer
 from ringfence.cli.settings import check_file, parse_pairs
-from ringfence.errors import ExitCode, InfrastructureFault, RecordError, UsageError
+from ringfence.errors import ExitCode, InfrastructureFault, UsageError
 from ringfence.escape import safe_json, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ringfence.events import CommandEnded, JobEnded, VerificationEnded, WorkExported
     from ringfence.journal import Finding, RunSummary, StateVerification, Verification
+    from ringfence.journal.outcome import RunOutcome
 
 _STATUS_TEXT = {"sealed": "sealed", "open": "killed, no seal", "truncated": "TRUNCATED", "broken": "BROKEN"}
 _PLACE_WIDTH = 16
@@ -68,27 +66,13 @@ def ls(
 
 def show(run: RunArgument = "last", *, everywhere: AllOption = False, json: JsonOption = False) -> None:
     """Show how a run ended and what it changed and cost."""
-    import msgspec
-
     from ringfence.cli.runs.reference import chosen_run
-    from ringfence.journal import creation_of, summarize
+    from ringfence.journal.outcome import describe_run, read_outcome
 
     path = chosen_run(run, everywhere=everywhere)
     _warn_if_damaged(path)
-    summary, created, found = summarize(path), creation_of(path), _outcome_of(path)
-    ended = found.ended
-    document = {
-        **msgspec.to_builtins(summary),
-        "workspace": created.workspace if created else None,
-        "runtime": created.runtime if created else None,
-        "turns": None if ended is None else ended.turns,
-        "tool_calls": None if ended is None else ended.tool_calls,
-        "usage": None if ended is None else msgspec.structs.asdict(ended.usage),
-        "command_exit_code": None if found.command is None else found.command.exit_code,
-        "check_exit_code": None if found.check is None else found.check.exit_code,
-        "changes": None if found.work is None else msgspec.to_builtins(found.work),
-        "files": sorted(each.name for each in path.iterdir()),
-    }
+    found = read_outcome(path)
+    document = describe_run(path, found)
     print_answer(document, _summary_lines(document, found, path), json=json)
 
 
@@ -201,7 +185,7 @@ def verify(
     Checks the journal and all files beside it. Exit code 0: sealed; 3: no seal, as the run is still running or was
     killed; 1: broken, truncated or missing.
     """
-    from ringfence.journal import RECORD_LIMITS, STATE_LIMITS, verify_all, verify_run
+    from ringfence.journal import RECORD_LIMITS, STATE_LIMITS, describe_verification, verify_all, verify_run
     from ringfence.journal.seal import read_public_key
 
     if every and run is not None:
@@ -219,7 +203,7 @@ def verify(
         chain = f"entries in the chain of records: {state.entries:,}; its head: {state.head or 'none'}"
     else:
         found = (verify_run(_journal_of(run or "last"), public_keys=keys),)
-        document = _verification_document(found[0])
+        document = describe_verification(found[0])
     print_answer(document, [_verification_line(one) for one in found], json=json)
     of_runs = (finding for one in found for finding in one.findings if not finding.is_fault)
     messages = [f"{finding.kind}: {finding.message}" for finding in (*of_runs, *findings)]
@@ -295,40 +279,7 @@ async def _remove(paths: "Sequence[Path]") -> None:
     await remove_runs(list(paths), store, by="runs rm")
 
 
-@dataclass
-class _Outcome:
-    """The last events about what a run came to; None where there is none."""
-
-    work: "WorkExported | None" = None
-    check: "VerificationEnded | None" = None
-    command: "CommandEnded | None" = None
-    """Of `exec` and `shell`: the command itself."""
-    ended: "JobEnded | None" = None
-
-
-def _outcome_of(path: Path) -> _Outcome:
-    """Read what a run came to, as far as its record can be read."""
-    from ringfence.events import CommandEnded, JobEnded, SandboxCreated, VerificationEnded, WorkExported
-    from ringfence.journal import read
-
-    found, sandbox_id = _Outcome(), ""
-    with suppress(RecordError):
-        for record in read(path):
-            event = record.event
-            if isinstance(event, WorkExported):
-                found.work = event
-            elif isinstance(event, VerificationEnded):
-                found.check = event
-            elif isinstance(event, JobEnded):
-                found.ended = event
-            elif isinstance(event, SandboxCreated) and event.purpose in ("exec", "shell"):
-                sandbox_id = event.sandbox_id
-            elif isinstance(event, CommandEnded) and event.sandbox_id == sandbox_id:
-                found.command = event
-    return found
-
-
-def _summary_lines(run: "Mapping[str, Any]", found: _Outcome, path: Path) -> "Iterator[str]":
+def _summary_lines(run: "Mapping[str, Any]", found: "RunOutcome", path: Path) -> "Iterator[str]":
     from ringfence.cli.render.summary import work_lines
 
     yield f"run:        {run['id']}"
@@ -352,7 +303,7 @@ def _summary_lines(run: "Mapping[str, Any]", found: _Outcome, path: Path) -> "It
     yield f"events:     ringfence runs logs {run['id'][-8:]}"
 
 
-def _end_lines(found: _Outcome) -> "Iterator[str]":
+def _end_lines(found: "RunOutcome") -> "Iterator[str]":
     from ringfence.cli.render.summary import usage_text
 
     if found.ended is not None and found.ended.turns:
@@ -413,35 +364,15 @@ def _is_running(found: "Verification") -> bool:
 
 
 def _state_document(state: "StateVerification") -> dict[str, Any]:
-    from ringfence.journal import STATE_LIMITS
+    from ringfence.journal import STATE_LIMITS, describe_verification
+    from ringfence.journal.verification import describe_finding
 
     return {
-        "runs": [_verification_document(one) for one in state.runs],
-        "findings": _finding_documents(state.findings),
+        "runs": [describe_verification(one) for one in state.runs],
+        "findings": [describe_finding(one) for one in state.findings],
         "chain": {"entries": state.entries, "head": state.head},
         "limits": STATE_LIMITS,
     }
-
-
-def _verification_document(found: "Verification") -> dict[str, Any]:
-    import dataclasses
-
-    from ringfence.journal import RECORD_LIMITS
-
-    return {
-        **dataclasses.asdict(found),
-        "path": str(found.path),
-        "is_running": _is_running(found),
-        "findings": _finding_documents(found.findings),
-        "reason": found.reason,
-        "limits": RECORD_LIMITS,
-    }
-
-
-def _finding_documents(findings: "Sequence[Finding]") -> list[dict[str, Any]]:
-    import dataclasses
-
-    return [{**dataclasses.asdict(one), "path": str(one.path)} for one in findings]
 
 
 def _verification_code(found: "Sequence[Verification]") -> ExitCode:

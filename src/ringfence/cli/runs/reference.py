@@ -90,11 +90,6 @@ def nothing_changed(path: Path, command: str) -> str | None:
     return f"{problem}; the newest run with changes to {verb}: `ringfence {command} {newest.name[-8:]}`"
 
 
-def undone_marker(run: Path) -> Path:
-    """The file in a run's directory that is there while its changes are undone."""
-    return run / "undone"
-
-
 def how_to_stop(run: Path) -> str:
     """The next step for a run that has to end first: what stops it, by who started it."""
     from ringfence.job.run_process import is_terminable
@@ -120,6 +115,7 @@ def _is_pending(run: Path, command: str) -> bool:
     import anyio
 
     from ringfence.config.paths import state_dir
+    from ringfence.job.changes import undone_marker
     from ringfence.journal import is_alive
     from ringfence.sandbox.workspace.record import has_record, is_applied, load_record
 

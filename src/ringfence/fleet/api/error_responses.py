@@ -10,10 +10,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError, UsageError
 from ringfence.fleet.api.models import Problem, Refusal
+from ringfence.fleet.client import NoDaemon
 
 BODY_BYTES = 8 * 1024 * 1024
 """Of a request: a prompt of a million characters, each written as an escape, and what is around it."""
-_STATUS = {UsageError: 400, InfrastructureFault: 503}
+_STATUS = {NoDaemon: 503, UsageError: 400, InfrastructureFault: 503}
 _SHOWN = 200
 _REFUSALS = {
     400: "It makes no sense: there is no such thing, or it is not in a state for that.",

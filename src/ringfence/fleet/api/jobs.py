@@ -1,7 +1,5 @@
 """Routes of jobs."""
 
-import json
-from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -10,9 +8,27 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
 from ringfence.errors import UsageError
-from ringfence.fleet.api.access import ACT, ADMIN, READ
+from ringfence.fleet.api.access import ACT, ADMIN, READ, Sender
 from ringfence.fleet.api.context import Context, FleetData, RunningDaemon
 from ringfence.fleet.api.models import AttemptAnswer, EnteredAnswer, JobAnswer, JobDetail, RepeatRequest
+from ringfence.fleet.api.record_models import (
+    AppliedAnswer,
+    ApplyRequest,
+    DiffAnswer,
+    LinesAnswer,
+    RecordAnswer,
+)
+from ringfence.fleet.api.records import (
+    AttemptNumber,
+    DiffPath,
+    EventLimit,
+    Offset,
+    PageLimit,
+    Start,
+    here,
+    page_of_diff,
+    stream_events,
+)
 from ringfence.fleet.daemon.daemon import Daemon
 from ringfence.fleet.queries.jobs import (
     MAX_LISTED,
@@ -23,10 +39,13 @@ from ringfence.fleet.queries.jobs import (
     list_jobs,
     show_job,
 )
+from ringfence.fleet.queries.records import FoundRecord, describe_restored, find_job_record, show_record
+from ringfence.fleet.queries.source import FleetSource
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.submission import repeat_request
+from ringfence.job.changes import apply_changes, reject_changes
 from ringfence.job.state import JobState
-from ringfence.journal import as_json, follow, read, run_dir
+from ringfence.journal import run_dir
 
 router = APIRouter(tags=["jobs"])
 _POLL_S = 0.2
@@ -86,14 +105,67 @@ async def attempts(reference: Reference, source: FleetData) -> list[AttemptAnswe
 )
 async def events(
     reference: Reference,
-    daemon: RunningDaemon,
+    source: FleetData,
+    attempt: AttemptNumber = None,
+    start: Start = 0,
+    limit: EventLimit = None,
     is_followed: Annotated[bool, Query(alias="follow")] = False,
 ) -> StreamingResponse:
-    """The record of a job's last attempt on this machine, an event on each line; `follow`: until it ends."""
-    job = await daemon.jobs.resolve(reference)
-    return StreamingResponse(
-        _events(daemon, job.id, is_followed=is_followed), media_type="application/x-ndjson"
-    )
+    """The record of an attempt at a job, by default the last one; an event on each line.
+
+    From the record number `start`, at most `limit`; with a negative `start` the last ones. `follow`: until the run
+    ends. Of an attempt that has not begun there is none.
+    """
+    job = await find_job(source, reference)
+    record = await find_job_record(source, job, attempt)
+    if record is None and is_followed:
+        record = await _wait_for_record(source, job, attempt)
+    return stream_events(record, start=start, limit=limit, is_followed=is_followed)
+
+
+@router.get("/v1/jobs/{reference}/record", dependencies=[READ])
+async def record(reference: Reference, source: FleetData, attempt: AttemptNumber = None) -> RecordAnswer:
+    """The summary of an attempt's run, and the verification of its record."""
+    return await show_record(await _record_of(source, reference, attempt))
+
+
+@router.get("/v1/jobs/{reference}/diff", dependencies=[READ])
+async def diff(
+    reference: Reference,
+    source: FleetData,
+    attempt: AttemptNumber = None,
+    path: DiffPath = None,
+    offset: Offset = 0,
+    limit: PageLimit = 500,
+) -> DiffAnswer | LinesAnswer:
+    """The files that an attempt changed; with `path`, the lines of one of them. Both by pages."""
+    return await page_of_diff(await _record_of(source, reference, attempt), path, offset, limit)
+
+
+@router.post("/v1/jobs/{reference}/apply", dependencies=[ACT])
+async def apply(
+    reference: Reference, wanted: ApplyRequest, daemon: RunningDaemon, source: FleetData, sender: Sender
+) -> AppliedAnswer:
+    """Apply the changes of a job's last attempt to its workspace, on the machine where it ran."""
+    job = await find_job(source, reference)
+    run = here(await _record_of(source, job.id, None))
+    answer = await describe_restored(run, await apply_changes(run, force=wanted.force))
+    line = f"job {job.id}: its changes are applied, by {sender.name}"
+    daemon.log(line, event="job.applied", level="info", job=job.id, by=sender.name)
+    return answer
+
+
+@router.post("/v1/jobs/{reference}/reject", dependencies=[ACT])
+async def reject(
+    reference: Reference, wanted: ApplyRequest, daemon: RunningDaemon, source: FleetData, sender: Sender
+) -> AppliedAnswer:
+    """Mark the changes of a job's last attempt as rejected; those that are in the workspace are undone."""
+    job = await find_job(source, reference)
+    run = here(await _record_of(source, job.id, None))
+    answer = await describe_restored(run, await reject_changes(run, by=sender.name, force=wanted.force))
+    line = f"job {job.id}: its changes are rejected, by {sender.name}"
+    daemon.log(line, event="job.rejected", level="info", job=job.id, by=sender.name)
+    return answer
 
 
 @router.post("/v1/jobs/{reference}/cancel", dependencies=[ACT])
@@ -151,21 +223,28 @@ def _check_session(daemon: Daemon, job: Job) -> None:
     )
 
 
-async def _events(daemon: Daemon, job_id: str, *, is_followed: bool) -> AsyncIterator[bytes]:
-    """The record of a job's last attempt on this machine, a line for each event."""
-    job = await daemon.jobs.get(job_id)
-    while is_followed and job is not None and not job.state.is_terminal and not _has_record(job):
+async def _record_of(source: FleetSource, reference: str, attempt: int | None) -> FoundRecord:
+    """The record of an attempt at a job.
+
+    Raises:
+        UsageError: None has begun; or as `find_job_record`.
+    """
+    job = await find_job(source, reference)
+    found = await find_job_record(source, job, attempt)
+    if found is None:
+        raise UsageError(f"job {job.id!r} has no record yet: it is {job.state.value}")
+    return found
+
+
+async def _wait_for_record(source: FleetSource, job: Job, attempt: int | None) -> FoundRecord | None:
+    """The record of an attempt, once its run begins; None if the job ends before that."""
+    while not job.state.is_terminal:
         await anyio.sleep(_POLL_S)
-        job = await daemon.jobs.get(job_id)
-    if job is None or job.run_id is None or not _has_record(job):
-        return
-    records = follow(run_dir(job.run_id)) if is_followed else None
-    if records is None:
-        for record in read(run_dir(job.run_id)):
-            yield json.dumps(as_json(record)).encode() + b"\n"
-        return
-    async for record in records:
-        yield json.dumps(as_json(record)).encode() + b"\n"
+        job = await find_job(source, job.id)
+        found = await find_job_record(source, job, attempt)
+        if found is not None:
+            return found
+    return None
 
 
 def _has_record(job: Job) -> bool:

@@ -1,5 +1,115 @@
-"""Routes of single runs of this machine."""
+"""Routes of the runs of this machine that belong to no job: those of `ringfence run`, `exec`, `shell` and of loops."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+import anyio.to_thread
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import StreamingResponse
+
+from ringfence.fleet.api.access import ACT, READ
+from ringfence.fleet.api.context import ApiContext, Context
+from ringfence.fleet.api.record_models import (
+    AppliedAnswer,
+    ApplyRequest,
+    DiffAnswer,
+    LinesAnswer,
+    RecordAnswer,
+    RunAnswer,
+    RunDetail,
+)
+from ringfence.fleet.api.records import (
+    DiffPath,
+    EventLimit,
+    Offset,
+    PageLimit,
+    Start,
+    page_of_diff,
+    stream_events,
+)
+from ringfence.fleet.queries.records import (
+    describe_restored,
+    find_run,
+    list_runs,
+    show_record,
+    show_run,
+)
+from ringfence.fleet.store.ended_jobs import runs_of_jobs
+from ringfence.job.changes import apply_changes, undo_changes
+from ringfence.journal import run_dirs
 
 router = APIRouter(tags=["runs"])
+_MAX_LISTED = 500
+_Run = Annotated[
+    str,
+    Path(min_length=1, max_length=100, description="A run's id, or the beginning of its last eight digits."),
+]
+
+
+@router.get("/v1/runs", dependencies=[READ])
+async def runs(
+    context: Context,
+    before: Annotated[str | None, Query(max_length=100, description="Runs older than this one.")] = None,
+    limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 50,
+) -> list[RunAnswer]:
+    """Runs of this machine, the newest first, without those of jobs. The next page is older than `before`."""
+    paths = await anyio.to_thread.run_sync(run_dirs)
+    names = [path.name for path in paths if before is None or path.name < before]
+    theirs = await _runs_of_jobs(context, names[: 4 * limit])
+    chosen = [path for path in paths if path.name in set(names[: 4 * limit]) - theirs][:limit]
+    return await anyio.to_thread.run_sync(list_runs, chosen)
+
+
+async def _runs_of_jobs(context: ApiContext, names: list[str]) -> frozenset[str]:
+    if context.source is None:
+        return frozenset()
+    return await runs_of_jobs(context.source.database, names)
+
+
+@router.get("/v1/runs/{run}", dependencies=[READ])
+async def show(run: _Run) -> RunDetail:
+    """One run of this machine."""
+    return await show_run(await find_run(run))
+
+
+@router.get(
+    "/v1/runs/{run}/events",
+    dependencies=[READ],
+    response_class=StreamingResponse,
+    responses={200: {"content": {"application/x-ndjson": {}}, "description": "A record on each line."}},
+)
+async def events(
+    run: _Run,
+    start: Start = 0,
+    limit: EventLimit = None,
+    is_followed: Annotated[bool, Query(alias="follow")] = False,
+) -> StreamingResponse:
+    """The record of a run, an event on each line; `follow`: until it ends."""
+    return stream_events(await find_run(run), start=start, limit=limit, is_followed=is_followed)
+
+
+@router.get("/v1/runs/{run}/record", dependencies=[READ])
+async def record(run: _Run) -> RecordAnswer:
+    """The summary of a run, and the verification of its record."""
+    return await show_record(await find_run(run))
+
+
+@router.get("/v1/runs/{run}/diff", dependencies=[READ])
+async def diff(
+    run: _Run, path: DiffPath = None, offset: Offset = 0, limit: PageLimit = 500
+) -> DiffAnswer | LinesAnswer:
+    """The files that a run changed; with `path`, the lines of one of them. Both by pages."""
+    return await page_of_diff(await find_run(run), path, offset, limit)
+
+
+@router.post("/v1/runs/{run}/apply", dependencies=[ACT])
+async def apply(run: _Run, wanted: ApplyRequest) -> AppliedAnswer:
+    """Apply the changes of a run to its workspace."""
+    found = await find_run(run)
+    return await describe_restored(found.path, await apply_changes(found.path, force=wanted.force))
+
+
+@router.post("/v1/runs/{run}/undo", dependencies=[ACT])
+async def undo(run: _Run, wanted: ApplyRequest) -> AppliedAnswer:
+    """Undo the changes of a run in its workspace."""
+    found = await find_run(run)
+    return await describe_restored(found.path, await undo_changes(found.path, force=wanted.force))

@@ -18,7 +18,7 @@ from ringfence.fleet.api.models import (
 )
 from ringfence.fleet.queries.source import FleetSource
 from ringfence.fleet.store.insertion import is_job_id
-from ringfence.fleet.store.job import Job, moment
+from ringfence.fleet.store.job import Job, milliseconds, moment
 from ringfence.fleet.store.jobs import Jobs, readable
 from ringfence.fleet.store.tables import ATTEMPTS, JOBS
 from ringfence.fleet.worker.job_settings import agent_settings
@@ -26,6 +26,8 @@ from ringfence.job.state import JobState
 from ringfence.journal import run_dir
 
 MAX_LISTED = 1000
+_ROUNDED = timedelta(milliseconds=1)
+"""Times are stored in whole milliseconds, ids hold microseconds."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,13 @@ def _select(
         kind, slash, name = filters.trigger.partition("/")
         query = query.where(JOBS.c.trigger == kind, *([JOBS.c.trigger_name == name] if slash else []))
     if filters.since is not None:
-        query = query.where(JOBS.c.id >= _first_id(filters.since))
+        since = _aware(filters.since)
+        query = query.where(
+            JOBS.c.id >= _id_prefix(since - _ROUNDED), JOBS.c.created_ms >= milliseconds(since)
+        )
     if filters.until is not None:
-        query = query.where(JOBS.c.id < _first_id(filters.until))
+        until = _aware(filters.until)
+        query = query.where(JOBS.c.id < _id_prefix(until + _ROUNDED), JOBS.c.created_ms < milliseconds(until))
     if parent is not None:
         query = query.where(JOBS.c.parent == parent)
     if filters.text:
@@ -98,10 +104,14 @@ def _select(
     return readable(connection.execute(query).mappings())
 
 
-def _first_id(at: datetime) -> str:
-    """The beginning of the ids of jobs that were created at a time: ids are in the order of time."""
-    known = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return f"{known.astimezone(UTC):%Y%m%d-%H%M%S-%f}"
+def _aware(at: datetime) -> datetime:
+    """A time in UTC; one without a time zone is in UTC already."""
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+
+
+def _id_prefix(at: datetime) -> str:
+    """The beginning of the ids of jobs that were created at a time: ids are in the order of time, and indexed."""
+    return f"{at:%Y%m%d-%H%M%S-%f}"
 
 
 async def _check_agent(source: FleetSource, jobs: Jobs, agent: str) -> None:

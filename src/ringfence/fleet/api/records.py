@@ -1,0 +1,94 @@
+"""What the routes of jobs and of runs have in common: events, pages of changes, and who may apply them."""
+
+import json
+from collections.abc import AsyncIterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import anyio.to_thread
+from fastapi import Query
+from fastapi.responses import StreamingResponse
+
+from ringfence.errors import RecordError
+from ringfence.fleet.api.record_models import DiffAnswer, LinesAnswer
+from ringfence.fleet.queries.records import FoundRecord, RecordElsewhere, show_diff, show_lines
+from ringfence.journal import Record, as_json, follow, read
+
+MAX_PAGE = 5000
+_BATCH = 200
+_MAX_INT = 2**31 - 1
+AttemptNumber = Annotated[
+    int | None, Query(ge=1, le=_MAX_INT, description="Which attempt; default: the last one.")
+]
+Offset = Annotated[int, Query(ge=0, le=_MAX_INT, description="How many are skipped.")]
+PageLimit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="At most so many.")]
+DiffPath = Annotated[str | None, Query(max_length=8192, description="A file, as the list of files names it.")]
+Start = Annotated[
+    int, Query(ge=-_MAX_INT, le=_MAX_INT, description="The first record; negative: so many, the last ones.")
+]
+EventLimit = Annotated[int | None, Query(ge=1, le=_MAX_INT, description="At most so many; default: all.")]
+
+
+def here(record: FoundRecord) -> Path:
+    """The directory of a run of this machine, whose changes can be applied here.
+
+    Raises:
+        RecordElsewhere: It ran on another machine; this one has a copy of its record at most.
+    """
+    if not record.is_here:
+        raise RecordElsewhere(record.path.name, record.host)
+    return record.path
+
+
+async def page_of_diff(
+    record: FoundRecord, path: str | None, offset: int, limit: int
+) -> DiffAnswer | LinesAnswer:
+    """A page of the files that a run changed, or of the lines of one file.
+
+    Raises:
+        RecordError: The record cannot be read, or has no such file.
+    """
+    if path is None:
+        return await show_diff(record, offset=offset, limit=limit)
+    return await show_lines(record, path, offset=offset, limit=limit)
+
+
+def stream_events(
+    record: FoundRecord | None, *, start: int, limit: int | None, is_followed: bool
+) -> StreamingResponse:
+    """Records as lines of JSON; none where there is no record."""
+    lines = _lines(record, start, limit, is_followed=is_followed)
+    return StreamingResponse(lines, media_type="application/x-ndjson")
+
+
+async def _lines(
+    record: FoundRecord | None, start: int, limit: int | None, *, is_followed: bool
+) -> AsyncIterator[bytes]:
+    if record is None:
+        return
+    count = 0
+    if is_followed:
+        async for found in follow(record.path, start=start):
+            yield _line(found)
+            count += 1
+            if count == limit:
+                return
+        return
+    # A record that is damaged ends the response where the damage is: `record` says what is wrong.
+    records = islice(read(record.path, start=start), limit)
+    while batch := await anyio.to_thread.run_sync(lambda: _read_batch(records)):
+        yield b"".join(map(_line, batch))
+
+
+def _read_batch(records: "islice[Record]") -> list[Record]:
+    batch: list[Record] = []
+    try:
+        batch.extend(islice(records, _BATCH))
+    except RecordError:
+        return batch
+    return batch
+
+
+def _line(record: Record) -> bytes:
+    return json.dumps(as_json(record)).encode() + b"\n"

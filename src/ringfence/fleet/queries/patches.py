@@ -1,0 +1,157 @@
+"""Reads the patch in a run's record, page by page: an agent may have written one of 256 MiB."""
+
+import os
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import BinaryIO
+
+from ringfence.errors import RecordError
+from ringfence.job.outcome import PATCH_NAME
+from ringfence.journal.layout import open_regular
+
+_MAX_LINE_CHARS = 4000
+_HEAD = b"diff --git "
+_HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
+_ESCAPED = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
+
+
+@dataclass
+class PatchFile:
+    """One file of a patch."""
+
+    path: str
+    """Relative to the workspace; bytes that are no UTF-8 are written as `\\xNN`."""
+    start: int
+    """Where its part of the patch begins, in bytes."""
+    end: int = 0
+    kind: str = "modified"
+    """`added`, `modified` or `deleted`."""
+    insertions: int = 0
+    deletions: int = 0
+    is_binary: bool = False
+    mode: str = ""
+    """The mode after the change, where it changed."""
+
+
+def read_files(run: Path) -> tuple[PatchFile, ...]:
+    """The files of the patch in a run's directory, in the order of the patch; none if it has no patch.
+
+    Raises:
+        RecordError: The patch cannot be read.
+    """
+    file = run / PATCH_NAME
+    try:
+        known = file.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return ()
+    except OSError as exc:
+        raise RecordError(f"the patch of run {run.name!r} cannot be read: {exc.strerror}") from exc
+    return _index(file, known.st_size, known.st_mtime_ns)
+
+
+def read_lines(run: Path, path: str, *, offset: int, limit: int) -> tuple[list[str], int]:
+    """Some lines of a file's part of the patch, and how many it has. Lines of binary files are left out.
+
+    Args:
+        run: The run's directory.
+        path: The file, as `PatchFile.path` has it.
+        offset: The first line, from 0.
+        limit: At most so many lines; each has at most 4,000 characters.
+
+    Raises:
+        RecordError: The patch has no such file, or cannot be read.
+    """
+    parts = [each for each in read_files(run) if each.path == path]
+    if not parts:
+        raise RecordError(f"the patch of run {run.name!r} has no file {path[:200]!r}")
+    lines: list[bytes] = []
+    try:
+        with open_regular(run / PATCH_NAME) as file:
+            for part in parts:
+                file.seek(part.start)
+                shown = file.read(part.end - part.start)
+                shown = shown.partition(b"\nGIT binary patch\n")[0] if part.is_binary else shown
+                lines += shown.removesuffix(b"\n").split(b"\n")
+    except OSError as exc:
+        raise RecordError(f"the patch of run {run.name!r} cannot be read: {exc.strerror}") from exc
+    return [_shown(line) for line in lines[offset : offset + limit]], len(lines)
+
+
+def _shown(line: bytes) -> str:
+    text = line.decode("utf-8", "replace")
+    return text if len(text) <= _MAX_LINE_CHARS else f"{text[:_MAX_LINE_CHARS]} …"
+
+
+@lru_cache(maxsize=2)
+def _index(file: Path, _size: int, _mtime_ns: int) -> tuple[PatchFile, ...]:
+    try:
+        with open_regular(file) as patch:
+            return tuple(_Indexer(patch).files())
+    except OSError as exc:
+        raise RecordError(f"the patch {str(file)!r} cannot be read: {exc.strerror}") from exc
+
+
+class _Indexer:
+    """One pass over the lines of a patch."""
+
+    def __init__(self, patch: BinaryIO) -> None:
+        self._patch = patch
+        self._files: list[PatchFile] = []
+        self._removed = self._added = 0
+        """Lines of the present hunk that are still to come."""
+
+    def files(self) -> list[PatchFile]:
+        position = 0
+        for line in self._patch:
+            if self._removed > 0 or self._added > 0:
+                self._count(line)
+            elif line.startswith(_HEAD):
+                if self._files:
+                    self._files[-1].end = position
+                self._files.append(PatchFile(_path(line[len(_HEAD) : -1]), position))
+            elif self._files:
+                self._read_head(self._files[-1], line)
+            position += len(line)
+        if self._files:
+            self._files[-1].end = position
+        return self._files
+
+    def _count(self, line: bytes) -> None:
+        found = self._files[-1]
+        first = line[:1]
+        if first == b"+":
+            found.insertions += 1
+        if first == b"-":
+            found.deletions += 1
+        if first != b"\\":
+            self._added -= first != b"-"
+            self._removed -= first != b"+"
+
+    def _read_head(self, found: PatchFile, line: bytes) -> None:
+        if (hunk := _HUNK.match(line)) is not None:
+            self._removed, self._added = (int(count or b"1") for count in hunk.groups())
+        elif line.startswith(b"new file mode "):
+            found.kind = "added"
+        elif line.startswith(b"deleted file mode "):
+            found.kind = "deleted"
+        elif line.startswith(b"new mode "):
+            found.mode = line[len(b"new mode ") :].strip().decode("ascii", "replace")
+        elif line.startswith((b"GIT binary patch", b"Binary files ")):
+            found.is_binary = True
+
+
+def _path(names: bytes) -> str:
+    """The path in `a/PATH b/PATH`; both are the same, as patches of records name no renames."""
+    if names.startswith(b'"'):
+        raw = _ESCAPE.sub(_unescape, names[1 : (len(names) - 1) // 2 - 1])
+    else:
+        raw = names[: (len(names) - 1) // 2]
+    return os.fsdecode(raw[2:]).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _unescape(found: re.Match[bytes]) -> bytes:
+    text = found[1]
+    return bytes([int(text, 8) & 0xFF]) if text.isdigit() else _ESCAPED.get(text, text)
