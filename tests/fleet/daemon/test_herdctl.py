@@ -18,7 +18,7 @@ def test_a_fleet_of_herdctls_is_kept_as_it_is(crew: FleetFiles):
     agent.write_text("name: b\ndefault_prompt: one\nschedules: {s: {type: cron, cron: '0 9 * * *'}}\n")
     crew.does("config", "trust", "--yes", "herdctl.yaml")
     ended = crew.does("fleet", "up", "--detach", "--file", "herdctl.yaml")
-    assert "1 herdctl key cannot be converted unchanged" in ended.err
+    assert "2 herdctl keys cannot be converted unchanged" in ended.err
     crew.waits(crew.is_up, bool)
     (found,) = crew.does("fleet", "schedules", "ls", "--json").json["schedules"]
     assert (found["agent"], found["name"]) == ("low.b", "s")
