@@ -142,6 +142,39 @@ def test_trust_takes_the_whole_fleet(ringfence: Run, herd: Path):
     assert f"run `ringfence config trust {herd}/herdctl.yaml`" in ended.err
 
 
+def test_trust_takes_the_files_that_a_fleet_includes(ringfence: Run, herd: Path):
+    """One command trusts a ringfence.yaml with all that it includes, and shows each with what it loosens."""
+    (herd / "ringfence.yaml").write_text(
+        "fleet: {name: f}\nagents: {own: {prompt: x}}\ninclude: [{file: ../team/team.yaml}, {file: herdctl.yaml}]\n"
+    )
+    team = herd.parent / "team"
+    team.mkdir()
+    (team / "team.yaml").write_text("fleet: {name: team}\nlimits: {turns: 99}\nagents: {a: {prompt: x}}\n")
+    ended = ringfence("config", "trust", "--yes")
+    assert ended.code == 0
+    shown = [Path(line.split()[1]).resolve() for line in ended.out.splitlines() if line.startswith("file")]
+    assert sorted(shown) == sorted(
+        herd.joinpath(name).resolve()
+        for name in (
+            "ringfence.yaml",
+            "../team/team.yaml",
+            "herdctl.yaml",
+            "a.yaml",
+            "low/herdctl.yaml",
+            "low/b.yaml",
+        )
+    )
+    assert "loosens 2:17 limits.turns" in ended.out
+    ended = ringfence("fleet", "validate", "--json")
+    assert json.loads(ended.out)["untrusted"] == [], ended.err
+    (team / "team.yaml").write_text("fleet: {name: team}\nagents: {a: {prompt: y}}\n")
+    ended = ringfence("fleet", "up", "--detach")
+    assert (ended.code, "team.yaml'; a fleet works unattended" in ended.err) == (4, True)
+    assert f"run `ringfence config trust {herd}/ringfence.yaml`" in ended.err
+    assert ringfence("config", "trust", "--yes").code == 0
+    assert json.loads(ringfence("fleet", "validate", "--json").out)["untrusted"] == []
+
+
 def test_trust_of_a_fleet_is_asked_for(ringfence: Run, herd: Path):
     """Who does not say yes trusts nothing."""
     assert ringfence("config", "trust", "herdctl.yaml").code != 0

@@ -121,7 +121,7 @@ def test_a_program_that_is_missing_is_found_by_validate_and_ends_a_run_alike(
         monkeypatch.setenv(f"{provider}_API_KEY", f"sk-{provider.lower()}-0123456789abcdef0123")
     file = write_fleet(workspace, f"{{prompt: x, run: {{runtime: {runtime}}}}}")
     ringfence("config", "trust", file, "--yes")
-    (doubt, *_) = json.loads(ringfence("fleet", "validate", "--json").out)["doubts"]
+    (doubt, *_) = json.loads(ringfence("fleet", "validate", "--json").out)["warnings"]
     assert str(file) in doubt
     assert MISSING[runtime] in doubt
     file.unlink()
@@ -153,7 +153,7 @@ def test_validate_runs_and_calls_nothing_that_an_untrusted_file_names(
 
 def _asks_program(ringfence: Cli) -> bool:
     """Whether `fleet validate` says what it learned from the agent's program."""
-    doubts = json.loads(ringfence("fleet", "validate", "--json").out)["doubts"]
+    doubts = json.loads(ringfence("fleet", "validate", "--json").out)["warnings"]
     return any("run.runtime" in each for each in doubts)
 
 

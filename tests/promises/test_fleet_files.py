@@ -89,7 +89,7 @@ def test_a_budget_without_a_price(product: Product) -> None:
     """A budget of money for a model whose price is not known is named by `fleet validate`, with its place."""
     agent = {"prompt": "p", "budget": {"cost_usd": 1}, "run": {"model": "odd-model"}}
     file = product.configure(agents={"one": agent})
-    (doubt,) = product.does("fleet validate", "--json").json["doubts"]
+    (doubt,) = product.does("fleet validate", "--json").json["warnings"]
     assert f"{file}:1:" in doubt
     assert "odd-model" in doubt
 

@@ -143,23 +143,20 @@ def read_file(path: Path, kind: Literal["project", "user"], workspace: Path | No
     return ConfigurationFile(kind, document, needs_trust, trusted)
 
 
-def loosened_by(path: Path, workspace: Path) -> tuple[Document, list[Loosened]]:
-    """Return the document at `path`, and the keys that it would loosen as project file of `workspace`.
+def loosened_by(document: Document, workspace: Path) -> list[Loosened]:
+    """Return the keys that a document would loosen as project file of `workspace`.
 
     Raises:
-        ConfigurationError: The file is invalid.
+        ConfigurationError: The document is invalid.
     """
-    from ringfence.config.yaml import read_document
-
     user = [
         document_layer(read_file(file, "user", workspace).document, "user")
         for kind, file in _paths(None)
-        if file.resolve() != path.resolve()
+        if file.resolve() != document.file.resolve()
     ]
-    document = read_document(path)
     merged = merge([*user, document_layer(document, "project")])
     before, after = validate(merge(user)), validate(merged)
-    return document, loosened(before, after, unset_mode=_unset_mode(workspace))
+    return loosened(before, after, unset_mode=_unset_mode(workspace))
 
 
 def _paths(workspace: Path | None) -> list[tuple[Literal["project", "user"], Path]]:

@@ -6,7 +6,7 @@ import pytest
 from tests.fleet.config.conftest import Load
 
 from ringfence.errors import ConfigurationError
-from ringfence.fleet.config.difference import differences, said
+from ringfence.fleet.config.difference import differences, explicit_values
 
 
 def test_what_an_agent_does_not_say_its_file_says(load: Load):
@@ -163,7 +163,7 @@ WRONG = {
         r":1:15: fleet.name: the variable 'NOPE' is not set",
     ),
     "reference": ("agents: {a: {prompt: 'x ${a b}'}}", r"is not a reference; write \$\{NAME\}"),
-    "name": ("agents: {'../x': {}}", r"'\.\./x' is no name"),
+    "name": ("agents: {'../x': {}}", r"'\.\./x' is not a valid name"),
     "list": ("agents: [a, b]", "agents: write a mapping"),
     "agent-is-text": ("agents: {a: hello}", r"agents\.a: write a mapping"),
     "cron": (
@@ -186,7 +186,7 @@ WRONG = {
     "zone-of-all": ("fleet: {timezone: Nowhere}", r":1:19: fleet\.timezone: there is no time zone 'Nowhere'"),
     "schedule-name": (
         "agents: {a: {prompt: x, schedules: {My Day: {every: 1h}}}}",
-        r":1:37: agents\.a\.schedules\.My Day: 'My Day' is no name; write up to 40 small letters",
+        r":1:37: agents\.a\.schedules\.My Day: 'My Day' is not a valid name; write up to 40 small letters",
     ),
     "section-as-text": (
         "agents: {a: {session: resume}}",
@@ -198,18 +198,18 @@ WRONG = {
     ),
     "payload-by-the-clock": (
         "agents: {a: {prompt: 'See {{ payload.x }}', schedules: {s: {every: 1h}}}}",
-        r":1:60: agents\.a\.schedules\.s: the agent's prompt asks for 'payload\.x', which only triggers bring",
+        r":1:60: agents\.a\.schedules\.s: the agent prompt contains 'payload\.x', which only triggers provide",
     ),
     "unnamed-secret": (
         (
             "fleet: {webhooks: {address: 'localhost:80'}}\nsecrets: {hook: 'env:X'}\n"
             "agents: {a: {prompt: x, triggers: {t: {type: webhook, secret: '${secret:hok}'}}}}"
         ),
-        r":3:63: agents\.a\.triggers\.t\.secret: nothing says where secret 'hok' is; did you mean 'hook'\?",
+        r":3:63: agents\.a\.triggers\.t\.secret: secret 'hok' has no source; did you mean 'hook'\?",
     ),
     "unnamed-secret-of-a-hook": (
         "agents: {a: {hooks: {after_run: [{type: slack, url: 'https://h/${secret:chat}'}]}}}",
-        r"hooks\.after_run\.0\.url: nothing says where secret 'chat' is; add it under `secrets:` as `chat: env:",
+        r"hooks\.after_run\.0\.url: secret 'chat' has no source; add it under `secrets:` as `chat: env:",
     ),
     "after-nobody": ("agents: {ab: {}, b: {triggers: {t: {type: after, agent: aab}}}}", "did you mean 'ab'"),
     "after-itself": ("agents: {a: {triggers: {t: {type: after, agent: a}}}}", "without end: a -> a"),
@@ -230,27 +230,27 @@ WRONG = {
     ),
     "end": (
         "agents: {b: {}, a: {triggers: {t: {type: after, agent: b, states: [won]}}}}",
-        "'won' is no end of a job",
+        "'won' is not an end of a job",
     ),
     "unheard": (
         "agents: {a: {triggers: {t: {type: webhook, secret: '${secret:x}'}}}}",
-        "nobody listens for it",
+        "no address listens for it",
     ),
     "files-left-out-only": (
         "agents: {a: {prompt: x, workspace: ., triggers: {t: {type: files, paths: ['!x', '!y']}}}}",
-        r":1:74: agents\.a\.triggers\.t\.paths: they only leave files out",
+        r":1:74: agents\.a\.triggers\.t\.paths: they only exclude files",
     ),
     "one-label": (
         (
             "secrets: {t: 'env:X'}\nagents: {a: {triggers: {t: {type: github, repository: a/b, "
             "token: '${secret:t}', label: mine, claimed_label: mine}}}}"
         ),
-        r":2:\d+: agents\.a\.triggers\.t\.claimed_label: 'mine' is `label`, too",
+        r":2:\d+: agents\.a\.triggers\.t\.claimed_label: 'mine' is `label` as well",
     ),
     "shared": ("agents: {a: {concurrency: 2}}", r"share one workspace"),
     "shared-session": (
         "agents: {a: {repository: {url: x}, concurrency: 2, session: {policy: always}}}",
-        r"1:\d+: agents\.a\.session\.policy: jobs side by side cannot go on with one conversation",
+        r"1:\d+: agents\.a\.session\.policy: jobs that run at the same time cannot resume one session",
     ),
     "placeholder": (
         "agents: {b: {}, a: {triggers: {t: {type: after, agent: b, prompt: '{{ paylod.x }}'}}}}",
@@ -258,7 +258,7 @@ WRONG = {
     ),
     "host-hook": (
         "agents: {a: {hooks: {after_run: [{type: command, command: x, where: host}]}}}",
-        r"say `unsafe: \[host_hooks\]`",
+        r"write `unsafe: \[host_hooks\]`",
     ),
     "host": ("agents: {a: {sandbox: {backend: host}}}", r"write `unsafe: \[host_backend\]`"),
     "postgres": ("fleet: {engine: {type: postgres}}", "`url` goes with `type: postgres`"),
@@ -335,7 +335,7 @@ WRONG = {
         "include: [{file: ringfence.yaml}]",
         "the files include each other: ringfence.yaml -> ringfence.yaml",
     ),
-    "nameless": ("include: [{file: sub.yaml}]", r"sub\.yaml.* it is included, and has no name"),
+    "nameless": ("include: [{file: sub.yaml}]", r"sub\.yaml.* this included file has no name"),
     "override": ("include: [{file: sub.yaml, name: s, overrides: {agent: {}}}]", "there is no key 'agent'"),
     "no-such-agent": (
         "include: [{file: sub.yaml, name: s, overrides: {agents: {b: {}}}}]",
@@ -352,11 +352,27 @@ def test_mistakes_are_told_at_their_place(load: Load, case: str):
         load(text + "\n", sub="agents: {a: {}}\n")
 
 
+def test_the_mistakes_of_all_agents_are_reported_at_once(load: Load):
+    """One error names what is wrong in each agent, whichever check finds it."""
+    text = (
+        "agents:\n  a: {limits: {turns: lots}}\n  b: {prompt: '${NOPE}', sandbox: {mmode: clone}}\n"
+        "  c: {triggers: {t: {type: github, repository: a/b, token: plain}}}\n"
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        load(text)
+    for place in (
+        ":2:23: agents.a.limits.turns",
+        ":3:15: agents.b.prompt",
+        ":4:60: agents.c.triggers.t.token",
+    ):
+        assert place in str(caught.value), str(caught.value)
+
+
 def test_an_included_file_cannot_bound_the_crew(load: Load):
     """What a file that is included says of the crew as a whole would be dropped unseen: it is refused."""
     for include in ("{file: sub.yaml}", "{file: sub.yaml, name: s}"):
         with pytest.raises(
-            ConfigurationError, match=r"sub\.yaml:1:18: fleet\.budget: it has no effect in a file that is"
+            ConfigurationError, match=r"sub\.yaml:1:18: fleet\.budget: it has no effect in an included file"
         ):
             load(f"include: [{include}]\n", sub="fleet: {name: s, budget: {tokens: 5}}\nagents: {a: {}}\n")
     with pytest.raises(ConfigurationError, match=r"sub\.yaml:1:9: fleet\.budgt: .* did you mean 'budget'"):
@@ -405,7 +421,7 @@ def test_what_a_reload_does_not_change_is_said(load: Load):
 def test_every_value_knows_its_place(load: Load):
     """What is not a default is listed with the place that says it."""
     fleet = load("limits: {turns: 9}\nagents: {a: {priority: 1}}\nfleet: {workers: 2}\n")
-    found = {each.key: str(each.origin).rpartition("/")[2] for each in said(fleet)}
+    found = {each.key: str(each.origin).rpartition("/")[2] for each in explicit_values(fleet)}
     assert found["agents.a.limits.turns"] == "ringfence.yaml:1:17"
     assert found["agents.a.priority"] == "ringfence.yaml:2:24"
     assert found["fleet.workers"] == "ringfence.yaml:3:18"

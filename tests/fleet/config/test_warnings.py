@@ -5,7 +5,7 @@ import re
 import pytest
 from tests.fleet.config.conftest import Load
 
-from ringfence.fleet.config.warnings import doubts
+from ringfence.fleet.config.warnings import find_warnings
 
 _UNKNOWN = "agents: {a: {run: {model: none-such}"
 _COPIES = "\nsandbox: {mode: clone}"
@@ -19,7 +19,7 @@ _BOUNDS = {
 @pytest.mark.parametrize("bound", _BOUNDS)
 def test_a_bound_on_dollars_without_a_price_is_foreseen(load: Load, bound: str):
     """It is told where the model was named, with what bounds it and where its price belongs."""
-    (doubt,) = doubts(load(_BOUNDS[bound] + _COPIES), {})
+    (doubt,) = find_warnings(load(_BOUNDS[bound] + _COPIES), {})
     assert re.search(
         r"/ringfence\.yaml:1:27: agents\.a\.run\.model: its jobs are refused, because of "
         rf"`{re.escape(bound)}`: .* price of 'none-such', .* `prices:` in .*ringfence\.yaml",
@@ -38,11 +38,11 @@ _PRICED = {
 @pytest.mark.parametrize("kind", _PRICED)
 def test_a_known_price_is_no_doubt(load: Load, kind: str):
     """Neither is an unknown one where no dollars are counted."""
-    assert list(doubts(load(_PRICED[kind] + _COPIES), {})) == []
+    assert list(find_warnings(load(_PRICED[kind] + _COPIES), {})) == []
 
 
 def test_a_price_is_asked_for_on_several_machines_too(load: Load):
     """There it is missing as well; what need not be on this machine is not spoken of."""
     engine = "\nfleet: {engine: {type: postgres, url: 'postgresql://h/d'}}"
-    (doubt,) = doubts(load(_BOUNDS["budget.cost_usd"] + engine), {})
+    (doubt,) = find_warnings(load(_BOUNDS["budget.cost_usd"] + engine), {})
     assert "`prices:`" in doubt

@@ -218,13 +218,13 @@ def test_who_waits_is_told_that_the_daemon_died(crew: FleetFiles):
 def test_what_will_not_work_here_is_foreseen(crew: FleetFiles):
     """`fleet validate` names what is not there and where that is said, root's own workspaces, and a crew of nobody."""
     crew.write(agents={})
-    assert crew.does("fleet", "validate", "--json").json["doubts"] == [
+    assert crew.does("fleet", "validate", "--json").json["warnings"] == [
         "there are no agents; write some under `agents:`"
     ]
     tasks = {"tasks": {"type": "directory", "path": "tasks", "prompt": "do it"}}
     lost = {"workspace": "gone", "run": {"model": "scripted:gone.yaml"}, "triggers": tasks}
     crew.write(agents={"lost": lost, "own": {"workspace": "."}, "copy": {"sandbox": {"mode": "clone"}}})
-    place, script, directory, *others = crew.does("fleet", "validate", "--json").json["doubts"]
+    place, script, directory, *others = crew.does("fleet", "validate", "--json").json["warnings"]
     at = re.escape(f"{crew.file}:1:")
     gone = re.escape(f"there is no directory '{crew.project}/gone'")
     assert re.match(rf"{at}\d+: agents\.lost\.workspace: {gone}", place)
@@ -250,21 +250,21 @@ def test_a_secret_that_is_not_set_is_foreseen(crew: FleetFiles):
     agent = {"workspace": ".", "sandbox": {"mode": "clone"}, "secrets": {"token": "env:CREW_TOKEN"}}
     crew.write(agents=dict.fromkeys("abcdefg", agent))
     said = "agents.a.secrets.token: CREW_TOKEN is not set; what needs it fails until the fleet is started where it is"
-    doubts = crew.does("fleet", "validate", "--json").json["doubts"]
+    doubts = crew.does("fleet", "validate", "--json").json["warnings"]
     assert (doubts[0].partition(" ")[2], len(doubts)) == (said, 7)
     up = crew.does("fleet", "up", "--detach").err.splitlines()
     assert (up[0], len(up)) == (f"ringfence: {doubts[0]}", 6)
-    assert up[-1].endswith("2 more such notes; `ringfence fleet validate` prints all of them")
+    assert up[-1].endswith("2 more warnings; `ringfence fleet validate` prints all of them")
     crew.waits(lambda: crew.log, lambda log: said in log)
     crew.environment["CREW_TOKEN"] = "t"
-    assert crew.does("fleet", "validate", "--json").json["doubts"] == []
+    assert crew.does("fleet", "validate", "--json").json["warnings"] == []
 
 
 def test_what_a_file_says_for_all_agents_is_doubted_once(crew: FleetFiles):
     """A secret of the whole crew that is not set is one mistake, and one line."""
     agent = {"workspace": ".", "sandbox": {"mode": "clone"}}
     crew.write(secrets={"token": "env:CREW_TOKEN"}, agents=dict.fromkeys("abc", agent))
-    (doubt,) = crew.does("fleet", "validate", "--json").json["doubts"]
+    (doubt,) = crew.does("fleet", "validate", "--json").json["warnings"]
     assert doubt.startswith(f"{crew.file}:1:")
 
 

@@ -153,7 +153,7 @@ def test_a_file_of_ours_may_include_one(fleets: Fleets):
 
 
 def test_every_file_that_was_read_is_known(read: Read, tmp_path: Path):
-    """A daemon watches them all, and its user trusts them all by one command."""
+    """A daemon watches them all."""
     fleet = read(
         "fleets: [{path: low}]\nagents: [{path: a.yaml}]\n",
         a="name: a\n",
@@ -162,7 +162,6 @@ def test_every_file_that_was_read_is_known(read: Read, tmp_path: Path):
     )
     names = [str(document.file.relative_to(tmp_path / "herd")) for document in fleet.documents]
     assert sorted(names) == ["a.yaml", "herdctl.yaml", "low/b.yaml", "low/herdctl.yaml"]
-    assert fleet.trust_commands() == [f"ringfence config trust {tmp_path / 'herd' / 'herdctl.yaml'}"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.fleet.herdctl.keys import AGENT
 
 from ringfence.config.yaml import read_document
 from ringfence.errors import ConfigurationError
-from ringfence.fleet.config.difference import said
+from ringfence.fleet.config.difference import explicit_values
 from ringfence.fleet.config.loader import load_fleet
 from ringfence.fleet.herdctl.importer import convert
 from ringfence.fleet.herdctl.writer import render_files
@@ -32,7 +32,9 @@ def _written(file: Path, output: Path) -> dict[Path, str]:
 
 def _rows(file: Path) -> dict[str, Any]:
     return {
-        row.key: row.value for row in said(load_fleet(file, environ=VARIABLES)) if row.key != "fleet.name"
+        row.key: row.value
+        for row in explicit_values(load_fleet(file, environ=VARIABLES))
+        if row.key != "fleet.name"
     }
 
 

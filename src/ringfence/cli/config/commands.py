@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.fleet.herdctl import trust_herdctl
 from ringfence.cli.options import JsonOption
-from ringfence.cli.output import confirm, note, print_answer, replace_file
+from ringfence.cli.output import confirm, counted, note, print_answer, replace_file
 from ringfence.errors import ExitCode, UsageError
 from ringfence.escape import safe_json, visible
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ringfence.config import Effective
-    from ringfence.config.document import Origin
+    from ringfence.config.document import Document, Origin
     from ringfence.model.prices import Price
 
 _PER_TOKEN = ("input", "cache_write", "cache_write_1h", "cache_read", "output")
@@ -144,7 +143,8 @@ def trust(
 ) -> None:
     """Trust the present content of a project's ringfence.yaml.
 
-    A trusted file may loosen the sandbox; any change of it ends the trust.
+    A trusted file may loosen the sandbox; any change of it ends the trust. The files that a fleet includes are trusted
+    with it.
     """
     if list_ and (revoke or path is not None):
         raise UsageError("--list takes neither PATH nor --revoke; leave one of them out")
@@ -239,24 +239,50 @@ def _trust(file: Path, *, yes: bool) -> None:
     from ringfence.config.effective import loosened_by
     from ringfence.config.trust import digest_of, is_trusted, trust_content
 
-    if trust_herdctl(file, yes=yes):
-        return
-    document, loosened = loosened_by(file, file.parent)
-    typer.echo(f"file    {visible(str(file), one_line=True)}")
-    typer.echo(f"sha256  {digest_of(document.content)}")
-    places = [(document.place(item.path), item) for item in loosened]
-    for place, item in sorted(places, key=lambda each: (each[0].line, each[0].column)):
-        typer.echo(f"loosens {place.line}:{place.column} {visible(item.describe(), one_line=True)}")
-    if not loosened:
-        typer.echo("loosens nothing")
-    if is_trusted(file, document.content):
+    documents = _fleet_documents(file)
+    for document, is_herdctl in documents:
+        typer.echo(f"file    {visible(str(document.file), one_line=True)}")
+        typer.echo(f"sha256  {digest_of(document.content)}")
+        if is_herdctl:
+            continue
+        items = loosened_by(document, document.file.parent)
+        places = [(document.place(item.path), item) for item in items]
+        for place, item in sorted(places, key=lambda each: (each[0].line, each[0].column)):
+            typer.echo(f"loosens {place.line}:{place.column} {visible(item.describe(), one_line=True)}")
+        if not items:
+            typer.echo("loosens nothing")
+    if len(documents) > 1:
+        typer.echo("`ringfence fleet show --file FILE` prints what each agent may do")
+    if all(is_trusted(document.file, document.content) for document, _ in documents):
         note("this content is trusted already")
         return
-    if not yes and not confirm("Trust this content?"):
+    if not yes and not confirm("Trust this content?" if len(documents) == 1 else "Trust these files?"):
         note("not trusted")
         raise typer.Exit(ExitCode.FAILED)
-    trust_content(file, document.content)
-    note("trusted; any change of the file ends that")
+    for document, _ in documents:
+        trust_content(document.file, document.content)
+    note(
+        "trusted; any change of the file ends that"
+        if len(documents) == 1
+        else f"trusted: {counted(len(documents), 'file')}; a change of one ends its trust"
+    )
+
+
+def _fleet_documents(file: Path) -> "list[tuple[Document, bool]]":
+    """Return a file, and every file that it includes as a fleet; the flag marks those of herdctl."""
+    from ringfence.config.yaml import read_document
+    from ringfence.fleet.config.include import walk_files
+    from ringfence.fleet.herdctl.importer import is_herdctl
+
+    document = read_document(file)
+    if "include" not in document.values and not is_herdctl(document):
+        return [(document, False)]
+    found: dict[Path, tuple[Document, bool]] = {}
+    for each in walk_files(file, (), os.environ):
+        if each.converted is None:
+            found[each.document.file] = each.document, False
+        found |= {other.file: (other, True) for other in each.documents}
+    return list(found.values())
 
 
 def _revoke(file: Path) -> None:

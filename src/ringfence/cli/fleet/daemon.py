@@ -33,8 +33,8 @@ FileOption = Annotated[
         help="The fleet's file or a herdctl.yaml; default: the nearest ringfence.yaml.",
     ),
 ]
-_MAX_DOUBTS_SHOWN = 5
-"""Doubts that `fleet up` prints; `fleet validate` prints all."""
+_MAX_WARNINGS = 5
+"""Warnings that `fleet up` prints; `fleet validate` prints all."""
 
 
 def up(
@@ -72,8 +72,8 @@ def up(
         lines = [f"fleet is up, process {pid}; its log: {log}"]
         print_answer({"pid": pid, "log": str(log)}, lines, json=json)
         report_note_count(fleet.notes)
-        for doubt in _first_doubts(fleet, missing):
-            notify(doubt)
+        for warning in _first_warnings(fleet, missing):
+            notify(warning)
         return
     anyio.run(_up, path, json, log_format, standby)
 
@@ -134,18 +134,18 @@ def _report_ready(daemon: "Daemon", missing: "Sequence[str]", *, is_json: bool) 
     line = f"fleet {daemon.fleet.settings.name!r} is up: {agents}; `ringfence fleet status` shows it"
     daemon.log(line, event="fleet.ready", level="info", fleet=daemon.fleet.settings.name)
     report_note_count(daemon.fleet.notes)
-    for doubt in _first_doubts(daemon.fleet, missing):
-        daemon.log(doubt, event="fleet.doubted")
+    for warning in _first_warnings(daemon.fleet, missing):
+        daemon.log(warning, event="fleet.warning")
 
 
-def _first_doubts(fleet: "Fleet", missing: "Sequence[str]") -> "Iterator[str]":
-    """Yield the first doubts about the fleet, and the command that prints the rest."""
-    from ringfence.fleet.config.warnings import doubts
+def _first_warnings(fleet: "Fleet", missing: "Sequence[str]") -> "Iterator[str]":
+    """Yield the first warnings about the fleet, and the command that prints the rest."""
+    from ringfence.fleet.config.warnings import find_warnings
 
-    found = chain(missing, doubts(fleet, os.environ))
-    yield from islice(found, _MAX_DOUBTS_SHOWN)
+    found = chain(missing, find_warnings(fleet, os.environ))
+    yield from islice(found, _MAX_WARNINGS)
     if more := sum(1 for _ in found):
-        yield f"{more} more such notes; `ringfence fleet validate` prints all of them"
+        yield f"{more} more warnings; `ringfence fleet validate` prints all of them"
 
 
 def down(
@@ -292,22 +292,22 @@ def validate(*, file: FileOption = None, json: JsonOption = False) -> None:
     """
     import anyio
 
-    from ringfence.fleet.config.warnings import doubts
+    from ringfence.fleet.config.warnings import find_warnings
     from ringfence.fleet.preflight import missing_programs, refused_limits
 
     fleet = _loaded(file)
     refused = anyio.run(refused_limits, fleet)
-    found_doubts = [*anyio.run(missing_programs, fleet), *doubts(fleet, os.environ)]
+    warnings = [*anyio.run(missing_programs, fleet), *find_warnings(fleet, os.environ)]
     if json:
         found = {"file": str(fleet.file), "fleet": fleet.settings.name, "agents": list(fleet.agents)}
         untrusted_files = [str(path) for path in fleet.untrusted()]
         more = {"untrusted": untrusted_files, "notes": [str(note) for note in fleet.notes]}
-        more |= {"doubts": found_doubts, "refused": refused}
+        more |= {"warnings": warnings, "refused": refused}
         typer.echo(safe_json({"schema_version": 1, **found, **more}, indent=2))
     else:
         typer.echo(f"{fleet.file}: fleet {fleet.settings.name!r}, {counted(len(fleet.agents), 'agent')}")
         report_notes(fleet.notes)
-        for line in (*refused, *found_doubts):
+        for line in (*refused, *warnings):
             notify(line)
         for untrusted in fleet.untrusted():
             notify(
@@ -327,12 +327,12 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Print the effective configuration of each agent."""
-    from ringfence.fleet.config.difference import said
+    from ringfence.fleet.config.difference import explicit_values
 
     fleet = _loaded(file)
     if agent is not None:
         fleet.agent(agent)
-    rows = [row for row in said(fleet) if agent is None or row.key.startswith(f"agents.{agent}.")]
+    rows = [row for row in explicit_values(fleet) if agent is None or row.key.startswith(f"agents.{agent}.")]
     found: dict[str, Any] = {"values": {row.key: row.value for row in rows}}
     if origin:
         found["origins"] = {row.key: row.origin.data() for row in rows}

@@ -1,4 +1,4 @@
-"""Converts herdctl fleets to Ringfence files, and trusts herdctl fleets without conversion."""
+"""Converts herdctl fleets to Ringfence files."""
 
 import os
 from pathlib import Path
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli.options import JsonOption
-from ringfence.cli.output import confirm, counted, notify, print_answer, replace_file
+from ringfence.cli.output import counted, notify, print_answer, replace_file
 from ringfence.cli.settings import check_file
-from ringfence.errors import ExitCode, UsageError
-from ringfence.escape import visible
+from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,34 +73,6 @@ def report_note_count(notes: "Iterable[Note]") -> None:
         notify(
             f"{counted(count, 'herdctl key')} cannot be converted unchanged; `ringfence fleet validate` lists them"
         )
-
-
-def trust_herdctl(file: Path, *, yes: bool) -> bool:
-    """Trust a herdctl fleet and every file that it reads; do nothing if the file is not a herdctl fleet.
-
-    Returns:
-        Whether the file is a herdctl fleet.
-    """
-    from ringfence.config.trust import digest_of, trust_content
-    from ringfence.config.yaml import read_document
-    from ringfence.fleet.herdctl.importer import convert, is_herdctl
-
-    document = read_document(file)
-    if not is_herdctl(document):
-        return False
-    conversion = convert(document, environ=os.environ)
-    for each in conversion.documents:
-        typer.echo(f"file    {visible(str(each.file), one_line=True)}")
-        typer.echo(f"sha256  {digest_of(each.content)}")
-    agents = sum(len(level.agents) for _, level in conversion.top.walk())
-    typer.echo(f"defines {counted(agents, 'agent')}; `ringfence fleet show --file` prints what each may do")
-    if not yes and not confirm("Trust these files?"):
-        notify("not trusted")
-        raise typer.Exit(ExitCode.FAILED)
-    for each in conversion.documents:
-        trust_content(each.file, each.content)
-    notify("trusted; editing a file revokes the trust")
-    return True
 
 
 def _check_targets_free(read: list[Path], texts: dict[Path, str], *, force: bool) -> None:

@@ -1,40 +1,47 @@
-"""What is wrong between keys, or between agents, that no model of one of them can see; each told at its place."""
+"""Checks a fleet for mistakes between keys or between agents, which the model of a single key cannot find."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from functools import partial
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 
+from ringfence.config.document import KeyPath
 from ringfence.config.names import nearest
 from ringfence.config.validation import combine
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.fleet.config.definition import Agent
-from ringfence.fleet.config.missing_secrets import unnamed_secrets
 from ringfence.fleet.config.model import (
+    AgentSettings,
+    CommandHook,
     DirectoryTrigger,
     FleetSettings,
     GithubTrigger,
     ScheduleSettings,
     Trigger,
+    WebhookTrigger,
 )
-from ringfence.fleet.config.unused_keys import idle_keys
 from ringfence.fleet.prompt_template import PromptTemplate
 from ringfence.fleet.schedule.base import EPOCH, Schedule
 from ringfence.fleet.schedule.cron import CronSchedule
 from ringfence.fleet.schedule.interval import IntervalSchedule
 from ringfence.fleet.schedule.zone import zone
+from ringfence.fleet.secret_placeholders import names_in
 from ringfence.job.state import NO_CHECK, JobState
+from ringfence.secret import VARIABLES
 
 _PAYLOAD = ("payload",)
-_OF_TRIGGERS = re.compile(r"(?<!\{)\{\{[ \t]*(payload\b[\w.-]{0,100})")
+_PAYLOAD_REFERENCE = re.compile(r"(?<!\{)\{\{[ \t]*(payload\b[\w.-]{0,100})")
+
+_Mistake = tuple[KeyPath, str]
+"""The path of an agent's key, and what is wrong with it."""
 
 
-def schedule_of(settings: ScheduleSettings, timezone: str | None) -> Schedule:
-    """When a schedule fires. Intervals are counted from 1970 on, so that a restart changes nothing.
+def make_schedule(settings: ScheduleSettings, timezone: str | None) -> Schedule:
+    """Return the schedule of the settings. Intervals are counted from 1970 on, so a restart changes no due time.
 
     Raises:
-        UsageError: The expression or the zone makes no sense.
+        UsageError: The expression or the time zone is not valid.
     """
     if settings.cron is not None:
         return CronSchedule(settings.cron, settings.timezone or timezone)
@@ -43,142 +50,207 @@ def schedule_of(settings: ScheduleSettings, timezone: str | None) -> Schedule:
 
 
 def check_fleet(settings: FleetSettings, agents: Mapping[str, Agent]) -> None:
-    """See that a fleet makes sense as a whole.
+    """Check all agents of a fleet.
 
     Raises:
-        ConfigurationError: At the place of the first complaint; the others follow in the text.
+        ConfigurationError: The error has the position of the first mistake; its text names the others.
     """
-    complaints = [complaint for agent in agents.values() for complaint in _of(agent, settings, agents)]
-    complaints += _cycles(agents)
-    if complaints:
-        raise combine(complaints)
-
-
-def _of(agent: Agent, fleet: FleetSettings, agents: Mapping[str, Agent]) -> Iterator[RingfenceError]:
-    yield from _without_task(agent)
-    yield from _without_check(agent)
-    yield from _schedules(agent)
-    yield from unnamed_secrets(agent)
-    yield from idle_keys(agent)
-    for name, trigger in agent.settings.triggers.items():
-        yield from _trigger(agent, f"triggers.{name}", trigger, fleet, agents)
-    yield from _side_by_side(agent)
-    if _has_host_hooks(agent) and "host_hooks" not in agent.settings.unsafe:
-        yield _wrong(
-            agent, "hooks", "a hook on the host is outside of any fence; say `unsafe: [host_hooks]` beside it"
+    errors = [
+        agent.error(path, message)
+        for agent in agents.values()
+        for path, message in chain(
+            _check_agent(agent.settings),
+            _check_triggers(agent.settings, settings, agents),
+            _unused_keys(agent),
         )
+    ]
+    errors += _cycles(agents)
+    if errors:
+        raise combine(errors)
 
 
-def _trigger(
-    agent: Agent, key: str, trigger: Trigger, fleet: FleetSettings, agents: Mapping[str, Agent]
-) -> Iterator[RingfenceError]:
-    if trigger.prompt is not None:
-        yield from _worker_settings(agent, f"{key}.prompt", partial(_check_prompt, trigger.prompt))
-    elif agent.settings.prompt is not None and not isinstance(trigger, DirectoryTrigger | GithubTrigger):
-        yield from _worker_settings(agent, "prompt", partial(_check_prompt, agent.settings.prompt))
-    if trigger.type == "after":
-        yield from _after(agent, key, trigger.agent, trigger.states, agents)
-    if trigger.type == "webhook" and fleet.webhooks is None:
-        yield _wrong(
-            agent,
-            key,
-            "nobody listens for it; write `fleet: {webhooks: {address: HOST:PORT}}`",
-        )
-    if trigger.type == "files" and agent.settings.workspace is None:
-        yield _wrong(agent, key, "nobody changes files of a clone; give the agent a workspace")
-    if trigger.type == "files" and all(path.startswith("!") for path in trigger.paths):
-        yield _wrong(agent, f"{key}.paths", "they only leave files out, so no change counts; name some first")
-    if trigger.type == "github" and trigger.label == trigger.claimed_label:
-        line = f"{trigger.label!r} is `label`, too, and issues that have it are taken by nobody; name another"
-        yield _wrong(agent, f"{key}.claimed_label", line)
-
-
-def _side_by_side(agent: Agent) -> Iterator[RingfenceError]:
-    """Jobs at once of an agent that can only have one at a time."""
-    if agent.settings.concurrency == 1:
-        return
-    if _is_shared(agent):
-        yield _wrong(
-            agent,
-            "concurrency",
-            "its jobs share one workspace, where one works at a time; let each have a copy by `sandbox: {mode: clone}`",
-        )
-    if agent.settings.session.policy != "fresh":
-        yield _wrong(
-            agent,
-            "session.policy",
-            "jobs side by side cannot go on with one conversation; write `policy: fresh`, or `concurrency: 1`",
-        )
-
-
-def _schedules(agent: Agent) -> Iterator[RingfenceError]:
-    for name, schedule in agent.settings.schedules.items():
-        wrong = list(
-            _worker_settings(agent, f"schedules.{name}.timezone", partial(zone, schedule.timezone or "UTC"))
-        )
-        if not wrong:
-            key = "every" if schedule.cron is None else "cron"
-            wrong = list(
-                _worker_settings(agent, f"schedules.{name}.{key}", partial(schedule_of, schedule, "UTC"))
-            )
-        yield from wrong
-        asked = _OF_TRIGGERS.search(schedule.prompt or agent.settings.prompt or "")
-        if asked is not None:
-            key = f"schedules.{name}" + (".prompt" if schedule.prompt is not None else "")
-            whose = "the prompt" if schedule.prompt is not None else "the agent's prompt"
-            yield _wrong(
-                agent,
-                key,
-                f"{whose} asks for {asked[1]!r}, which only triggers bring along; write a `prompt:` without it here",
-            )
-
-
-def _without_check(agent: Agent) -> Iterator[RingfenceError]:
-    """A check that is required and is not there: each of its jobs would be refused."""
-    run = agent.settings.run
+def _check_agent(settings: AgentSettings) -> Iterator[_Mistake]:
+    yield from _check_tasks(settings)
+    yield from _check_schedules(settings)
+    yield from _unknown_secrets(settings)
+    run = settings.run
     if run.require_verified and run.verify in (None, NO_CHECK):
-        yield _wrong(
-            agent,
-            "run.require_verified",
+        yield (
+            ("run", "require_verified"),
             "a check must pass, and there is none; name its command in `run.verify`",
         )
+    if settings.concurrency > 1:
+        if settings.repository is None and settings.sandbox.mode not in ("clone", "read_only"):
+            shared = "its jobs share one workspace, where one works at a time"
+            yield (
+                ("concurrency",),
+                f"{shared}; write `sandbox: {{mode: clone}}`, so that each has a private copy",
+            )
+        if settings.session.policy != "fresh":
+            reason = "jobs that run at the same time cannot resume one session"
+            yield ("session", "policy"), f"{reason}; write `policy: fresh`, or `concurrency: 1`"
+    hooks = (hook for hooks in settings.hooks.values() for hook in hooks)
+    if "host_hooks" not in settings.unsafe and any(
+        isinstance(hook, CommandHook) and hook.where == "host" for hook in hooks
+    ):
+        yield ("hooks",), "a hook on the host has no sandbox; write `unsafe: [host_hooks]` beside it"
 
 
-def _without_task(agent: Agent) -> Iterator[RingfenceError]:
-    """Schedules and triggers that would make jobs of nothing."""
-    if agent.settings.prompt is not None:
+def _check_tasks(settings: AgentSettings) -> Iterator[_Mistake]:
+    """Find schedules and triggers without a task. Work from a source brings its own."""
+    if settings.prompt is not None:
         return
-    where = [(f"schedules.{name}", each.prompt) for name, each in agent.settings.schedules.items()]
-    where += [
-        (f"triggers.{name}", each.prompt)
-        for name, each in agent.settings.triggers.items()
-        if not isinstance(each, DirectoryTrigger | GithubTrigger)  # work brings its task along
-    ]
-    for key, prompt in where:
+    prompts: dict[KeyPath, str | None] = {
+        ("schedules", name): each.prompt for name, each in settings.schedules.items()
+    }
+    prompts |= {
+        ("triggers", name): each.prompt
+        for name, each in settings.triggers.items()
+        if not isinstance(each, DirectoryTrigger | GithubTrigger)
+    }
+    for path, prompt in prompts.items():
         if prompt is None:
-            yield _wrong(agent, key, "it has no task; write `prompt:` here, or for the agent")
+            yield path, "it has no task; write `prompt:` here, or for the agent"
 
 
-def _has_host_hooks(agent: Agent) -> bool:
-    hooks = (hook for hooks in agent.settings.hooks.values() for hook in hooks)
-    return any(hook.type == "command" and hook.where == "host" for hook in hooks)
+def _check_schedules(settings: AgentSettings) -> Iterator[_Mistake]:
+    for name, schedule in settings.schedules.items():
+        path: KeyPath = ("schedules", name)
+        try:
+            key = "timezone"
+            zone(schedule.timezone or "UTC")
+            key = "every" if schedule.cron is None else "cron"
+            make_schedule(schedule, "UTC")
+        except UsageError as exc:
+            yield (*path, key), str(exc)
+        reference = _PAYLOAD_REFERENCE.search(schedule.prompt or settings.prompt or "")
+        if reference is not None:
+            is_own = schedule.prompt is not None
+            yield (
+                (*path, "prompt") if is_own else path,
+                (
+                    f"{'the prompt' if is_own else 'the agent prompt'} contains {reference[1]!r}, which only triggers "
+                    "provide; write a `prompt:` without it here"
+                ),
+            )
 
 
-def _after(
-    agent: Agent, key: str, other: str, states: tuple[str, ...], agents: Mapping[str, Agent]
-) -> Iterator[RingfenceError]:
-    if other not in agents:
-        guess = nearest(other, agents)
+def _check_triggers(
+    settings: AgentSettings, fleet: FleetSettings, agents: Mapping[str, Agent]
+) -> Iterator[_Mistake]:
+    for name, trigger in settings.triggers.items():
+        path: KeyPath = ("triggers", name)
+        yield from _check_prompt(settings, trigger, path)
+        match trigger.type:
+            case "after":
+                yield from _check_after(path, trigger.agent, trigger.states, agents)
+            case "webhook" if fleet.webhooks is None:
+                yield path, "no address listens for it; write `fleet: {webhooks: {address: HOST:PORT}}`"
+            case "files" if settings.workspace is None:
+                yield path, "the files of a clone do not change; give the agent a workspace"
+            case "files" if all(pattern.startswith("!") for pattern in trigger.paths):
+                yield (*path, "paths"), "they only exclude files, so no change matches; name some files first"
+            case "github" if trigger.label == trigger.claimed_label:
+                reason = (
+                    f"{trigger.label!r} is `label` as well, so no issue is ever claimed; name another label"
+                )
+                yield (*path, "claimed_label"), reason
+            case _:
+                pass
+
+
+def _check_prompt(settings: AgentSettings, trigger: Trigger, path: KeyPath) -> Iterator[_Mistake]:
+    prompt, source = trigger.prompt, (*path, "prompt")
+    if prompt is None and not isinstance(trigger, DirectoryTrigger | GithubTrigger):
+        prompt, source = settings.prompt, ("prompt",)
+    try:
+        PromptTemplate(prompt or "").check(_PAYLOAD)
+    except (UsageError, ValueError) as exc:
+        yield source, str(exc)
+
+
+def _check_after(
+    path: KeyPath, agent: str, states: tuple[str, ...], agents: Mapping[str, Agent]
+) -> Iterator[_Mistake]:
+    if agent not in agents:
+        guess = nearest(agent, agents)
         hint = f"did you mean {guess!r}?" if guess else f"there are: {', '.join(agents)}"
-        yield _wrong(agent, f"{key}.agent", f"there is no agent {other!r}; {hint}")
+        yield (*path, "agent"), f"there is no agent {agent!r}; {hint}"
     ends = [state.value for state in JobState if state.is_terminal]
     for state in states:
         if state not in ends:
-            yield _wrong(agent, f"{key}.states", f"{state!r} is no end of a job; those are {', '.join(ends)}")
+            yield (*path, "states"), f"{state!r} is not an end of a job; write some of {', '.join(ends)}"
+
+
+def _unknown_secrets(settings: AgentSettings) -> Iterator[_Mistake]:
+    """Find references to secrets without a source, which would otherwise fail when a job needs them."""
+    for path, text in _texts_with_secrets(settings):
+        for name in names_in(text):
+            if name not in settings.secrets and name not in VARIABLES:
+                guess = nearest(name, settings.secrets)
+                add = f"add it under `secrets:` as `{name}: env:VARIABLE`"
+                yield path, f"secret {name!r} has no source; {f'did you mean {guess!r}?' if guess else add}"
+
+
+def _texts_with_secrets(settings: AgentSettings) -> Iterator[tuple[KeyPath, str]]:
+    for name, trigger in settings.triggers.items():
+        if isinstance(trigger, WebhookTrigger):
+            yield ("triggers", name, "secret"), trigger.secret
+        elif isinstance(trigger, GithubTrigger):
+            yield ("triggers", name, "token"), trigger.token
+    for point, hooks in settings.hooks.items():
+        for index, hook in enumerate(hooks):
+            if not isinstance(hook, CommandHook):
+                path: KeyPath = ("hooks", point, index)
+                yield (*path, "url"), hook.url
+                yield (*path, "secret"), hook.secret or ""
+                yield from (((*path, "headers", header), value) for header, value in hook.headers.items())
+
+
+def _unused_keys(agent: Agent) -> Iterator[_Mistake]:
+    """Find keys that have no effect because of another key of the same file.
+
+    A file that includes another may well set a key that makes one of the included file ineffective.
+    """
+    for path, cause, message in _ineffective_keys(agent.settings):
+        origin = agent.merged.origin(path)
+        if origin.is_file and agent.merged.origin(cause).file in (None, origin.file):
+            yield path, message
+
+
+def _ineffective_keys(settings: AgentSettings) -> Iterator[tuple[KeyPath, KeyPath, str]]:
+    """Yield the path of a key, that of the key which makes it ineffective, and what to do."""
+    if settings.session.policy != "resume":
+        reason = "it has no effect without `policy: resume`; write that, or remove this key"
+        yield ("session", "within"), ("session", "policy"), reason
+    yield from _ineffective_retry_keys(settings)
+    for name, schedule in settings.schedules.items():
+        if schedule.catch_up == "all" and schedule.overlap != "queue":
+            path: KeyPath = ("schedules", name)
+            reason = (
+                "of due times that are caught up on at once all but one would be skipped or replaced; write `overlap: "
+                "queue`, or `catch_up: once`"
+            )
+            yield (*path, "catch_up"), (*path, "overlap"), reason
+    for point, hooks in settings.hooks.items():
+        for index, hook in enumerate(hooks):
+            if point != "before_run" and isinstance(hook, CommandHook) and hook.is_required:
+                path = ("hooks", point, index, "required")
+                reason = "it has no effect after the run; move the hook to `before_run`, or remove this key"
+                yield path, path, reason
+
+
+def _ineffective_retry_keys(settings: AgentSettings) -> Iterator[tuple[KeyPath, KeyPath, str]]:
+    if settings.retry.attempts > 1 and settings.retry.on:
+        return
+    is_once = settings.retry.attempts == 1
+    cause, condition = ("attempts", "with `attempts: 1`") if is_once else ("on", "while `on` is empty")
+    for key in ("on" if is_once else "attempts", "backoff", "most_backoff"):
+        yield ("retry", key), ("retry", cause), f"it has no effect {condition}; remove one of them"
 
 
 def _cycles(agents: Mapping[str, Agent]) -> list[RingfenceError]:
-    """Agents whose jobs would follow each other without end."""
+    """Find agents whose jobs would trigger each other without end."""
     follows = {
         name: {trigger.agent for trigger in agent.settings.triggers.values() if trigger.type == "after"}
         for name, agent in agents.items()
@@ -186,26 +258,7 @@ def _cycles(agents: Mapping[str, Agent]) -> list[RingfenceError]:
     try:
         TopologicalSorter(follows).prepare()
     except CycleError as exc:
-        circle: list[str] = exc.args[1]
-        wrong = f"jobs would follow each other without end: {' -> '.join(circle)}"
-        return [_wrong(agents[circle[0]], "triggers", wrong)]
+        cycle: list[str] = exc.args[1]
+        message = f"jobs would trigger each other without end: {' -> '.join(cycle)}"
+        return [agents[cycle[0]].error(("triggers",), message)]
     return []
-
-
-def _check_prompt(text: str) -> None:
-    PromptTemplate(text).check(_PAYLOAD)
-
-
-def _is_shared(agent: Agent) -> bool:
-    return agent.settings.repository is None and agent.settings.sandbox.mode not in ("clone", "read_only")
-
-
-def _worker_settings(agent: Agent, key: str, act: Callable[[], object]) -> Iterator[RingfenceError]:
-    try:
-        act()
-    except (UsageError, ValueError) as exc:
-        yield _wrong(agent, key, str(exc))
-
-
-def _wrong(agent: Agent, key: str, message: str) -> RingfenceError:
-    return agent.merged.blame(key.split(".")).error(f"agents.{agent.name}.{key}: {message}")

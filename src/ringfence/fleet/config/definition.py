@@ -1,40 +1,44 @@
-"""A fleet as it is configured: its agents, and the files that say so."""
+"""A fleet as it is configured: its agents, and the files that configure it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ringfence.config.document import Document, Origin
-from ringfence.config.effective import trust_command
+from ringfence.config.document import Document, KeyPath, Origin
 from ringfence.config.layer import Merged
 from ringfence.config.names import nearest
 from ringfence.config.trust import is_trusted
-from ringfence.errors import UsageError
+from ringfence.errors import RingfenceError, UsageError
 from ringfence.fleet.config.model import AgentSettings, FleetSettings
 from ringfence.fleet.herdctl.conversion import Note
 
 
 @dataclass(frozen=True)
 class Agent:
-    """One agent as it is configured."""
+    """An agent as it is configured."""
 
     name: str
-    """Qualified by the fleets it is in: `sub.reviewer`."""
+    """Qualified by the fleets that contain it, such as `sub.reviewer`."""
     settings: AgentSettings
     merged: Merged
-    """What it was made of, for who asks where a value comes from."""
+    """The raw values of the settings with their origins."""
     directory: Path
-    """Of the file that names it."""
+    """The directory of the file that names the agent."""
 
     @cached_property
     def configuration(self) -> str:
-        """What is stored with each of its jobs: its settings as JSON."""
+        """The settings as JSON, as they are stored with each job."""
         return self.settings.model_dump_json(exclude_unset=True, by_alias=True)
 
     def origin(self, key: str) -> Origin:
-        """Where the value of a dotted key was said."""
+        """Return the origin of the value of a dotted key."""
         return self.merged.origin(key.split("."))
+
+    def error(self, path: KeyPath, message: str) -> RingfenceError:
+        """Return an error about the value at a path."""
+        key = ".".join(map(str, path))
+        return self.merged.blame(path).error(f"agents.{self.name}.{key}: {message}")
 
 
 @dataclass(frozen=True)
@@ -45,24 +49,22 @@ class Fleet:
     agents: Mapping[str, Agent]
     """By qualified name, in the order of the files."""
     documents: tuple[Document, ...]
-    """The files it was read from, the first one first; without the user's own."""
+    """The files of the fleet, the outermost first, without the user's own file."""
     merged: Merged
-    """What `settings` was made of."""
+    """The raw values of `settings` with their origins."""
     notes: tuple[Note, ...] = ()
-    """What files of herdctl's say that does not come over as it stands."""
-    led_from: Mapping[Path, Path] = field(default_factory=dict)
-    """Files of herdctl's agents and fleets, and the fleet's file that led to each."""
+    """Keys of herdctl's files that are not converted unchanged."""
 
     @property
     def file(self) -> Path:
-        """The file that was asked for."""
+        """The outermost file."""
         return self.documents[0].file
 
     def agent(self, name: str) -> Agent:
-        """An agent by its name.
+        """Return an agent.
 
         Raises:
-            UsageError: There is none.
+            UsageError: There is no agent of this name.
         """
         found = self.agents.get(name)
         if found is None:
@@ -71,19 +73,10 @@ class Fleet:
             raise UsageError(f"there is no agent {name!r}; {hint}")
         return found
 
-    def trust_commands(self) -> list[str]:
-        """What to type to trust all files that are not; one command for a whole fleet of herdctl's.
-
-        Raises:
-            ConfigurationError: As `untrusted`.
-        """
-        files = (self.led_from.get(file, file) for file in self.untrusted())
-        return [trust_command(file) for file in dict.fromkeys(files)]
-
     def untrusted(self) -> list[Path]:
-        """Files whose present content the user has not trusted.
+        """Return the files whose present content the user has not trusted.
 
         Raises:
-            ConfigurationError: What says so could have been written by others.
+            ConfigurationError: Others can write the records of trust.
         """
         return [each.file for each in self.documents if not is_trusted(each.file, each.content)]

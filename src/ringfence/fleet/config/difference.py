@@ -1,4 +1,4 @@
-"""What is different between two configurations of a fleet, key by key."""
+"""Differences between two configurations of a fleet, key by key."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,45 +9,42 @@ from pydantic import BaseModel
 from ringfence.config.document import Origin
 from ringfence.fleet.config.definition import Fleet
 
-_SHOWN = 80
-_LATER = ("fleet.workers", "fleet.engine", "fleet.webhooks", "fleet.metrics")
-"""What a daemon takes up at its start only."""
-
-
-def differences(before: Fleet, after: Fleet) -> list[str]:
-    """Lines such as `agents.mender.limits.turns: was 60, is 30`, in the order of keys."""
-    old, new = ({each.key: each.value for each in said(fleet)} for fleet in (before, after))
-    lines = []
-    for key in sorted({*old, *new}):
-        if old.get(key, _ABSENT) == new.get(key, _ABSENT):
-            continue
-        words = [f"was {_shown(old[key])}"] if key in old else []
-        words += [f"is {_shown(new[key])}"] if key in new else []
-        is_later = key.startswith(_LATER)
-        lines.append(f"{key}: {', '.join(words)}{' (from the next start on)' if is_later else ''}")
-    return lines
-
-
-_ABSENT = object()
+_MAX_SHOWN = 80
+_AT_START = ("fleet.workers", "fleet.engine", "fleet.webhooks", "fleet.metrics")
+"""Keys that a daemon reads only when it starts."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """A value that somebody gave."""
+class ExplicitValue:
+    """A value that is not a default."""
 
     key: str
     value: Any
     origin: Origin
 
 
-def said(fleet: Fleet) -> Iterator[Said]:
-    """Everything that is not a default, and where it comes from."""
+def differences(before: Fleet, after: Fleet) -> list[str]:
+    """Return lines such as `agents.mender.limits.turns: was 60, is 30`, in the order of keys."""
+    old, new = ({each.key: each.value for each in explicit_values(fleet)} for fleet in (before, after))
+    lines = []
+    for key in sorted({*old, *new}):
+        if key in old and key in new and old[key] == new[key]:
+            continue
+        parts = [f"was {_shown(old[key])}"] if key in old else []
+        parts += [f"is {_shown(new[key])}"] if key in new else []
+        delay = " (from the next start on)" if key.startswith(_AT_START) else ""
+        lines.append(f"{key}: {', '.join(parts)}{delay}")
+    return lines
+
+
+def explicit_values(fleet: Fleet) -> Iterator[ExplicitValue]:
+    """Yield every value that is not a default, with its origin."""
     for key, value in _leaves("fleet", _plain(fleet.settings)):
-        yield Said(key, value, fleet.merged.origin(key.split(".")[1:]))
+        yield ExplicitValue(key, value, fleet.merged.origin(key.split(".")[1:]))
     for name, agent in fleet.agents.items():
         prefix = f"agents.{name}"
         for key, value in _leaves(prefix, _plain(agent.settings)):
-            yield Said(key, value, agent.origin(key.removeprefix(f"{prefix}.")))
+            yield ExplicitValue(key, value, agent.origin(key.removeprefix(f"{prefix}.")))
 
 
 def _plain(model: BaseModel) -> Any:
@@ -64,4 +61,4 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _shown(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."

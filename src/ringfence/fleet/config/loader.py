@@ -1,118 +1,116 @@
-"""From files to agents: layers merged raw, then interpolated, then checked once, with the place of each complaint.
+"""Loads a fleet: merges the raw layers of each agent, replaces variables, and validates the result once.
 
-What holds for an agent, the weakest first: the user's own file; the sections at the top of the fleet's file, and of each
-included file down to the one that names the agent; what stands under its name; the overrides of the files that include
-it. Variables `RINGFENCE_*` do not count: they are meant for single runs.
+The layers of an agent, the weakest first: the user's own file; the sections at the top of the outermost file, and of
+each included file down to the one that names the agent; the agent's own settings; the overrides of the files that
+include it. Variables `RINGFENCE_*` configure single runs only.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ringfence.config.document import Origin
-from ringfence.config.effective import read_file
+from ringfence.config.effective import read_file, trust_command
 from ringfence.config.layer import SECTIONS, Layer, Merged, document_layer, merge, only
 from ringfence.config.paths import user_config_file
-from ringfence.config.validation import check_combinations, fitted
+from ringfence.config.validation import check_combinations, combine, fitted
 from ringfence.errors import ConfigurationError, PolicyRefused, RingfenceError, UsageError
 from ringfence.fleet.config.checks import check_fleet
 from ringfence.fleet.config.definition import Agent, Fleet
-from ringfence.fleet.config.include import FleetFile, first_file, walk
-from ringfence.fleet.config.interpolation import interpolate
+from ringfence.fleet.config.include import FleetFile, documents_of, walk_files
 from ringfence.fleet.config.model import AgentSettings, FleetSettings
-from ringfence.fleet.config.plain_secrets import refuse_plain
-from ringfence.fleet.config.relative_paths import resolve_paths
+from ringfence.fleet.config.raw_values import prepare_values
 from ringfence.fleet.schedule.zone import zone
 from ringfence.fleet.tracing.setup import check_installed
 
-_MOST_AGENTS = 1000
+_MAX_AGENTS = 1000
 
 
 def load_fleet(file: Path, *, environ: Mapping[str, str]) -> Fleet:
-    """Read a fleet's file and what it includes.
+    """Load a fleet's file and what it includes.
 
     Args:
-        file: `ringfence.yaml`, or another.
-        environ: Variables that the files may name.
+        file: `ringfence.yaml`, `herdctl.yaml`, or another file.
+        environ: The variables that the files may name.
 
     Raises:
-        ConfigurationError: With file, line and column.
+        ConfigurationError: Something is wrong in the files. The error has the position of the first mistake; its text
+            names the others.
     """
-    files = list(walk(first_file(file, tuple(_user_layers())), environ))
-    agents: dict[str, Agent] = {}
-    for each in files:
-        for agent in _agents(each, environ):
-            if agent.name in agents:
-                raise _twice(each, agent, agents[agent.name])
-            agents[agent.name] = agent
-            if len(agents) > _MOST_AGENTS:
-                raise ConfigurationError(f"there are more than {_MOST_AGENTS} agents", file=file)
+    files = list(walk_files(file, tuple(_user_layers()), environ))
+    agents = _load_agents(file, files, environ)
     merged = merge([files[0].fleet()])
-    refuse_plain(merged, of="fleet.")
-    interpolate(merged, environ, of="fleet.")
+    prepare_values(merged, environ, prefix="fleet.")
     settings = fitted(merged, FleetSettings, of="fleet.")
-    _check_zone(settings, merged)
-    check_fleet(settings, agents)
-    documents = {doc.file: doc for each in files for doc in (each.document, *each.documents)}
-    notes = tuple(note for each in files for note in each.notes)
-    led_from = {doc.file: each.document.file for each in files for doc in each.documents}
-    return Fleet(settings, agents, tuple(documents.values()), merged, notes, led_from)
-
-
-def _check_zone(settings: FleetSettings, merged: Merged) -> None:
     try:
         zone(settings.timezone or "UTC")
     except UsageError as exc:
         raise merged.blame(("timezone",)).error(f"fleet.timezone: {exc}") from None
-
-
-def _twice(file: FleetFile, agent: Agent, other: Agent) -> RingfenceError:
-    place = file.agents()[agent.name.rpartition(".")[2]][1]
-    return place.error(
-        f"there are two agents {agent.name!r}; the other is of {str(other.directory)!r}; give one of the fleets "
-        "another name where it is included"
-    )
+    check_fleet(settings, agents)
+    notes = tuple(note for each in files for note in each.notes)
+    return Fleet(settings, agents, tuple(documents_of(files)), merged, notes)
 
 
 def load_trusted(file: Path, *, environ: Mapping[str, str]) -> Fleet:
-    """As `load_fleet`, for a fleet that is to work.
+    """Load a fleet that is to run.
 
     Raises:
-        ConfigurationError: As `load_fleet`.
-        PolicyRefused: The user has not trusted a file as it is now.
+        ConfigurationError: As `load_fleet`, or a package that traces need is not installed.
+        PolicyRefused: The user has not trusted the present content of a file.
     """
     fleet = load_fleet(file, environ=environ)
     untrusted = fleet.untrusted()
     if untrusted:
-        commands = " && ".join(fleet.trust_commands())
+        more = f" and {len(untrusted) - 1} more files" if len(untrusted) > 1 else ""
         raise PolicyRefused(
-            f"you have not trusted {str(untrusted[0])!r} as it is now; a fleet works unattended: read it, then "
-            f"run `{commands}`",
+            f"you have not trusted the present content of {str(untrusted[0])!r}{more}; a fleet works unattended: read "
+            f"what it does, then run `{trust_command(fleet.file)}`",
             rule="trust",
         )
     check_installed(fleet.settings.traces)
     return fleet
 
 
-def _agents(file: FleetFile, environ: Mapping[str, str]) -> Iterator[Agent]:
-    for name, (said, place) in file.agents().items():
-        layers = [*file.below, said, *file.above, *file.overrides.get(name, ())]
-        yield _agent(".".join((*file.prefix, name)), layers, place, environ)
+def _load_agents(file: Path, files: list[FleetFile], environ: Mapping[str, str]) -> dict[str, Agent]:
+    agents: dict[str, Agent] = {}
+    origins: dict[str, Origin] = {}
+    errors: list[RingfenceError] = []
+    for each in files:
+        for own_name, (layer, origin) in each.agents().items():
+            name = ".".join((*each.prefix, own_name))
+            if name in origins:
+                other = str(origins[name].file)
+                raise origin.error(
+                    f"there are two agents {name!r}; the other is in {other!r}; give one of the fleets another name "
+                    "where it is included"
+                )
+            origins[name] = origin
+            if len(origins) > _MAX_AGENTS:
+                raise ConfigurationError(f"there are more than {_MAX_AGENTS} agents", file=file)
+            layers = [*each.below, layer, *each.above, *each.overrides.get(own_name, ())]
+            try:
+                agents[name] = _load_agent(name, layers, origin, environ)
+            except RingfenceError as exc:
+                errors += exc.gathered or (exc,)
+    if errors:
+        raise combine(errors)
+    return agents
 
 
-def _agent(name: str, layers: list[Layer], place: Origin, environ: Mapping[str, str]) -> Agent:
+def _load_agent(name: str, layers: list[Layer], origin: Origin, environ: Mapping[str, str]) -> Agent:
+    assert origin.file is not None
     merged = merge(layers)
-    refuse_plain(merged, of=f"agents.{name}.")
-    interpolate(merged, environ, of=f"agents.{name}.")
-    assert place.file is not None
-    resolve_paths(merged, place.file)
-    _qualify(merged, name)
-    settings = fitted(merged, AgentSettings, of=f"agents.{name}.", place=place)
+    prepare_values(merged, environ, prefix=f"agents.{name}.")
+    if merged.values.get("workspace") is None and merged.values.get("repository") is None:
+        merged.values["workspace"] = os.path.normpath(origin.file.parent.absolute())
+    _qualify_agents(merged, name)
+    settings = fitted(merged, AgentSettings, of=f"agents.{name}.", place=origin)
     check_combinations(settings, merged)
-    return Agent(name, settings, merged, place.file.parent)
+    return Agent(name, settings, merged, origin.file.parent)
 
 
-def _qualify(merged: Merged, name: str) -> None:
-    """An agent that another names is one of the same fleet, unless its name says which."""
+def _qualify_agents(merged: Merged, name: str) -> None:
+    """Qualify the agents that triggers name: without a fleet's name they are of the same fleet."""
     prefix = name.rpartition(".")[0]
     triggers = merged.values.get("triggers")
     for trigger in triggers.values() if isinstance(triggers, dict) else ():

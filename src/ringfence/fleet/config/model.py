@@ -24,7 +24,7 @@ NAME = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,38}[a-z0-9])?")
 
 def _name(name: Any) -> Any:
     if isinstance(name, str) and not NAME.fullmatch(name):
-        raise ValueError(f"{name[:80]!r} is no name; {NAME_ADVICE}")
+        raise ValueError(f"{name[:80]!r} is not a valid name; {NAME_ADVICE}")
     return name
 
 

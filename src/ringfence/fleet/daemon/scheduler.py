@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ringfence.errors import UsageError
-from ringfence.fleet.config.checks import schedule_of
+from ringfence.fleet.config.checks import make_schedule
 from ringfence.fleet.config.definition import Agent, Fleet
 from ringfence.fleet.config.model import ScheduleSettings
 from ringfence.fleet.daemon.due_jobs import DueJobs, fire_in
@@ -48,7 +48,7 @@ def planned(fleet: Fleet) -> Iterator[PlannedSchedule]:
     """
     for agent in fleet.agents.values():
         for name, settings in agent.settings.schedules.items():
-            yield PlannedSchedule(agent, name, settings, schedule_of(settings, fleet.settings.timezone))
+            yield PlannedSchedule(agent, name, settings, make_schedule(settings, fleet.settings.timezone))
 
 
 class Scheduling:

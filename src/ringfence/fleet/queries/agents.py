@@ -16,7 +16,7 @@ from ringfence.fleet.api.models import (
     job_answer,
 )
 from ringfence.fleet.config.definition import Agent
-from ringfence.fleet.config.difference import Said, said
+from ringfence.fleet.config.difference import ExplicitValue, explicit_values
 from ringfence.fleet.config.model import (
     AfterTrigger,
     DirectoryTrigger,
@@ -144,7 +144,7 @@ def _configuration(source: FleetSource, name: str) -> Iterator[ConfiguredValue]:
         return
     prefix = f"agents.{name}."
     redactor = Redactor(environment_secrets())
-    for each in said(source.fleet):
+    for each in explicit_values(source.fleet):
         if each.key.startswith(prefix):
             key = each.key.removeprefix(prefix)
             yield ConfiguredValue(
@@ -152,7 +152,7 @@ def _configuration(source: FleetSource, name: str) -> Iterator[ConfiguredValue]:
             )
 
 
-def _without_secrets(key: str, each: Said, redactor: Redactor) -> Any:
+def _without_secrets(key: str, each: ExplicitValue, redactor: Redactor) -> Any:
     """A value without secrets: variables stand in files for them, and are replaced when the files are read."""
     return redactor.redact(_hidden(key, each.value))
 
