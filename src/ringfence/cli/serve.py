@@ -104,6 +104,9 @@ async def _open_api(server: str | None) -> AsyncIterator["ApiClient"]:
     from ringfence.fleet.api.context import ApiContext
     from ringfence.fleet.client import socket_path
     from ringfence.fleet.daemon.http_server import serving
+    from ringfence.fleet.queries.local import find_fleet
+    from ringfence.fleet.queries.source import FleetSource
+    from ringfence.fleet.store.database import Database
     from ringfence.web import ApiClient
 
     if server is not None:
@@ -114,9 +117,11 @@ async def _open_api(server: str | None) -> AsyncIterator["ApiClient"]:
             await client.aclose()
         return
     state = state_dir()
+    found = find_fleet(state, os.environ)
+    source = None if found is None else FleetSource(Database(found.url), state, found.fleet, found.file)
     with tempfile.TemporaryDirectory(prefix="ringfence-serve-") as directory:
         own = Path(directory) / "api.sock"
-        async with serving(create_local_app(ApiContext(state)), own):
+        async with serving(create_local_app(ApiContext(state, None, source)), own):
             client = ApiClient.local(socket_path(state), own)
             try:
                 yield client

@@ -31,10 +31,11 @@ async def load_chrome(api: ApiClient) -> dict[str, Any]:
         banner = "" if exc.status in (400, 404, 503) else str(exc)
     if status.get("fleet") and not status.get("pid"):
         banner = NO_DAEMON
-    counts = {"inbox": status.get("inbox_open", 0), "jobs": status.get("active", 0)}
+    counts = {"inbox": status.get("inbox", 0), "jobs": status.get("active", 0)}
     return {
         "nav": [("Fleet", _entries(_FLEET, counts)), ("This machine", _entries(_MACHINE, counts))],
-        "fleet": status.get("fleet", ""),
+        "fleet": status.get("fleet") or "",
+        "status": status if status.get("fleet") else None,
         "version": f"Ringfence {__version__}",
         "banner": banner,
     }

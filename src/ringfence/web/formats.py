@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from ringfence.escape import safe_json
+
 NONE = "\N{EN DASH}"
 """What stands for a value that is not known."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -129,6 +131,11 @@ def short(identifier: Any) -> str:
     return text if len(text) <= 10 else text[-8:]
 
 
+def plain(value: Any) -> str:
+    """A value of a configuration as text: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else safe_json(value)
+
+
 def percent(part: Any, whole: Any) -> int:
     """A part in percent of the whole, from 0 to 100."""
     return 0 if not whole or not part else max(1, min(100, round(100 * part / whole)))
@@ -143,6 +150,6 @@ def _span(seconds: float) -> str:
 
 FILTERS = {
     each.__name__: each
-    for each in (tone, icon, words, ago, moment, duration, took, tokens, usd, size, short, percent)
+    for each in (tone, icon, words, ago, moment, duration, took, tokens, usd, size, short, plain, percent)
 }
 """All of them, for templates."""

@@ -20,8 +20,7 @@ async def show_agent(request: Request, api: ApiClient) -> Page:
     name = request.path_params["name"]
     agent = await api.get("agents", name)
     jobs = await api.get("jobs", agent=name, limit=_HISTORY)
-    schedules = [each for each in await api.get("schedules") if each["agent"] == name]
-    return Page("agent", {"agent": agent, "jobs": jobs, "schedules": schedules})
+    return Page("agent", {"agent": agent, "jobs": jobs})
 
 
 async def act(request: Request, api: ApiClient, form: Mapping[str, str]) -> str:

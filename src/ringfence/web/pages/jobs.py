@@ -1,13 +1,13 @@
 """Jobs: the list, and a job's log, changes, attempts, record and task."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.requests import Request
 
 from ringfence.job.state import JobState
 from ringfence.web.client import ApiClient, ApiError
-from ringfence.web.formats import NONE, duration, parse_moment, tokens, usd
+from ringfence.web.formats import NONE, duration, tokens, usd
 from ringfence.web.log import KINDS, PAGE, read_log
 from ringfence.web.pages.changes import read_changes
 from ringfence.web.rendering import Page
@@ -27,7 +27,12 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "blocked": ("blocked",),
     "cancelled": ("cancelled",),
 }
-_TRIGGERS = ("schedule", "manual", "webhook", "files", "after", "directory", "github", "retry", "fork")
+_TRIGGERS = ("manual", "schedule", "webhook", "files", "after", "source", "retry", "fork")
+_LIMIT_FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "tokens": tokens,
+    "cost_usd": usd,
+    "wall_clock_s": duration,
+}
 _DONE = {
     "cancel": "The job is being cancelled.",
     "apply": "The changes are applied to the workspace.",
@@ -106,7 +111,7 @@ async def show_changes(request: Request, api: ApiClient) -> Page:
 async def show_attempts(request: Request, api: ApiClient) -> Page:
     """A job with its attempts."""
     job = await _read_job(request, api)
-    return _job_page("attempts", job, {"attempts": await api.get("jobs", job["id"], "attempts")})
+    return _job_page("attempts", job, {})
 
 
 async def show_record(request: Request, api: ApiClient) -> Page:
@@ -150,22 +155,25 @@ def _job_page(tab: str, job: dict[str, Any], values: Mapping[str, Any]) -> Page:
 
 def _limits_of(job: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What the job used of each of its limits, as text and as numbers for a bar."""
-    limits = job.get("limits") or {}
-    formats = {"tokens": tokens, "cost_usd": usd, "duration_s": duration}
     rows = []
-    for name, limit in limits.items():
-        used, most = limit.get("used"), limit.get("limit")
-        shown = formats.get(name, lambda value: NONE if value is None else f"{value:,}")
-        rows.append(
-            {
-                "name": name.removesuffix("_usd").removesuffix("_s").replace("_", " "),
-                "used": used,
-                "limit": most,
-                "used_text": shown(used),
-                "limit_text": shown(most) if most else "",
-            }
-        )
+    for limit in job["limits"]:
+        name, used, allowed = limit["name"], limit["used"], limit["allowed"]
+        shown = _LIMIT_FORMATS.get(name, _format_count)
+        if used is not None or allowed is not None:
+            rows.append(
+                {
+                    "name": name.removesuffix("_usd").removesuffix("_s").replace("_", " "),
+                    "used": used,
+                    "allowed": allowed,
+                    "used_text": shown(used),
+                    "allowed_text": shown(allowed) if allowed else "",
+                }
+            )
     return rows
+
+
+def _format_count(count: Any) -> str:
+    return NONE if count is None else f"{count:,.0f}"
 
 
 def _number(text: str | None, default: int) -> int:
@@ -173,9 +181,3 @@ def _number(text: str | None, default: int) -> int:
         return int(text) if text else default
     except ValueError:
         return default
-
-
-def seconds_between(start: Any, end: Any) -> float | None:
-    """The seconds between two times; None if one is missing."""
-    first, last = parse_moment(start), parse_moment(end)
-    return None if first is None or last is None else (last - first).total_seconds()

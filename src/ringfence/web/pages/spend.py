@@ -1,11 +1,13 @@
 """Spend by day and agent, as a plot and as a table."""
 
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
 
 from ringfence.frozen import frozen
 from ringfence.web.client import ApiClient
+from ringfence.web.formats import tokens, usd
 from ringfence.web.rendering import Page
 
 _DAYS = (7, 14, 30, 90)
@@ -32,28 +34,44 @@ async def show_spend(request: Request, api: ApiClient) -> Page:
     days = int(wanted) if wanted.isdecimal() and int(wanted) in _DAYS else 14
     found = await api.get("spend", days=days)
     totals: dict[str, list[float]] = {}
-    for row in found["days"]:
-        cost, tokens = totals.setdefault(row["agent"], [0.0, 0])
-        totals[row["agent"]] = [cost + row["cost_usd"], tokens + row["tokens"]]
+    for row in found["spend"]:
+        cost, count = totals.setdefault(row["agent"], [0.0, 0])
+        totals[row["agent"]] = [cost + row["cost_usd"], count + row["tokens"]]
     ranking = sorted(totals, key=lambda name: (-totals[name][0], name))
     return Page(
         "spend",
         {
             "days": days,
             "choices": _DAYS,
-            "plot": draw_plot(found["days"], ranking),
+            "plot": draw_plot(found["days"], found["spend"], ranking),
+            "timezone": found["timezone"],
             "ranking": [(name, *totals[name]) for name in ranking],
             "total": sum(cost for cost, _ in totals.values()),
-            "tokens": sum(tokens for _, tokens in totals.values()),
-            "budgets": found["budgets"],
+            "tokens": sum(count for _, count in totals.values()),
+            "budgets": [
+                *_budget_rows("All agents", found["total"]),
+                *(row for name, budget in found["budgets"].items() for row in _budget_rows(name, budget)),
+            ],
             "series": _SERIES,
         },
     )
 
 
-def draw_plot(rows: list[dict[str, Any]], ranking: list[str]) -> dict[str, Any]:
+def _budget_rows(name: str, budget: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was spent today of each bound of a budget."""
+    rows: list[tuple[str, float, float, Callable[[Any], str]]] = []
+    if budget["max_cost_usd"] is not None:
+        rows.append((name, budget["cost_usd"], budget["max_cost_usd"], usd))
+    if budget["max_tokens"] is not None:
+        rows.append((name, budget["tokens"], budget["max_tokens"], tokens))
+    return [
+        {"name": name, "used": used, "most": most, "used_text": shown(used), "most_text": shown(most)}
+        for name, used, most, shown in rows
+    ]
+
+
+def draw_plot(names: list[str], rows: list[dict[str, Any]], ranking: list[str]) -> dict[str, Any]:
     """The plot of the cost of each day, stacked by agent: rectangles, lines of the scale, and names of days."""
-    names = sorted({row["day"] for row in rows})
     sums = {day: sum(row["cost_usd"] for row in rows if row["day"] == day) for day in names}
     top = _scale_top(max(sums.values(), default=0.0))
     step = (_WIDTH - _LEFT) / max(1, len(names))

@@ -28,6 +28,7 @@
     }
     if (event.key === "Escape" && event.target === filter) filter.blur();
   });
+  document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   const lost = "The dashboard's server does not answer. Reconnecting …";
   if (document.body.dataset.stream) {
     const stream = new EventSource(document.body.dataset.stream);
