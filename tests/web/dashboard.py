@@ -2,11 +2,10 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -37,11 +36,11 @@ class Dashboard:
 
 
 @contextmanager
-def running_dashboard(api: ASGIApp, directory: Path) -> Iterator[Dashboard]:
+def running_dashboard(open_api: Callable[[], Awaitable[ASGIApp]], directory: Path) -> Iterator[Dashboard]:
     """Serve an API on a Unix socket, and a dashboard that uses it.
 
     Args:
-        api: The API.
+        open_api: Opens the API.
         directory: For the socket; `daemon.sock` is tried before it, as if a daemon might run.
     """
     listener = socket.create_server(("127.0.0.1", 0))
@@ -52,7 +51,7 @@ def running_dashboard(api: ASGIApp, directory: Path) -> Iterator[Dashboard]:
         sessions = Sessions(shown.links.append)
         sessions.new_link()
         own = directory / "api.sock"
-        async with serving(api, own):
+        async with serving(await open_api(), own):
             client = ApiClient.local(directory / "daemon.sock", own)
             app = create_dashboard(
                 client, sessions, hosts=[shown.address], origins=[shown.url], cookie="ringfence_test"
@@ -70,8 +69,3 @@ def running_dashboard(api: ASGIApp, directory: Path) -> Iterator[Dashboard]:
     finally:
         is_over.set()
         thread.join(30)
-
-
-def headers_of(response: Any) -> dict[str, str]:
-    """The headers of a response, by lower-case names."""
-    return {name.lower(): value for name, value in response.headers.items()}

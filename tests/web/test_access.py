@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
+from starlette.types import ASGIApp
 from tests.web.dashboard import Dashboard, running_dashboard
 
 from ringfence.fleet.api.app import create_local_app
@@ -15,7 +16,11 @@ from ringfence.web.guard import POLICY
 def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
     """A dashboard of a machine without a fleet."""
     directory = tmp_path_factory.mktemp("d")
-    with running_dashboard(create_local_app(ApiContext(directory)), directory) as running:
+
+    async def open_api() -> ASGIApp:
+        return create_local_app(ApiContext(directory))
+
+    with running_dashboard(open_api, directory) as running:
         yield running
 
 

@@ -127,8 +127,7 @@ def size(count: Any) -> str:
 
 def short(identifier: Any) -> str:
     """The end of an id, by which commands accept it."""
-    text = str(identifier or "")
-    return text if len(text) <= 10 else text[-8:]
+    return str(identifier or "").rpartition("-")[2]
 
 
 def plain(value: Any) -> str:

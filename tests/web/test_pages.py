@@ -1,0 +1,159 @@
+"""The pages in a real browser, on a fleet of examples with the real API before a real database and real records."""
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.web.dashboard import Dashboard
+from tests.web.example import Example
+
+pytestmark = pytest.mark.slow
+_PAGES = (
+    "inbox",
+    "jobs",
+    "agents",
+    "agents/bug-triage",
+    "schedules",
+    "spend",
+    "workers",
+    "runs",
+    "loops",
+    "doctor",
+)
+_PARTS = ("", "/changes", "/attempts", "/record", "/task")
+
+
+def _settle(page: Page, path: str) -> None:
+    response = page.goto(path)
+    assert response is not None
+    assert response.status == 200, (path, page.inner_text("body"))
+
+
+def test_a_link_signs_in_and_works_once(browser: Browser, dashboard: Dashboard) -> None:
+    """A browser with the link sees the fleet; one that opens the same link later sees how to get another."""
+    link = dashboard.link
+    first, second = browser.new_context(), browser.new_context()
+    page = first.new_page()
+    page.goto(link)
+    expect(page).to_have_url(f"{dashboard.url}/inbox")
+    other = second.new_page()
+    other.goto(link)
+    expect(other.locator("h1")).to_have_text("This link does not work")
+    assert "ringfence serve" in other.inner_text("body")
+    other.goto(f"{dashboard.url}/jobs")
+    expect(other.locator("h1")).to_have_text("You are not signed in")
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("path", _PAGES)
+def test_each_page_is_named_and_shown(page: Page, path: str) -> None:
+    """It has one heading, its entry in the navigation is current, and every control has a name."""
+    _settle(page, path)
+    expect(page.locator("h1")).to_have_count(1)
+    expect(page.locator("nav[aria-label=Pages] [aria-current=page]")).to_have_attribute(
+        "href", f"/{path.partition('/')[0]}"
+    )
+    for control in page.locator("button, input:not([type=hidden]), select, textarea").all():
+        name = control.evaluate("each => each.ariaLabel || each.innerText || each.labels?.[0]?.innerText")
+        assert name, control.evaluate("each => each.outerHTML")
+
+
+@pytest.mark.parametrize("part", _PARTS)
+def test_hostile_texts_are_only_text(page: Page, example: Example, part: str) -> None:
+    """Markup of an agent neither runs nor loads nor shows as markup, and what would be invisible is spelled out."""
+    for path in (f"jobs/{example.hostile}{part}", "jobs", "inbox"):
+        _settle(page, path)
+        page.wait_for_load_state("load")
+        assert "taken" not in page.title().replace("'taken'", "")
+        assert page.locator("main").is_visible()
+        for markup in ("img", "style", "script:not([src^='/static/'])", "base", "meta[http-equiv=refresh]"):
+            assert page.locator(markup).count() == 0, markup
+        assert page.locator("[action*=evil], [href*='javascript:'], [onfocus], [onerror]").count() == 0
+        text = page.inner_text("main")
+        assert "\u202e" not in text
+        assert "\x1b" not in text
+        assert "{{ 7 * 7 }}" in page.inner_text("main") or path == "inbox"
+    assert "\\u202e" in page.inner_text("main")
+
+
+def test_jobs_are_filtered_by_state_agent_and_text(page: Page) -> None:
+    """The filters are in the address, and `/` puts the cursor into the field of the text."""
+    _settle(page, "jobs")
+    page.get_by_label("State").get_by_text("Failed", exact=True).click()
+    expect(page).to_have_url(re.compile("state=failed"))
+    assert page.locator("tbody .state.good").count() == 0
+    page.keyboard.press("/")
+    page.keyboard.type("benchmark")
+    page.get_by_label("Agent", exact=True).select_option("docs-keeper")
+    page.get_by_role("button", name="Filter").click()
+    expect(page).to_have_url(re.compile("text=benchmark"))
+    rows = page.locator("tbody tr")
+    assert rows.count() > 0
+    assert all("benchmark" in row and "docs-keeper" in row for row in rows.all_inner_texts())
+    page.get_by_label("Filter by task or reason").fill("nothing has this text")
+    page.keyboard.press("Enter")
+    expect(page.locator(".empty")).to_contain_text("No job fits these filters")
+    page.get_by_role("link", name="Clear").click()
+    expect(page.locator("tbody tr").first).to_be_visible()
+
+
+def test_what_an_action_is_refused_for_is_said(page: Page, example: Example) -> None:
+    """The reason of the API appears at the top, and the page stays."""
+    page.on("dialog", lambda dialog: dialog.accept())
+    _settle(page, f"jobs/{example.live}")
+    page.evaluate(
+        "htmx.ajax('POST', location.pathname + '/retry', {target: '#notice'})"
+    )  # the page offers no retry of a job that runs
+    expect(page.locator("#notice")).to_contain_text("has not ended")
+    expect(page.locator("h1")).to_be_visible()
+
+
+def test_an_unknown_job_is_said_to_be_unknown(page: Page) -> None:
+    """Its page names it and keeps the navigation."""
+    response = page.goto("jobs/<b>nowhere</b>")
+    assert response is not None
+    assert response.status in (400, 404)
+    expect(page.locator("main")).to_contain_text("<b>nowhere</b>")
+    expect(page.locator("nav[aria-label=Pages]")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)]
+)
+def test_pages_fit_and_can_be_read(
+    browser: Browser, signed_in: object, dashboard: Dashboard, example: Example, scheme: str, width: int
+) -> None:
+    """Nothing is wider than the window, and text has contrast to its background, in both schemes."""
+    context = browser.new_context(
+        base_url=dashboard.url, color_scheme="dark" if scheme == "dark" else "light",
+        viewport={"width": width, "height": 800},
+    )  # fmt: skip
+    page = context.new_page()
+    page.goto(dashboard.link)
+    for path in (*_PAGES, *(f"jobs/{example.hostile}{part}" for part in _PARTS)):
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    ink, paper = (
+        page.evaluate(f"getComputedStyle(document.body).{name}") for name in ("color", "backgroundColor")
+    )
+    assert abs(_light(ink) - _light(paper)) > 150
+    context.close()
+
+
+def test_pages_are_read_without_scripts(browser: Browser, dashboard: Dashboard) -> None:
+    """Lists, filters and pages work; buttons, which could do nothing, are not shown."""
+    context = browser.new_context(base_url=dashboard.url, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(dashboard.link)
+    page.goto("jobs?state=active")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    page.goto("schedules")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    expect(page.get_by_role("button", name="Run now").first).not_to_be_visible()
+    context.close()
+
+
+def _light(colour: str) -> float:
+    red, green, blue = (int(part) for part in re.findall(r"\d+", colour)[:3])
+    return 0.3 * red + 0.6 * green + 0.1 * blue
