@@ -111,10 +111,10 @@ def test_what_an_action_is_refused_for_is_said(page: Page, example: Example) -> 
 
 def test_an_unknown_job_is_said_to_be_unknown(page: Page) -> None:
     """Its page names it and keeps the navigation."""
-    response = page.goto("jobs/<b>nowhere</b>")
+    response = page.goto("jobs/<b>nowhere<b>")
     assert response is not None
     assert response.status in (400, 404)
-    expect(page.locator("main")).to_contain_text("<b>nowhere</b>")
+    expect(page.locator("main")).to_contain_text("<b>nowhere<b>")
     expect(page.locator("nav[aria-label=Pages]")).to_be_visible()
 
 

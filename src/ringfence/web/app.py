@@ -148,7 +148,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 async def _unknown(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)
-    return render_problem(exc.status_code, "Not found", f"There is no page {request.url.path!r}.")
+    return render_problem(exc.status_code, "There is no such page", f"Nothing is at {request.url.path!r}.")
 
 
 async def _broken(_request: Request, exc: Exception) -> Response:

@@ -17,7 +17,7 @@ _TONES = {
     ),
     "warn": (
         "blocked", "limit", "timed_out", "interrupted", "unclear", "skipped", "open", "draining", "question",
-        "unverified", "permission", "host", "budget", "ready",
+        "unverified", "pending", "undone", "unknown",
     ),
     "live": ("running", "starting", "active"),
 }  # fmt: skip

@@ -51,11 +51,12 @@ class LogPage:
     """A page of a log."""
 
     entries: tuple[Entry, ...]
-    last: int
-    """The sequence number of the last event that was read; -1: none."""
-    total: int | None
-    """Events of the whole record, as far as known."""
+    start: int
+    """The number of the first event that was read."""
+    next: int
+    """The number of the first event after those that were read."""
     is_end: bool
+    """Whether it is the end of the record, as far as that is written."""
 
 
 def read_entry(line: str | Mapping[str, Any]) -> Entry:
@@ -81,28 +82,38 @@ def is_of_kind(line: str, kind: str) -> bool:
     return not prefixes or json.loads(line)["event"].startswith(prefixes)
 
 
-async def read_log(api: ApiClient, noun: str, name: str, *, after: int, kind: str, **query: Any) -> LogPage:
+async def read_log(api: ApiClient, noun: str, name: str, *, start: int, kind: str, **query: Any) -> LogPage:
     """A page of the log of a job or a run.
 
     Args:
         api: The API.
         noun: `jobs` or `runs`.
         name: The id of the job or run.
-        after: Only events after the one with this sequence number.
+        start: The first event; negative: so many, the last ones.
         kind: Only events of this kind.
         query: Further parameters of the API, such as the attempt.
     """
     entries: list[Entry] = []
-    last, is_end = after, False
+    first: int | None = None
+    position, is_end = start, False
     for _ in range(_MAX_FETCHES):
         count = 0
-        async with api.lines(noun, name, "events", after=last, limit=PAGE, **query) as lines:
+        async with api.lines(noun, name, "events", start=position, limit=PAGE, **query) as lines:
             async for line in lines:
                 count += 1
-                last = json.loads(line)["seq"]
+                number = json.loads(line)["seq"]
+                first = number if first is None else first
+                position = number + 1
                 if is_of_kind(line, kind):
                     entries.append(read_entry(line))
-        is_end = count < PAGE
+        is_end = count < PAGE or start < 0
         if is_end or len(entries) >= PAGE // 2:
             break
-    return LogPage(tuple(entries), last, None, is_end)
+    return LogPage(tuple(entries), first or 0, max(0, position), is_end)
+
+
+def start_of(text: str | None, *, is_over: bool) -> int:
+    """The first event of a page: as its address says, else the beginning, or the end of a record that is written."""
+    if text == "last" or (text is None and not is_over):
+        return -PAGE
+    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else 0

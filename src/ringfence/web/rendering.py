@@ -87,7 +87,7 @@ def _lines(text: str) -> Markup:
 
 def _url(*parts: object, **query: Any) -> Markup:
     """The path of a page, with each part and value quoted."""
-    given = {name: value for name, value in query.items() if value not in (None, "", [])}
+    given = {name.rstrip("_"): value for name, value in query.items() if value not in (None, "", [])}
     path = "/" + "/".join(quote(str(part).encode("utf-8", "surrogatepass"), safe="") for part in parts)
     return Markup.escape(
         path + ("?" + urlencode(given, doseq=True, errors="backslashreplace") if given else "")

@@ -24,13 +24,13 @@ async def follow_log(request: Request) -> Response:
     """Send entries of a log as they are written, until the record is sealed."""
     noun = request.url.path.split("/")[1]
     query = request.query_params
-    after = request.headers.get("last-event-id") or query.get("after", "-1")
+    start = request.headers.get("last-event-id") or query.get("start", "0")
     return _events(
         _entries(
             request.app.state.api,
             noun,
             request.path_params["id"],
-            after,
+            start,
             query.get("show", "all"),
             query.get("attempt"),
         )
@@ -61,16 +61,16 @@ async def _changes(api: ApiClient) -> AsyncIterator[str]:
 
 
 async def _entries(
-    api: ApiClient, noun: str, name: str, after: str, kind: str, attempt: str | None
+    api: ApiClient, noun: str, name: str, start: str, kind: str, attempt: str | None
 ) -> AsyncIterator[str]:
     yield ": connected\n\n"
     try:
-        async with api.lines(noun, name, "events", follow="true", after=after, attempt=attempt) as lines:
+        async with api.lines(noun, name, "events", follow="true", start=start, attempt=attempt) as lines:
             async for line in lines:
                 if is_of_kind(line, kind):
                     html = render_part("entries", entries=[read_entry(line)])
                     data = "".join(f"data: {part}\n" for part in html.splitlines())
-                    yield f"event: events\nid: {json.loads(line)['seq']}\n{data}\n"
+                    yield f"event: events\nid: {json.loads(line)['seq'] + 1}\n{data}\n"
     except ApiError:
         return  # the page connects again, from the last entry that it has
     yield "event: end\ndata: \n\n"

@@ -187,21 +187,24 @@ def test_a_patch_is_split_into_its_files(tmp_path: Path):
         ("image.png", "modified", 0, 0, True),
     ]
     assert read_files(run)[3].mode == "100755"
-    assert read_lines(run, "a b", offset=4, limit=2) == (["@@ -1,3 +1,3 @@", " diff --git a/x b/x"], 10)
-    assert read_lines(run, "image.png", offset=0, limit=9)[0][-1].startswith("index")
+    page = read_lines(run, "a b", offset=4, limit=2)
+    assert (page.lines, page.total) == (["@@ -1,3 +1,3 @@", " diff --git a/x b/x"], 10)
+    assert read_lines(run, "image.png", offset=0, limit=9).lines[-1].startswith("index")
     with pytest.raises(RecordError, match="has no file 'none'"):
         read_lines(run, "none", offset=0, limit=1)
 
 
 def test_a_long_diff_is_read_by_pages(tmp_path: Path):
-    """Of 50,000 lines a page holds those that were requested; a line that is too long is cut."""
+    """Of 50,000 lines a page holds those that were requested, with their numbers; a line that is too long is cut."""
     body = b"".join(b"+line %d\n" % number for number in range(50_000)) + b"+" + b"x" * 9000 + b"\n"
     run = _patched(tmp_path, b"diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -0,0 +1,50001 @@\n" + body)
     (file,) = read_files(run)
     assert file.insertions == 50_001
-    lines, total = read_lines(run, "f", offset=40_004, limit=3)
-    assert (lines, total) == (["+line 40000", "+line 40001", "+line 40002"], 50_005)
-    (last,), _ = read_lines(run, "f", offset=50_004, limit=5)
+    page = read_lines(run, "f", offset=40_004, limit=3)
+    assert page.lines == ["+line 40000", "+line 40001", "+line 40002"]
+    assert (page.total, page.numbers) == (50_005, (0, 40_001))
+    assert read_lines(run, "f", offset=3, limit=1).numbers is None
+    (last,) = read_lines(run, "f", offset=50_004, limit=5).lines
     assert len(last) < 4100
 
 

@@ -122,6 +122,8 @@ class LinesAnswer(Answer):
     """As in a patch; each has at most 4,000 characters."""
     offset: int
     total: int
+    numbers: tuple[int, int] | None
+    """The numbers that the next lines of the file have before and after the change; null: no hunk has begun."""
 
 
 class ApplyRequest(BaseModel):

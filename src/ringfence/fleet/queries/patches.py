@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +14,9 @@ from ringfence.journal.layout import open_regular
 
 _MAX_LINE_CHARS = 4000
 _HEAD = b"diff --git "
-_HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_HUNK = re.compile(
+    rb"@@ -(?P<removed_from>\d+)(?:,(?P<removed>\d+))? \+(?P<added_from>\d+)(?:,(?P<added>\d+))? @@"
+)
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 _ESCAPED = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 
@@ -52,8 +55,19 @@ def read_files(run: Path) -> tuple[PatchFile, ...]:
     return _index(file, known.st_size, known.st_mtime_ns)
 
 
-def read_lines(run: Path, path: str, *, offset: int, limit: int) -> tuple[list[str], int]:
-    """Some lines of a file's part of the patch, and how many it has. Lines of binary files are left out.
+@dataclass(frozen=True)
+class PatchLines:
+    """A page of the lines of a file's part of a patch."""
+
+    lines: list[str]
+    total: int
+    """Lines of all pages."""
+    numbers: tuple[int, int] | None
+    """The numbers that the next lines of the file have before and after the change; None: a hunk has not begun."""
+
+
+def read_lines(run: Path, path: str, *, offset: int, limit: int) -> PatchLines:
+    """Some lines of a file's part of the patch. Lines of binary files are left out.
 
     Args:
         run: The run's directory.
@@ -77,7 +91,22 @@ def read_lines(run: Path, path: str, *, offset: int, limit: int) -> tuple[list[s
                 lines += shown.removesuffix(b"\n").split(b"\n")
     except OSError as exc:
         raise RecordError(f"the patch of run {run.name!r} cannot be read: {exc.strerror}") from exc
-    return [_shown(line) for line in lines[offset : offset + limit]], len(lines)
+    page = [_shown(line) for line in lines[offset : offset + limit]]
+    return PatchLines(page, len(lines), _numbers_at(lines, offset))
+
+
+def _numbers_at(lines: Sequence[bytes], offset: int) -> tuple[int, int] | None:
+    """The numbers that the next lines have from an offset on."""
+    before = lines[:offset]
+    # Lines of contents begin with a space, a sign or a backslash, so that this is a heading.
+    start = next((index for index in reversed(range(len(before))) if before[index].startswith(b"@@ ")), None)
+    heading = None if start is None else _HUNK.match(before[start])
+    if start is None or heading is None:
+        return None
+    passed = before[start + 1 :]
+    removed = sum(line[:1] in (b" ", b"-") for line in passed)
+    added = sum(line[:1] in (b" ", b"+") for line in passed)
+    return int(heading["removed_from"]) + removed, int(heading["added_from"]) + added
 
 
 def _shown(line: bytes) -> str:
@@ -132,7 +161,7 @@ class _Indexer:
 
     def _read_head(self, found: PatchFile, line: bytes) -> None:
         if (hunk := _HUNK.match(line)) is not None:
-            self._removed, self._added = (int(count or b"1") for count in hunk.groups())
+            self._removed, self._added = (int(count or b"1") for count in hunk.group("removed", "added"))
         elif line.startswith(b"new file mode "):
             found.kind = "added"
         elif line.startswith(b"deleted file mode "):

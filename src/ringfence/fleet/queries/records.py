@@ -180,10 +180,15 @@ async def show_lines(record: FoundRecord, path: str, *, offset: int, limit: int)
     Raises:
         RecordError: The patch has no such file, or cannot be read.
     """
-    lines, total = await anyio.to_thread.run_sync(
-        lambda: read_lines(record.path, path, offset=offset, limit=limit)
+    page = await anyio.to_thread.run_sync(lambda: read_lines(record.path, path, offset=offset, limit=limit))
+    return LinesAnswer(
+        run_id=record.path.name,
+        path=path,
+        lines=page.lines,
+        offset=offset,
+        total=page.total,
+        numbers=page.numbers,
     )
-    return LinesAnswer(run_id=record.path.name, path=path, lines=lines, offset=offset, total=total)
 
 
 async def describe_restored(run: Path, restored: Restored | None) -> AppliedAnswer:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from ringfence.job.state import JobState
 from ringfence.web.client import ApiClient, ApiError
 from ringfence.web.formats import NONE, duration, tokens, usd
-from ringfence.web.log import KINDS, PAGE, read_log
+from ringfence.web.log import KINDS, PAGE, read_log, start_of
 from ringfence.web.pages.changes import read_changes
 from ringfence.web.rendering import Page
 
@@ -81,14 +81,11 @@ async def _list_agents(api: ApiClient) -> list[dict[str, Any]]:
 async def show_log(request: Request, api: ApiClient) -> Page:
     """A job with its log."""
     query, job = request.query_params, await _read_job(request, api)
-    kind = query.get("show", "all")
-    attempt = query.get("attempt") or None
-    log = None
-    reason = ""
+    kind, attempt = query.get("show", "all"), query.get("attempt") or None
+    start = start_of(query.get("from"), is_over=job["ended_at"] is not None)
+    log, reason = None, ""
     try:
-        log = await read_log(
-            api, "jobs", job["id"], after=_number(query.get("after"), -1), kind=kind, attempt=attempt
-        )
+        log = await read_log(api, "jobs", job["id"], start=start, kind=kind, attempt=attempt)
     except ApiError as exc:
         reason = str(exc)
     values = {
@@ -105,7 +102,11 @@ async def show_log(request: Request, api: ApiClient) -> Page:
 async def show_changes(request: Request, api: ApiClient) -> Page:
     """A job with the changes that it made."""
     job = await _read_job(request, api)
-    return _job_page("changes", job, await read_changes(request, api, "jobs", job["id"]))
+    return _job_page(
+        "changes",
+        job,
+        await read_changes(request, api, "jobs", job["id"], attempt=request.query_params.get("attempt")),
+    )
 
 
 async def show_attempts(request: Request, api: ApiClient) -> Page:
@@ -142,7 +143,18 @@ async def act(request: Request, api: ApiClient, form: Mapping[str, str]) -> str:
 
 
 async def _read_job(request: Request, api: ApiClient) -> dict[str, Any]:
-    return dict(await api.get("jobs", request.path_params["id"]))
+    job = dict(await api.get("jobs", request.path_params["id"]))
+    return {**job, "changes_state": await _read_changes_state(api, job)}
+
+
+async def _read_changes_state(api: ApiClient, job: Mapping[str, Any]) -> str:
+    """What became of the changes of a job that has ended."""
+    if job["ended_at"] is None or job["run_id"] is None:
+        return "none"
+    try:
+        return str((await api.get("jobs", job["id"], "diff", limit=1))["state"])
+    except ApiError:  # its record is not here, or cannot be read; the page of changes says why
+        return "none"
 
 
 def _job_page(tab: str, job: dict[str, Any], values: Mapping[str, Any]) -> Page:
@@ -174,10 +186,3 @@ def _limits_of(job: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _format_count(count: Any) -> str:
     return NONE if count is None else f"{count:,.0f}"
-
-
-def _number(text: str | None, default: int) -> int:
-    try:
-        return int(text) if text else default
-    except ValueError:
-        return default

@@ -44,9 +44,9 @@
   if (log) {
     const most = Number(log.dataset.most);
     const status = document.getElementById("following");
-    let position = log.dataset.after;
+    let position = log.dataset.start;
     const follow = () => {
-      const stream = new EventSource(`${log.dataset.follow}&after=${position}`);
+      const stream = new EventSource(`${log.dataset.follow}&start=${position}`);
       stream.addEventListener("events", (event) => {
         const atEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 80;
         htmx.swap(log, event.data, { swapStyle: "beforeend" });
