@@ -101,9 +101,19 @@ def test_what_no_record_holds_is_refused(case: str, store: RecordStore, tmp_path
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", packed(), packed(("x", tarfile.REGTYPE, b""))[:-9]])
-def test_what_is_no_record_is_refused(content: bytes, store: RecordStore, tmp_path: Path):
+NO_RECORD = {
+    "nothing": b"",
+    "no archive": b"no archive",
+    "no files": packed(),
+    "no journal": packed(("x", tarfile.REGTYPE, b"")),
+    "cut": packed(("journal.jsonl", tarfile.REGTYPE, b"{}"))[:-9],
+}
+
+
+@pytest.mark.parametrize("case", NO_RECORD)
+def test_what_is_no_record_is_refused(case: str, store: RecordStore, tmp_path: Path):
     """An object that was cut, or never was an archive with a journal."""
+    content = NO_RECORD[case]
     put(tmp_path, content)
     with pytest.raises(RecordError):
         store.fetch(RUN)

@@ -86,7 +86,7 @@ def test_intervals_that_herdctl_fires_at_the_start_are_named():
         ({"tools": ["WebFetch"], "denied_tools": ["WebFetch"]}, set()),
         ({"tools": ["Read"]}, set()),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_tools_that_need_the_network_are_named(values: dict[str, Any], advice: set[str]):
     """An agent that fetches or searches has no network here, and the note says what permits it."""

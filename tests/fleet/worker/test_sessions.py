@@ -98,12 +98,12 @@ def _tokens(crew: FleetFiles, agent: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("agent", "goes_on"), [("fresh", False), ("always", True), ("lately", True), ("expired", False)]
+    ("agent", "is_resumed"), [("fresh", False), ("always", True), ("lately", True), ("expired", False)]
 )
-def test_a_policy_says_whether_a_job_goes_on(works: FleetFiles, agent: str, session_to_resume: bool):
+def test_a_policy_says_whether_a_job_goes_on(works: FleetFiles, agent: str, is_resumed: bool):
     """`always` goes on with the last conversation, `resume` only where that was lately, `fresh` never."""
     first, record = _tokens(works, agent)
-    assert (first in record) == session_to_resume
+    assert (first in record) == is_resumed
 
 
 def test_no_agent_has_anothers_home(works: FleetFiles):
