@@ -30,7 +30,7 @@ _IMPORTED = (
     "ringfence.cli.app",
     "ringfence.cli.run.task",
     "ringfence.cli.run.execution",
-    "ringfence.engine.dbos",
+    "ringfence.engine.client",
     "ringfence.loop.draft",
     "ringfence.loop.worker",
     "ringfence.loop.start",

@@ -1,4 +1,4 @@
-"""Grounds for the checks of engines: one in memory, and one on a database with executors in their own processes."""
+"""The ground for the checks of the engine: a database, with executors in processes of their own."""
 
 import os
 import signal
@@ -10,82 +10,14 @@ from pathlib import Path
 import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
-from tests.engine.conformance import Worker, workflows
-from tests.engine.memory import Memory, MemoryEngine
+from tests.engine.conformance import Worker
 
-from ringfence.engine import Engine, open_engine
+from ringfence.engine import open_engine
+from ringfence.engine.client import Engine
 
 _ROOT = Path(__file__).parents[2]
 _START_S = 60.0
 _LEAVE_S = 60.0
-
-
-class MemoryWorker:
-    """An engine in this process stands for another."""
-
-    def __init__(self, engine: MemoryEngine, tasks: anyio.abc.TaskGroup) -> None:
-        self.id = str(engine.executor)
-        self._engine = engine
-        self._tasks = tasks
-        self._is_gone = anyio.Event()
-        self._is_told = anyio.Event()
-
-    async def live(self) -> None:
-        async with self._engine, anyio.create_task_group() as tasks:
-            tasks.start_soon(self._until_dead, tasks.cancel_scope)
-            await self._is_told.wait()
-            tasks.cancel_scope.cancel()
-        self._is_gone.set()
-
-    async def _until_dead(self, scope: anyio.CancelScope) -> None:
-        await self._engine.stopped()
-        scope.cancel()
-
-    async def kill(self) -> None:
-        self._engine.die()
-        await self.ended()
-
-    async def leave(self) -> None:
-        self._is_told.set()
-        await self.ended()
-
-    async def pause(self) -> None:
-        raise AssertionError("nothing in memory can be paused")
-
-    async def go_on(self) -> None:
-        raise AssertionError("nothing in memory can be paused")
-
-    async def ended(self) -> None:
-        await self._is_gone.wait()
-
-
-class MemoryGround:
-    """See `Ground`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._memory = Memory()
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[Engine]:
-        async with MemoryEngine(self._memory) as engine:
-            yield engine
-
-    @asynccontextmanager
-    async def start(
-        self, *, concurrency: int = 8, recoveries: int = 5, edition: int = 1
-    ) -> AsyncIterator[Worker]:
-        engine = MemoryEngine(
-            self._memory,
-            workflows=workflows(lambda: engine.die(), edition=edition),
-            concurrency=concurrency,
-            recoveries=recoveries,
-        )
-        async with anyio.create_task_group() as tasks:
-            worker = MemoryWorker(engine, tasks)
-            tasks.start_soon(worker.live)
-            yield worker
-            await worker.leave()
 
 
 class ProcessWorker:

@@ -1,19 +1,17 @@
-"""Each engine keeps each promise of the conformance checks."""
+"""The engine keeps each promise of the conformance checks, on each kind of database."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.engine.conformance import DEATH, LIFE, PAUSING, Check, Ground
-from tests.engine.grounds import DatabaseGround, MemoryGround
+from tests.engine.conformance import DEATH, LIFE, Check, Ground
+from tests.engine.grounds import DatabaseGround
 from tests.postgres import Cluster
 
-BACKENDS = ["memory", "sqlite", "postgres"]
+BACKENDS = ["sqlite", "postgres"]
 
 
 def _ground(backend: str, folder: Path, request: pytest.FixtureRequest) -> Ground:
-    if backend == "memory":
-        return MemoryGround(folder)
     if backend == "sqlite":
         return DatabaseGround(f"sqlite:///{folder / 'engine.db'}", folder)
     running: Cluster = request.getfixturevalue("postgres")
@@ -27,7 +25,7 @@ def _ground(backend: str, folder: Path, request: pytest.FixtureRequest) -> Groun
             backend,
             marks=[
                 pytest.mark.xdist_group(f"engine-{backend}"),
-                *([] if backend == "memory" else [pytest.mark.slow]),
+                pytest.mark.slow,
             ],
         )
         for backend in BACKENDS
@@ -53,11 +51,10 @@ _DEATHS = [
         backend,
         check,
         id=f"{backend}-{check.__name__}",
-        marks=[] if backend == "memory" else [pytest.mark.slow],
+        marks=[pytest.mark.slow],
     )
     for backend in BACKENDS
     for check in DEATH
-    if backend != "memory" or check not in PAUSING
 ]
 
 

@@ -14,10 +14,8 @@ from tests.engine.conformance.ground import Notes, until
 from tests.engine.grounds import DatabaseGround
 from tests.postgres import Cluster, cluster
 
-from ringfence.engine import WorkflowState, open_engine
-from ringfence.engine.dbos import launch
-from ringfence.engine.dbos.engine import DbosEngine
-from ringfence.engine.dbos.executor import Executor
+from ringfence.engine import WorkflowState, dbos_process, open_engine
+from ringfence.engine.executor import Executor
 from ringfence.errors import InfrastructureFault, UsageError
 
 
@@ -61,7 +59,7 @@ async def test_taken_over_while_it_leaves(tmp_path: Path, monkeypatch: pytest.Mo
     """What stops an executor happens once, though it is told to leave and loses its right to run at the same time."""
     file = tmp_path / "engine.db"
     began, leaving, may_end = anyio.Event(), anyio.Event(), anyio.Event()
-    inside, overlaps, destroy = threading.Lock(), list[bool](), launch.destroy
+    inside, overlaps, destroy = threading.Lock(), list[bool](), dbos_process.destroy
 
     def watched() -> None:
         is_alone = inside.acquire(blocking=False)
@@ -81,23 +79,22 @@ async def test_taken_over_while_it_leaves(tmp_path: Path, monkeypatch: pytest.Mo
             with anyio.CancelScope(shield=True):
                 await may_end.wait()
 
-    async def take_over(work: Executor) -> None:
+    async def take_over(executor: Executor) -> None:
         await leaving.wait()
         with sqlite3.connect(file) as database:
             database.execute("DELETE FROM ringfence_executors")
-        while work.lost is None:  # noqa: ASYNC110 -- its own beat finds out
+        while executor.lost is None:  # noqa: ASYNC110 -- its own heartbeat notices
             await anyio.sleep(0.01)
         may_end.set()
 
-    monkeypatch.setattr(launch, "destroy", watched)
+    monkeypatch.setattr(dbos_process, "destroy", watched)
     url = f"sqlite:///{file}"
     with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks, open_engine(url, workflows={"slow": slow}) as engine:
-            assert isinstance(engine, DbosEngine)
-            assert engine._work is not None
+            assert isinstance(engine, Executor)
             await engine.enqueue("slow", id="slow")
             await began.wait()
-            tasks.start_soon(take_over, engine._work)
+            tasks.start_soon(take_over, engine)
     assert (len(overlaps) > 0, any(overlaps)) == (True, False)
 
 

@@ -7,19 +7,19 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.engine.liveness import Database, LockLost, identity, liveness_of
-from ringfence.engine.liveness.base import BEAT_S, SILENCE_S, HeartbeatMonitor
+from ringfence.engine.liveness import Database, LockLost, identity, open_liveness
+from ringfence.engine.liveness.base import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, HeartbeatMonitor
 
 
 def _silent(looks: list[tuple[float, int]]) -> list[bool]:
     silence = HeartbeatMonitor()
-    return [silence.look({"other": beat}, now=now) == ["other"] for now, beat in looks]
+    return [silence.overdue({"other": beat}, now=now) == ["other"] for now, beat in looks]
 
 
 def test_a_silence_is_noticed():
     """Whose beat does not change for long enough is silent, not sooner; any change begins anew."""
     looks = [(float(second), 7) for second in range(17)]
-    assert _silent(looks) == [False] * int(SILENCE_S) + [True, True]
+    assert _silent(looks) == [False] * int(HEARTBEAT_TIMEOUT_S) + [True, True]
     assert _silent([*looks, (17.0, 8), (18.0, 8)])[-2:] == [False, False]
 
 
@@ -30,7 +30,7 @@ def test_a_suspended_watcher_has_seen_nothing(gaps: list[float]):
     for gap in gaps:
         now += gap
         looks.append((now, 1))
-    assert 7 * 2 * BEAT_S < SILENCE_S
+    assert 7 * 2 * HEARTBEAT_S < HEARTBEAT_TIMEOUT_S
     assert not any(_silent(looks))
 
 
@@ -55,37 +55,38 @@ def test_a_process_that_is_gone_is_not_killed():
 def test_only_the_dead_are_buried(url: str):
     """Who holds its lock is known and lives; who has left is neither; an onlooker is nobody."""
     database = Database(url)
-    database.prepare()
-    first, second, onlooker = (liveness_of(database, name) for name in ("first", "second", None))
+    database.create_tables()
+    first, second, onlooker = (open_liveness(database, name) for name in ("first", "second", None))
     first.register()
     second.register()
-    assert first.beat()
-    assert first.reap() == second.reap() == []
-    assert onlooker.known() == {*onlooker.live_executors()} == {"first", "second"}
-    second.leave()
-    assert first.reap() == []
-    assert onlooker.known() == {*onlooker.live_executors()} == {"first"}
-    first.leave()
-    assert onlooker.known() == frozenset()
-    onlooker.leave()
+    assert first.heartbeat()
+    assert not first.remove_dead()
+    assert not second.remove_dead()
+    assert onlooker.registered() == {*onlooker.live_executors()} == {"first", "second"}
+    second.unregister()
+    assert not first.remove_dead()
+    assert onlooker.registered() == {*onlooker.live_executors()} == {"first"}
+    first.unregister()
+    assert onlooker.registered() == frozenset()
+    onlooker.unregister()
     database.close()
 
 
 def test_who_is_not_known_any_longer_stops(url: str):
     """An executor whose row is gone has lost its right to run anything, though it still has its lock."""
     database = Database(url)
-    database.prepare()
-    first = liveness_of(database, "first")
+    database.create_tables()
+    first = open_liveness(database, "first")
     first.register()
     with database.engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM ringfence_executors")
     try:
-        first.beat()
+        first.heartbeat()
     except LockLost as lost:
         reason = str(lost)
     else:
         reason = ""
-    first.leave()
+    first.unregister()
     database.close()
     assert "taken over" in reason
 
@@ -94,5 +95,5 @@ def test_preparing_at_once(url: str):
     """Tables that are there already are left as they are."""
     for _ in range(2):
         database = Database(url)
-        database.prepare()
+        database.create_tables()
         database.close()

@@ -5,21 +5,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from sqlalchemy import Connection, func, select
 from tests.engine.conformance.ground import until
-from tests.engine.memory import Memory, MemoryEngine
 from tests.postgres import Cluster, cluster
 
-from ringfence.engine.base import Context, Json
-from ringfence.engine.liveness.database import RECOVERIES
-from ringfence.engine.liveness.database import Database as EngineDatabase
-from ringfence.engine.registry import open_engine
+from ringfence.engine import Context, Json, open_engine
+from ringfence.engine.client import Engine
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.config.model import RetentionSettings
 from ringfence.fleet.record_store import RecordStore
@@ -90,47 +86,49 @@ async def left(database: Database) -> list[str]:
     return sorted(job.id for job in await Jobs(database).list(limit=100_000))
 
 
-def retention(database: Database, memory: Memory | None = None) -> Retention:
-    """The retention of a database, with an engine in memory."""
-    return Retention(database, MemoryEngine(memory or Memory()))
+@pytest.fixture
+async def engine(url: str) -> AsyncIterator[Engine]:
+    """The engine of the database, without an executor."""
+    async with open_engine(url) as opened:
+        yield opened
 
 
-async def test_the_oldest_go_with_their_records(database: Database):
+async def test_the_oldest_go_with_their_records(database: Database, engine: Engine):
     """Beyond so many of an agent the oldest go; a dry run says which, and leaves them."""
     jobs = [await ended(database) for _ in range(3)]
     settings = RetentionSettings(age=None, count=1)
-    told = await retention(database).round(settings, dry_run=True)
+    told = await Retention(database, engine).round(settings, dry_run=True)
     assert (told.jobs, len(await left(database))) == ([job.id for job in jobs[:2]], 3)
-    done = await retention(database).round(settings)
+    done = await Retention(database, engine).round(settings)
     assert (done.jobs, done.runs, done.size_bytes) == (told.jobs, 2, told.size_bytes)
     assert await left(database) == [jobs[2].id]
     assert [run_dir(str(job.run_id)).is_dir() for job in jobs] == [False, False, True]
 
 
-async def test_records_go_until_they_are_small_enough(database: Database):
+async def test_records_go_until_they_are_small_enough(database: Database, engine: Engine):
     """By size the oldest go first, and no more than must."""
     jobs = [await ended(database) for _ in range(3)]
     sizes = [
         sum(file.stat().st_size for file in run_dir(str(job.run_id)).rglob("*") if file.is_file())
         for job in jobs
     ]
-    assert (await retention(database).round(RetentionSettings(age=None, size=sum(sizes)))).jobs == []
-    done = await retention(database).round(RetentionSettings(age=None, size=sum(sizes) - 1))
+    assert (await Retention(database, engine).round(RetentionSettings(age=None, size=sum(sizes)))).jobs == []
+    done = await Retention(database, engine).round(RetentionSettings(age=None, size=sum(sizes) - 1))
     assert done.jobs == [jobs[0].id]
 
 
-async def test_stored_copies_go_with_the_job(database: Database, tmp_path: Path):
+async def test_stored_copies_go_with_the_job(database: Database, engine: Engine, tmp_path: Path):
     """A record that another machine made, and only the store has, is removed with its job."""
     job = await ended(database)
     store = RecordStore(f"file://{tmp_path}/store", tmp_path / "cache")
     store.upload(str(job.run_id))
     remove_tree(run_dir(str(job.run_id)))
-    forgetting = Retention(database, MemoryEngine(Memory()), records=store)
+    forgetting = Retention(database, engine, records=store)
     assert (await forgetting.round(RetentionSettings(age=0.001))).jobs == [job.id]
     assert store.fetch(str(job.run_id)) is None
 
 
-async def test_old_sums_and_deliveries_go(database: Database):
+async def test_old_sums_and_deliveries_go(database: Database, engine: Engine):
     """After 400 days, whatever is kept of jobs; those of last month stay."""
     ages = [milliseconds(datetime.now(UTC) - timedelta(days=days)) for days in (401, 30)]
 
@@ -140,102 +138,101 @@ async def test_old_sums_and_deliveries_go(database: Database):
             connection.execute(DELIVERIES.insert().values(key=str(at), job="j", received_ms=at))
 
     await database.write(fill)
-    await retention(database).round(NOTHING)
+    await Retention(database, engine).round(NOTHING)
     counts = [select(func.count()).select_from(table) for table in (SPEND, DELIVERIES)]
     assert await database.read(lambda link: [link.execute(each).scalar_one() for each in counts]) == [1, 1]
 
 
 @pytest.mark.parametrize("why", ["unsealed", "not followed", "session", "hooks"])
-async def test_what_is_needed_stays(database: Database, why: str):
+async def test_what_is_needed_stays(database: Database, engine: Engine, why: str):
     """Records that nobody signed, followers to come, sessions to go on with, and hooks that go on keep their jobs."""
-    memory = Memory()
     job = await ended(database, is_sealed=why != "unsealed", is_followed=why != "not followed")
     if why == "session":
         await AgentStates(database).remember_session(
             "mender", run_id=job.run_id, host="h", at=datetime.now(UTC)
         )
     if why == "hooks":
-        await MemoryEngine(memory).enqueue("job", id=job.workflow_id)
-    done = await retention(database, memory).round(RetentionSettings(age=0.001))
+        await engine.enqueue("job", id=job.workflow_id)
+    done = await Retention(database, engine).round(RetentionSettings(age=0.001))
     assert (done.jobs, await left(database)) == ([], [job.id])
     assert run_dir(str(job.run_id)).is_dir()
 
 
-class _Broken(MemoryEngine):
+class _Broken(Engine):
     async def forget(self, ids):
-        """It breaks off, when the records are gone already."""
+        """Fail, when the records are gone already."""
         raise InfrastructureFault("away")
 
 
-async def test_who_was_interrupted_does_the_rest(database: Database):
+async def test_who_was_interrupted_does_the_rest(database: Database, url: str, engine: Engine):
     """A round that broke off between a record and its job is finished by the next."""
     job = await ended(database)
     settings = RetentionSettings(age=0.001)
     with pytest.raises(InfrastructureFault):
-        await Retention(database, _Broken(Memory())).round(settings)
+        async with _Broken(url) as broken:
+            await Retention(database, broken).round(settings)
     assert (await left(database), run_dir(str(job.run_id)).is_dir()) == ([job.id], False)
-    assert (await retention(database).round(settings)).jobs == [job.id]
+    assert (await Retention(database, engine).round(settings)).jobs == [job.id]
 
 
-async def test_a_round_is_bounded(database: Database):
+async def test_a_round_is_bounded(database: Database, engine: Engine):
     """Of many, so many go in a round, and it says that there are more."""
     for _ in range(5):
         await ended(database)
     settings = RetentionSettings(age=0.001)
-    first = await retention(database).round(settings, most=3)
-    second = await retention(database).round(settings, most=3)
+    first = await Retention(database, engine).round(settings, most=3)
+    second = await Retention(database, engine).round(settings, most=3)
     assert (len(first.jobs), first.is_all, len(second.jobs), second.is_all) == (3, False, 2, True)
 
 
-async def test_without_bounds_all_stays(database: Database):
+async def test_without_bounds_all_stays(database: Database, engine: Engine):
     """Who bounds nothing keeps everything."""
     job = await ended(database)
-    await retention(database).round(NOTHING)
+    await Retention(database, engine).round(NOTHING)
     assert await left(database) == [job.id]
 
 
-async def test_a_waiting_job_keeps_the_session_that_it_goes_on_with(database: Database):
+async def test_a_waiting_job_keeps_the_session_that_it_goes_on_with(database: Database, engine: Engine):
     """What a job in the queue forks or retries from stays until that has ended, too."""
     job = await ended(database)
     await Jobs(database).add(NewJob(agent="other", trigger="fork", prompt="p", session_id=job.run_id))
-    done = await retention(database).round(RetentionSettings(age=0.001))
+    done = await Retention(database, engine).round(RetentionSettings(age=0.001))
     assert (done.jobs, run_dir(str(job.run_id)).is_dir()) == ([], True)
 
 
-async def test_counts_of_recoveries_go_with_their_workflows(database: Database, url: str):
-    """Of a job that is forgotten nothing is left in the engine, nor how often it was taken over."""
+async def test_nothing_is_left_of_a_job(database: Database, url: str):
+    """Nothing is left in the engine of a job that is removed."""
     job = await ended(database)
 
     async def work(_: Context, argument: Json) -> Json:
         return argument
 
-    async with open_engine(url, workflows={"job": work}) as engine:
-        tables = EngineDatabase(url)
-        with tables.engine.begin() as connection:
-            connection.execute(sa.insert(RECOVERIES).values(workflow_id=job.workflow_id, count=2))
-        await engine.enqueue("job", id=job.workflow_id)
-        await until(engine, str(job.workflow_id))
-        done = await Retention(database, engine).round(RetentionSettings(age=0.001))
-        with tables.engine.connect() as connection:
-            counts = connection.execute(sa.select(RECOVERIES)).all()
-        tables.close()
-        assert (done.jobs, counts, await engine.get(job.workflow_id)) == ([job.id], [], None)
+    async with open_engine(url, workflows={"job": work}) as executor:
+        await executor.enqueue("job", id=job.workflow_id)
+        await until(executor, str(job.workflow_id))
+        done = await Retention(database, executor).round(RetentionSettings(age=0.001))
+        assert (done.jobs, await executor.get(job.workflow_id)) == ([job.id], None)
 
 
 ROUND = """
 import anyio, sys
-from tests.engine.memory import Memory, MemoryEngine
+from ringfence.engine import open_engine
 from ringfence.fleet.config.model import RetentionSettings
 from ringfence.fleet.record_store import RecordStore
 from ringfence.fleet.retention import Retention
 from ringfence.fleet.store.database import Database
-anyio.run(Retention(Database(sys.argv[1]), MemoryEngine(Memory())).round, RetentionSettings(age=0.001))
+async def main():
+    async with open_engine(sys.argv[1]) as engine:
+        await Retention(Database(sys.argv[1]), engine).round(RetentionSettings(age=0.001))
+anyio.run(main)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("left_over", [11, 2])
-async def test_a_round_that_is_killed_leaves_whole_records(database: Database, url: str, left_over: int):
+async def test_a_round_that_is_killed_leaves_whole_records(
+    database: Database, engine: Engine, url: str, left_over: int
+):
     """A record is there whole or not at all, wherever the process died, and the next round does the rest."""
     jobs = [await ended(database) for _ in range(12)]
     for job in jobs:
@@ -253,5 +250,5 @@ async def test_a_round_that_is_killed_leaves_whole_records(database: Database, u
         dying.wait()
     for path in (path for path in runs_dir().iterdir() if path.name[0] != "."):
         assert (summarize(path).is_sealed, len([*path.glob("file-*")])) == (True, 50)
-    await retention(database).round(RetentionSettings(age=0.001))
+    await Retention(database, engine).round(RetentionSettings(age=0.001))
     assert (await left(database), [*runs_dir().iterdir()]) == ([], [])

@@ -16,7 +16,6 @@ from typing import Any
 
 import anyio
 from sqlalchemy import Connection, Table, insert
-from tests.engine.memory import Memory, MemoryEngine
 
 from ringfence import events
 from ringfence.config.trust import trust_content
@@ -176,7 +175,7 @@ async def open_daemon(made: Example) -> Daemon:
         print(line)
 
     file = made.home / "fleet" / "ringfence.yaml"
-    daemon = Daemon(file, made.state, {}, log, engine=MemoryEngine(Memory()))
+    daemon = Daemon(file, made.state, {}, log)
     await daemon.scheduling.take(daemon.fleet)
     daemon.is_ready = True
     return daemon

@@ -1,19 +1,18 @@
-"""Durable execution: workflows that survive whoever runs them."""
+"""Durable execution: workflows that survive the death of their executor.
 
-from ringfence.engine.base import (
-    Context,
-    Engine,
-    Json,
-    StepFailed,
-    Workflow,
-    WorkflowState,
-    WorkflowStatus,
-)
-from ringfence.engine.registry import open_engine
+Importing this package imports neither DBOS nor SQLAlchemy; `open_engine` does.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ringfence.engine.base import Context, Json, StepFailed, Workflow, WorkflowState, WorkflowStatus
+
+if TYPE_CHECKING:
+    from ringfence.engine.client import Engine
 
 __all__ = [
     "Context",
-    "Engine",
     "Json",
     "StepFailed",
     "Workflow",
@@ -21,3 +20,32 @@ __all__ = [
     "WorkflowStatus",
     "open_engine",
 ]
+
+
+def open_engine(
+    url: str,
+    *,
+    workflows: Mapping[str, Workflow] | None = None,
+    concurrency: int = 8,
+    recoveries: int = 5,
+) -> "Engine":
+    """The engine of a database, to be entered as an async context.
+
+    Args:
+        url: `sqlite:///FILE`, or `postgresql://user@host/database`.
+        workflows: The workflows to run, by name: the engine is an executor. None: it only controls workflows.
+        concurrency: How many workflows an executor runs at once. One number for all executors of a database: that of the
+            executor that started last.
+        recoveries: How often a workflow is taken over from an executor that died before it fails.
+
+    Raises:
+        UsageError: The URL is neither; on entering: this process has an executor already.
+        InfrastructureFault: On entering: the database cannot be reached, or lies on a file system without locks.
+    """
+    if workflows is None:
+        from ringfence.engine.client import Engine
+
+        return Engine(url)
+    from ringfence.engine.executor import Executor
+
+    return Executor(url, workflows=workflows, concurrency=concurrency, recoveries=recoveries)

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 from sqlalchemy import Connection, delete
 
-from ringfence.engine.base import Engine
 from ringfence.errors import RingfenceError
 from ringfence.fleet.config.model import RetentionSettings
 from ringfence.fleet.record_store import RecordStore
@@ -36,6 +36,9 @@ from ringfence.fleet.store.tables import DELIVERIES
 from ringfence.job.garbage_collection import abandoned_sessions, clear_removed, remove_all, remove_runs
 from ringfence.job.store import JobStore
 from ringfence.journal import creation_of, is_alive, run_dir, runs_dir, summarize
+
+if TYPE_CHECKING:
+    from ringfence.engine.client import Engine
 
 _PAGE = 200
 _MOST = 2000
@@ -65,7 +68,7 @@ class Retention:
         records: Where copies of their records are; None: nowhere.
     """
 
-    def __init__(self, database: Database, engine: Engine, *, records: RecordStore | None = None) -> None:
+    def __init__(self, database: Database, engine: "Engine", *, records: RecordStore | None = None) -> None:
         self._records = records
         self._database = database
         self._engine = engine

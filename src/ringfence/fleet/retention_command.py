@@ -64,7 +64,7 @@ def _url(state: Path, environ: Mapping[str, str]) -> str | None:
 
 
 async def _forget_here(fleet: Fleet, state: Path, *, dry_run: bool) -> Forgotten:
-    from ringfence.engine.registry import open_engine
+    from ringfence.engine import open_engine
 
     url = fleet.settings.engine.url or sqlite_url(state, fleet.file)
     async with _opened(url) as database, open_engine(url) as engine:

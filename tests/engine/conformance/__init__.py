@@ -1,4 +1,4 @@
-"""What the durable engine promises, on SQLite, on Postgres, and as the fake in memory that other tests use.
+"""What the durable engine promises, on SQLite and on Postgres.
 
 Each check is an async function whose docstring is one promise. It gets a `Ground`, which opens engines and starts
 executors, and raises `AssertionError` where the promise is broken. The checks of `LIFE` find a running executor of
@@ -13,7 +13,4 @@ LIFE: tuple[Check, ...] = life.CHECKS
 """Promises about workflows, while nobody dies."""
 DEATH: tuple[Check, ...] = death.CHECKS
 """Promises about executors that come and go."""
-PAUSING: frozenset[Check] = frozenset({death.a_stopped_executor_is_fenced})
-"""Those that stop a process without killing it; they take as long as it takes to be missed."""
-
-__all__ = ["DEATH", "LIFE", "PAUSING", "Check", "Ground", "Worker", "workflows"]
+__all__ = ["DEATH", "LIFE", "Check", "Ground", "Worker", "workflows"]

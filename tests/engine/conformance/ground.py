@@ -7,7 +7,8 @@ from typing import Protocol, TypeVar
 
 import anyio
 
-from ringfence.engine import Engine, WorkflowState, WorkflowStatus
+from ringfence.engine import WorkflowState, WorkflowStatus
+from ringfence.engine.client import Engine
 
 Caught = TypeVar("Caught", bound=Exception)
 _PATIENCE_S = 40.0

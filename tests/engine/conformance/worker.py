@@ -11,7 +11,8 @@ from functools import partial
 import anyio
 from tests.engine.conformance.workflows import workflows
 
-from ringfence.engine import Engine, open_engine
+from ringfence.engine import open_engine
+from ringfence.engine.client import Engine
 
 
 def _die() -> None:

@@ -15,7 +15,6 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 from tests.cases import slow_after
-from tests.engine.memory import Memory, MemoryEngine
 
 from ringfence.config.trust import trust_content
 from ringfence.errors import InfrastructureFault
@@ -45,7 +44,7 @@ def daemon_of(home: Path, fleet: str = _CREW, environment: Mapping[str, str] | N
         def say(line: str, /, **_fields: object) -> None:
             print(line)
 
-        daemon = Daemon(file, home / "s", environment or {}, say, engine=MemoryEngine(Memory()))
+        daemon = Daemon(file, home / "s", environment or {}, say)
         daemon.database.create_tables()
         await daemon.scheduling.take(daemon.fleet)
         return daemon

@@ -9,8 +9,8 @@ import anyio
 import pytest
 from sqlalchemy import Connection
 
-from ringfence.engine import Engine, WorkflowState, WorkflowStatus, open_engine
-from ringfence.engine.dbos import DbosEngine
+from ringfence.engine import WorkflowState, WorkflowStatus, open_engine
+from ringfence.engine.client import Engine
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.daemon.dispatcher import Dispatcher
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds
@@ -53,7 +53,7 @@ def dispatcher_of(database: Database, engine: Engine, *, is_accepting: bool = Tr
     return made
 
 
-class _Late(DbosEngine):
+class _Late(Engine):
     """An engine that is asked for live workflows while a worker ends the attempt of the only one."""
 
     worker_ends: Callable[[], Awaitable[object]]
@@ -72,7 +72,7 @@ async def test_a_job_that_waits_for_its_next_attempt_is_not_lost(
     attempts = Attempts(database)
     job_id = (await queued(database, 1))[0]
 
-    async with _Late(url, workflows=None, concurrency=1, recoveries=0) as engine:
+    async with _Late(url) as engine:
         await Admission(database).admit(BOUNDS, now=datetime.now(UTC), day_began=datetime.now(UTC))
         attempt = await attempts.begin(job_id, worker="w", host="h")
         assert attempt is not None

@@ -1,81 +1,121 @@
-"""The contract of liveness, and how long a silence is seen."""
+"""The contract of liveness: locks, heartbeats, and how long a missing heartbeat is tolerated."""
 
+import os
+import socket
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-BEAT_S = 1.0
-"""How often an executor says that it lives, and tries the locks of the others."""
-SILENCE_S = 15.0
-"""Whose lock is held, but who says nothing for so long, is stopped (SIGSTOP) and is ended."""
+import sqlalchemy as sa
+
+from ringfence.engine.liveness import identity
+from ringfence.engine.liveness.database import EXECUTORS, Database
+
+HEARTBEAT_S = 1.0
+"""How often an executor writes its heartbeat and tries the locks of the others."""
+HEARTBEAT_TIMEOUT_S = 15.0
+"""An executor that holds its lock without a heartbeat for so long is stopped (SIGSTOP) or hangs, and is killed."""
+LOCK_TIMEOUT_S = 10.0
+"""How long to wait for the lock of take-overs."""
+HOST = socket.gethostname()
 
 
 class LockLost(Exception):
-    """An executor's lock is gone, or its row: others have taken over what it ran, or will."""
+    """The lock of an executor or its row is gone: others have taken over its workflows, or will."""
 
 
 class Liveness(ABC):
-    """Of one executor, or of an onlooker, which is registered nowhere. All calls block, for some ten seconds at most."""
+    """The liveness of one executor, or the view of an observer. All methods block, for about ten seconds at most.
+
+    Args:
+        database: The database of the engine.
+        executor: The name of the executor; None: an observer, which is not registered.
+    """
+
+    def __init__(self, database: Database, executor: str | None) -> None:
+        self._database = database
+        self._executor = executor
+        self._heartbeats = HeartbeatMonitor()
+        self._is_interrupted = threading.Event()
 
     @abstractmethod
     def register(self) -> None:
-        """Take the lock, and be known. Before anything is run."""
+        """Take the lock and become known. An executor registers before it claims workflows."""
 
     @abstractmethod
-    def beat(self) -> bool:
-        """Say that this executor lives; False while the database cannot be reached.
+    def heartbeat(self) -> bool:
+        """Write a heartbeat; False while the database cannot be reached.
 
         Raises:
-            LockLost: It does not, for the others.
+            LockLost: Others have removed this executor.
         """
 
     @abstractmethod
-    def reap(self) -> list[str]:
-        """Try the others: those whose lock is free are dead and known no longer. Returns their names.
+    def remove_dead(self) -> bool:
+        """Remove executors whose lock is free; whether there were any.
 
-        One that holds its lock but has been silent for `SILENCE_S` is made to lose it, and is dead the next time.
+        An executor that holds its lock without a heartbeat for `HEARTBEAT_TIMEOUT_S` is killed, or its database session
+        ended. It is dead at the next call.
         """
-
-    @abstractmethod
-    def known(self) -> frozenset[str]:
-        """Names of all that are not known to be dead."""
 
     @abstractmethod
     def live_executors(self) -> list[str]:
-        """Names of those that hold their locks."""
+        """The names of the executors that hold their lock."""
 
     @abstractmethod
-    def turn(self) -> AbstractContextManager[None]:
-        """Be the only one of all processes that takes workflows over, or removes some."""
+    def take_over_lock(self) -> AbstractContextManager[None]:
+        """Keep all other executors from taking workflows over."""
 
     @abstractmethod
-    def leave(self) -> None:
-        """Give the lock back and be known no longer."""
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until a workflow may have been enqueued, by any process; False after the timeout."""
+
+    @abstractmethod
+    def unregister(self) -> None:
+        """Release the lock and be known no more. Nothing happens for an observer."""
+
+    @abstractmethod
+    def wake(self, connection: sa.Connection | None = None) -> None:
+        """End the `wait` of all executors, once the transaction of a connection commits, or at once."""
+
+    def interrupt(self) -> None:
+        """End the `wait` of this executor for good."""
+        self._is_interrupted.set()
+
+    def registered(self) -> frozenset[str]:
+        """The names of all executors that are not known to be dead."""
+        with self._database.engine.connect() as connection:
+            return frozenset(connection.execute(sa.select(EXECUTORS.c.id)).scalars())
+
+    def _row(self, key: int) -> Mapping[str, object]:
+        process = identity.started(os.getpid())
+        return {"id": self._executor, "key": key, "host": HOST, "pid": os.getpid(), "process": process}
 
 
 class HeartbeatMonitor:
-    """How long others have been silent, by what this process has seen itself.
+    """How long each executor has been without a heartbeat, as seen by this process.
 
-    Between two looks no more than two beats are counted: whoever was suspended itself, with the whole machine or not,
-    has seen nothing meanwhile. No clock of another is asked.
+    At most two heartbeat intervals are counted between two looks: a process that was suspended itself, with or without
+    its machine, has seen nothing in that time. No clock of another machine is read.
     """
 
     def __init__(self) -> None:
-        self._beats: dict[str, tuple[int, float]] = {}
+        self._seen: dict[str, tuple[int, float]] = {}
         self._looked_at: float | None = None
 
-    def look(self, beats: Mapping[str, int], *, now: float) -> list[str]:
-        """Who has been silent for too long.
+    def overdue(self, heartbeats: Mapping[str, int], *, now: float) -> list[str]:
+        """The executors without a heartbeat for too long.
 
         Args:
-            beats: What each one's beat says now.
-            now: Seconds on a monotonic clock.
+            heartbeats: The current counter of each executor.
+            now: Seconds of a monotonic clock.
         """
-        passed = 0.0 if self._looked_at is None else min(now - self._looked_at, 2 * BEAT_S)
+        passed_s = 0.0 if self._looked_at is None else min(now - self._looked_at, 2 * HEARTBEAT_S)
         self._looked_at = now
         seen: dict[str, tuple[int, float]] = {}
-        for name, beat in beats.items():
-            before, silent_s = self._beats.get(name, (beat, 0.0))
-            seen[name] = (beat, silent_s + passed if name in self._beats and before == beat else 0.0)
-        self._beats = seen
-        return [name for name, (_, silent_s) in seen.items() if silent_s >= SILENCE_S]
+        for name, heartbeat in heartbeats.items():
+            before, silent_s = self._seen.get(name, (heartbeat, -passed_s))
+            seen[name] = (heartbeat, silent_s + passed_s if before == heartbeat else 0.0)
+        self._seen = seen
+        return [name for name, (_, silent_s) in seen.items() if silent_s >= HEARTBEAT_TIMEOUT_S]

@@ -1,18 +1,12 @@
-"""Who a process is: its pid and when it started, which no later process shares."""
+"""The identity of a process: its pid and its start time, which no later process shares."""
 
 import os
 import signal
-import socket
 from pathlib import Path
 
 
-def host() -> str:
-    """The name of this machine."""
-    return socket.gethostname()
-
-
 def started(pid: int) -> str:
-    """When a process started, by this boot of this machine; empty if it is gone or unknown.
+    """When a process started, and in which boot of this machine; empty if it is gone.
 
     The source is field 22 of proc_pid_stat(5), in clock ticks since the boot.
     """
@@ -25,11 +19,11 @@ def started(pid: int) -> str:
 
 
 def kill(pid: int, *, process: str) -> bool:
-    """Kill a process if it is the one that was meant; whether it was.
+    """Send SIGKILL to a process if it is the right one; whether it was.
 
     Args:
         pid: Its pid.
-        process: What `started` said of it when it registered.
+        process: What `started` returned when it registered.
     """
     try:
         held = os.pidfd_open(pid)

@@ -2,24 +2,28 @@
 
 import math
 import os
+import select
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import sqlalchemy as sa
 
 from ringfence.engine.liveness import identity
-from ringfence.engine.liveness.base import HeartbeatMonitor, Liveness, LockLost
+from ringfence.engine.liveness.base import HOST, LOCK_TIMEOUT_S, Liveness, LockLost
 from ringfence.engine.liveness.database import EXECUTORS, Database
 from ringfence.errors import InfrastructureFault
 
 _GRACE_S = 5.0
-"""After a restart of Postgres, or a break of our own connection, nobody is tried: all are about to come back."""
+"""After a restart of Postgres, or a break of this connection, nobody counts as dead for so long: all reconnect."""
 _ALONE_S = 30.0
 """An executor that cannot reach the database for so long counts itself as dead."""
-_TURN = 0x72696E68
-"""Key of the advisory lock of the one who takes over."""
-_TURN_S = 10.0
+_LOOK_S = 0.25
+_TAKE_OVER = 0x72696E68
+"""Key of the advisory lock of take-overs."""
+_CHANNEL = "ringfence_enqueued"
 _MASK = (1 << 32) - 1
 
 _TRY = sa.text(
@@ -29,149 +33,168 @@ _TRY = sa.text(
     "WHERE id <> :me"
 )
 _HELD = (
-    "EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
+    "locktype = 'advisory' AND granted AND objsubid = 1 "
     "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
-    "AND classid::bigint = key >> 32 AND objid::bigint = (key & 4294967295))"
 )
-_LIVING = sa.text(
-    "SELECT id FROM ringfence_executors "  # noqa: S608 -- a constant
-    f"WHERE {_HELD} ORDER BY started_at"
+_LIVE = sa.text(
+    f"SELECT id FROM ringfence_executors WHERE EXISTS (SELECT 1 FROM pg_locks WHERE {_HELD} "  # noqa: S608 -- constants
+    "AND classid::bigint = key >> 32 AND objid::bigint = (key & 4294967295)) ORDER BY started_at"
 )
 _END = sa.text(
-    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
-    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    f"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE {_HELD} "  # noqa: S608 -- constants
     "AND classid::bigint = :high AND objid::bigint = :low AND pid <> pg_backend_pid()"
 )
 
 
 class PostgresLiveness(Liveness):
-    """The lock ends with the connection, and that with its process, or with its machine after some ten seconds.
+    """The lock ends with the connection, and that with its process, or with its machine after about ten seconds.
 
     Args:
-        database: Where.
-        executor: Whose liveness this is; None for an onlooker.
+        database: See `Liveness`.
+        executor: See `Liveness`.
     """
 
     def __init__(self, database: Database, executor: str | None) -> None:
-        self._database = database
-        self._executor = executor
+        super().__init__(database, executor)
         self._key = int.from_bytes(os.urandom(7))
-        self._links = sa.create_engine(database.url, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
-        self._link: sa.Connection | None = None
-        self._since = time.monotonic()
-        self._broken_at = -math.inf
-        self._silence = HeartbeatMonitor()
+        self._engine = sa.create_engine(database.url, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
+        self._connection: sa.Connection | None = None
+        self._lost_at = time.monotonic()
+        self._reconnected_at = -math.inf
+        self._notifications: deque[object] = deque(maxlen=1)
 
     def register(self) -> None:
         """See `Liveness.register`."""
-        row = {
-            "id": self._executor,
-            "key": self._key,
-            "host": identity.host(),
-            "pid": os.getpid(),
-            "process": identity.started(os.getpid()),
-        }
         with self._database.translated_errors():
-            link = self._links.connect()
-            if not link.execute(sa.select(sa.func.pg_try_advisory_lock(self._key))).scalar_one():
-                link.close()
+            connection = self._engine.connect()
+            if not self._try_lock(connection):
+                connection.close()
                 raise InfrastructureFault("the lock of a new executor is held already; try again")
-            link.execute(sa.insert(EXECUTORS).values(**row))
-        self._link = link
+            connection.execute(sa.insert(EXECUTORS).values(**self._row(self._key)))
+        self._connection = connection
 
-    def beat(self) -> bool:
-        """See `Liveness.beat`."""
-        if self._link is None and not self._reconnect():
+    def _try_lock(self, connection: sa.Connection) -> bool:
+        driver: Any = connection.connection.driver_connection
+        driver.add_notify_handler(self._notifications.append)
+        connection.exec_driver_sql(f"LISTEN {_CHANNEL}")
+        return bool(connection.execute(sa.select(sa.func.pg_try_advisory_lock(self._key))).scalar_one())
+
+    def heartbeat(self) -> bool:
+        """See `Liveness.heartbeat`."""
+        if self._connection is None and not self._reconnect():
             return False
-        assert self._link is not None
+        assert self._connection is not None
         try:
             mine = EXECUTORS.c.id == self._executor
-            done = self._link.execute(sa.update(EXECUTORS).where(mine).values(beat=EXECUTORS.c.beat + 1))
+            beat = sa.update(EXECUTORS).where(mine).values(beat=EXECUTORS.c.beat + 1)
+            done = self._connection.execute(beat)
         except sa.exc.DBAPIError:
-            self._unlink()
-            self._since = time.monotonic()
+            self._disconnect()
+            self._lost_at = time.monotonic()
             return self._reconnect()
         if done.rowcount == 0:
             raise LockLost("another executor has taken over its work")
         return True
 
     def _reconnect(self) -> bool:
-        """Have the lock back; whether it was possible yet."""
+        """Take the lock again on a new connection; whether that was possible yet."""
         try:
-            link = self._links.connect()
-            if self._regain(link):
-                self._link = link
-                self._broken_at = time.monotonic()
+            connection = self._engine.connect()
+            is_locked = self._try_lock(connection)
+            mine = sa.select(EXECUTORS.c.id).where(EXECUTORS.c.id == self._executor)
+            is_registered = connection.execute(mine).scalar() is not None
+            if is_locked and is_registered:
+                self._connection = connection
+                self._reconnected_at = time.monotonic()
                 return True
-            link.close()
+            connection.close()
         except sa.exc.DBAPIError:
-            pass
-        if time.monotonic() - self._since > _ALONE_S:
+            is_registered = True
+        if not is_registered:
+            raise LockLost("another executor has taken over its work")
+        if time.monotonic() - self._lost_at > _ALONE_S:
             raise LockLost(f"the database has been out of reach, or its lock held, for {_ALONE_S:g} s")
         return False
 
-    def _regain(self, link: sa.Connection) -> bool:
-        query = sa.select(EXECUTORS.c.id).where(EXECUTORS.c.id == self._executor)
-        got = link.execute(sa.select(sa.func.pg_try_advisory_lock(self._key))).scalar_one()
-        if link.execute(query).scalar() is None:
-            link.close()
-            raise LockLost("another executor has taken over its work")
-        return bool(got)
-
-    def _unlink(self) -> None:
-        if self._link is not None:
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
             with suppress(sa.exc.DBAPIError):
-                self._link.invalidate()
+                connection.invalidate()
             with suppress(sa.exc.DBAPIError):
-                self._link.close()
-            self._link = None
+                connection.close()
 
-    def reap(self) -> list[str]:
-        """See `Liveness.bury`."""
-        if self._link is None or time.monotonic() - self._broken_at < _GRACE_S:
-            return []
+    def remove_dead(self) -> bool:
+        """See `Liveness.remove_dead`."""
+        if self._connection is None or time.monotonic() - self._reconnected_at < _GRACE_S:
+            return False
         try:
-            return self._try_all(self._link)
+            return self._remove_dead(self._connection)
         except sa.exc.DBAPIError:
-            return []  # the next beat sees to the connection
+            return False  # the next heartbeat reconnects
 
-    def _try_all(self, link: sa.Connection) -> list[str]:
-        rows = link.execute(_TRY, {"me": self._executor, "grace": _GRACE_S}).all()
+    def _remove_dead(self, connection: sa.Connection) -> bool:
+        rows = connection.execute(_TRY, {"me": self._executor, "grace": _GRACE_S}).all()
         dead = [row for row in rows if row.free]
         for row in dead:
-            link.execute(sa.delete(EXECUTORS).where(EXECUTORS.c.id == row.id))
-            link.execute(sa.select(sa.func.pg_advisory_unlock(row.key)))
-        held = {row.id: row for row in rows if not row.free}
-        for name in self._silence.look({name: row.beat for name, row in held.items()}, now=time.monotonic()):
-            if held[name].host == identity.host():  # what it began here would go on beside what is begun anew
-                identity.kill(held[name].pid, process=held[name].process)
-            link.execute(_END, {"high": held[name].key >> 32, "low": held[name].key & _MASK})
-        return [row.id for row in dead]
-
-    def known(self) -> frozenset[str]:
-        """See `Liveness.known`."""
-        with self._database.engine.connect() as connection:
-            return frozenset(connection.execute(sa.select(EXECUTORS.c.id)).scalars())
+            connection.execute(sa.delete(EXECUTORS).where(EXECUTORS.c.id == row.id))
+            connection.execute(sa.select(sa.func.pg_advisory_unlock(row.key)))
+        alive = {row.id: row for row in rows if not row.free}
+        heartbeats = {name: row.beat for name, row in alive.items()}
+        for name in self._heartbeats.overdue(heartbeats, now=time.monotonic()):
+            row = alive[name]
+            if row.host == HOST:  # what it started here would run beside what starts elsewhere
+                identity.kill(row.pid, process=row.process)
+            connection.execute(_END, {"high": row.key >> 32, "low": row.key & _MASK})
+        return bool(dead)
 
     def live_executors(self) -> list[str]:
-        """See `Liveness.living`."""
+        """See `Liveness.live_executors`."""
         with self._database.engine.connect() as connection:
-            return [*connection.execute(_LIVING).scalars()]
+            return [*connection.execute(_LIVE).scalars()]
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """See `Liveness.turn`."""
-        # On a connection of its own, which gives the lock back: who waits for its turn must not keep one of the pool
-        # from who has it.
-        with self._database.translated_errors(), self._links.connect() as link:
-            link.exec_driver_sql(f"SET lock_timeout = '{_TURN_S:g}s'")
-            link.execute(sa.select(sa.func.pg_advisory_lock(_TURN)))
+    def take_over_lock(self) -> Iterator[None]:
+        """See `Liveness.take_over_lock`."""
+        # On a connection of its own: a process that waits must not keep one of its pool from whoever holds the lock.
+        with self._database.translated_errors(), self._engine.connect() as connection:
+            connection.exec_driver_sql(f"SET lock_timeout = '{LOCK_TIMEOUT_S:g}s'")
+            connection.execute(sa.select(sa.func.pg_advisory_lock(_TAKE_OVER)))
             yield
 
-    def leave(self) -> None:
-        """See `Liveness.leave`."""
+    def wake(self, connection: sa.Connection | None = None) -> None:
+        """See `Liveness.wake`."""
+        if connection is not None:
+            connection.exec_driver_sql(f"NOTIFY {_CHANNEL}")
+        else:
+            with self._database.engine.begin() as own:
+                own.exec_driver_sql(f"NOTIFY {_CHANNEL}")
+
+    def wait(self, timeout_s: float) -> bool:
+        """See `Liveness.wait`."""
+        deadline = time.monotonic() + timeout_s
+        while (left_s := deadline - time.monotonic()) > 0 and not self._is_interrupted.is_set():
+            if self._connection is None:
+                self._is_interrupted.wait(left_s)
+            elif self._is_notified(self._connection, min(left_s, _LOOK_S)):
+                return True
+        return False
+
+    def _is_notified(self, connection: sa.Connection, timeout_s: float) -> bool:
+        """Wait for a notification; one that came with the answer to another statement counts, too."""
+        arrived = select.poll()
+        arrived.register(connection.connection.driver_connection.fileno(), select.POLLIN)  # type: ignore[union-attr]
+        if not self._notifications and arrived.poll(timeout_s * 1000):
+            with suppress(sa.exc.DBAPIError):  # the next heartbeat reconnects
+                connection.exec_driver_sql("SELECT 1")
+        is_notified = bool(self._notifications)
+        self._notifications.clear()
+        return is_notified
+
+    def unregister(self) -> None:
+        """See `Liveness.unregister`."""
         with suppress(sa.exc.DBAPIError):
-            if self._link is not None:
-                self._link.execute(sa.delete(EXECUTORS).where(EXECUTORS.c.id == self._executor))
-        self._unlink()
-        self._links.dispose()
+            if self._connection is not None:
+                self._connection.execute(sa.delete(EXECUTORS).where(EXECUTORS.c.id == self._executor))
+        self._disconnect()
+        self._engine.dispose()

@@ -2,40 +2,41 @@
 
 import fcntl
 import os
+import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
 from ringfence.engine.liveness import identity
-from ringfence.engine.liveness.base import HeartbeatMonitor, Liveness, LockLost
+from ringfence.engine.liveness.base import HOST, LOCK_TIMEOUT_S, Liveness, LockLost
 from ringfence.engine.liveness.database import EXECUTORS, Database
 from ringfence.errors import InfrastructureFault
 from ringfence.flock import try_lock
 
-_TURN_S = 10.0
-_BEAT_BYTES = 20
+_COUNTER_BYTES = 20
+_LOOK_S = 0.05
 
 
 class SqliteLiveness(Liveness):
-    """The beat is a number in the lock file: a silent database stays silent.
+    """The heartbeat is a counter in the lock file, so that an idle fleet does not write its database.
 
     Args:
-        database: Where the executors are listed.
-        file: The database's.
-        executor: Whose liveness this is; None for an onlooker.
+        database: See `Liveness`.
+        executor: See `Liveness`.
+        file: Of the database.
     """
 
-    def __init__(self, database: Database, file: Path, executor: str | None) -> None:
-        self._engine = database.engine
-        self._folder = file.with_name(file.name + ".executors")
-        self._executor = executor
+    def __init__(self, database: Database, executor: str | None, file: Path) -> None:
+        super().__init__(database, executor)
+        self._file = file
+        self._folder = file.with_name(f"{file.name}.executors")
         self._fd: int | None = None
-        self._beat = 0
-        self._silence = HeartbeatMonitor()
+        self._count = 0
+        self._watch: sqlite3.Connection | None = None
+        self._version = 0
 
     def _lock_of(self, executor: str) -> Path:
         return self._folder / f"{executor}.lock"
@@ -48,57 +49,40 @@ class SqliteLiveness(Liveness):
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         if not try_lock(self._fd, fcntl.LOCK_EX, what=str(path)):
             raise InfrastructureFault(f"the new lock {str(path)!r} is held already")
-        self.beat_once()
-        row = {
-            "id": self._executor,
-            "key": 0,
-            "host": identity.host(),
-            "pid": os.getpid(),
-            "process": identity.started(os.getpid()),
-        }
-        with self._engine.begin() as connection:
-            connection.execute(sa.insert(EXECUTORS).values(**row))
+        self._write_heartbeat()
+        with self._database.engine.begin() as connection:
+            connection.execute(sa.insert(EXECUTORS).values(**self._row(0)))
 
-    def beat_once(self) -> None:
-        """Write the next number."""
+    def _write_heartbeat(self) -> None:
         assert self._fd is not None
-        self._beat += 1
-        os.pwrite(self._fd, b"%*d" % (_BEAT_BYTES, self._beat), 0)
+        self._count += 1
+        os.pwrite(self._fd, b"%*d" % (_COUNTER_BYTES, self._count), 0)
 
-    def beat(self) -> bool:
-        """See `Liveness.beat`."""
-        self.beat_once()
-        query = sa.select(EXECUTORS.c.id).where(EXECUTORS.c.id == self._executor)
-        with self._engine.connect() as connection:
-            if connection.execute(query).scalar() is None:
-                raise LockLost("another executor has taken over its work")
+    def heartbeat(self) -> bool:
+        """See `Liveness.heartbeat`."""
+        self._write_heartbeat()
+        if self._executor not in self.registered():
+            raise LockLost("another executor has taken over its work")
         return True
 
-    def reap(self) -> list[str]:
-        """See `Liveness.bury`."""
-        rows = [row for row in self._rows() if row.id != self._executor]
-        beats: dict[str, int] = {}
-        dead = []
-        for row in rows:
-            beat = self._beat_of(row.id)
-            if beat is None:
-                self._forget(row.id)
-                dead.append(row.id)
-            else:
-                beats[row.id] = beat
-        silent = self._silence.look(beats, now=time.monotonic())
-        for row in rows:
-            if row.id in silent and row.host == identity.host():
-                identity.kill(row.pid, process=row.process)
-        return dead
-
-    def _rows(self) -> Sequence[Any]:
+    def remove_dead(self) -> bool:
+        """See `Liveness.remove_dead`."""
         columns = (EXECUTORS.c.id, EXECUTORS.c.host, EXECUTORS.c.pid, EXECUTORS.c.process)
-        with self._engine.connect() as connection:
-            return connection.execute(sa.select(*columns)).all()
+        with self._database.engine.connect() as connection:
+            rows = connection.execute(sa.select(*columns).where(EXECUTORS.c.id != self._executor)).all()
+        heartbeats = {row.id: self._heartbeat_of(row.id) for row in rows}
+        dead = [name for name, heartbeat in heartbeats.items() if heartbeat is None]
+        for name in dead:
+            self._remove(name)
+        alive = {name: heartbeat for name, heartbeat in heartbeats.items() if heartbeat is not None}
+        overdue = self._heartbeats.overdue(alive, now=time.monotonic())
+        for row in rows:
+            if row.id in overdue and row.host == HOST:
+                identity.kill(row.pid, process=row.process)
+        return bool(dead)
 
-    def _beat_of(self, executor: str) -> int | None:
-        """What its lock file says; None if its lock is free."""
+    def _heartbeat_of(self, executor: str) -> int | None:
+        """The counter in a lock file; None if the lock is free."""
         path = self._lock_of(executor)
         try:
             fd = os.open(path, os.O_RDWR)
@@ -107,45 +91,60 @@ class SqliteLiveness(Liveness):
         try:
             if try_lock(fd, fcntl.LOCK_EX, what=str(path)):
                 return None
-            return int(os.pread(fd, _BEAT_BYTES, 0) or b"0")
+            return int(os.pread(fd, _COUNTER_BYTES, 0) or b"0")
         finally:
             os.close(fd)
 
-    def _forget(self, executor: str) -> None:
-        with self._engine.begin() as connection:
+    def _remove(self, executor: str) -> None:
+        with self._database.engine.begin() as connection:
             connection.execute(sa.delete(EXECUTORS).where(EXECUTORS.c.id == executor))
         self._lock_of(executor).unlink(missing_ok=True)
 
-    def known(self) -> frozenset[str]:
-        """See `Liveness.known`."""
-        return frozenset(row.id for row in self._rows())
-
     def live_executors(self) -> list[str]:
-        """See `Liveness.living`."""
-        names = [row.id for row in self._rows()]
-        return [name for name in names if name == self._executor or self._beat_of(name) is not None]
+        """See `Liveness.live_executors`."""
+        names = sorted(self.registered())
+        return [name for name in names if name == self._executor or self._heartbeat_of(name) is not None]
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """See `Liveness.turn`."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+    def take_over_lock(self) -> Iterator[None]:
+        """See `Liveness.take_over_lock`."""
         fd = os.open(self._folder / "turn", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            deadline = time.monotonic() + _TURN_S
-            while not try_lock(fd, fcntl.LOCK_EX, what="the turn of taking over"):
+            deadline = time.monotonic() + LOCK_TIMEOUT_S
+            while not try_lock(fd, fcntl.LOCK_EX, what="the lock of take-overs"):
                 if time.monotonic() > deadline:
                     raise InfrastructureFault(
-                        f"another process takes workflows over for more than {_TURN_S:g} s"
+                        f"another process has taken workflows over for more than {LOCK_TIMEOUT_S:g} s"
                     )
                 time.sleep(0.01)
             yield
         finally:
             os.close(fd)
 
-    def leave(self) -> None:
-        """See `Liveness.leave`."""
-        if self._fd is None or self._executor is None:
-            return
-        self._forget(self._executor)
-        os.close(self._fd)
-        self._fd = None
+    def wait(self, timeout_s: float) -> bool:
+        """See `Liveness.wait`. Ends whenever another connection has written anything into the database."""
+        deadline = time.monotonic() + timeout_s
+        while not self._is_interrupted.wait(_LOOK_S) and time.monotonic() < deadline:
+            if self._is_changed():
+                return True
+        return False
+
+    def wake(self, connection: sa.Connection | None = None) -> None:
+        """Do nothing: `wait` sees the write itself."""
+
+    def _is_changed(self) -> bool:
+        if self._watch is None:
+            self._watch = sqlite3.connect(self._file, check_same_thread=False)
+        (version,) = self._watch.execute("PRAGMA data_version").fetchone()
+        before, self._version = self._version, version
+        return bool(before != version)
+
+    def unregister(self) -> None:
+        """See `Liveness.unregister`."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        if self._fd is not None and self._executor is not None:
+            self._remove(self._executor)
+            os.close(self._fd)
+            self._fd = None

@@ -65,7 +65,7 @@ def monitoring_app(daemon: "Daemon") -> Starlette:
 async def _moment(daemon: "Daemon", looking: CensusCache) -> Moment:
     census = await looking.census()
     executors = None
-    if census is not None and daemon.engine is not None:
+    if census is not None:
         with suppress(InfrastructureFault):
             executors = len(await daemon.engine.live_executors())
     pool = read_counts(daemon.state / "pool")

@@ -12,8 +12,7 @@ import anyio
 import anyio.to_thread
 
 from ringfence.config.units import format_duration
-from ringfence.engine.base import Engine, WorkflowState
-from ringfence.engine.registry import open_engine
+from ringfence.engine import WorkflowState, open_engine
 from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
 from ringfence.fleet.client import socket_path
 from ringfence.fleet.config.definition import Fleet
@@ -62,7 +61,6 @@ class Daemon:
         environ: Variables that the file may name.
         log: Is told what a person should know.
         notifier: Tells whoever started the daemon how it stands.
-        engine: What gives jobs to workers; None: that of the database.
         log_format: Of this daemon and its workers, whatever the file says.
     """
 
@@ -71,7 +69,6 @@ class Daemon:
     environ: Mapping[str, str]
     log: Log
     notifier: Notifier = field(default_factory=lambda: Notifier({}))
-    engine: Engine | None = None
     log_format: LogFormat | None = None
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -82,16 +79,16 @@ class Daemon:
         self.database = Database(self.url)
         self.jobs = Jobs(self.database)
         self.agents = AgentStates(self.database)
-        engine = self.engine = self.engine or open_engine(self.url)
+        self.engine = open_engine(self.url)
         self.counters = Counters()
         self.records = open_record_store(self.fleet.settings.records, self.state)
-        self.retention = Retention(self.database, engine, records=self.records)
+        self.retention = Retention(self.database, self.engine, records=self.records)
         self.triggers = Triggers(
             self.database, submit=self.submit, is_wanted=self._takes_work, log=self.log, state=self.state
         )
         self.dispatcher = Dispatcher(
             self.database,
-            engine,
+            self.engine,
             bounds=lambda: limits_of(self.fleet),
             followers=self._followers,
             log=self.log,
@@ -125,7 +122,6 @@ class Daemon:
         from ringfence.fleet.api.app import create_local_app
         from ringfence.fleet.api.context import ApiContext
 
-        assert self.engine is not None
         with exclusive(self.state, self.file):
             note_file(self.state, self.file)
             async with (
@@ -304,7 +300,6 @@ class Daemon:
 
     async def _follow_ups(self) -> bool:
         """Whether a worker still runs hooks, or tells others of a job's end; what is left for the next start is none."""
-        assert self.engine is not None
         running = await self.engine.list(states=[WorkflowState.RUNNING])
         left = await self.jobs.active_workflows()
         return bool(self.supervisor.pids) and any(each.id not in left for each in running)

@@ -6,12 +6,13 @@ daemon starts from what the database says.
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import anyio
 from sqlalchemy import Connection
 
-from ringfence.engine.base import Engine, WorkflowState
+from ringfence.engine import WorkflowState
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.log import Log
 from ringfence.fleet.store.admission import Admission, Bounds
@@ -20,6 +21,9 @@ from ringfence.fleet.store.insertion import QueueFull
 from ringfence.fleet.store.job import Job, NewJob
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.worker.workflow import JOB_WORKFLOW
+
+if TYPE_CHECKING:
+    from ringfence.engine.client import Engine
 
 _BUSY_S = 0.2
 _IDLE_S = 2.0
@@ -43,7 +47,7 @@ class Dispatcher:
     def __init__(
         self,
         database: Database,
-        engine: Engine,
+        engine: "Engine",
         *,
         bounds: Callable[[], Bounds],
         followers: Callable[[Job], Sequence[NewJob]],

@@ -11,8 +11,7 @@ import anyio
 import anyio.to_thread
 
 from ringfence import __version__
-from ringfence.engine.base import Engine
-from ringfence.engine.registry import open_engine
+from ringfence.engine import open_engine
 from ringfence.errors import InfrastructureFault, RingfenceError
 from ringfence.fleet.log import Log
 from ringfence.fleet.record_store import RecordStore
@@ -84,7 +83,7 @@ class Worker:
         self._workflow = JobWorkflow(
             Jobs(self._database), Attempts(self._database), performing, worker=self._name, host=host
         )
-        self._engine: Engine = open_engine(
+        self._engine = open_engine(
             url, workflows={JOB_WORKFLOW: self._workflow}, concurrency=slots, recoveries=_RECOVERIES
         )
         self._stopping = anyio.Event()

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import anyio
 
-from ringfence.engine.base import Context, Json
+from ringfence.engine import Context, Json
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.config.model import RetrySettings
 from ringfence.fleet.store.attempts import Attempt, Attempts

@@ -1,0 +1,101 @@
+"""DBOS itself: at most once in a process, silent, and in the caller's event loop."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import sqlalchemy as sa
+from dbos import DBOS
+
+from ringfence.engine.base import Json
+from ringfence.engine.client import QUEUE, VERSION, WORKFLOW, JsonSerializer
+from ringfence.engine.liveness import Database
+from ringfence.errors import UsageError
+
+Run = Callable[[str, str, Json], Awaitable[Json]]
+"""Runs a workflow, given its id, its name and its argument."""
+_NEVER_S = 3600.0
+_run: Run | None = None
+"""The executor of this process: DBOS knows no other way from a registered workflow to its owner."""
+_engine: sa.Engine | None = None
+
+
+@DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)
+async def _workflow(name: str, argument: Json) -> Json:
+    id = DBOS.workflow_id
+    if _run is None or id is None:
+        raise asyncio.CancelledError
+    return await _run(id, name, argument)
+
+
+def claim_process(run: Run) -> None:
+    """Become the one executor of this process.
+
+    Raises:
+        UsageError: There is one already.
+    """
+    global _run
+    if _run is not None:
+        raise UsageError(
+            "this process has an executor of workflows already; open a second one in a process of its own"
+        )
+    _run = run
+
+
+def release_process() -> None:
+    """Let another executor of this process begin."""
+    global _run
+    _run = None
+
+
+def launch(database: Database, executor: str) -> None:
+    """Start DBOS in the running event loop, after `claim_process`."""
+    global _engine
+    if database.file is None:
+        _engine = sa.create_engine(
+            database.url, pool_size=20, max_overflow=0, pool_timeout=30, pool_pre_ping=True, pool_recycle=1800
+        )
+        sa.event.listen(_engine, "handle_error", _mark_disconnect)
+    DBOS(
+        config={
+            "name": QUEUE,
+            "system_database_url": database.url.render_as_string(hide_password=False),
+            "system_database_engine": _engine,
+            "serializer": JsonSerializer(),
+            "application_version": VERSION,
+            "executor_id": executor,
+            "run_migrations": False,
+            "enable_otlp": False,
+            "log_level": "CRITICAL",
+            "notification_coalesce_sec": 1.0,
+            "scheduler_polling_interval_sec": _NEVER_S,
+        }
+    )
+    DBOS.listen_queues([QUEUE])
+    DBOS.launch()
+
+
+def _mark_disconnect(context: sa.ExceptionContext) -> None:
+    """Have DBOS retry after a connection that could not be opened, whatever the driver calls it.
+
+    DBOS knows the driver's texts for TCP only: the result of a step would be lost where Postgres is away for a moment
+    behind a Unix socket.
+    """
+    if getattr(context.original_exception, "sqlstate", None) is None and isinstance(
+        context.sqlalchemy_exception, sa.exc.OperationalError
+    ):
+        context.is_disconnect = True
+
+
+def destroy() -> None:
+    """Stop what `launch` started. It blocks for up to 0.2 s: not in the event loop."""
+    global _engine
+    DBOS.destroy()
+    if _engine is not None:
+        _engine.dispose()
+        _engine = None
+
+
+def restore_threads(loop: asyncio.AbstractEventLoop) -> None:
+    """Give the event loop threads of its own again: DBOS has replaced them with its own, which have ended."""
+    loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))

@@ -1,0 +1,80 @@
+"""The workflows that run in this executor, and their interruption."""
+
+import asyncio
+from collections.abc import Mapping
+
+import anyio
+
+from ringfence.engine.base import Context, Json, Workflow, as_json
+from ringfence.errors import UsageError
+
+
+class Execution:
+    """One execution of a workflow, until it ends or is interrupted."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.scope = anyio.CancelScope()
+        self.ended = anyio.Event()
+
+    async def interrupt(self) -> None:
+        """Cancel it, and wait until it has cleaned up."""
+        self.scope.cancel()
+        await self.ended.wait()
+
+
+class Executions:
+    """All executions of this executor.
+
+    Args:
+        workflows: The workflows it can run, by name.
+    """
+
+    def __init__(self, workflows: Mapping[str, Workflow]) -> None:
+        self._workflows = workflows
+        self._running: dict[str, Execution] = {}
+        self._ended_at = 0.0
+        self.is_open = True
+        """Whether workflows may start."""
+
+    @property
+    def running(self) -> list[Execution]:
+        """All that have not ended."""
+        return [*self._running.values()]
+
+    def idle_s(self) -> float:
+        """For how many seconds nothing has run."""
+        return 0.0 if self._running else anyio.current_time() - self._ended_at
+
+    async def run(self, id: str, name: str, argument: Json) -> Json:
+        """Run a workflow. No outcome of one that is interrupted is stored, whatever it returns."""
+        if id in self._running:  # claimed again while it was still running: the older execution has lost it
+            await self._running[id].interrupt()
+        if not self.is_open:
+            raise asyncio.CancelledError
+        execution = self._running[id] = Execution(id)
+        try:
+            with execution.scope:
+                result = await self._result(id, name, argument)
+            if execution.scope.cancel_called:
+                raise asyncio.CancelledError
+            return result
+        finally:
+            execution.ended.set()
+            self._ended_at = anyio.current_time()
+            if self._running.get(id) is execution:
+                del self._running[id]
+
+    async def _result(self, id: str, name: str, argument: Json) -> Json:
+        if name not in self._workflows:
+            raise UsageError(f"there is no workflow {name!r}")
+        result = await self._workflows[name](Context(id), argument)
+        return as_json(result, what=f"the result of workflow {name!r}")
+
+    async def close(self, *, grace_s: float) -> None:
+        """Start nothing more, interrupt all, and wait until they have cleaned up, for `grace_s` seconds at most."""
+        self.is_open = False
+        with anyio.move_on_after(grace_s):
+            async with anyio.create_task_group() as tasks:
+                for execution in self.running:
+                    tasks.start_soon(execution.interrupt)
