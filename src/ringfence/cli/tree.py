@@ -31,7 +31,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Changes": ("diff", "apply", "undo", "checkpoint"),
     "Records": ("runs", "session"),
     "Loops": ("loop",),
-    "Fleets": ("fleet", "job"),
+    "Fleets": ("fleet", "job", "inbox"),
     "Setup": ("init", "sandbox", "image", "config", "doctor", "serve", "gc", "help"),
 }
 """The headings of `ringfence --help`."""
@@ -45,6 +45,7 @@ GROUPS: Mapping[str, str] = {
     "fleet agents": "List, show, enable and disable the fleet's agents.",
     "fleet schedules": "List, pause and resume the schedules of agents.",
     "fleet workers": "List, drain, resume and remove workers, on all machines.",
+    "inbox": "List and answer questions of the fleet's jobs.",
     "job": "List, show, follow, cancel and retry the fleet's jobs.",
     "sandbox": "Create a standing sandbox and run commands in it.",
     "sandbox pool": "Show and end the sandboxes kept warm for runs.",
@@ -124,6 +125,10 @@ COMMANDS: Mapping[str, Entry] = {
     "job retry": Entry("fleet.job:retry", "Run a job again as a new job."),
     "job fork": Entry("fleet.job:fork", "Start a new job from where a job ended."),
     "job rm": Entry("fleet.job:rm", "Remove a job that has ended; its records stay."),
+    "inbox ls": Entry("fleet.inbox:ls", "List questions that wait for a person."),
+    "inbox show": Entry("fleet.inbox:show", "Show one question."),
+    "inbox answer": Entry("fleet.inbox:answer", "Answer a question: allow or deny."),
+    "inbox grants": Entry("fleet.inbox:grants", "List rules that agents were granted."),
     "init": Entry("config.commands:init", "Write a ringfence.yaml that explains every key."),
     "sandbox create": Entry("sandbox.commands:create", "Create a sandbox that stays until it is removed."),
     "sandbox exec": Entry("sandbox.commands:execute", "Run a command in a standing sandbox."),

@@ -18,6 +18,8 @@ class JobState(StrEnum):
     """The workspace is being prepared, and the sandbox opened."""
     RUNNING = "running"
     """The agent is working, or its work is being delivered and checked."""
+    WAITING = "waiting"
+    """A job of a fleet that waits for a person's answer, between two attempts. It holds nothing."""
     SUCCEEDED = "succeeded"
     """The agent ended and a check passed."""
     UNVERIFIED = "unverified"
@@ -82,8 +84,8 @@ _LIVE = (JobState.QUEUED, JobState.STARTING, JobState.RUNNING)
 
 
 def may_follow(before: JobState, after: JobState) -> bool:
-    """Whether a job in `before` may go to `after`: forward through the live states, or to an end."""
-    if before.is_terminal:
+    """Whether a run in `before` may go to `after`: forward through the live states, or to an end. A run never waits."""
+    if before.is_terminal or JobState.WAITING in (before, after):
         return False
     return after.is_terminal or _LIVE.index(after) == _LIVE.index(before) + 1
 

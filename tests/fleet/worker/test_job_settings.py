@@ -7,15 +7,27 @@ from typing import Any
 import pytest
 
 from ringfence.errors import InfrastructureFault, LimitReached
+from ringfence.events import QuestionAnswered
 from ringfence.fleet.config.model import AgentSettings
+from ringfence.fleet.store.attempts import InterruptedRun
 from ringfence.fleet.store.job import Job
-from ringfence.fleet.worker.job_settings import agent_settings, effective_of, reason_within, task_of
+from ringfence.fleet.store.spend import Usage
+from ringfence.fleet.worker.job_settings import (
+    agent_settings,
+    asked_of,
+    effective_of,
+    prompt_of,
+    reason_within,
+    task_of,
+)
+from ringfence.job.question import HostRule, LimitRule, Question
 from ringfence.job.state import JobState
 
 
 def _job(**more: Any) -> Job:
     nothing = dict.fromkeys(Job.__dataclass_fields__)
     known = {"id": "j1", "agent": "a", "state": JobState.RUNNING, "created_at": datetime.now(UTC)}
+    known |= {"tokens": 0, "cost_usd": 0.0}
     return Job(**{**nothing, **known, **more})
 
 
@@ -70,3 +82,53 @@ def test_a_task_is_text_whatever_came_with_its_trigger():
     """Half of a surrogate pair, which JSON can spell, and of which no request can be made, is replaced."""
     task = task_of(b"say {{ payload.x }}", b'{"x": "<\\ud800>"}')
     assert "<\ufffd>" in task.encode().decode()
+
+
+@pytest.mark.parametrize(
+    ("limit", "job", "rules", "spent", "to"),
+    [
+        ("tokens", {"allowed_tokens": 1000}, [], Usage(1000, 0), 2000),
+        ("tokens", {"allowed_tokens": 1000}, [], Usage(1500, 0), 2500),
+        ("tokens", {"tokens": 1500, "allowed_tokens": 1000}, [2500], Usage(1000, 0), 3500),
+        ("tokens", {"allowed_tokens": 300}, [], Usage(300, 0), 1000),
+        ("cost_usd", {"allowed_usd": 2.0}, [], Usage(0, 2.5), 4.5),
+    ],
+    ids=["first", "overdrawn", "again", "the day's budget", "dollars"],
+)
+def test_a_question_about_a_limit_names_the_sum_of_all_attempts(
+    limit: str, job: dict[str, Any], rules: list[float], spent: Usage, to: float
+):
+    """What was used, and as much again; where only the day's budget was used up, the limit as it is."""
+    settings = AgentSettings.model_validate({"limits": {"tokens": 1000, "cost_usd": 2}})
+    granted = [LimitRule(limit="tokens", to=each) for each in rules]
+    question = Question("budget", {"limit": limit, "to": 1}, "")
+    assert asked_of(question, settings, _job(**job), granted, spent).question.rule == {
+        "limit": limit,
+        "to": to,
+    }
+
+
+def test_granted_rules_reach_the_run_and_no_more_is_spent_than_the_job_has():
+    """A limit that was raised holds for all attempts together, so the run has what is left."""
+    rules = [HostRule(host="a.example", port=443), LimitRule(limit="tokens", to=2000)]
+    effective = effective_of(AgentSettings(), _job(tokens=1200, allowed_tokens=800), rules)
+    assert [str(rule) for rule in effective.settings.egress.allow] == ["a.example:443"]
+    assert effective.settings.limits.tokens == 800
+
+
+def _answer(question: str, reply: str = "") -> QuestionAnswered:
+    return QuestionAnswered(
+        question=question, run="r", kind="question", rule={}, answer="allow", scope="run", by="ann", at="t",
+        reply=reply,
+    )  # fmt: skip
+
+
+def test_a_resumed_session_reads_the_answer_and_a_new_one_the_task_too():
+    """A session that could not be resumed knows nothing of what was asked."""
+    answers = [_answer("1", "red"), _answer("2", "blue")]
+    resumed = prompt_of("task", answers, InterruptedRun("r", has_asked=True))
+    assert ("blue" in resumed, "red" in resumed, "task\n" in resumed) == (True, False, False)
+    new = prompt_of("task", answers, None)
+    assert new.startswith("task\n\n")
+    assert ("red" in new, "blue" in new) == (True, True)
+    assert prompt_of("task", [], None) == "task"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import date, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -281,6 +281,57 @@ class WorkerAnswer(Answer):
     is_alive: bool
     is_draining: bool
     """Whether it takes no more jobs."""
+
+
+class InboxAnswer(Answer):
+    """A question of a job to a person."""
+
+    id: str
+    job: str
+    agent: str
+    attempt: int
+    """The attempt that asked."""
+    run_id: str
+    """The run that asked."""
+    kind: str
+    """`host`, `tool`, `budget` or `question`."""
+    rule: dict[str, Any]
+    """The rule that `allow` grants, made from recorded fields; empty for a question of the agent's own."""
+    asks: str
+    """What is asked for, in words of Ringfence."""
+    text: str
+    """The agent's own words: data to show, which decide nothing."""
+    created_at: datetime
+    deadline: datetime | None
+    answer: str | None
+    """`allow`, `deny`, `expired` or `withdrawn`; None: it is open."""
+    scope: str | None
+    """`run` or `agent`."""
+    reply: str
+    answered_by: str | None
+    answered_at: datetime | None
+
+
+class AnswerRequest(BaseModel):
+    """An answer to a question."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    answer: Literal["allow", "deny"]
+    scope: Literal["run", "agent"] = "run"
+    """What the rule is granted for: the job that asked, or all later jobs of its agent, too."""
+    reply: Annotated[str, Field(max_length=20_000)] = ""
+    """A message to the agent; required to `allow` a question of the agent's own."""
+
+
+class GrantAnswer(Answer):
+    """A rule that an agent was granted for all its jobs."""
+
+    agent: str
+    kind: str
+    rule: dict[str, Any]
+    granted_by: str
+    granted_at: datetime
 
 
 class TriggerRequest(BaseModel):

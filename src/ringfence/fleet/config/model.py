@@ -36,7 +36,9 @@ QualifiedName = Annotated[
 TriggerName = AgentName
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 WorkerLabel = Annotated[str, StringConstraints(pattern=f"^{_LABEL.pattern}$")]
-HookPoint = Literal["before_run", "after_run", "on_success", "on_failure", "on_limit", "on_cancel"]
+HookPoint = Literal[
+    "before_run", "after_run", "on_success", "on_failure", "on_limit", "on_cancel", "on_waiting"
+]
 Priority = Annotated[int, BeforeValidator(no_boolean), Field(ge=-1000, le=1000)]
 
 

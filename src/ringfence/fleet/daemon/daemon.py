@@ -24,6 +24,7 @@ from ringfence.fleet.daemon.http_server import serving, serving_at
 from ringfence.fleet.daemon.leader_lock import LeaderLock
 from ringfence.fleet.daemon.limits import limits_of
 from ringfence.fleet.daemon.log_file import keep_short, log_file
+from ringfence.fleet.daemon.question_deadlines import keep_deadlines
 from ringfence.fleet.daemon.scheduler import Scheduling
 from ringfence.fleet.daemon.supervisor import Supervisor
 from ringfence.fleet.daemon.systemd_notify import Notifier
@@ -139,6 +140,7 @@ class Daemon:
                 tasks.start_soon(self.supervisor.run, self.fleet.settings.workers)
                 tasks.start_soon(self.notifier.stay_alive)
                 tasks.start_soon(self._retain)
+                tasks.start_soon(keep_deadlines, self.database, self.log)
                 tasks.start_soon(self._keep_owning)
                 tasks.start_soon(keep_short, log_file(self.state), self.log)
                 self.is_ready = True

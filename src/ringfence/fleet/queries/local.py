@@ -14,10 +14,12 @@ from pydantic import BaseModel
 from ringfence.config.document import find_project_file
 from ringfence.config.paths import state_dir
 from ringfence.errors import ConfigurationError, PolicyRefused, UsageError
+from ringfence.fleet.api.models import AnswerRequest
 from ringfence.fleet.client import FleetClient, NoDaemon, socket_path
 from ringfence.fleet.config.definition import Fleet
 from ringfence.fleet.config.loader import load_trusted
 from ringfence.fleet.queries.agents import list_agents, show_agent
+from ringfence.fleet.queries.inbox import answer_inbox, list_grants, list_inbox, show_inbox
 from ringfence.fleet.queries.jobs import JobFilters, find_job, list_attempts, list_jobs, show_job
 from ringfence.fleet.queries.schedules import list_schedules
 from ringfence.fleet.queries.source import FleetSource
@@ -99,7 +101,7 @@ def _file(state: Path) -> Path | None:
 
 
 class LocalReader:
-    """Responds to `get` as `FleetClient` does, from a fleet's database. Changes nothing.
+    """Responds to `get` as `FleetClient` does, from a fleet's database. Changes nothing but answers to questions.
 
     Args:
         found: The fleet.
@@ -119,6 +121,15 @@ class LocalReader:
             InfrastructureFault: The database cannot be read.
         """
         return self._read(lambda source: _respond(source, parts, query))
+
+    def answer(self, question: str, wanted: AnswerRequest, *, by: str) -> Any:
+        """Answer a question; its job starts again with the next daemon.
+
+        Raises:
+            UsageError, PolicyRefused: As `Inbox.answer`.
+            InfrastructureFault: The database cannot be written.
+        """
+        return self._read(lambda source: answer_inbox(source.database, question, wanted, by=by))
 
     def _read(self, read: Callable[[FleetSource], Awaitable[_Result]]) -> Any:
         async def run() -> _Result:
@@ -147,8 +158,24 @@ async def _respond(source: FleetSource, parts: tuple[str, ...], query: Mapping[s
             return await show_agent(source, name)
         case ("schedules",):
             return await list_schedules(source)
+        case ("inbox" | "grants", *_):
+            return await _respond_inbox(source, parts, query)
         case ("spend",):
             return await report_spend(source, **query)
+        case _:
+            raise NoDaemon
+
+
+async def _respond_inbox(source: FleetSource, parts: tuple[str, ...], query: Mapping[str, Any]) -> Any:
+    match parts:
+        case ("inbox",):
+            is_open = None if query.get("open") is None else query["open"] in (True, "true")
+            more = {name: query[name] for name in ("agent", "limit") if query.get(name) is not None}
+            return await list_inbox(source.database, is_open=is_open, **more)
+        case ("inbox", question):
+            return await show_inbox(source.database, question)
+        case ("grants",):
+            return await list_grants(source.database)
         case _:
             raise NoDaemon
 

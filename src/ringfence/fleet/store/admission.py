@@ -13,6 +13,7 @@ from sqlalchemy import Connection, func, select, update
 
 from ringfence.config.units import format_duration
 from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.grants import agent_grants_in, granted_limits_in
 from ringfence.fleet.store.job import ACTIVE, Job, milliseconds
 from ringfence.fleet.store.jobs import get_in, readable
 from ringfence.fleet.store.spend import Usage, reserved_in, spend_since_in
@@ -145,6 +146,7 @@ class _Round:
         self._blocked = _Blocked()
         self._next: list[datetime] = []
         self._queues: dict[str, _AgentQueue] = {}
+        self._grants = agent_grants_in(connection)
         active = _active(connection)
         self._by_agent = Counter(agent for agent, _, _ in active)
         for _, workspace, _ in active:
@@ -278,11 +280,18 @@ class _Round:
         bounds = self._bounds.agents[job.agent]
         if bounds.rate is not None and not self._within(job.agent, bounds.rate):
             return None
-        allowed = _without(bounds.job, tokens=job.tokens, cost_usd=job.cost_usd)
+        allowed = _without(self._job_budget(job, bounds), tokens=job.tokens, cost_usd=job.cost_usd)
         for name, budget in ((job.agent, bounds.day), (None, self._bounds.day)):
             if budget != Budget():
                 allowed = _smaller(allowed, self._left(name, budget))
         return allowed
+
+    def _job_budget(self, job: Job, bounds: AgentBounds) -> Budget:
+        """What one job may spend: as its agent is configured, or as a person granted it."""
+        asked = job.id if job.attempt else None
+        granted = granted_limits_in(self._connection, self._grants, job.agent, asked)
+        tokens = int(granted["tokens"]) if "tokens" in granted else bounds.job.tokens
+        return Budget(tokens, granted.get("cost_usd", bounds.job.cost_usd))
 
     def _within(self, agent: str, rate: Rate) -> bool:
         since = milliseconds(self._now - timedelta(seconds=rate.window_s))

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, Connection, bindparam, case, func, insert, select, update
 
 from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.inbox import AskedQuestion, add_question_in
 from ringfence.fleet.store.job import ACTIVE, Job, milliseconds, reason_of
 from ringfence.fleet.store.jobs import get_in, now_ms
 from ringfence.fleet.store.spend import Usage, add_spend_in
@@ -33,7 +34,11 @@ _CLOSE = (
     .where(ATTEMPTS.c.job == bindparam("of"), ATTEMPTS.c.ended_ms.is_(None))
     .values(ended_ms=bindparam("now"), state=JobState.INTERRUPTED, reason="its worker died")
 )
-_TRIES = select(func.count()).where(ATTEMPTS.c.job == bindparam("of"), ATTEMPTS.c.reason != _LEFT)
+_TRIES = select(func.count()).where(
+    ATTEMPTS.c.job == bindparam("of"),
+    ATTEMPTS.c.reason != _LEFT,
+    func.coalesce(ATTEMPTS.c.state, "") != JobState.BLOCKED.value,  # it ended with a question
+)
 _BEGIN = insert(ATTEMPTS)
 _BEGUN = _JOB.values(
     state=JobState.RUNNING,
@@ -73,7 +78,16 @@ class Attempt:
     worker: str
     run_id: str
     tries: int = 1
-    """Which try it is, where those whose worker merely left are not counted."""
+    """Which try it is, where those whose worker merely left, or that ended with a question, are not counted."""
+
+
+@dataclass(frozen=True)
+class InterruptedRun:
+    """The run of an attempt that did not end its job."""
+
+    id: str
+    has_asked: bool
+    """Whether it ended with a question, which was answered since."""
 
 
 class Attempts:
@@ -153,16 +167,17 @@ class Attempts:
 
         await self._database.write(act)
 
-    async def interrupted_run(self, attempt: Attempt, *, host: str) -> str | None:
-        """The run of the attempt before this one, if that was broken off on this machine: its session can go on."""
+    async def interrupted_run(self, attempt: Attempt, *, host: str) -> InterruptedRun | None:
+        """The run of the attempt before this one, if that did not end its job on this machine: it can be resumed."""
         mine = (
             ATTEMPTS.c.job == attempt.job,
             ATTEMPTS.c.number == attempt.number - 1,
             ATTEMPTS.c.host == host,
         )
-        states = (JobState.INTERRUPTED.value, JobState.INFRASTRUCTURE.value)
-        query = select(ATTEMPTS.c.run_id).where(*mine, ATTEMPTS.c.state.in_(states))
-        return await self._database.read(lambda connection: connection.execute(query).scalar())
+        states = (JobState.INTERRUPTED.value, JobState.INFRASTRUCTURE.value, JobState.BLOCKED.value)
+        query = select(ATTEMPTS.c.run_id, ATTEMPTS.c.state).where(*mine, ATTEMPTS.c.state.in_(states))
+        row = await self._database.read(lambda connection: connection.execute(query).first())
+        return None if row is None else InterruptedRun(row.run_id, has_asked=row.state == JobState.BLOCKED)
 
     async def report(self, attempt: Attempt, spent: Usage) -> bool:
         """Note what an attempt has used so far; False if it is not the job's any more, or the job is to be cancelled."""
@@ -184,6 +199,7 @@ class Attempts:
         reason: str = "",
         spent: Usage | None = None,
         retry_at: datetime | None = None,
+        asked: AskedQuestion | None = None,
     ) -> Job | None:
         """End an attempt, and its job with it; None if the attempt is not the job's any more.
 
@@ -194,6 +210,7 @@ class Attempts:
             reason: Why, in a line.
             spent: What it used.
             retry_at: The job goes back into the queue until then, instead of ending.
+            asked: A question with which the attempt ended: the job waits for the answer, instead of ending.
         """
 
         def act(connection: Connection) -> Job | None:
@@ -205,7 +222,10 @@ class Attempts:
             _note(connection, job, attempt, spent or Usage())
             ended = {"now": now, "as": state, "why": reason_of(reason)}
             connection.execute(_END, {"of": attempt.job, "which": attempt.number, **ended})
-            if retry_at is not None and not job.is_cancel_asked:
+            if asked is not None and not job.is_cancel_asked:
+                add_question_in(connection, job.id, job.agent, attempt.number, attempt.run_id, asked)
+                after: dict[str, object] = {"state": JobState.WAITING}
+            elif retry_at is not None and not job.is_cancel_asked:
                 after = {"state": JobState.QUEUED, "not_before_ms": milliseconds(retry_at), "worker": None}
             else:
                 is_cancelled = job.is_cancel_asked and state is not JobState.SUCCEEDED

@@ -67,7 +67,8 @@ async def runs_gone_on_with(database: Database) -> list[str]:
         live = [state.value for state in JobState if not state.is_terminal]
         of_agents = select(AGENTS.c.session_run_id).where(AGENTS.c.session_run_id.is_not(None))
         of_jobs = select(JOBS.c.session_id).where(JOBS.c.session_id.is_not(None), JOBS.c.state.in_(live))
-        return [*connection.execute(of_agents).scalars(), *connection.execute(of_jobs).scalars()]
+        asked = select(JOBS.c.run_id).where(JOBS.c.run_id.is_not(None), JOBS.c.state.in_(live))
+        return [run for query in (of_agents, of_jobs, asked) for run in connection.execute(query).scalars()]
 
     return await database.read(act)
 

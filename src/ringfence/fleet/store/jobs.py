@@ -20,7 +20,7 @@ from ringfence.fleet.store.job import (
     reason_of,
     workflow_id,
 )
-from ringfence.fleet.store.tables import ATTEMPTS, BLOBS, JOBS
+from ringfence.fleet.store.tables import ATTEMPTS, BLOBS, INBOX, JOBS
 from ringfence.fleet.store.totals import keep_totals
 from ringfence.job.state import JobState
 
@@ -278,7 +278,7 @@ class Jobs:
             query = select(JOBS.c.id).where(JOBS.c.id.in_(ids), JOBS.c.state.in_(ended)).with_for_update()
             gone = sorted(connection.execute(query).scalars())
             keep_totals(connection, gone)
-            for column in (BLOBS.c.job, ATTEMPTS.c.job, JOBS.c.id):
+            for column in (BLOBS.c.job, ATTEMPTS.c.job, INBOX.c.job, JOBS.c.id):
                 connection.execute(delete(column.table).where(column.in_(gone)))
             return gone
 
@@ -296,8 +296,9 @@ def cancel_in(connection: Connection, job_id: str, *, reason: str) -> Job | None
         "is_cancel_asked": True,
         "reason": job.reason if job.is_cancel_asked else reason_of(reason),
     }
-    if job.state is JobState.QUEUED:
+    if job.state in (JobState.QUEUED, JobState.WAITING):
         values |= {"state": JobState.CANCELLED, "ended_ms": now_ms()}
+        withdraw_questions_in(connection, job_id)
     connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(**values))
     return get_in(connection, job_id)
 
@@ -313,7 +314,17 @@ def _end_in(connection: Connection, job_id: str, state: JobState, reason: str) -
     connection.execute(
         update(ATTEMPTS).where(ATTEMPTS.c.job == job_id, ATTEMPTS.c.ended_ms.is_(None)).values(**ended)
     )
+    withdraw_questions_in(connection, job_id)
     return done.rowcount == 1
+
+
+def withdraw_questions_in(connection: Connection, job_id: str) -> None:
+    """Close the open questions of a job that ends otherwise, within a transaction."""
+    connection.execute(
+        update(INBOX)
+        .where(INBOX.c.job == job_id, INBOX.c.answer.is_(None))
+        .values(answer="withdrawn", answered_ms=now_ms())
+    )
 
 
 def get_in(connection: Connection, job_id: str, *, to_change: bool = False) -> Job | None:

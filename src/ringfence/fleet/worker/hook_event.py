@@ -17,7 +17,9 @@ _POINTS: dict[JobState, HookPoint] = {
 
 
 def points_of(state: JobState) -> tuple[HookPoint, ...]:
-    """Which hooks a job's end calls for."""
+    """Which hooks a job's end calls for, or that it waits for a person."""
+    if state is JobState.WAITING:
+        return ("on_waiting",)
     return ("after_run", _POINTS.get(state, "on_failure"))
 
 

@@ -11,20 +11,25 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ringfence.errors import RecordError, RingfenceError, UsageError
+from ringfence.events import QuestionAnswered
 from ringfence.fleet.config.model import (
     AgentSettings,
     RetrySettings,
 )
 from ringfence.fleet.log import Log
 from ringfence.fleet.store.agents import AgentStates
-from ringfence.fleet.store.attempts import Attempt, Attempts
+from ringfence.fleet.store.attempts import Attempt, Attempts, InterruptedRun
 from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.grants import Grants
+from ringfence.fleet.store.inbox import Inbox
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.store.spend import Usage
 from ringfence.fleet.worker.job_settings import (
     agent_settings,
+    asked_of,
     effective_of,
+    prompt_of,
     reason_within,
     session_to_resume,
     task_of,
@@ -32,8 +37,10 @@ from ringfence.fleet.worker.job_settings import (
 from ringfence.fleet.worker.job_workspace import JobWorkspaces, apply_private_copy
 from ringfence.fleet.worker.lifecycle_hooks import LifecycleHooks
 from ringfence.fleet.worker.workflow import AttemptResult, FollowUp
+from ringfence.frozen import frozen
 from ringfence.job.interrupted_runs import recover_runs
 from ringfence.job.outcome import Outcome, RunResult, outcome_of, root_cause
+from ringfence.job.question import Rule, read_rule, with_rules
 from ringfence.job.recorder import View
 from ringfence.job.request import RunRequest
 from ringfence.job.resolution import resolved_agent_request
@@ -62,6 +69,32 @@ _KEEPS_SESSION = (
 )
 
 
+@frozen
+class _Granted:
+    """What people granted to a job and to its agent."""
+
+    answers: tuple[QuestionAnswered, ...]
+    """The answers to the job's questions, the first one first."""
+    rules: tuple[Rule, ...]
+    """All rules that hold for the job."""
+    origins: tuple[tuple[str, str], ...]
+    """The rules of the agent, each with the person who granted it, for the record."""
+
+
+@frozen
+class _Work:
+    """One attempt, with everything that it needs."""
+
+    job: Job
+    attempt: Attempt
+    settings: AgentSettings
+    granted: _Granted
+    workspace: Path
+    resumed: InterruptedRun | None
+    """The run that it resumes."""
+    alive: Alive
+
+
 class JobExecutor:
     """Runs agents' jobs in this process.
 
@@ -88,6 +121,8 @@ class JobExecutor:
         self._jobs = Jobs(database)
         self._attempts = Attempts(database)
         self._agents = AgentStates(database)
+        self._grants = Grants(database)
+        self._inbox = Inbox(database)
         self._places = places
         self._host = host
         self._log = log
@@ -133,81 +168,110 @@ class JobExecutor:
     async def _result(self, job: Job, attempt: Attempt, alive: Alive) -> AttemptResult:
         try:
             settings = await self._settings(job)
-            interrupted_run = await self._interrupted_run(job, attempt, settings)
+            granted = await self._granted(job)
+            resumed = await self._interrupted_run(job, attempt, settings, granted)
+            kept = await self._inbox.unfinished_jobs() if settings.repository is not None else frozenset()
             async with self._places.of(
-                job, settings, as_it_was_left=interrupted_run is not None
+                job, settings, as_it_was_left=resumed is not None, kept=kept
             ) as workspace:
                 refusal = await self._around.before(job, settings)
                 if refusal is not None:
                     return AttemptResult(JobState.FAILED, refusal)
-                return await self._perform(job, attempt, settings, workspace, interrupted_run, alive)
+                work = _Work(job, attempt, settings, granted, workspace, resumed, alive)
+                return await self._perform(work)
         except Exception as exc:  # noqa: BLE001 -- the boundary of an attempt: told as its outcome
             outcome = outcome_of(root_cause(exc))
             return AttemptResult(outcome.state, outcome.reason)
 
-    async def _perform(
-        self,
-        job: Job,
-        attempt: Attempt,
-        settings: AgentSettings,
-        workspace: Path,
-        interrupted_run: str | None,
-        alive: Alive,
-    ) -> AttemptResult:
+    async def _granted(self, job: Job) -> "_Granted":
+        """What people granted to a job and to its agent, checked anew.
+
+        Raises:
+            PolicyRefused: A rule cannot be granted.
+        """
+        answers = await self._grants.of_job(job.id)
+        of_agent = await self._grants.of_agents(job.agent)
+        rules = [
+            *(grant.granted for grant in of_agent),
+            *(read_rule(each.kind, each.rule) for each in answers),
+        ]
+        origins = [
+            (f"the agent may {grant.granted}", f"{grant.granted_by}, for all jobs of agent {job.agent}")
+            for grant in of_agent
+        ]
+        return _Granted(tuple(answers), tuple(rule for rule in rules if rule is not None), tuple(origins))
+
+    async def _perform(self, work: "_Work") -> AttemptResult:
+        job, settings = work.job, work.settings
         beside = await self._jobs.blobs(job.id, ("prompt", "payload"))
-        prompt = task_of(beside.get("prompt"), beside.get("payload"))
-        if interrupted_run is not None:
-            going_on: ResumeRequest | None = ResumeRequest(interrupted_run)
+        task = task_of(beside.get("prompt"), beside.get("payload"))
+        answers = work.granted.answers
+        if work.resumed is not None:
+            resume: ResumeRequest | None = ResumeRequest(work.resumed.id)
         else:
-            going_on = session_to_resume(settings, await self._agents.get(job.agent), job, host=self._host)
+            resume = session_to_resume(settings, await self._agents.get(job.agent), job, host=self._host)
         try:
-            return await self._run(job, attempt, settings, workspace, prompt, going_on, alive)
+            return await self._run(work, prompt_of(task, answers, work.resumed), resume)
         except (UsageError, RecordError) as exc:
-            if going_on is None or job.session_id is not None:
+            if resume is None or (job.session_id is not None and not answers):
                 raise
             # The agent's last session does not fit any more: its policy asks for it where it can be had.
             self._log(f"it begins a new session: {exc}", event="session.renewed", job=job.id)
-            return await self._run(job, attempt, settings, workspace, prompt, None, alive)
+            return await self._run(work, prompt_of(task, answers, None), None)
 
-    async def _interrupted_run(self, job: Job, attempt: Attempt, settings: AgentSettings) -> str | None:
-        """The run of a try that was broken off, to go on with rather than with the session that the agent had last."""
-        if settings.session.policy == "fresh" or job.session_id is not None:
+    async def _interrupted_run(
+        self, job: Job, attempt: Attempt, settings: AgentSettings, granted: "_Granted"
+    ) -> InterruptedRun | None:
+        """The run of an attempt that did not end the job, to resume rather than the session that the agent had last.
+
+        A run that ended with a question is resumed whatever the agent's policy says of sessions.
+        """
+        is_new = settings.session.policy == "fresh" or job.session_id is not None
+        if is_new and not granted.answers:
             return None
         return await self._attempts.interrupted_run(attempt, host=self._host)
 
-    async def _run(
-        self,
-        job: Job,
-        attempt: Attempt,
-        settings: AgentSettings,
-        workspace: Path,
-        prompt: str,
-        going_on: ResumeRequest | None,
-        alive: Alive,
-    ) -> AttemptResult:
-        effective = effective_of(settings, job)
+    async def _run(self, work: "_Work", prompt: str, resume: ResumeRequest | None) -> AttemptResult:
+        job, attempt, settings, granted = work.job, work.attempt, work.settings, work.granted
+        effective = effective_of(settings, job, granted.rules)
         log = self._noting(job.id)
         async with resolved_agent_request(
-            prompt, workspace, effective, resume=going_on, notify=log
+            prompt, work.workspace, effective, resume=resume, notify=log
         ) as request:
-            request = replace(request, wait_s=_WORKSPACE_WAIT_S)
+            request = replace(
+                request,
+                wait_s=_WORKSPACE_WAIT_S,
+                answers=granted.answers,
+                loosenings=(*request.loosenings, *granted.origins),
+            )
             with self._traced(job, attempt, settings, request) as (request, see, ended):
                 run = JobRun(request, run_id=attempt.run_id, view=see, when_cancelled=_WORKER_STOPPED)
-                result = await _watched(run, alive)
+                result = await _watched(run, work.alive)
                 ended(result)
         for problem in result.problems:
             log(problem)
         if settings.repository is not None:
             await apply_private_copy(result.run_dir, log)
         await self._jobs.put_blob(job.id, "answer", replace_surrogates(result.final_text).encode())
-        if result.state in _KEEPS_SESSION:
-            is_full = result.cause == "context_full"
-            if is_full and settings.session.policy != "fresh":
-                log("its session is too long to go on with; the agent's next job begins a new one")
-            kept = None if is_full else attempt.run_id
-            await self._agents.remember_session(job.agent, run_id=kept, host=self._host, at=datetime.now(UTC))
-        reason = reason_within(settings.limits, job, result.reason)
-        return AttemptResult(result.state, reason, Usage(*run.spent))
+        if result.question is None and result.state in _KEEPS_SESSION:
+            await self._remember_session(job, attempt, settings, result)
+        spent = Usage(*run.spent)
+        if result.question is None:
+            limits = with_rules(settings, granted.rules).limits
+            return AttemptResult(result.state, reason_within(limits, job, result.reason), spent)
+        asked = asked_of(result.question, settings, job, granted.rules, spent)
+        return AttemptResult(result.state, f"{asked.question.reason}, and waits for an answer", spent, asked)
+
+    async def _remember_session(
+        self, job: Job, attempt: Attempt, settings: AgentSettings, result: RunResult
+    ) -> None:
+        is_full = result.cause == "context_full"
+        if is_full and settings.session.policy != "fresh":
+            self._noting(job.id)(
+                "its session is too long to go on with; the agent's next job begins a new one"
+            )
+        kept = None if is_full else attempt.run_id
+        await self._agents.remember_session(job.agent, run_id=kept, host=self._host, at=datetime.now(UTC))
 
     @contextmanager
     def _traced(

@@ -1,7 +1,7 @@
 """From a job to what its run is asked: its agent's configuration as stored with it, within its budget."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,10 +11,15 @@ from ringfence.config.effective import Effective
 from ringfence.config.fields import all_fields
 from ringfence.config.model import LimitSettings, Settings
 from ringfence.errors import InfrastructureFault
+from ringfence.events import QuestionAnswered
 from ringfence.fleet.config.model import AgentSettings
 from ringfence.fleet.prompt_template import PromptTemplate
 from ringfence.fleet.store.agents import AgentState
+from ringfence.fleet.store.attempts import InterruptedRun
+from ringfence.fleet.store.inbox import AskedQuestion
 from ringfence.fleet.store.job import Job
+from ringfence.fleet.store.spend import Usage
+from ringfence.job.question import Question, Rule, continuation, with_rules
 from ringfence.job.resumed_run import ResumeRequest
 from ringfence.tool.text import replace_surrogates
 
@@ -33,11 +38,63 @@ def agent_settings(content: bytes | None, job: Job) -> AgentSettings:
         ) from exc
 
 
-def effective_of(settings: AgentSettings, job: Job) -> Effective:
-    """The agent's settings as those of a run, with no more to spend than was set aside for the job."""
+def effective_of(settings: AgentSettings, job: Job, rules: Sequence[Rule] = ()) -> Effective:
+    """The agent's settings as those of a run, with no more to spend than was set aside for the job.
+
+    Args:
+        settings: The agent's.
+        job: The job.
+        rules: Rules that a person granted to the job, or to the agent.
+    """
     effective = effective_settings(settings, job.agent)
-    limits = within(effective.settings.limits, job)
-    return replace(effective, settings=effective.settings.model_copy(update={"limits": limits}))
+    granted = with_rules(effective.settings, rules)
+    limits = within(granted.limits, job)
+    return replace(effective, settings=granted.model_copy(update={"limits": limits}))
+
+
+def asked_of(
+    question: Question, settings: AgentSettings, job: Job, rules: Sequence[Rule], spent: Usage
+) -> AskedQuestion:
+    """The question of a job's attempt, as it is put into the inbox.
+
+    The limits of an agent hold for all attempts at a job together, so the question about one names the new sum: what was
+    used, and as much again as the agent's limit. Where only the budget of the day had no more left, it names the limit
+    as it is: the job then waits for the next day's.
+
+    Args:
+        question: What the run asked.
+        settings: The agent's.
+        job: The job, as it was when the attempt began.
+        rules: Rules that were granted before.
+        spent: What the attempt used.
+    """
+    if question.kind != "budget":
+        return AskedQuestion(question, settings.ask.deadline)
+    limit = str(question.rule["limit"])
+    base, own = getattr(settings.limits, limit), getattr(with_rules(settings, rules).limits, limit)
+    before, allowed, used = (
+        (float(job.tokens), job.allowed_tokens, float(spent.tokens))
+        if limit == "tokens"
+        else (job.cost_usd, job.allowed_usd, spent.cost_usd)
+    )
+    if own is not None and allowed is not None and 0 < allowed < own - before:
+        to = own
+    else:
+        to = max(own or 0, before + used) + (base or question.rule["to"])
+    return AskedQuestion(replace(question, rule={"limit": limit, "to": to}), settings.ask.deadline)
+
+
+def prompt_of(task: str, answers: Sequence[QuestionAnswered], resumed: InterruptedRun | None) -> str:
+    """The prompt of an attempt: the task, or what a person answered to the run that is resumed.
+
+    Args:
+        task: The job's task.
+        answers: The answers to the job's questions, the first one first.
+        resumed: The run that the attempt resumes.
+    """
+    if resumed is not None and resumed.has_asked and answers:
+        return continuation(answers[-1])
+    return "\n\n".join([task, *map(continuation, answers)])
 
 
 def effective_settings(settings: AgentSettings, agent: str) -> Effective:
@@ -69,7 +126,13 @@ def within(limits: LimitSettings, job: Job) -> LimitSettings:
 
 def reason_within(limits: LimitSettings, job: Job, reason: str) -> str:
     """Why a run ended; where what a budget had left was its limit, no option of the run would raise that."""
-    bounds = {"tokens": (limits.tokens, job.allowed_tokens), "cost_usd": (limits.cost_usd, job.allowed_usd)}
+    bounds = {
+        "tokens": (limits.tokens - job.tokens, job.allowed_tokens),
+        "cost_usd": (
+            None if limits.cost_usd is None else limits.cost_usd - job.cost_usd,
+            job.allowed_usd,
+        ),
+    }
     for name, (own, left) in bounds.items():
         reached, _, _ = reason.partition(";")
         if (

@@ -3,7 +3,7 @@
 import fcntl
 import hashlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -63,7 +63,12 @@ class JobWorkspaces:
 
     @asynccontextmanager
     async def of(
-        self, job: Job, settings: AgentSettings, *, as_it_was_left: bool = False
+        self,
+        job: Job,
+        settings: AgentSettings,
+        *,
+        as_it_was_left: bool = False,
+        kept: Collection[str] = (),
     ) -> AsyncIterator[Path]:
         """A job's place, until the context is left; a clone stays the job's until `release`.
 
@@ -71,6 +76,7 @@ class JobWorkspaces:
             job: Whose.
             settings: Of its agent.
             as_it_was_left: Whether an earlier attempt's clone is kept: who goes on in its session knows its files.
+            kept: Jobs whose clones are not given to others, though nothing works on them now.
 
         Raises:
             UsageError: The workspace is not there.
@@ -85,7 +91,7 @@ class JobWorkspaces:
                 )
             yield workspace
             return
-        slot = self._slot(job)
+        slot = self._slot(job, kept)
         if not slot.is_of(job, attempt=not as_it_was_left):
             slot.forget()
             await anyio.to_thread.run_sync(_empty, slot.work)
@@ -103,7 +109,7 @@ class JobWorkspaces:
         if slot is not None:
             slot.close()
 
-    def _slot(self, job: Job) -> "_CloneDirectory":
+    def _slot(self, job: Job, kept: Collection[str] = ()) -> "_CloneDirectory":
         """A directory that no other job uses: the one with the job's clone, else the first that is free."""
         held = self._held.get(job.id)
         if held is not None:
@@ -115,6 +121,9 @@ class JobWorkspaces:
             if free is not None and not path.is_dir():
                 break
             slot = _CloneDirectory.take(path)
+            if slot is not None and slot.job_id != job.id and slot.job_id in kept:
+                slot.close()
+                continue
             if slot is not None and (free is None or slot.is_of(job, attempt=False)):
                 if free is not None:
                     free.close()
@@ -151,6 +160,14 @@ class _CloneDirectory:
     def close(self) -> None:
         """Let others have it."""
         self._lock.close()
+
+    @property
+    def job_id(self) -> str | None:
+        """The job whose clone it holds; None if it holds none."""
+        try:
+            return self._note.read_text().partition(" ")[0]
+        except FileNotFoundError:
+            return None
 
     def is_of(self, job: Job, *, attempt: bool = True) -> bool:
         """Whether the clone is a job's, of its present attempt or of any."""

@@ -88,7 +88,11 @@ class LifecycleHooks:
     async def _claims(self, job: Job, settings: AgentSettings) -> list[FollowUp]:
         """Telling the source of the job's work how it ended."""
         trigger = settings.triggers.get(job.trigger_name)
-        if job.trigger != "source" or not isinstance(trigger, DirectoryTrigger | GithubTrigger):
+        if (
+            not job.state.is_terminal
+            or job.trigger != "source"
+            or not isinstance(trigger, DirectoryTrigger | GithubTrigger)
+        ):
             return []
         payload = json.loads(await self._jobs.blob(job.id, "payload") or b"{}")
         answer = (await self._jobs.blob(job.id, "answer") or b"").decode("utf-8", "replace")
@@ -123,7 +127,7 @@ class LifecycleHooks:
     ) -> bool:
         """Do one hook once; whether it is to be tried again. A command is not, and that goes without saying."""
         answer = await self._jobs.blob(job.id, "answer")
-        if not isinstance(hook, CommandHook):
+        if not isinstance(hook, CommandHook) and job.state.is_terminal:
             self.release(job.id)
         try:
             said = None if answer is None else answer.decode("utf-8", "replace")

@@ -17,6 +17,7 @@ from ringfence.engine import Context, Json
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.config.model import RetrySettings
 from ringfence.fleet.store.attempts import Attempt, Attempts
+from ringfence.fleet.store.inbox import AskedQuestion
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.store.spend import Usage
@@ -37,6 +38,8 @@ class AttemptResult:
     state: JobState
     reason: str
     spent: Usage = field(default_factory=Usage)
+    asked: AskedQuestion | None = None
+    """The question with which it ended."""
 
 
 @frozen
@@ -120,7 +123,10 @@ class JobWorkflow:
         if state is None:
             return None
         job = await self._jobs.get(job_id)
-        if job is not None and job.state.is_terminal:
+        is_end = job is not None and (job.state.is_terminal or job.state is JobState.WAITING)
+        if (
+            job is not None and is_end and job.state.value == state
+        ):  # else a later attempt has brought it there
             self._workflows[job_id] = context.id
             for errand in await self._performer.after(job):
                 await _run(errand, context)
@@ -160,6 +166,7 @@ class JobWorkflow:
             reason=result.reason,
             spent=result.spent,
             retry_at=retry_at(retry, result.state, attempt.tries),
+            asked=result.asked,
         )
         return ended.state.value if ended is not None else await self._ended_before(attempt)
 
@@ -167,7 +174,9 @@ class JobWorkflow:
         """The end of a job that this very attempt has ended: the database kept it, and broke off before it said so."""
         job = await self._jobs.get(attempt.job)
         is_ours = job is not None and (job.attempt, job.worker) == (attempt.number, attempt.worker)
-        return job.state.value if job is not None and is_ours and job.state.is_terminal else None
+        if job is None or not is_ours:
+            return None
+        return job.state.value if job.state.is_terminal or job.state is JobState.WAITING else None
 
     async def _end_if_cancelled(self, job: Job | None, workflow_id: str) -> None:
         is_ours = job is not None and job.workflow_id == workflow_id

@@ -1,0 +1,129 @@
+"""`ringfence inbox`: questions of a fleet's jobs that wait for a person."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from ringfence.cli.options import JsonOption
+from ringfence.cli.output import notify, print_answer
+from ringfence.errors import UsageError
+from ringfence.escape import visible
+
+QuestionArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of a question.")]
+_ANSWERS = ("allow", "deny")
+_SCOPES = ("run", "agent")
+
+
+def ls(
+    *,
+    all_: Annotated[bool, typer.Option("--all", help="List answered questions, too.")] = False,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="AGENT", help="Show only this agent.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=1000, metavar="N", help="Show at most N.")
+    ] = 50,
+    json: JsonOption = False,
+) -> None:
+    """List questions that wait for a person, the newest first."""
+    from ringfence.cli.render.console import print_list
+    from ringfence.fleet.queries.local import open_reader
+
+    found = open_reader().get("inbox", open=None if all_ else "true", agent=agent, limit=limit)
+    rows = [
+        (each["id"], each["agent"], f"asks {each['asks']}", each["answer"] or _left(each["deadline"]))
+        for each in found
+    ]
+    print_list({"questions": found}, ("question", "agent", "asks", "state"), rows, json=json)
+
+
+def show(question: QuestionArgument, *, json: JsonOption = False) -> None:
+    """Show one question."""
+    from ringfence.fleet.queries.local import open_reader
+
+    found = open_reader().get("inbox", question)
+    print_answer(found, _lines(found), json=json)
+
+
+def answer(
+    question: QuestionArgument,
+    decision: Annotated[str, typer.Argument(metavar="allow|deny")],
+    *,
+    for_: Annotated[
+        str, typer.Option("--for", metavar="SCOPE", help="Grant it for this job (run), or for its agent.")
+    ] = "run",
+    reply: Annotated[str, typer.Option("--reply", metavar="TEXT", help="Message to the agent.")] = "",
+    json: JsonOption = False,
+) -> None:
+    """Answer a question: its job continues, or ends."""
+    from getpass import getuser
+
+    from ringfence.fleet.api.models import AnswerRequest
+    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.queries.local import open_reader
+
+    _check(decision, _ANSWERS, "the answer")
+    _check(for_, _SCOPES, "--for")
+    body = {"answer": decision, "scope": for_, "reply": reply}
+    reader = open_reader()
+    if isinstance(reader, FleetClient):
+        found = reader.post("inbox", question, "answer", body=body)
+    else:
+        found = reader.answer(question, AnswerRequest.model_validate(body), by=getuser())
+        if decision == "allow":
+            notify("no daemon is running; the job continues after `ringfence fleet up`")
+    outcome = "continues" if decision == "allow" else "ended as blocked"
+    print_answer(found, [f"{found['id']}: {found['answer']}; job {found['job']} {outcome}"], json=json)
+
+
+def grants(*, json: JsonOption = False) -> None:
+    """List rules that agents were granted for all their jobs."""
+    from ringfence.cli.render.console import print_list
+    from ringfence.fleet.queries.local import open_reader
+    from ringfence.job.question import read_rule
+
+    found = open_reader().get("grants")
+    rows = [
+        (
+            each["agent"],
+            f"may {read_rule(each['kind'], each['rule'])}",
+            each["granted_by"],
+            each["granted_at"],
+        )
+        for each in found
+    ]
+    print_list({"grants": found}, ("agent", "rule", "by", "at"), rows, json=json)
+
+
+def _check(value: str, known: tuple[str, ...], what: str) -> None:
+    if value not in known:
+        raise UsageError(f"{what} is {value!r}; write {' or '.join(known)}")
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"{found['id']}: agent {found['agent']} asks {found['asks']}",
+        f"job {found['job']}, attempt {found['attempt']}, run {found['run_id']}",
+        f"asked {found['created_at']}, to be answered by {found['deadline']}",
+    ]
+    if found["text"]:
+        lines.append(f"the agent's own words: {visible(found['text'])}")
+    if found["answer"] is not None:
+        by = f" by {found['answered_by']}" if found["answered_by"] else ""
+        lines.append(f"{found['answer']}{by} {found['answered_at']}, for {found['scope'] or 'this job'}")
+    else:
+        lines.append(f"answer it: ringfence inbox answer {found['id']} allow|deny")
+    if found["reply"]:
+        lines.append(f"reply: {visible(found['reply'])}")
+    return lines
+
+
+def _left(deadline: str | None) -> str:
+    """The time until a question is closed, for people."""
+    from ringfence.config.units import format_duration
+
+    if deadline is None:
+        return "open"
+    left_s = (datetime.fromisoformat(deadline) - datetime.now(UTC)).total_seconds()
+    return f"open, {format_duration(max(0, round(left_s)))} left"
