@@ -20,7 +20,7 @@ from ringfence.fleet.worker.job_settings import (
     reason_within,
     task_of,
 )
-from ringfence.job.question import HostRule, LimitRule, Question
+from ringfence.job.question import HostRule, LimitRule, Question, Rule
 from ringfence.job.state import JobState
 
 
@@ -110,7 +110,7 @@ def test_a_question_about_a_limit_names_the_sum_of_all_attempts(
 
 def test_granted_rules_reach_the_run_and_no_more_is_spent_than_the_job_has():
     """A limit that was raised holds for all attempts together, so the run has what is left."""
-    rules = [HostRule(host="a.example", port=443), LimitRule(limit="tokens", to=2000)]
+    rules: list[Rule] = [HostRule(host="a.example", port=443), LimitRule(limit="tokens", to=2000)]
     effective = effective_of(AgentSettings(), _job(tokens=1200, allowed_tokens=800), rules)
     assert [str(rule) for rule in effective.settings.egress.allow] == ["a.example:443"]
     assert effective.settings.limits.tokens == 800
