@@ -230,7 +230,7 @@ def test_what_will_not_work_here_is_foreseen(crew: FleetFiles):
     assert re.match(rf"{at}\d+: agents\.lost\.workspace: {gone}", place)
     assert f": agents.lost.run.model: there is no file '{crew.project}/gone.yaml'" in script
     assert f": agents.lost.triggers.tasks.path: there is no directory '{crew.project}/tasks'" in directory
-    roots = [f"agents.own.workspace: '{crew.project}' is root's, so its jobs work on private copies"]
+    roots = [f"agents.own.workspace: '{crew.project}' belongs to root, so its jobs work on private copies"]
     assert [other.partition(" ")[2].partition(";")[0] for other in others] == (
         roots if os.geteuid() == 0 else []
     )
@@ -249,7 +249,7 @@ def test_a_secret_that_is_not_set_is_foreseen(crew: FleetFiles):
     """`fleet validate` and `fleet up`, here and in the log, say which variable an agent's secret is not in."""
     agent = {"workspace": ".", "sandbox": {"mode": "clone"}, "secrets": {"token": "env:CREW_TOKEN"}}
     crew.write(agents=dict.fromkeys("abcdefg", agent))
-    said = "agents.a.secrets.token: CREW_TOKEN is not set; what needs it fails until the fleet is started where it is"
+    said = "agents.a.secrets.token: CREW_TOKEN is not set; set it where the fleet is started"
     doubts = crew.does("fleet", "validate", "--json").json["warnings"]
     assert (doubts[0].partition(" ")[2], len(doubts)) == (said, 7)
     up = crew.does("fleet", "up", "--detach").err.splitlines()
