@@ -17,7 +17,7 @@ class Receiver:
     came: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def take(self) -> tuple[dict[str, str], bytes]:
-        """The next request that came: headers by small names, and body."""
+        """The next request that came: headers by small names, with `:path`, and body."""
         assert self.came.acquire(timeout=60)
         return self.got.pop(0)
 
@@ -30,7 +30,8 @@ def receiver(*statuses: int) -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            made.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            made.got.append(({":path": self.path, **headers}, body))
             self.send_response(made.statuses.pop(0) if made.statuses else 200)
             self.send_header("Location", made.url)
             self.send_header("Content-Length", "0")

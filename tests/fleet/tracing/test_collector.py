@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.fleet.conftest import Make
 from tests.fleet.fleet_files import FleetFiles
@@ -28,9 +29,9 @@ def collector() -> Iterator[Receiver]:
         yield running
 
 
-def _write(crew: FleetFiles, endpoint: str) -> None:
+def _write(crew: FleetFiles, endpoint: str, **traces: object) -> None:
     crew.write(
-        fleet={"name": "c", "drain": "1s", "traces": {"endpoint": endpoint}},
+        fleet={"name": "c", "drain": "1s", "traces": {"endpoint": endpoint, **traces}},
         run={"model": crew.script("looks", SHELL, {"text": "the answer"})},
         agents={
             "a": {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}},
@@ -84,6 +85,24 @@ def test_a_job_comes_to_a_collector_as_a_trace(works: FleetFiles, collector: Rec
     traceparent = f"at 00-{run.trace_id.hex()}-{run.span_id.hex()}-01"
     record = works.does("runs", "logs", "--json", job["run_id"]).out
     assert traceparent in record
+
+
+def test_metrics_go_to_the_collector(crew: FleetFiles):
+    """With `metrics: true` a worker sends the metrics of agents and models, at the latest when it stops."""
+    with receiver() as collector:
+        _write(crew, collector.url.removesuffix("/told"), metrics=True)
+        crew.up()
+        crew.run("fleet", "trigger", "a", "--wait", "--json")
+        crew.does("fleet", "down")
+        names: set[str] = set()
+        while "gen_ai.invoke_agent.duration" not in names:
+            headers, body = collector.take()
+            if headers[":path"] != "/v1/metrics":
+                continue
+            request = ExportMetricsServiceRequest.FromString(_unpacked(headers, body))
+            scopes = [scope for resource in request.resource_metrics for scope in resource.scope_metrics]
+            names |= {metric.name for scope in scopes for metric in scope.metrics}
+    assert "gen_ai.client.inference.usage.input_tokens" in names
 
 
 def test_hooks_are_in_the_trace(works: FleetFiles, collector: Receiver):

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricReader
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -69,6 +70,7 @@ def a_job(**changes: object) -> Job:
     times = {"created_at": NOW - timedelta(minutes=1), "started_at": NOW, "ended_at": NOW, "not_before": None}
     ids = {"worker": "w", "run_id": "r", "session_id": None, "parent": None, "workspace": "", "reason": ""}
     counts = {"priority": 0, "admissions": 1, "attempt": 1, "tokens": 22, "cost_usd": 0.5}
+    more = {"title": "p", "placement": "", "changed_at": NOW, "host": "h"}
     rest = {"is_cancel_asked": False, "allowed_tokens": None, "allowed_usd": None}
     told = {
         "id": "j",
@@ -77,15 +79,19 @@ def a_job(**changes: object) -> Job:
         "trigger": "manual",
         "trigger_name": "",
     }
-    return Job(**{**times, **ids, **counts, **rest, **told, **changes})  # type: ignore[arg-type]
+    return Job(**{**times, **ids, **counts, **rest, **more, **told, **changes})  # type: ignore[arg-type]
 
 
 class Kept:
     """Traces, and what became of them."""
 
-    def __init__(self, exporter: SpanExporter, *, with_content: bool = False) -> None:
+    def __init__(
+        self, exporter: SpanExporter, *, with_content: bool = False, metric_reader: MetricReader | None = None
+    ) -> None:
         self.told: list[str] = []
-        self.traces = Traces(exporter, fleet="c", with_content=with_content, log=self.told.append)
+        self.traces = Traces(
+            exporter, fleet="c", with_content=with_content, log=self.told.append, metric_reader=metric_reader
+        )
 
     async def attempt(
         self, *events: Event, number: int = 1, state: JobState | None = JobState.UNVERIFIED
@@ -150,7 +156,7 @@ async def test_tokens_are_told_as_the_conventions_say():
         "gen_ai.response.finish_reasons": ("end_turn",),
         "gen_ai.usage.input_tokens": 17,
         "gen_ai.usage.output_tokens": 5,
-        "gen_ai.usage.cache_creation.input_tokens": 3,
+        "gen_ai.usage.cache_write.input_tokens": 3,
         "gen_ai.usage.cache_read.input_tokens": 4,
     }
 
@@ -202,16 +208,19 @@ async def test_those_inside_can_join():
 @given(st.text(alphabet=st.characters(exclude_categories=()), max_size=400))
 def test_text_of_agents_can_be_sent(text: str):
     """Whatever a model calls a tool, it is cut and can be encoded: else a whole batch of spans would be lost."""
-    told = conventions.of_tool(
-        ToolCalled(call_id=text, tool=text, arguments={text: text}), None, with_content=True
-    )
+    called = ToolCalled(call_id=text, tool=text, arguments={text: text})
+    told = conventions.tool_span(called, None, agent="a", duration_ms=0.0, with_content=True)
     sent = [told.name, *(value for value in told.attributes.values() if isinstance(value, str))]
     assert all(len(each.encode()) <= 4 * 16 * 1024 for each in sent)
     assert len(told.name) <= 300
 
 
+NEW_NAMES = {"gen_ai.usage.cache_write.input_tokens"}
+"""Names of version 0.1.0 of the conventions that the SDK's list does not have yet."""
+
+
 def test_names_are_those_of_the_conventions():
-    """Each name that we use is known to OpenTelemetry's own list."""
+    """Each name that we use is known to OpenTelemetry's own list, or new in the version that we follow."""
     known = {
         value
         for module in (gen_ai_attributes, error_attributes)
@@ -220,7 +229,73 @@ def test_names_are_those_of_the_conventions():
     }
     ours = {value for name, value in vars(conventions).items() if name.isupper() and isinstance(value, str)}
     assert len(ours) > 15
-    assert ours - known == set()
+    assert ours - known == NEW_NAMES
+
+
+async def test_a_run_has_the_attributes_of_an_agent_in_this_process():
+    """Its span has neither provider, id nor cached tokens, as of version 0.1.0; its tools name the agent."""
+    found = await spans(*EVENTS)
+    run = found["invoke_agent mender"].attributes or {}
+    assert {name: value for name, value in run.items() if not name.startswith("ringfence.")} == {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "mender",
+        "gen_ai.request.model": "claude-x",
+        "gen_ai.conversation.id": "s",
+        "gen_ai.usage.input_tokens": 17,
+        "gen_ai.usage.output_tokens": 5,
+    }
+    assert (found["execute_tool shell"].attributes or {})["gen_ai.agent.name"] == "mender"
+
+
+async def test_metrics_are_those_of_the_conventions():
+    """Agents, model requests and tool calls are measured, without ids and texts, if a reader takes the metrics."""
+    reader = InMemoryMetricReader()
+    kept = Kept(InMemorySpanExporter(), metric_reader=reader)
+    await kept.attempt(*EVENTS, state=JobState.TIMED_OUT)
+    data = reader.get_metrics_data()
+    kept.traces.close()
+    assert data is not None
+    points = {
+        metric.name: metric.data.data_points
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+    assert points.keys() == {
+        "gen_ai.invoke_agent.duration",
+        "gen_ai.invoke_agent.inference_calls",
+        "gen_ai.invoke_agent.tool_calls",
+        "gen_ai.execute_tool.duration",
+        "gen_ai.client.inference.duration",
+        "gen_ai.client.inference.operation.input_tokens",
+        "gen_ai.client.inference.operation.output_tokens",
+        "gen_ai.client.inference.usage.input_tokens",
+        "gen_ai.client.inference.usage.output_tokens",
+        "gen_ai.client.inference.usage.cache_read.input_tokens",
+        "gen_ai.client.inference.usage.cache_write.input_tokens",
+    }
+    agent = {"gen_ai.agent.name": "mender", "gen_ai.request.model": "claude-x", "error.type": "timed_out"}
+    (calls,) = points["gen_ai.invoke_agent.inference_calls"]
+    assert (calls.sum, dict(calls.attributes or {})) == (2, agent)  # type: ignore[union-attr]
+    (tools,) = points["gen_ai.invoke_agent.tool_calls"]
+    assert tools.sum == 1  # type: ignore[union-attr]
+    tokens = {
+        (point.attributes or {}).get("gen_ai.request.model"): point.value  # type: ignore[union-attr]
+        for point in points["gen_ai.client.inference.usage.input_tokens"]
+    }
+    assert tokens == {"claude-x": 17, "claude-y": 0}
+    errors = {
+        (point.attributes or {}).get("error.type") for point in points["gen_ai.client.inference.duration"]
+    }
+    assert errors == {None, "529"}
+    (tool,) = points["gen_ai.execute_tool.duration"]
+    assert dict(tool.attributes or {}) == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.agent.name": "mender",
+        "gen_ai.tool.name": "shell",
+        "gen_ai.tool.type": "function",
+        "error.type": "tool_error",
+    }
 
 
 class Broken(SpanExporter):

@@ -364,7 +364,9 @@ class TraceSettings(_Section):
     endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.:\[\]-]+(/[^\s?#@]*)?$")]
     """Base URL of the collector, `http://127.0.0.1:4318`. Its credentials come by OTEL_EXPORTER_OTLP_HEADERS."""
     content: bool = False
-    """Whether spans hold what agents were told, said and did, too, and not only that they did."""
+    """Whether spans contain the texts of prompts, replies and tool calls."""
+    metrics: bool = False
+    """Whether metrics of agents, models and tools are sent as well, to /v1/metrics of the collector."""
 
 
 def _check_postgres_url(url: str) -> str:

@@ -1,1 +1,1 @@
-"""Traces of jobs, for collectors that speak OpenTelemetry's protocol. Imported only where asked for."""
+"""Traces and metrics of jobs for collectors that speak OTLP. Imported only if they are configured."""

@@ -1,9 +1,10 @@
-"""A run as spans: made of the events that its record gets, after these are in it."""
+"""Records a run as spans and metrics, from the events that its journal has recorded."""
 
 import time
 from collections.abc import Callable
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -21,128 +22,167 @@ from ringfence.events import (
     VerificationEnded,
 )
 from ringfence.fleet.tracing import conventions
-from ringfence.fleet.tracing.conventions import Told
+from ringfence.fleet.tracing.conventions import Attributes, EndedSpan
+from ringfence.fleet.tracing.metrics import Metrics
 from ringfence.job.state import JobState
 
-_MOST_OPEN = 1000
-"""Calls and requests that are begun and not over, of one run."""
-GOOD = (JobState.SUCCEEDED, JobState.UNVERIFIED)
+_MAX_OPEN = 1000
+"""Tool calls, and model requests, of one run that have begun and not ended."""
+SUCCESSES = (JobState.SUCCEEDED, JobState.UNVERIFIED)
 
 
 class RunTrace:
-    """The span of one run, and those below it. Whatever goes wrong here is told, and stops nothing.
+    """The span of one run and the spans below it. An error here is logged once and never reaches the run.
 
     Args:
-        tracer: Makes spans.
-        span: The run's, begun.
-        provider: Whose models are asked.
-        with_content: Whether texts of agents, models and tools are in spans.
-        log: Is told what went wrong, once.
+        tracer: Creates spans.
+        metrics: Takes metrics; None if there are none.
+        name: The name of the run's span.
+        attributes: The attributes of the run's span.
+        parent: The context of the job's span.
+        provider: The provider of the run's models.
+        with_content: Whether spans contain texts of agents, models and tools.
+        log: Logs an error.
     """
 
     def __init__(
-        self, tracer: Tracer, span: Span, *, provider: str, with_content: bool, log: Callable[[str], None]
+        self,
+        tracer: Tracer,
+        metrics: Metrics | None,
+        name: str,
+        attributes: Attributes,
+        parent: Context,
+        *,
+        provider: str,
+        with_content: bool,
+        log: Callable[[str], None],
     ) -> None:
         self._tracer = tracer
-        self._span = span
-        self._context = trace.set_span_in_context(span)
+        self._metrics = metrics
+        self._attributes = attributes
+        self._span = tracer.start_span(name, parent, kind=SpanKind.INTERNAL, attributes=attributes)
+        self._started_s = time.monotonic()
+        self._context = trace.set_span_in_context(self._span)
         self._provider = provider
         self._with_content = with_content
         self._log: Callable[[str], None] | None = log
         self._model = ""
         self._calls: dict[str, tuple[int, ToolCalled]] = {}
-        self._asked: dict[int, str] = {}
+        self._requests: dict[int, str] = {}
+        self._counts = {"inference_calls": 0, "tool_calls": 0}
 
     @property
     def environment(self) -> dict[str, str]:
-        """What those inside need to join the trace: `TRACEPARENT`, and `TRACESTATE` if there is any."""
+        """The variables by which programs in the sandbox join the trace, such as `TRACEPARENT`."""
         carrier: dict[str, str] = {}
         TraceContextTextMapPropagator().inject(carrier, self._context)
         return {name.upper(): value for name, value in carrier.items()}
 
     async def see(self, event: Event) -> None:
-        """Take an event of the run."""
+        """Record an event of the run."""
         try:
             self._see(event)
-        except Exception as exc:  # noqa: BLE001 -- a trace is never worth a job
-            self._complain(exc)
+        except Exception as exc:  # noqa: BLE001 -- a trace must not end a job
+            self._log_error(exc)
 
     def end(self, state: JobState | None) -> None:
-        """End the run's span, and what is open below it. None: nobody knows how the run ended."""
-        try:
-            for began_ns, called in self._calls.values():
-                self._add(
-                    conventions.of_tool(called, None, with_content=self._with_content), began_ns=began_ns
-                )
-            fail(self._span, None if state in GOOD else "unknown" if state is None else state.value)
-            self._span.end()
-        except Exception as exc:  # noqa: BLE001 -- as above
-            self._complain(exc)
+        """End the run's span, and the spans of tool calls that have not ended.
 
-    def _complain(self, error: Exception) -> None:
+        Args:
+            state: The state in which the run ended; None if it is not known.
+        """
+        try:
+            for call_id in list(self._calls):
+                self._end_call(call_id, None)
+            error = None if state in SUCCESSES else "unknown" if state is None else state.value
+            set_error(self._span, error)
+            self._span.end()
+            if self._metrics is not None:
+                duration_s = time.monotonic() - self._started_s
+                self._metrics.record_run(self._attributes, error, duration_s=duration_s, **self._counts)
+        except Exception as exc:  # noqa: BLE001 -- as above
+            self._log_error(exc)
+
+    def _log_error(self, error: Exception) -> None:
         log, self._log = self._log, None
         if log is not None:
-            log(f"its trace is not whole: {error!r}")
+            log(f"its trace is incomplete: {error!r}")
 
     def _see(self, event: Event) -> None:
-        with_content = self._with_content
         match event:
             case JobCreated():
-                self._begin(event)
+                self._start(event)
             case SandboxCreated():
-                self._add(conventions.of_sandbox(event))
+                self._add(conventions.sandbox_span(event))
             case ModelReplied() if not event.origin:
-                told = conventions.of_reply(
-                    event, model=self._model, provider=self._provider, with_content=with_content
+                span = conventions.reply_span(
+                    event, model=self._model, provider=self._provider, with_content=self._with_content
                 )
-                self._add(told)
+                self._add(span)
             case ModelAsked() | ModelExchanged() if event.sandbox_id:
-                self._exchange(event)
+                self._see_exchange(event)
             case ModelRetried():
                 status = event.status or 0
                 self._span.add_event("model.retried", {"attempt": event.attempt, "status": status})
-            case ToolCalled() if not event.origin and len(self._calls) < _MOST_OPEN:
+            case ToolCalled() if not event.origin and len(self._calls) < _MAX_OPEN:
                 self._calls[event.call_id] = (time.time_ns(), event)
             case ToolReturned() if event.call_id in self._calls:
-                began_ns, called = self._calls.pop(event.call_id)
-                self._add(conventions.of_tool(called, event, with_content=with_content), began_ns=began_ns)
+                self._end_call(event.call_id, event)
             case VerificationEnded():
-                self._add(conventions.of_verification(event))
+                self._add(conventions.verification_span(event))
             case JobEnded():
-                self._span.set_attributes({**conventions.used(event.usage), "ringfence.turns": event.turns})
+                self._span.set_attributes(
+                    {**conventions.usage_attributes(event.usage), "ringfence.turns": event.turns}
+                )
             case _:
                 pass
 
-    def _begin(self, event: JobCreated) -> None:
+    def _start(self, event: JobCreated) -> None:
         self._model = event.model
         self._span.set_attribute(conventions.CONVERSATION, event.session_id)
         self._span.set_attribute("ringfence.runtime", event.runtime)
         if self._with_content:
-            self._span.set_attributes(conventions.asked(event.prompt))
+            self._span.set_attributes(conventions.prompt_attributes(event.prompt))
 
-    def _exchange(self, event: ModelAsked | ModelExchanged) -> None:
+    def _see_exchange(self, event: ModelAsked | ModelExchanged) -> None:
         if isinstance(event, ModelExchanged):
-            model = self._asked.pop(event.exchange, "")
-            self._add(conventions.of_exchange(event, model=model, provider=self._provider))
-        elif event.allowed and len(self._asked) < _MOST_OPEN:
-            self._asked[event.exchange] = event.model
+            model = self._requests.pop(event.exchange, "")
+            self._add(conventions.exchange_span(event, model=model, provider=self._provider))
+        elif event.allowed and len(self._requests) < _MAX_OPEN:
+            self._requests[event.exchange] = event.model
 
-    def _add(self, told: Told, *, began_ns: int | None = None) -> None:
-        """A span that is over; its beginning is measured from now, or known."""
-        now_ns = time.time_ns()
-        span = self._tracer.start_span(
-            told.name,
-            self._context,
-            kind=SpanKind.CLIENT if told.is_client else SpanKind.INTERNAL,
-            attributes=told.attributes,
-            start_time=began_ns or now_ns - round(told.duration_ms * 1e6),
+    def _end_call(self, call_id: str, returned: ToolReturned | None) -> None:
+        started_ns, called = self._calls.pop(call_id)
+        span = conventions.tool_span(
+            called,
+            returned,
+            agent=str(self._attributes[conventions.AGENT_NAME]),
+            duration_ms=(time.time_ns() - started_ns) / 1e6,
+            with_content=self._with_content,
         )
-        fail(span, told.error)
+        self._counts["tool_calls"] += 1
+        self._add(span)
+
+    def _add(self, ended: EndedSpan) -> None:
+        """Add a span that ends now."""
+        now_ns = time.time_ns()
+        is_request = ended.usage is not None
+        self._counts["inference_calls"] += is_request
+        span = self._tracer.start_span(
+            ended.name,
+            self._context,
+            kind=SpanKind.CLIENT if is_request else SpanKind.INTERNAL,
+            attributes=ended.attributes,
+            start_time=now_ns - round(ended.duration_ms * 1e6),
+        )
+        set_error(span, ended.error)
         span.end(now_ns)
+        if self._metrics is not None:
+            self._metrics.record_span(ended)
 
 
-def fail(span: Span, error: str | None) -> None:
-    """Say of a span that it failed, if it did."""
+def set_error(span: Span, error: str | None) -> None:
+    """Mark a span as failed, unless `error` is None."""
     if error is not None:
         span.set_attribute(conventions.ERROR_TYPE, error)
         span.set_status(Status(StatusCode.ERROR))

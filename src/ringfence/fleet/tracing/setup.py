@@ -1,4 +1,4 @@
-"""Traces, where they are asked for: the only module that others import before it is known whether the extra is there."""
+"""Opens traces if they are configured. Other modules of this package need the extra `otel` when they are imported."""
 
 import importlib.util
 from collections.abc import Callable
@@ -10,37 +10,37 @@ from ringfence.fleet.config.model import TraceSettings
 if TYPE_CHECKING:
     from ringfence.fleet.tracing.traces import Traces
 
-_NEEDED = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
+_PACKAGES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 
 
 def check_installed(settings: TraceSettings | None) -> None:
-    """See that what traces need is there, if they are asked for.
+    """Check that the packages that traces need are installed, if traces are configured.
 
     Raises:
-        ConfigurationError: It is not.
+        ConfigurationError: A package is missing.
     """
-    if settings is not None and not all(map(_is_there, _NEEDED)):
+    if settings is not None and not all(map(_is_installed, _PACKAGES)):
         raise ConfigurationError(
             "`fleet.traces` needs OpenTelemetry's packages, and they are not installed: pip install 'ringfence[otel]', "
-            "or take the key out"
+            "or remove the key"
         )
 
 
 def open_traces(settings: TraceSettings | None, *, fleet: str, log: Callable[[str], None]) -> "Traces | None":
-    """Traces by the settings; None: nobody asked for any.
+    """Return the traces of the settings; None if none are configured.
 
     Raises:
-        ConfigurationError: As `check_installed`.
+        ConfigurationError: A package is missing.
     """
     if settings is None:
         return None
     check_installed(settings)
-    from ringfence.fleet.tracing.traces import to_collector
+    from ringfence.fleet.tracing.traces import open_collector
 
-    return to_collector(settings, fleet=fleet, log=log)
+    return open_collector(settings, fleet=fleet, log=log)
 
 
-def _is_there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
