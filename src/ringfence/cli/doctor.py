@@ -77,6 +77,7 @@ def doctor(
 
 
 async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
+    from ringfence.job.machine import machine_name
     from ringfence.job.sandbox_spec import spec_of
     from ringfence.sandbox.bubblewrap.bwrap import find_bwrap
     from ringfence.sandbox.bubblewrap.limits import find_plan
@@ -96,21 +97,13 @@ async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
         if get_backend(name).traits.is_fence
     ]
     return {
-        "machine": _machine(),
+        "machine": machine_name(),
         "bwrap": f"{'.'.join(map(str, bwrap.version))} ({bwrap.origin})" if bwrap else None,
         "limits": {"by": limits.kind, "reason": limits.reason, "refused": refused},
         "credentials": ending,
         "credentials_unknown": problem,
         "backends": backends,
     }
-
-
-def _machine() -> str:
-    import platform
-
-    return (
-        f"{platform.platform()}, Python {platform.python_version()}, {'root' if os.getuid() == 0 else 'user'}"
-    )
 
 
 async def _backend(name: str, everything: bool, image: str | None) -> dict[str, Any]:

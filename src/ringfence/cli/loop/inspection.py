@@ -3,15 +3,14 @@
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ringfence.cli.output import note, notify, print_answer, replace_file
-from ringfence.errors import ConfigurationError, RecordError, RingfenceError, UsageError
+from ringfence.errors import RingfenceError, UsageError
 
 if TYPE_CHECKING:
     from ringfence.loop.directory import LoopDirectory
     from ringfence.loop.report import LoopReport
-    from ringfence.loop.repository import LoopRepository
     from ringfence.loop.store import LoopStore
     from ringfence.loop.story import Plan, StoryEnd
 
@@ -22,34 +21,19 @@ def list_loops(*, json: bool) -> None:
     """Print all loops, the newest first, and the error of each loop that cannot be read."""
     from ringfence.cli.render.console import print_list
     from ringfence.loop.directory import loop_directories
+    from ringfence.loop.report.reader import summarize_loop
+    from ringfence.loop.store import read_store
 
     rows, directories = [], loop_directories()
     if not directories and not json:
         note("no loops yet; `ringfence loop start PRD` starts one")
     for directory in directories:
         try:
-            rows.append(_read_store(directory, _list_row))
+            rows.append(summarize_loop(directory, read_store(directory)))
         except RingfenceError as exc:  # written by another version, or damaged; the other loops are listed
             notify(f"loop {directory.id}: {exc}")
     cells = [(row["id"], row["state"], f"{row['passed']}/{row['stories']}", row["source"]) for row in rows]
     print_list({"loops": rows}, ("loop", "state", "passed", "stories"), cells, json=json)
-
-
-async def _list_row(directory: "LoopDirectory", store: "LoopStore") -> dict[str, Any]:
-    from ringfence.loop.report.build import state_of
-
-    row, stories = store.loop, store.stories
-    return {
-        "id": row.id,
-        "state": state_of(directory, row),
-        "reason": row.reason,
-        "stories": len(stories),
-        "passed": sum(story.state.value == "passed" for story in stories),
-        "source": row.source,
-        "branch": row.branch,
-        "created_ms": row.created_ms,
-        "ended_ms": row.ended_ms,
-    }
 
 
 def show_status(loop_ref: str | None, *, json: bool) -> None:
@@ -188,33 +172,16 @@ def _find_loop(loop_ref: str | None) -> "LoopDirectory":
 
 
 def _read_report(loop_ref: str | None, *, with_repository: bool = True) -> "LoopReport":
-    async def read(directory: "LoopDirectory", store: "LoopStore") -> "LoopReport":
-        from ringfence.loop.report import build_report
+    import anyio
 
-        repository = open_repository(directory) if with_repository else None
-        return await build_report(directory, store, repository, plan_of(store), with_diffs=with_repository)
+    from ringfence.loop.report.reader import read_report
 
-    return _read_store(_find_loop(loop_ref), read)
+    directory = _find_loop(loop_ref)
 
+    async def read() -> "LoopReport":
+        return await read_report(directory, with_repository=with_repository)
 
-def plan_of(store: "LoopStore") -> "Plan | None":
-    """A loop's stories; None if another version wrote them."""
-    from ringfence.loop.plans import plan_from_json
-
-    try:
-        return plan_from_json(store.loop.plan)
-    except ConfigurationError:  # written by another version; the rows hold most of the report
-        return None
-
-
-def open_repository(directory: "LoopDirectory") -> "LoopRepository | None":
-    """A loop's repository; None if it was removed or cannot be read."""
-    from ringfence.loop.repository import LoopRepository, RepositoryRemoved
-
-    try:
-        return LoopRepository.open(directory.clones)
-    except (RecordError, RepositoryRemoved):
-        return None
+    return anyio.run(read)
 
 
 def _read_store(

@@ -73,8 +73,8 @@ class LoopView:
         Args:
             problem: Why the steps after the last story (merge, pull request) were not completed.
         """
-        from ringfence.cli.loop.inspection import open_repository, plan_of
         from ringfence.loop.report import build_report
+        from ringfence.loop.report.reader import open_repository, plan_of
         from ringfence.loop.store import read_store
 
         if self._store is None:

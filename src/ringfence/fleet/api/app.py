@@ -7,6 +7,7 @@ from ringfence import __version__
 from ringfence.fleet.api import (
     agents,
     changes,
+    doctor,
     inbox,
     jobs,
     loops,
@@ -33,6 +34,7 @@ _ROUTERS = (
     runs.router,
     loops.router,
     changes.router,
+    doctor.router,
     tokens.router,
 )
 

@@ -1,11 +1,12 @@
 """What the routes of the API work on: the daemon where one runs, the fleet's database, the state directory."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import Depends, Request
 
+from ringfence.fleet.api.change_feed import ChangeFeed
 from ringfence.fleet.client import NoDaemon
 from ringfence.fleet.daemon.daemon import Daemon
 from ringfence.fleet.queries.source import FleetSource
@@ -25,6 +26,11 @@ class ApiContext:
     state: Path
     daemon: Daemon | None = None
     source: FleetSource | None = None
+    changes: ChangeFeed = field(init=False)
+
+    def __post_init__(self) -> None:
+        feed = ChangeFeed(None if self.source is None else self.source.database)
+        object.__setattr__(self, "changes", feed)
 
     @classmethod
     def of_daemon(cls, daemon: Daemon) -> "ApiContext":

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ringfence.fleet.store.job import Job
+from ringfence.job.changes import ChangesState
 from ringfence.job.state import JobState
 
 
@@ -89,6 +90,10 @@ class JobDetail(JobAnswer):
     answer: str | None
     attempts: list[AttemptAnswer]
     limits: list[LimitAnswer]
+    changes_state: ChangesState
+    """What has become of its last attempt's changes; `unknown` also where they are on another machine."""
+    can_apply: bool
+    """Whether its changes can be applied on the machine that answers."""
 
 
 def job_answer(job: Job, waits_for: str | None) -> JobAnswer:

@@ -158,3 +158,28 @@ class LoopAnswer(Answer):
     branch: str
     created_ms: int
     ended_ms: int | None
+
+
+class LimitsReport(Answer):
+    """How limits on memory, processes and CPU are enforced."""
+
+    by: str
+    reason: str
+
+
+class BackendReport(Answer):
+    """A sandbox backend."""
+
+    name: str
+    usable: bool
+    reason: str | None
+    """Why it cannot be used."""
+
+
+class MachineReport(Answer):
+    """What a machine can run."""
+
+    machine: str
+    bwrap: str | None
+    limits: LimitsReport
+    backends: list[BackendReport]

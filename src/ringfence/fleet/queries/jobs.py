@@ -1,13 +1,16 @@
 """Reads jobs and their attempts."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import anyio.to_thread
 from sqlalchemy import Connection, RowMapping, or_, select
 
 from ringfence.config.model import LimitSettings
-from ringfence.errors import InfrastructureFault
+from ringfence.errors import InfrastructureFault, RecordError
+from ringfence.events import JobEnded
 from ringfence.fleet.api.models import (
     AttemptAnswer,
     JobAnswer,
@@ -22,8 +25,10 @@ from ringfence.fleet.store.job import Job, milliseconds, moment
 from ringfence.fleet.store.jobs import Jobs, readable
 from ringfence.fleet.store.tables import ATTEMPTS, JOBS
 from ringfence.fleet.worker.job_settings import agent_settings
+from ringfence.fleet.worker.record_upload import NOT_STORED
+from ringfence.job.changes import ChangesState, changes_state
 from ringfence.job.state import JobState
-from ringfence.journal import run_dir
+from ringfence.journal import find_last_event, run_dir
 
 MAX_LISTED = 1000
 _ROUNDED = timedelta(milliseconds=1)
@@ -148,13 +153,29 @@ async def show_job(source: FleetSource, reference: str) -> JobDetail:
     job = await find_job(source, reference)
     beside = await Jobs(source.database).blobs(job.id, ("prompt", "answer", "configuration"))
     attempts = await list_attempts(source, job)
+    ended, state = await _last_run(job)
     return JobDetail(
         **(await answer_job(source, job)).model_dump(),
         prompt=text_of(beside.get("prompt")),
         answer=text_of(beside.get("answer")),
         attempts=attempts,
-        limits=_limits(job, beside.get("configuration"), attempts),
+        limits=_limits(job, beside.get("configuration"), attempts, ended),
+        changes_state=state,
+        can_apply=state in ("pending", "undone", "rejected"),
     )
+
+
+async def _last_run(job: Job) -> tuple[JobEnded | None, ChangesState]:
+    """The end of a job's last run, and what has become of its changes, as far as its record is on this machine."""
+    if job.run_id is None:
+        return None, "none"
+    path = run_dir(job.run_id)
+    if not path.is_dir():
+        return None, "unknown"
+    with suppress(RecordError):  # the record's own page says what is wrong with it
+        ended = await anyio.to_thread.run_sync(find_last_event, path, "job.ended")
+        return ended if isinstance(ended, JobEnded) else None, await changes_state(path)
+    return None, "unknown"
 
 
 async def list_attempts(source: FleetSource, job: Job) -> list[AttemptAnswer]:
@@ -182,11 +203,13 @@ def _attempt(row: RowMapping) -> AttemptAnswer:
         reason=row["reason"],
         tokens=row["tokens"],
         cost_usd=row["cost_usd"],
-        has_record=run_dir(row["run_id"]).is_dir() or row["record"] is not None,
+        has_record=run_dir(row["run_id"]).is_dir() or row["record"] not in (None, NOT_STORED),
     )
 
 
-def _limits(job: Job, configuration: bytes | None, attempts: Sequence[AttemptAnswer]) -> list[LimitAnswer]:
+def _limits(
+    job: Job, configuration: bytes | None, attempts: Sequence[AttemptAnswer], ended: JobEnded | None
+) -> list[LimitAnswer]:
     """The limits of a job's agent as it was configured when the job was created."""
     try:
         limits = agent_settings(configuration, job).limits
@@ -197,8 +220,10 @@ def _limits(job: Job, configuration: bytes | None, attempts: Sequence[AttemptAns
         LimitAnswer(name="tokens", used=job.tokens, allowed=allowed_tokens),
         LimitAnswer(name="cost_usd", used=job.cost_usd, allowed=_smaller(limits.cost_usd, job.allowed_usd)),
         LimitAnswer(name="wall_clock_s", used=_duration_s(attempts), allowed=limits.wall_clock),
-        LimitAnswer(name="turns", used=None, allowed=limits.turns),
-        LimitAnswer(name="tool_calls", used=None, allowed=limits.tool_calls),
+        LimitAnswer(name="turns", used=None if ended is None else ended.turns, allowed=limits.turns),
+        LimitAnswer(
+            name="tool_calls", used=None if ended is None else ended.tool_calls, allowed=limits.tool_calls
+        ),
     ]
 
 

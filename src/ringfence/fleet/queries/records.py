@@ -23,7 +23,7 @@ from ringfence.fleet.api.record_models import (
 )
 from ringfence.fleet.queries.patches import PatchFile, read_files, read_lines
 from ringfence.fleet.queries.source import FleetSource
-from ringfence.fleet.record_store import RecordStore
+from ringfence.fleet.record_store import RecordStore, open_record_store
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.tables import ATTEMPTS
 from ringfence.fleet.worker.record_upload import NOT_STORED
@@ -120,8 +120,9 @@ async def find_run(reference: str) -> FoundRecord:
 
 
 def _store_of(source: FleetSource) -> RecordStore | None:
-    settings = None if source.fleet is None else source.fleet.settings.records
-    return None if settings is None else RecordStore(settings.url, source.state / "fleet" / "records")
+    if source.daemon is not None:
+        return source.daemon.records
+    return None if source.fleet is None else open_record_store(source.fleet.settings.records, source.state)
 
 
 def list_runs(paths: Sequence[Path]) -> list[RunAnswer]:

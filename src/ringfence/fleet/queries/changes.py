@@ -1,0 +1,98 @@
+"""Finds out which jobs, agents, workers and questions have changed."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Select, func, select
+
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.tables import AGENTS, INBOX, JOBS, SCHEDULES, WORKERS
+
+Noun = Literal["job", "agent", "schedule", "worker", "inbox", "reset"]
+_MAX_JOBS = 1000
+_OVERLAP_MS = 2000
+"""A transaction that began before the last look may be committed after it, with an older time."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that has changed, was created or was removed. `reset`: more than can be listed."""
+
+    noun: Noun
+    id: str = ""
+    state: str = ""
+    agent: str = ""
+
+
+@dataclass
+class ChangeReader:
+    """Compares the database with what it was at the last call.
+
+    Args:
+        database: The fleet's database.
+    """
+
+    database: Database
+    _jobs: dict[str, int] = field(default_factory=dict)
+    """The times of change of the jobs that were reported last."""
+    _last_ms: int = -1
+    _rows: dict[tuple[Noun, str], tuple[Any, ...]] = field(default_factory=dict)
+
+    async def read(self) -> list[Change]:
+        """What has changed since the last call; the first call returns nothing.
+
+        Raises:
+            InfrastructureFault: The database cannot be read.
+        """
+        return await self.database.read(lambda connection: [*self._changes(connection)])
+
+    def _changes(self, connection: Connection) -> Iterator[Change]:
+        if self._last_ms < 0:
+            self._last_ms = connection.execute(select(func.max(JOBS.c.changed_ms))).scalar() or 0
+            known = connection.execute(_changed_since(self._last_ms - _OVERLAP_MS)).all()
+            self._jobs = {row.id: row.changed_ms for row in known}  # at most _MAX_JOBS and one
+            self._rows = dict(_rows_in(connection))
+            return
+        yield from self._job_changes(connection)
+        rows = dict(_rows_in(connection))
+        for noun, name in sorted(rows.keys() | self._rows.keys()):
+            if rows.get((noun, name)) != self._rows.get((noun, name)):
+                yield Change(noun, name)
+        self._rows = rows
+
+    def _job_changes(self, connection: Connection) -> Iterator[Change]:
+        since = self._last_ms - _OVERLAP_MS
+        rows = connection.execute(_changed_since(since)).all()
+        if len(rows) > _MAX_JOBS:
+            self._last_ms = connection.execute(select(func.max(JOBS.c.changed_ms))).scalar() or 0
+            self._jobs = {}
+            yield Change("reset")
+            return
+        for row in rows:
+            if self._jobs.get(row.id) != row.changed_ms:
+                yield Change("job", row.id, row.state, row.agent)
+        self._jobs = {row.id: row.changed_ms for row in rows}
+        self._last_ms = max([self._last_ms, *self._jobs.values()])
+
+
+def _changed_since(ms: int) -> Select[Any]:
+    return (
+        select(JOBS.c.id, JOBS.c.state, JOBS.c.agent, JOBS.c.changed_ms)
+        .where(JOBS.c.changed_ms >= ms)
+        .order_by(JOBS.c.changed_ms)
+        .limit(_MAX_JOBS + 1)
+    )
+
+
+def _rows_in(connection: Connection) -> Iterator[tuple[tuple[Noun, str], tuple[Any, ...]]]:
+    """The rows of small tables, by noun and name, without what changes all the time."""
+    for name, *values in connection.execute(select(AGENTS.c.name, AGENTS.c.is_enabled)):
+        yield ("agent", name), tuple(values)
+    columns = (SCHEDULES.c.agent, SCHEDULES.c.name, SCHEDULES.c.is_paused, SCHEDULES.c.last_slot_ms)
+    for agent, name, *values in connection.execute(select(*columns)):
+        yield ("schedule", f"{agent}/{name}"), tuple(values)
+    for name, *values in connection.execute(select(WORKERS.c.id, WORKERS.c.is_draining, WORKERS.c.capacity)):
+        yield ("worker", name), tuple(values)
+    for name in connection.execute(select(INBOX.c.id).where(INBOX.c.answer.is_(None))).scalars():
+        yield ("inbox", name), ()
