@@ -85,8 +85,10 @@ _LIVE = (JobState.QUEUED, JobState.STARTING, JobState.RUNNING)
 
 def may_follow(before: JobState, after: JobState) -> bool:
     """Whether a run in `before` may go to `after`: forward through the live states, or to an end. A run never waits."""
-    if before.is_terminal or after.is_terminal or JobState.WAITING in (before, after):
-        return after.is_terminal and not before.is_terminal
+    if before.is_terminal:
+        return False
+    if after.is_terminal or JobState.WAITING in (before, after):
+        return after.is_terminal
     return _LIVE.index(after) == _LIVE.index(before) + 1
 
 

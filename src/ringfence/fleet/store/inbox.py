@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
-from ringfence.errors import UsageError
+from ringfence.errors import PolicyRefused, UsageError
 from ringfence.events import JSONObject, QuestionAnswered
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.grants import add_agent_grant_in, add_job_grant_in
@@ -64,7 +64,10 @@ class Entry:
     @property
     def asks(self) -> str:
         """What it asks for, in our own words."""
-        rule = read_rule(self.kind, self.rule)
+        try:
+            rule = read_rule(self.kind, self.rule)
+        except PolicyRefused:
+            return "for something that no answer can grant"
         return "an answer to its question" if rule is None else f"to {rule}"
 
 

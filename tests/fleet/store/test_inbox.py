@@ -1,0 +1,186 @@
+"""Questions in the database: added with the end of an attempt, answered once, closed by their deadline."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+from tests.fleet.store.test_jobs import new, started
+
+from ringfence.errors import PolicyRefused, UsageError
+from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds, Budget
+from ringfence.fleet.store.attempts import Attempt, Attempts
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.grants import Grants
+from ringfence.fleet.store.inbox import AlreadyAnswered, AskedQuestion, Entry, Inbox
+from ringfence.fleet.store.job import Job
+from ringfence.fleet.store.jobs import Jobs
+from ringfence.fleet.store.spend import Usage
+from ringfence.fleet.store.tables import INBOX
+from ringfence.job.question import Question
+from ringfence.job.state import JobState
+
+pytestmark = pytest.mark.anyio
+RULE = {"host": "api.example.com", "port": 443}
+
+
+async def _began(database: Database, job: Job) -> Attempt:
+    attempt = await Attempts(database).begin(job.id, worker="w", host="h")
+    assert attempt is not None
+    return attempt
+
+
+async def _asked(
+    database: Database, *, deadline_s: float = 60, spent: Usage | None = None
+) -> tuple[Job, Entry]:
+    """A job that waits, and its question."""
+    job = await started(database)
+    asked = AskedQuestion(Question("host", RULE, "why not"), deadline_s)
+    ended = await Attempts(database).end(
+        await _began(database, job), JobState.BLOCKED, reason="it asks", spent=spent, asked=asked
+    )
+    assert ended is not None
+    (entry,) = [each for each in await Inbox(database).list(is_open=True) if each.job == job.id]
+    return ended, entry
+
+
+async def _state(database: Database, job: Job) -> JobState:
+    found = await Jobs(database).get(job.id)
+    assert found is not None
+    return found.state
+
+
+async def test_a_waiting_job_holds_no_budget_and_its_attempt_has_ended(database: Database):
+    """Its reservation is released; it has not ended, and no worker can end it."""
+    job, entry = await _asked(database)
+    assert (job.state, job.ended_at, job.allowed_tokens, job.allowed_usd) == (
+        JobState.WAITING,
+        None,
+        None,
+        None,
+    )
+    assert (entry.kind, entry.rule, entry.text, entry.answer) == ("host", RULE, "why not", None)
+    assert not await Jobs(database).remove(job.id)
+    assert await Attempts(database).begin(job.id, worker="w", host="h") is None
+
+
+async def test_an_allowed_job_is_queued_with_its_grant(database: Database):
+    """The next attempt finds the run that asked, and the answer."""
+    job, entry = await _asked(database)
+    answered = await Inbox(database).answer(entry.id, "allow", by="ann", reply="go\0")
+    assert (answered.answer, answered.scope, answered.answered_by) == ("allow", "run", "ann")
+    assert await _state(database, job) is JobState.QUEUED
+    (grant,) = await Grants(database).of_job(job.id)
+    assert (grant.question, grant.run, grant.rule, grant.by, grant.reply) == (
+        entry.id, entry.run_id, RULE, "ann", "go\ufffd",
+    )  # fmt: skip
+    assert await Grants(database).of_agents() == []
+    await Admission(database).admit(
+        Bounds({"mender": AgentBounds()}), now=datetime.now(UTC), day_began=datetime.now(UTC)
+    )
+    attempt = await _began(database, job)
+    assert (attempt.number, attempt.tries) == (2, 1)
+    found = await Attempts(database).interrupted_run(attempt, host="h")
+    assert found is not None
+    assert (found.id, found.has_asked) == (entry.run_id, True)
+
+
+async def test_a_question_takes_one_answer(database: Database):
+    """The second is refused with who answered, and changes nothing."""
+    job, entry = await _asked(database)
+    await Inbox(database).answer(entry.id, "deny", by="ann")
+    for by, decision in (("bob", "allow"), ("ann", "deny")):
+        with pytest.raises(AlreadyAnswered, match="was denied by ann at "):
+            await Inbox(database).answer(entry.id, decision, by=by)  # type: ignore[arg-type]
+    ended = await Jobs(database).get(job.id)
+    assert ended is not None
+    assert (ended.state, ended.reason) == (JobState.BLOCKED, "denied by ann")
+    assert await Grants(database).of_job(job.id) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        ("host", '{"host": "127.0.0.1", "port": 80}'),
+        ("host", '{"host": "169.254.169.254", "port": 80}'),
+        ("host", '{"host": "*.com", "port": 443}'),
+        ("tool", '{"tool": "Bash,Write(/etc/*)"}'),
+        ("protect", '{"path": ".git/hooks"}'),
+    ],
+)
+async def test_a_stored_rule_is_read_again_before_it_is_granted(database: Database, kind: str, rule: str):
+    """Whatever wrote it there."""
+    job, entry = await _asked(database)
+
+    def act(connection: Any) -> None:
+        connection.execute(update(INBOX).values(kind=kind, rule=rule))
+
+    await database.write(act)
+    with pytest.raises(PolicyRefused, match="cannot be granted"):
+        await Inbox(database).answer(entry.id, "allow", by="ann", scope="agent")
+    assert (await Inbox(database).get(entry.id)).asks == "for something that no answer can grant"
+    assert await _state(database, job) is JobState.WAITING
+    assert await Grants(database).of_agents() == []
+    await Inbox(database).answer(entry.id, "deny", by="ann")
+
+
+async def test_a_grant_for_an_agent_is_kept_once_and_can_be_revoked(database: Database):
+    """However often it was granted; no other agent has it."""
+    for _ in range(2):
+        _, entry = await _asked(database)
+        await Inbox(database).answer(entry.id, "allow", by="ann", scope="agent")
+    (grant,) = await Grants(database).of_agents()
+    assert (grant.agent, grant.kind, grant.rule) == ("mender", "host", RULE)
+    assert await Grants(database).of_agents("other") == []
+    assert await Grants(database).revoke(grant)
+    assert not await Grants(database).revoke(grant)
+
+
+async def test_the_deadline_closes_a_question(database: Database):
+    """Not before; then its job ends blocked."""
+    job, entry = await _asked(database, deadline_s=60)
+    now = datetime.now(UTC)
+    assert await Inbox(database).expire(now) == ()
+    assert await Inbox(database).expire(now + timedelta(seconds=61)) == [job.id]
+    assert await _state(database, job) is JobState.BLOCKED
+    with pytest.raises(AlreadyAnswered, match="was expired"):
+        await Inbox(database).answer(entry.id, "allow", by="ann")
+
+
+async def test_a_job_that_is_cancelled_while_it_works_asks_nothing(database: Database):
+    """Whoever cancelled it wants no question."""
+    job = await started(database)
+    attempt = await _began(database, job)
+    await Jobs(database).request_cancel(job.id, reason="by hand")
+    asked = AskedQuestion(Question("host", RULE, ""), 60)
+    ended = await Attempts(database).end(attempt, JobState.BLOCKED, asked=asked)
+    assert ended is not None
+    assert (ended.state, await Inbox(database).list()) == (JobState.CANCELLED, [])
+
+
+async def test_a_removed_job_takes_its_questions_with_it(database: Database):
+    """Nothing of it is left."""
+    job, entry = await _asked(database)
+    await Inbox(database).answer(entry.id, "deny", by="ann")
+    await Jobs(database).remove(job.id)
+    with pytest.raises(UsageError, match="there is no question"):
+        await Inbox(database).get(entry.id)
+
+
+@pytest.mark.parametrize("scope", ["run", "agent"])
+async def test_a_granted_limit_is_what_admission_goes_by(database: Database, scope: Any):
+    """Of the job, and for the agent of its later jobs, too."""
+    job = await started(database)
+    question = Question("budget", {"limit": "tokens", "to": 250}, "")
+    attempt = await _began(database, job)
+    await Attempts(database).end(
+        attempt, JobState.BLOCKED, spent=Usage(120, 0.0), asked=AskedQuestion(question, 60)
+    )
+    (entry,) = await Inbox(database).list(is_open=True)
+    await Inbox(database).answer(entry.id, "allow", by="ann", scope=scope)
+    later = (await Jobs(database).add(new()))[0]
+    bounds = Bounds({"mender": AgentBounds(concurrency=9, job=Budget(tokens=100))})
+    now = datetime.now(UTC)
+    admitted = await Admission(database).admit(bounds, now=now, day_began=now)
+    allowed = {each.id: each.allowed_tokens for each in admitted.jobs}
+    assert allowed == {job.id: 130, later.id: 100 if scope == "run" else 250}
