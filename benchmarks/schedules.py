@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import anyio
 
 from benchmarks.claim import Row, p50_p99
-from ringfence.fleet.schedule.clock import Clock, ClockJumped, Timer
+from ringfence.fleet.schedule.clock import Clock, ClockStep, Timer
 from ringfence.fleet.schedule.cron import CronSchedule
-from ringfence.fleet.schedule.due import Due
+from ringfence.fleet.schedule.due import DueTimes
 from ringfence.fleet.schedule.interval import IntervalSchedule
 
 _MANY = 1000
@@ -27,14 +27,14 @@ class _Seen:
         self.keys: set[str] = set()
         self.is_complete = anyio.Event()
 
-    async def fire(self, timer: Timer, due: Due) -> None:
+    async def fire(self, timer: Timer, due: DueTimes) -> None:
         """Note how late it is."""
-        self.late_ms.append((datetime.now(UTC) - due.slots[-1]).total_seconds() * 1000)
+        self.late_ms.append((datetime.now(UTC) - due.times[-1]).total_seconds() * 1000)
         self.keys.add(timer.key)
         if len(self.keys) == _MANY:
             self.is_complete.set()
 
-    def report(self, _key: str | None, problem: Exception | ClockJumped) -> None:
+    def report(self, _key: str | None, problem: Exception | ClockStep) -> None:
         """A clock that jumps only makes a worse figure."""
         if isinstance(problem, Exception):
             raise problem

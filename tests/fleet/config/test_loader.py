@@ -316,15 +316,15 @@ WRONG = {
     ),
     "hook-to-no-service": (
         "agents: {a: {hooks: {on_failure: [{type: webhook, url: 'ftp://host/x'}]}}}",
-        r":1:\d+: agents\.a\.hooks\.on_failure\.0\.url: this is no address of a service",
+        r":1:\d+: agents\.a\.hooks\.on_failure\.0\.url: this is not the address of a service",
     ),
     "command-as-url": (
         "agents: {a: {repository: {url: 'ext::sh -c id'}}}",
-        r"repository\.url: .*'ext::sh -c id' is no address",
+        r"repository\.url: .*'ext::sh -c id' is not the address",
     ),
     "option-as-url": (
         "agents: {a: {repository: {url: '--upload-pack=id'}}}",
-        "is no address of a repository",
+        "is not the address of a repository",
     ),
     "port": ("fleet: {webhooks: {address: 'localhost:99999'}}", "'localhost:99999' has no port"),
     "tab": ("agents:\n\ta: {}", r":2:1: this is not YAML: .*; indent by spaces, not by tabs$"),

@@ -8,9 +8,9 @@ import anyio.lowlevel
 import pytest
 
 from ringfence.fleet.schedule.base import Schedule
-from ringfence.fleet.schedule.clock import Clock, ClockJumped, Timer
+from ringfence.fleet.schedule.clock import Clock, ClockStep, Timer
 from ringfence.fleet.schedule.cron import CronSchedule
-from ringfence.fleet.schedule.due import CatchUp, Due
+from ringfence.fleet.schedule.due import CatchUp, DueTimes
 from ringfence.fleet.schedule.interval import IntervalSchedule
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -29,7 +29,7 @@ class Time:
     def now(self) -> datetime:
         return self.wall
 
-    def steady_s(self) -> float:
+    def monotonic_s(self) -> float:
         return self.steady
 
     async def wait(self, event: anyio.Event, timeout_s: float) -> None:
@@ -54,13 +54,13 @@ class FleetFiles:
     def __init__(self) -> None:
         self.fired: list[tuple[str, float]] = []
         self.dropped = 0
-        self.problems: list[tuple[str | None, Exception | ClockJumped]] = []
+        self.problems: list[tuple[str | None, Exception | ClockStep]] = []
 
-    async def fire(self, timer: Timer, due: Due) -> None:
-        self.fired += [(timer.key, (slot - START).total_seconds()) for slot in due.slots]
+    async def fire(self, timer: Timer, due: DueTimes) -> None:
+        self.fired += [(timer.key, (slot - START).total_seconds()) for slot in due.times]
         self.dropped += due.dropped
 
-    def report(self, key: str | None, problem: Exception | ClockJumped) -> None:
+    def report(self, key: str | None, problem: Exception | ClockStep) -> None:
         self.problems.append((key, problem))
 
     def of(self, key: str) -> list[float]:
@@ -86,7 +86,7 @@ async def test_slots_fire_in_their_time():
     time, crew = Time(60), FleetFiles()
     at: list[float] = []
 
-    async def fire(timer: Timer, due: Due) -> None:
+    async def fire(timer: Timer, due: DueTimes) -> None:
         at.append((time.wall - START).total_seconds())
         await crew.fire(timer, due)
 
@@ -128,7 +128,7 @@ async def test_a_jump_ahead_is_told_and_caught_up(policy, fired, dropped):
     assert crew.of("a") == fired
     assert crew.dropped == dropped
     [(key, jump)] = crew.problems
-    assert (key, jump) == (None, ClockJumped(103.0))
+    assert (key, jump) == (None, ClockStep(103.0))
 
 
 async def test_a_jump_back_fires_nothing_again():
@@ -139,7 +139,7 @@ async def test_a_jump_back_fires_nothing_again():
     clock.add(every(10, policy=CatchUp.ALL))
     await run(clock, time)
     assert crew.of("a") == [10, 20, 30, 40, 50, 60, 70]
-    assert crew.problems == [(None, ClockJumped(-30.0))]
+    assert crew.problems == [(None, ClockStep(-30.0))]
 
 
 async def test_a_clock_that_was_hours_ahead_silences_no_schedule():
@@ -192,7 +192,7 @@ async def test_a_callback_that_fails_is_called_again():
     failures = 3
     tries: list[float] = []
 
-    async def fire(timer: Timer, due: Due) -> None:
+    async def fire(timer: Timer, due: DueTimes) -> None:
         if timer.key == "bad":
             tries.append(time.steady)
             if len(tries) <= failures:
@@ -214,12 +214,12 @@ async def test_a_callback_that_hangs_delays_no_other():
     crew = FleetFiles()
     is_fired = anyio.Event()
 
-    async def fire(timer: Timer, due: Due) -> None:
+    async def fire(timer: Timer, due: DueTimes) -> None:
         if timer.key == "hanging":
             await anyio.sleep_forever()
         is_fired.set()
 
-    def report(key: str | None, problem: Exception | ClockJumped) -> None:
+    def report(key: str | None, problem: Exception | ClockStep) -> None:
         crew.report(key, problem)
         is_reported.set()
 
@@ -241,9 +241,9 @@ async def test_changes_wake_it():
     """A timer that is added, paused, resumed or removed while the clock sleeps is heeded at once."""
     time, crew = Time(100), FleetFiles()
 
-    async def fire(timer: Timer, due: Due) -> None:
+    async def fire(timer: Timer, due: DueTimes) -> None:
         await crew.fire(timer, due)
-        for action in plan.pop((timer.key, due.slots[-1]), []):
+        for action in plan.pop((timer.key, due.times[-1]), []):
             action()
 
     clock = Clock(fire, report=crew.report, source=time)
@@ -257,17 +257,17 @@ async def test_changes_wake_it():
     await run(clock, time)
     assert crew.of("new") == [9, 12, 15, 18]
     assert crew.of("old") == [8, 56, 64, 72, 80, 88, 96]
-    assert clock.next_slot("old") == START + 104 * SECOND
-    assert clock.next_slot("new") is None
+    assert clock.next_due("old") == START + 104 * SECOND
+    assert clock.next_due("new") is None
 
 
 async def test_being_busy_is_not_being_away():
     """Slots that are late because the process was busy count as on time, so that `skip` does not skip them."""
     time, crew = Time(60), FleetFiles()
 
-    async def fire(timer: Timer, due: Due) -> None:
+    async def fire(timer: Timer, due: DueTimes) -> None:
         await crew.fire(timer, due)
-        if timer.key == "blocking" and due.slots[-1] == START + 19 * SECOND:
+        if timer.key == "blocking" and due.times[-1] == START + 19 * SECOND:
             time.wall, time.steady = time.wall + 5 * SECOND, time.steady + 5  # as a blocked loop does
 
     clock = Clock(fire, report=crew.report, source=time)
@@ -282,8 +282,8 @@ async def test_the_real_clock_fires_a_real_slot():
     crew, fired_at = FleetFiles(), []
     is_fired = anyio.Event()
 
-    async def fire(timer: Timer, due: Due) -> None:
-        fired_at.append((datetime.now(UTC), due.slots[0]))
+    async def fire(timer: Timer, due: DueTimes) -> None:
+        fired_at.append((datetime.now(UTC), due.times[0]))
         is_fired.set()
 
     clock = Clock(fire, report=crew.report)

@@ -10,7 +10,7 @@ from tests.cases import examples
 from tests.fleet.schedule import wall
 
 from ringfence.errors import UsageError
-from ringfence.fleet.schedule.base import slot_id
+from ringfence.fleet.schedule.base import due_time_id
 from ringfence.fleet.schedule.cron import CronSchedule
 
 CHANGES = [
@@ -139,22 +139,22 @@ def test_calendars(expression, start, slot):
     """Leap days, last days, weekdays and aliases come when the calendar has them."""
     found = CronSchedule(expression, "UTC").next_after(datetime.fromisoformat(start).replace(tzinfo=UTC))
     assert found is not None
-    assert slot_id(found) == slot
+    assert due_time_id(found) == slot
 
 
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
-        ("0 0 30 2 *", "day 30 is asked for, but February has at most 29 days"),
-        ("0 0 31 4,6 *", "day 31 is asked for, but April, June has at most 30 days"),
+        ("0 0 30 2 *", "day 30 does not exist: February has at most 29 days"),
+        ("0 0 31 4,6 *", "day 31 does not exist: April, June has at most 30 days"),
         ("0 0 */10 4 MON#5", "no day of the next fifty years"),
-        ("61 * * * *", "'61' is no minute; it takes 0 to 59"),
-        ("* 24 * * *", "'24' is no hour"),
-        ("* * 0 * *", "'0' is no day of the month"),
-        ("* * * 13 *", "'13' is no month"),
-        ("* * * * MOO", "'MOO' is no day of the week"),
-        ("*/0 * * * *", "'*/0' is no minute"),
-        ("5-1 * * * *", "'5-1' is no minute"),
+        ("61 * * * *", "'61' is not a valid minute; write 0 to 59"),
+        ("* 24 * * *", "'24' is not a valid hour"),
+        ("* * 0 * *", "'0' is not a valid day of the month"),
+        ("* * * 13 *", "'13' is not a valid month"),
+        ("* * * * MOO", "'MOO' is not a valid day of the week"),
+        ("*/0 * * * *", "'*/0' is not a valid minute"),
+        ("5-1 * * * *", "'5-1' is not a valid minute"),
         ("9" * 5000 + " * * * *", "has 5 fields"),
         ("* * * * * *", "has 6 fields; write five"),
         ("", "has 0 fields"),
@@ -194,9 +194,9 @@ def test_any_text_is_a_schedule_or_refused(text):
         ("Europe/Berln", "Europe/Berlin"),
         ("berlin", "Europe/Berlin"),
         ("new york", "America/New_York"),
-        ("../../etc/passwd", "write one like"),
+        ("../../etc/passwd", "write one such as"),
         ("Europe", "Europe/"),
-        ("", "write one like"),
+        ("", "write one such as"),
     ],
 )
 def test_an_unknown_zone_is_refused_with_near_names(name, near):

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
 
-from ringfence.fleet.schedule.base import slot_id
+from ringfence.fleet.schedule.base import due_time_id
 from ringfence.fleet.schedule.cron import CronSchedule
-from ringfence.fleet.schedule.due import CatchUp, due
+from ringfence.fleet.schedule.due import CatchUp, find_due
 from ringfence.fleet.schedule.interval import IntervalSchedule
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -31,8 +31,8 @@ MINUTELY = CronSchedule("* * * * *", "UTC")
 def test_catching_up(policy, late_s, fired, dropped):
     """Of three slots since the last one, the policy says which fire; all are handled then."""
     now = NOON + timedelta(minutes=3, seconds=late_s)
-    found = due(MINUTELY, handled=NOON, now=now, catch_up=policy)
-    assert found.slots == tuple(NOON + timedelta(minutes=minute) for minute in fired)
+    found = find_due(MINUTELY, handled=NOON, now=now, catch_up=policy)
+    assert found.times == tuple(NOON + timedelta(minutes=minute) for minute in fired)
     assert found.dropped == dropped
     assert found.handled == NOON + timedelta(minutes=3)
 
@@ -40,22 +40,22 @@ def test_catching_up(policy, late_s, fired, dropped):
 @pytest.mark.parametrize("policy", CatchUp)
 def test_nothing_is_due_before_its_time(policy):
     """Right before a slot nothing happens, and nothing is handled."""
-    found = due(MINUTELY, handled=NOON, now=NOON + timedelta(seconds=59.999), catch_up=policy)
-    assert (found.slots, found.handled) == ((), NOON)
+    found = find_due(MINUTELY, handled=NOON, now=NOON + timedelta(seconds=59.999), catch_up=policy)
+    assert (found.times, found.handled) == ((), NOON)
 
 
 def test_all_is_the_newest_hundred():
     """After days without anybody, a hundred slots fire, and the others are counted."""
-    found = due(MINUTELY, handled=NOON, now=NOON + timedelta(minutes=750), catch_up=CatchUp.ALL)
-    assert len(found.slots) == 100
-    assert found.slots[-1] == NOON + timedelta(minutes=750)
+    found = find_due(MINUTELY, handled=NOON, now=NOON + timedelta(minutes=750), catch_up=CatchUp.ALL)
+    assert len(found.times) == 100
+    assert found.times[-1] == NOON + timedelta(minutes=750)
     assert found.dropped == 650
 
 
 def test_the_count_of_what_is_dropped_is_bounded():
     """After years of minutes it ends at a thousand."""
-    found = due(MINUTELY, handled=NOON, now=NOON + timedelta(days=3000), catch_up=CatchUp.ALL)
-    assert len(found.slots) == 100
+    found = find_due(MINUTELY, handled=NOON, now=NOON + timedelta(days=3000), catch_up=CatchUp.ALL)
+    assert len(found.times) == 100
     assert found.dropped == 1000
 
 
@@ -63,8 +63,8 @@ def test_the_count_of_what_is_dropped_is_bounded():
 def test_a_clock_that_went_back_fires_nothing_twice(policy):
     """What is handled stays so, however far back the clock goes."""
     for hours in (1, 24, 10_000):
-        found = due(MINUTELY, handled=NOON, now=NOON - timedelta(hours=hours), catch_up=policy)
-        assert (found.slots, found.dropped, found.handled) == ((), 0, NOON)
+        found = find_due(MINUTELY, handled=NOON, now=NOON - timedelta(hours=hours), catch_up=policy)
+        assert (found.times, found.dropped, found.handled) == ((), 0, NOON)
 
 
 SCHEDULES = st.one_of(
@@ -87,10 +87,10 @@ def test_no_slot_fires_twice_and_none_is_lost(schedule, policy, moves):
     fired: list[datetime] = []
     for move in moves:
         now += timedelta(seconds=move)
-        found = due(schedule, handled=handled, now=now, catch_up=policy)
+        found = find_due(schedule, handled=handled, now=now, catch_up=policy)
         assert found.handled >= handled
-        assert len(found.slots) <= 100
-        fired += found.slots
+        assert len(found.times) <= 100
+        fired += found.times
         dropped += found.dropped
         handled = found.handled
         if found.dropped == 1000:  # there may be more
@@ -125,4 +125,6 @@ def test_a_slot_has_one_name():
     """A slot's name does not depend on the zone in which it is told."""
     from zoneinfo import ZoneInfo
 
-    assert slot_id(NOON) == slot_id(NOON.astimezone(ZoneInfo("Asia/Kolkata"))) == "2026-06-01T12:00:00Z"
+    assert (
+        due_time_id(NOON) == due_time_id(NOON.astimezone(ZoneInfo("Asia/Kolkata"))) == "2026-06-01T12:00:00Z"
+    )

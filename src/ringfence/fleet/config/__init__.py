@@ -1,1 +1,1 @@
-"""What a fleet is told: its agents, and when they work."""
+"""The configuration of a fleet: its files, agents and schedules."""

@@ -1,4 +1,4 @@
-"""What `fleet:` and `agents:` can say, as frozen models. An agent has the sections of a run's configuration besides."""
+"""The models of `fleet:`, `agents:` and `include:`. An agent also has the sections of a run's configuration."""
 
 import re
 from pathlib import Path
@@ -19,17 +19,17 @@ from ringfence.config.units import ByteCount, Seconds
 from ringfence.config.values import Count, PositiveNumber, Text, absolute_path, no_boolean
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,38}[a-z0-9])?")
-"""Of agents, fleets, schedules and triggers."""
+"""The names of agents, fleets, schedules and triggers."""
 
 
-def _name(name: Any) -> Any:
+def _check_name(name: Any) -> Any:
     if isinstance(name, str) and not NAME.fullmatch(name):
         raise ValueError(f"{name[:80]!r} is not a valid name; {NAME_ADVICE}")
     return name
 
 
 NAME_ADVICE = "write up to 40 small letters, digits, '-' and '_'"
-AgentName = Annotated[str, BeforeValidator(_name), StringConstraints(pattern=f"^{NAME.pattern}$")]
+AgentName = Annotated[str, BeforeValidator(_check_name), StringConstraints(pattern=f"^{NAME.pattern}$")]
 QualifiedName = Annotated[
     str, StringConstraints(pattern=r"^[a-z0-9_-]+(?:\.[a-z0-9_-]+){0,8}$", max_length=200)
 ]
@@ -52,75 +52,71 @@ class _Section(BaseModel):
 
 
 class BudgetSettings(_Section):
-    """What may be spent in a day, which begins at midnight in the fleet's time zone."""
+    """A limit of what may be spent per day. A day begins at midnight in the fleet's time zone."""
 
     tokens: Count | None = None
-    """Tokens, cached ones included. null: no bound."""
+    """Tokens, cached ones included. null: no limit."""
     cost_usd: PositiveNumber | None = None
-    """US dollars; needs known prices. null: no bound."""
+    """US dollars; needs known prices. null: no limit."""
 
 
 class RateSettings(_Section):
     """How often jobs may start."""
 
     count: Count
-    """So many starts."""
+    """The number of starts."""
     per: Seconds
-    """In any stretch of so long."""
+    """The period in which no more jobs start."""
 
 
-def _plain_url(url: str) -> str:
-    """A repository's address, if it is none that has git run a command.
-
-    Raises:
-        ValueError: It is one.
-    """
-    if url.startswith("-") or _HELPER.match(url):
+def _check_repository_url(url: str) -> str:
+    """Refuse an address for which git would run a command."""
+    if url.startswith("-") or _REMOTE_HELPER.match(url):
         raise ValueError(
-            f"{url[:100]!r} is no address of a repository; write https://, ssh://, HOST:PATH or a path"
+            f"{url[:100]!r} is not the address of a repository; write https://, ssh://, HOST:PATH or a path"
         )
     return url
 
 
-def _listening(address: Any) -> Any:
+def _check_address(address: Any) -> Any:
     if not isinstance(address, str):
         return address
     host, _, port = address.rpartition(":")
-    if not (port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS and int(port) <= _LAST_PORT):
-        raise ValueError(f"{address[:80]!r} has no port; write HOST:PORT with a port up to {_LAST_PORT}")
+    if not (port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS and int(port) <= _MAX_PORT):
+        raise ValueError(f"{address[:80]!r} has no port; write HOST:PORT with a port up to {_MAX_PORT}")
     if not host:
         raise ValueError(f"{address[:80]!r} has no host; write HOST:PORT, such as 127.0.0.1:{port}")
     return address
 
 
-_HELPER = re.compile(r"[A-Za-z0-9+.-]*::")
-_LAST_PORT = 65535
+_REMOTE_HELPER = re.compile(r"[A-Za-z0-9+.-]*::")
+_MAX_PORT = 65535
 _PORT_DIGITS = 5
 
 
 class RepositorySettings(_Section):
-    """A git repository that each agent works on in a clone of its own."""
+    """A git repository; the agent works on a clone of its own."""
 
-    url: Annotated[Text, AfterValidator(_plain_url)]
-    """As `git clone` takes it: https, ssh, or a path."""
+    url: Annotated[Text, AfterValidator(_check_repository_url)]
+    """An address that `git clone` accepts: https, ssh, or a path."""
     ref: Text | None = None
-    """Branch, tag or commit. null: what the repository calls its head."""
+    """Branch, tag or commit. null: the HEAD of the repository."""
     depth: Annotated[int, BeforeValidator(no_boolean), Field(ge=0)] = 1
-    """Commits of history that are fetched. 0: all."""
+    """The number of commits to fetch. 0: all."""
 
 
 class SessionSettings(_Section):
-    """Whether a job goes on with the agent's last conversation."""
+    """Whether a job resumes the agent's last session."""
 
     policy: Literal["fresh", "resume", "always"] = "fresh"
-    """`fresh`: each job begins anew; `resume`: it goes on with the last session if that was used lately (`within`) and
-    fits; `always`: it goes on however old that is."""
+    """`fresh`: each job starts a new session; `resume`: it resumes the last session if that fits and was used recently
+    (`within`); `always`: it resumes the last session however old that is."""
     within: Seconds = 86400.0
-    """How old the last use may be, for `resume`."""
+    """The maximum time since the last use, for `resume`."""
 
 
 class RetrySettings(_Section):
-    """Which jobs are tried again, and when."""
+    """Which jobs are retried, and when."""
 
     on: tuple[
         Literal["infrastructure", "interrupted", "sandbox_start", "failed", "check_red", "timed_out"], ...
@@ -129,20 +125,20 @@ class RetrySettings(_Section):
         "interrupted",
         "sandbox_start",
     )
-    """Ends after which a job is tried again. An agent's own failure is none unless you name it."""
+    """Ends after which a job is retried. An agent's own failure is not one of them unless you name it."""
     attempts: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=20)] = 3
-    """Tries in all."""
+    """The number of attempts in all."""
     backoff: Seconds = 30.0
-    """Before the second try; doubled before each further one."""
+    """The pause before the second attempt; doubled before each further one."""
     most_backoff: Seconds = 3600.0
-    """Never longer."""
+    """The longest pause."""
 
 
 class ScheduleSettings(_Section):
-    """When an agent works by itself: `every` or `cron`."""
+    """When jobs of an agent start by the clock: `every` or `cron`."""
 
     every: Seconds | None = None
-    """Each time so much has passed."""
+    """The interval. Due times are multiples of it."""
     cron: Text | None = None
     """Five fields, or @hourly, @daily, @weekly, @monthly, @yearly."""
     timezone: Text | None = None
@@ -150,13 +146,13 @@ class ScheduleSettings(_Section):
     prompt: Text | None = None
     """The task; null: the agent's."""
     catch_up: Literal["skip", "once", "all"] = "once"
-    """What happens to times that passed while nobody was there."""
+    """What happens with due times that were missed while no daemon ran."""
     overlap: Literal["skip", "queue", "replace"] = "skip"
-    """What happens if the last job of this schedule still goes on."""
+    """What happens if the last job of this schedule has not ended."""
     priority: Priority | None = None
-    """Of its jobs; null: the agent's."""
+    """The priority of its jobs; null: the agent's."""
     is_enabled: Annotated[bool, Field(alias="enabled")] = True
-    """Whether it fires."""
+    """Whether it starts jobs."""
 
     @model_validator(mode="after")
     def _one_of(self) -> "ScheduleSettings":
@@ -169,11 +165,11 @@ class ScheduleSettings(_Section):
 
 class _Trigger(_Section):
     prompt: Text | None = None
-    """The task; null: the agent's. `{{ payload.… }}` stands for what came with the trigger."""
+    """The task; null: the agent's. `{{ payload.… }}` is replaced by data of the trigger."""
     overlap: Literal["skip", "queue", "replace"] = "queue"
-    """What happens if the last job of this trigger still goes on."""
+    """What happens if the last job of this trigger has not ended."""
     priority: Priority | None = None
-    """Of its jobs; null: the agent's."""
+    """The priority of its jobs; null: the agent's."""
 
 
 class WebhookTrigger(_Trigger):
@@ -181,7 +177,7 @@ class WebhookTrigger(_Trigger):
 
     type: Literal["webhook"]
     secret: Text
-    """Signs the requests: `${secret:NAME}`."""
+    """The key that signs the requests: `${secret:NAME}`."""
     signature: Literal["github", "stripe"] = "github"
     """`github`: X-Hub-Signature-256; `stripe`: a time and v1 signature, checked against replays."""
 
@@ -193,7 +189,7 @@ class FilesTrigger(_Trigger):
     paths: Annotated[tuple[Text, ...], Field(min_length=1)]
     """Patterns as in .gitignore, below the workspace."""
     settle: Seconds = 2.0
-    """How long nothing may change before the job is made."""
+    """How long no file may change before the job starts."""
 
 
 class AfterTrigger(_Trigger):
@@ -201,23 +197,23 @@ class AfterTrigger(_Trigger):
 
     type: Literal["after"]
     agent: QualifiedName
-    """Whose."""
+    """The other agent."""
     states: tuple[Text, ...] = ("succeeded", "unverified")
-    """Which ends."""
+    """The ends that start a job."""
 
 
 class DirectoryTrigger(_Trigger):
-    """A directory of task files, one job each."""
+    """A directory of task files; each becomes a job."""
 
     type: Literal["directory"]
     path: Annotated[Path, AfterValidator(absolute_path)]
-    """Where it is; relative to the file that says so."""
+    """The directory; relative to this file."""
     every: Seconds = 5.0
-    """How often it is looked at."""
+    """The polling interval."""
 
 
 class GithubTrigger(_Trigger):
-    """Issues with a label, one job each."""
+    """GitHub issues with a label; each becomes a job."""
 
     type: Literal["github"]
     repository: Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$")]
@@ -225,13 +221,13 @@ class GithubTrigger(_Trigger):
     token: Text
     """`${secret:NAME}`."""
     label: Text = "ready"
-    """Issues with this label are taken."""
+    """The label of issues that become jobs."""
     claimed_label: Text = "agent-working"
-    """And have this one while they are worked on."""
+    """The label of issues whose job has not ended."""
     base_url: Text = "https://api.github.com"
-    """Of the interface; another for GitHub Enterprise Server."""
+    """The address of the API; another for GitHub Enterprise Server."""
     every: Seconds = 60.0
-    """How often it is looked at."""
+    """The polling interval."""
 
 
 Trigger = Annotated[
@@ -247,78 +243,78 @@ class CommandHook(_Section):
     command: Text
     """For `/bin/sh -c`."""
     timeout: Seconds = 60.0
-    """How long it may take."""
+    """The time limit of the command."""
     is_required: Annotated[bool, Field(alias="required")] = False
-    """Whether a job whose `before_run` hook fails is not begun."""
+    """Whether a job does not start if this `before_run` hook fails."""
     where: Literal["sandbox", "host"] = "sandbox"
-    """`host` runs it as you, with your files and no more variables than PATH, HOME and the like; needs `unsafe:
+    """`host` runs it as you, with access to your files and only variables such as PATH and HOME; needs `unsafe:
     [host_hooks]`."""
 
 
-def _of_the_web(url: str) -> str:
-    """An address that requests can be sent to. No complaint shows it: it may be a secret."""
+def _check_web_address(url: str) -> str:
+    """Refuse an address that is not of HTTP. The error does not quote it, because it may be a secret."""
     if not url.startswith(("http://", "https://", "${secret:")):
-        raise ValueError("this is no address of a service; write http:// or https://, HOST and the path")
+        raise ValueError("this is not the address of a service; write http:// or https://, HOST and the path")
     return url
 
 
 class WebhookHook(_Section):
-    """A request that tells of the job."""
+    """A request with the facts of the job."""
 
     type: Literal["webhook", "slack", "discord"]
-    """`webhook` sends the facts as JSON; the others a message in the form that their incoming webhooks take."""
-    url: Annotated[Text, AfterValidator(_of_the_web)]
-    """May hold `${secret:NAME}`."""
+    """`webhook` sends the facts as JSON; the others send a message in the form of their incoming webhooks."""
+    url: Annotated[Text, AfterValidator(_check_web_address)]
+    """The address; may contain `${secret:NAME}`."""
     secret: Text | None = None
-    """Signs it: X-Ringfence-Signature-256. `${secret:NAME}`."""
+    """The key of the signature X-Ringfence-Signature-256: `${secret:NAME}`."""
     headers: dict[Text, Text] = Field(default_factory=dict)
-    """Sent besides; values may hold `${secret:NAME}`."""
+    """More headers; values may contain `${secret:NAME}`."""
     timeout: Seconds = 10.0
-    """How long an answer may take."""
+    """The time limit of a response."""
     attempts: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=20)] = 5
-    """Tries in all, ever longer apart."""
+    """The number of attempts in all, with longer and longer pauses."""
 
 
 Hook = Annotated[CommandHook | WebhookHook, Field(discriminator="type")]
 
 
 class AgentSettings(Settings):
-    """An agent of the fleet: all that a run can be told, and what is only an agent's."""
+    """An agent of the fleet: the settings of its runs, and its own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", title="agent")
 
     description: Text | None = None
-    """For people."""
+    """A text for people."""
     prompt: Text | None = None
-    """The task, where a schedule or trigger has none of its own."""
+    """The task, if a schedule or trigger has none of its own."""
     workspace: Annotated[Path, AfterValidator(absolute_path)] | None = None
-    """Where it works; relative to the file that says so. null: the directory of that file."""
+    """The directory it works on; relative to this file. null: the directory of the file."""
     repository: RepositorySettings | None = None
-    """Instead of a workspace: a repository, of which the agent has a clone."""
+    """A repository to clone, instead of a workspace."""
     is_enabled: Annotated[bool, Field(alias="enabled")] = True
     """Whether its jobs start."""
     concurrency: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=64)] = 1
-    """Its jobs at once. More than one needs `repository`, or a workspace that is cloned."""
+    """The number of its jobs that may run at the same time. Two need `repository` or `sandbox.mode: clone`."""
     priority: Priority = 0
-    """Of its jobs: higher goes first."""
+    """The priority of its jobs; higher numbers start first."""
     queue: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=100_000)] = 1000
-    """Its jobs that may wait to start. What would make more of them is refused."""
+    """The number of its jobs that may be queued. More are refused."""
     rate: RateSettings | None = None
-    """How often its jobs may start. null: no bound."""
+    """How often its jobs may start. null: no limit."""
     placement: WorkerLabel | None = None
     """The label that a worker must have to run its jobs, or the name of a machine. null: any worker."""
     budget: BudgetSettings = BudgetSettings()
-    """What it may spend in a day."""
+    """A limit of what it may spend per day."""
     session: SessionSettings = SessionSettings()
-    """Whether a job goes on with the last conversation."""
+    """Whether a job resumes the last session."""
     retry: RetrySettings = RetrySettings()
-    """Which jobs are tried again."""
+    """Which jobs are retried."""
     schedules: dict[TriggerName, ScheduleSettings] = Field(default_factory=dict)
-    """When it works by itself."""
+    """Jobs that start by the clock."""
     triggers: dict[TriggerName, Trigger] = Field(default_factory=dict)
-    """What else makes jobs."""
+    """Jobs that start by events."""
     hooks: dict[HookPoint, tuple[Hook, ...]] = Field(default_factory=dict)
-    """What is done around a job."""
+    """Commands and messages before and after jobs."""
 
     @model_validator(mode="after")
     def _one_place(self) -> "AgentSettings":
@@ -328,14 +324,14 @@ class AgentSettings(Settings):
 
 
 class RetentionSettings(_Section):
-    """What is kept of jobs that have ended. Records that are not sealed are always kept."""
+    """Which jobs that have ended are kept. Records without a seal are always kept."""
 
     age: Seconds | None = 30 * 86400.0
-    """Older jobs are forgotten. null: never."""
+    """The age at which jobs are removed. null: never."""
     count: Count | None = None
-    """So many of each agent are kept. null: all."""
+    """The number of jobs of each agent that are kept. null: all."""
     size: ByteCount | None = None
-    """All records together may be so large. null: no bound."""
+    """The size limit of all records together. null: no limit."""
 
 
 class RecordSettings(_Section):
@@ -347,10 +343,10 @@ class RecordSettings(_Section):
 
 
 class ListenSettings(_Section):
-    """An address that requests from outside come to."""
+    """An address that accepts requests."""
 
     address: Annotated[
-        str, BeforeValidator(_listening), StringConstraints(pattern=r"^[A-Za-z0-9.:\[\]-]+:\d{1,5}$")
+        str, BeforeValidator(_check_address), StringConstraints(pattern=r"^[A-Za-z0-9.:\[\]-]+:\d{1,5}$")
     ]
     """HOST:PORT."""
 
@@ -359,7 +355,7 @@ LogFormat = Literal["text", "json"]
 
 
 class TraceSettings(_Section):
-    """Where traces of jobs go, by OpenTelemetry's protocol. They need the extra `otel`."""
+    """The collector of traces, which speaks OTLP over HTTP. Needs the extra `otel`."""
 
     endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.:\[\]-]+(/[^\s?#@]*)?$")]
     """Base URL of the collector, `http://127.0.0.1:4318`. Its credentials come by OTEL_EXPORTER_OTLP_HEADERS."""
@@ -395,41 +391,41 @@ class FleetSettings(_Section):
     """The fleet as a whole."""
 
     name: AgentName = "fleet"
-    """What it is called, in the engine and in messages."""
+    """The name of the fleet, in the database and in messages."""
     description: Text | None = None
-    """For people."""
+    """A text for people."""
     workers: Annotated[int, BeforeValidator(no_boolean), Field(ge=0, le=64)] = 1
-    """Processes that run jobs on this machine. 0: only others' do."""
+    """Worker processes on this machine. 0: jobs run on other machines only."""
     concurrency: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=1024)] = 8
-    """Jobs at once."""
+    """The number of jobs that may run at the same time."""
     timezone: Text | None = None
     """IANA name, for schedules and budgets. null: the machine's."""
     budget: BudgetSettings = BudgetSettings()
-    """What all agents together may spend in a day."""
+    """A limit of what all agents together may spend per day."""
     engine: DurableSettings = DurableSettings()
-    """Where jobs are kept."""
+    """The database of jobs."""
     retention: RetentionSettings = RetentionSettings()
-    """What is kept of jobs that have ended."""
+    """Which jobs that have ended are kept."""
     records: RecordSettings | None = None
     """Where copies of the records of jobs are stored. null: records stay on the machine that made them."""
     drain: Seconds = 60.0
     """How long `fleet down` waits for running jobs. Jobs that have not ended by then are queued again."""
     webhooks: ListenSettings | None = None
-    """Where webhook triggers listen. null: nowhere."""
+    """The address of webhook triggers. null: none."""
     metrics: ListenSettings | None = None
-    """Where /metrics, /healthz and /readyz answer besides the socket. null: nowhere."""
+    """The address of /metrics, /healthz and /readyz, besides the socket. null: none."""
     traces: TraceSettings | None = None
-    """Where traces of jobs go. null: nowhere."""
+    """The collector of traces of jobs. null: none."""
     log_format: LogFormat = "text"
-    """How the daemon and its workers say what happens: `text` for people, `json` for programs."""
+    """The format of the log of the daemon and its workers: `text` for people, `json` for programs."""
 
 
 class IncludeSettings(_Section):
-    """Another fleet's file, whose agents join this one under its name."""
+    """Another fleet's file, whose agents join this fleet under its name."""
 
     file: Text
-    """Its path, relative to the file that says so."""
+    """The path of the file, relative to this file."""
     name: AgentName | None = None
-    """What stands before its agents' names. null: what it calls itself."""
+    """The prefix of its agents' names. null: the name in the file."""
     overrides: dict[str, Any] = Field(default_factory=dict)
-    """Laid upon it: sections for all its agents, and `agents:` for single ones."""
+    """Settings that override the file: sections for all its agents, and `agents:` for single ones."""

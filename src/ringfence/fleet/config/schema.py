@@ -1,4 +1,4 @@
-"""The JSON Schema of `ringfence.yaml` with all that a fleet can say in it, for editors and other programs."""
+"""The JSON Schema of `ringfence.yaml` with the settings of fleets, for editors and other programs."""
 
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ _Name = Annotated[str, StringConstraints(pattern=f"^{NAME.pattern}$")]
 
 
 def fleet_schema() -> dict[str, Any]:
-    """The schema: a run's configuration, and `fleet:`, `agents:` and `include:` beside it."""
+    """Return the schema of a run's configuration with `fleet:`, `agents:` and `include:`."""
     for model in (Settings, FleetSettings, AgentSettings, IncludeSettings):
         describe(model)
     file = create_model(
@@ -33,7 +33,7 @@ def fleet_schema() -> dict[str, Any]:
 
 
 def _close(schema: Any) -> None:
-    """Have names that fit no pattern refused, as they are when the file is read."""
+    """Refuse names that match no pattern, as the loader does."""
     if isinstance(schema, dict):
         if "patternProperties" in schema:
             schema.setdefault("additionalProperties", False)

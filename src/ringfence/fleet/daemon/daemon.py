@@ -35,7 +35,7 @@ from ringfence.fleet.metrics import Counters
 from ringfence.fleet.preflight import check_limits
 from ringfence.fleet.record_store import open_record_store
 from ringfence.fleet.retention import Forgotten, Retention
-from ringfence.fleet.schedule.clock import ClockJumped
+from ringfence.fleet.schedule.clock import ClockStep
 from ringfence.fleet.schedule.zone import zone
 from ringfence.fleet.state_directory import exclusive, note_file
 from ringfence.fleet.store.agents import AgentStates
@@ -381,8 +381,8 @@ class Daemon:
     def _followers(self, job: Job) -> Sequence[NewJob]:
         return [new_job(wanted) for wanted in after_jobs(job, self.fleet.agents)]
 
-    def _report(self, key: str | None, error: Exception | ClockJumped) -> None:
-        if isinstance(error, ClockJumped):
+    def _report(self, key: str | None, error: Exception | ClockStep) -> None:
+        if isinstance(error, ClockStep):
             line = f"the clock was set by {error.seconds:+.1f} s; schedules go by the new time"
             self.log(line, event="clock.jumped", seconds=error.seconds)
         else:

@@ -10,9 +10,9 @@ from ringfence.fleet.config.definition import Agent, Fleet
 from ringfence.fleet.config.model import ScheduleSettings
 from ringfence.fleet.daemon.due_jobs import DueJobs, fire_in
 from ringfence.fleet.metrics import Counters
-from ringfence.fleet.schedule.base import Schedule, slot_id
+from ringfence.fleet.schedule.base import Schedule, due_time_id
 from ringfence.fleet.schedule.clock import Clock, Report, Timer
-from ringfence.fleet.schedule.due import CatchUp, Due
+from ringfence.fleet.schedule.due import CatchUp, DueTimes
 from ringfence.fleet.store.batch_writer import BatchWriter
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import NewJob
@@ -108,7 +108,7 @@ class Scheduling:
     def all(self) -> list[tuple[PlannedSchedule, datetime | None]]:
         """Every schedule, and when it fires next; None while it is paused, or if never."""
         return [
-            (each, None if self.clock.is_paused(key) else self.clock.next_slot(key))
+            (each, None if self.clock.is_paused(key) else self.clock.next_due(key))
             for key, each in sorted(self._known.items())
         ]
 
@@ -142,31 +142,31 @@ class Scheduling:
             self.clock.resume(key, handled=now)
         return True
 
-    async def _fire(self, timer: Timer, due: Due, /) -> None:
+    async def _fire(self, timer: Timer, due: DueTimes, /) -> None:
         each = self._known.get(timer.key)
         if each is None:
             return
-        news = tuple(self._new(each, slot) for slot in due.slots)
+        news = tuple(self._new(each, due_time) for due_time in due.times)
         slots = DueJobs(each.agent.name, each.name, due.handled, news, each.settings.overlap)
         await self._together.write(slots)
         self._on_entered()
         self._count(each.agent.name, due)
 
     @staticmethod
-    def _new(each: PlannedSchedule, slot: datetime) -> NewJob:
+    def _new(each: PlannedSchedule, due_time: datetime) -> NewJob:
         return new_job(
             JobRequest(
                 each.agent,
                 "schedule",
                 name=each.name,
                 prompt=each.settings.prompt,
-                dedupe_key=f"schedule/{each.key}/{slot_id(slot)}",
+                dedupe_key=f"schedule/{each.key}/{due_time_id(due_time)}",
                 priority=each.settings.priority,
             )
         )
 
-    def _count(self, agent: str, due: Due) -> None:
+    def _count(self, agent: str, due: DueTimes) -> None:
         self._counters.missed.labels(agent).inc(due.dropped)
         now = datetime.now(UTC)
-        for slot in due.slots:
-            self._counters.lag_s.labels(agent).observe(max(0.0, (now - slot).total_seconds()))
+        for due_time in due.times:
+            self._counters.lag_s.labels(agent).observe(max(0.0, (now - due_time).total_seconds()))

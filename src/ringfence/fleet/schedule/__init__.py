@@ -1,1 +1,1 @@
-"""Time: schedules, what of them is due, and the clock that says so."""
+"""Schedules, their due times, and the clock that starts what is due."""

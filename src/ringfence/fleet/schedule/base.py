@@ -1,41 +1,41 @@
-"""What a schedule is: an endless row of slots, each with an identity that survives restarts."""
+"""The contract of schedules: an endless sequence of due times, whose ids survive restarts."""
 
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""What intervals are counted from, so that a restart changes nothing."""
+"""The origin of intervals, so that a restart changes no due time."""
 
 
 class Schedule(ABC):
-    """When something is to happen. A slot is one such moment; it depends on the schedule alone, not on who asks when."""
+    """A sequence of due times, which depends on nothing but the schedule."""
 
     @abstractmethod
     def next_after(self, moment: datetime) -> datetime | None:
-        """The first slot after a moment, in UTC; None if there is none within fifty years.
+        """Return the first due time after a moment, in UTC; None if there is none within fifty years.
 
         Args:
-            moment: With a time zone. A slot at the very moment is not after it.
+            moment: A moment with a time zone. It is excluded itself.
         """
 
     @abstractmethod
     def describe(self) -> str:
-        """The schedule as its owner wrote it, time zone included."""
+        """Return the schedule as it is configured, with its time zone."""
 
     def between(self, start: datetime, end: datetime, limit: int) -> list[datetime]:
-        """Slots after `start` and not after `end`, the oldest first, at most `limit`."""
-        slots: list[datetime] = []
-        slot = self.next_after(start)
-        while slot is not None and slot <= end and len(slots) < limit:
-            slots.append(slot)
-            slot = self.next_after(slot)
-        return slots
+        """Return the first `limit` due times in (start, end]."""
+        due_times: list[datetime] = []
+        due_time = self.next_after(start)
+        while due_time is not None and due_time <= end and len(due_times) < limit:
+            due_times.append(due_time)
+            due_time = self.next_after(due_time)
+        return due_times
 
     def count(self, start: datetime, end: datetime, limit: int) -> int:
-        """How many slots lie after `start` and not after `end`; `limit` means so many or more."""
+        """Return the number of due times in (start, end], at most `limit`."""
         return len(self.between(start, end, limit))
 
 
-def slot_id(slot: datetime) -> str:
-    """A slot's identity, `2026-01-31T09:30:00Z`: the same wherever and whenever it is worked out."""
-    return slot.astimezone(UTC).isoformat().replace("+00:00", "Z")
+def due_time_id(due_time: datetime) -> str:
+    """Return the id of a due time, such as `2026-01-31T09:30:00Z`."""
+    return due_time.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""The clock of a fleet: it calls back when due times of many schedules come, and waits for no callback for long."""
+"""The clock of a fleet, which calls back when due times of its schedules come. No schedule delays another."""
 
 import heapq
 import itertools
@@ -14,43 +14,43 @@ from anyio.abc import TaskGroup
 
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.schedule.base import Schedule
-from ringfence.fleet.schedule.due import TOLERANCE_S, CatchUp, Due, due
+from ringfence.fleet.schedule.due import TOLERANCE_S, CatchUp, DueTimes, find_due
 
-LONGEST_SLEEP_S: Final = 1.0
-"""So soon a change of the wall clock is noticed."""
-SMALLEST_JUMP_S: Final = 0.5
-"""What the wall clock may move against the steady one between two looks before it counts as a jump."""
+MAX_SLEEP_S: Final = 1.0
+"""The time within which a step of the wall clock is noticed."""
+MIN_STEP_S: Final = 0.5
+"""The difference between wall clock and monotonic clock, from one check to the next, that counts as a step."""
 CALL_LIMIT_S: Final = 10.0
-"""So long a callback may take."""
-_MOST_LENIENT_S: Final = 60.0
-"""Slots that are late because this process was busy are on time, up to here."""
-LONGEST_AHEAD: Final = timedelta(minutes=1)
-"""A timer whose last slot lies further in the future was handled while the clock was wrong: it starts anew from now."""
+"""The time limit of a callback."""
+_MAX_LATENESS_S: Final = 60.0
+"""Due times that are late because this process was busy count as on time, up to this lateness."""
+MAX_AHEAD: Final = timedelta(minutes=1)
+"""A timer that was handled further in the future was handled while the clock was wrong, and starts anew from now."""
 _FIRST_RETRY_S: Final = 1.0
-_LAST_RETRY_S: Final = 60.0
+_MAX_RETRY_S: Final = 60.0
 
 
 class TimeSource(Protocol):
-    """Where the time comes from."""
+    """A source of the time."""
 
     def now(self) -> datetime:
-        """By the wall clock, in UTC."""
+        """Return the time by the wall clock, in UTC."""
 
-    def steady_s(self) -> float:
-        """Seconds since some moment, by a clock that nobody sets and that stands still while the machine sleeps."""
+    def monotonic_s(self) -> float:
+        """Return seconds by a clock that is never set, and that stands still while the machine sleeps."""
 
     async def wait(self, event: anyio.Event, timeout_s: float) -> None:
-        """Until the event is set, or for so long."""
+        """Wait until the event is set, for a limited time."""
 
 
 class SystemTime:
-    """The machine's clocks."""
+    """The clocks of the machine."""
 
     def now(self) -> datetime:
         """See `TimeSource`."""
         return datetime.now(UTC)
 
-    def steady_s(self) -> float:
+    def monotonic_s(self) -> float:
         """See `TimeSource`."""
         return time.monotonic()
 
@@ -62,37 +62,37 @@ class SystemTime:
 
 @dataclass(frozen=True)
 class Timer:
-    """A schedule in the hands of a clock."""
+    """A schedule that a clock runs."""
 
     key: str
-    """One of its kind, such as `agent/schedule`."""
+    """The unique name of the timer, such as `agent/schedule`."""
     schedule: Schedule
     handled: datetime
-    """The last slot that was dealt with, or the moment from which on slots count."""
+    """The last due time that was handled, or the start of the schedule."""
     catch_up: CatchUp = CatchUp.ONCE
 
 
 class Fire(Protocol):
-    """What is to happen."""
+    """The callback of a clock."""
 
-    async def __call__(self, timer: Timer, due: Due, /) -> None:
-        """Note the slots' jobs and `due.handled` durably; do not wait for the jobs.
+    async def __call__(self, timer: Timer, due: DueTimes, /) -> None:
+        """Store the jobs of the due times and `due.handled` durably, without waiting for the jobs.
 
-        It is called again with the same slots after a while if it raises or takes too long: it must be safe to repeat
-        (by `slot_id` as the jobs' key). Slots may be empty where all were dropped.
+        The call is repeated with the same due times if it raises or takes too long, so it must be idempotent, with
+        `due_time_id` as the key of each job. There are no due times if all were dropped.
         """
 
 
 @dataclass(frozen=True)
-class ClockJumped:
-    """The wall clock was set, or the machine has slept."""
+class ClockStep:
+    """A step of the wall clock, because it was set or because the machine slept."""
 
     seconds: float
-    """Ahead; negative: back."""
+    """Seconds ahead; negative: back."""
 
 
-Report = Callable[[str | None, Exception | ClockJumped], None]
-"""Is told what went wrong, with the timer's key if it is about one. It must not raise."""
+Report = Callable[[str | None, Exception | ClockStep], None]
+"""Logs an error or a step of the clock, with the key of the timer if it concerns one. It must not raise."""
 
 
 @dataclass
@@ -101,24 +101,24 @@ class _Entry:
     is_paused: bool = False
     is_busy: bool = False
     is_broken: bool = False
-    pending: Due | None = None
+    pending: DueTimes | None = None
     failures: int = 0
     overdue_since_s: float | None = None
-    """Steady time since which this process kept it from being looked at."""
+    """The monotonic time since which this process has kept the timer from being checked."""
     ticket: int = field(default=0)
-    """Only the newest place in the heap counts."""
+    """The number of its valid entry in the heap; older entries are ignored."""
 
 
 class Clock:
-    """Calls back when slots are due, for as long as `run` runs. All methods belong to the loop that runs it.
+    """Calls back when due times come, while `run` runs. All methods must be called in the event loop of `run`.
 
-    Each timer stands alone: one whose schedule or callback fails, or hangs, delays no other.
+    A timer whose schedule or callback fails or hangs delays no other timer.
 
     Args:
-        fire: What is to happen.
-        report: Is told of errors and of jumps.
-        source: Where the time comes from.
-        call_limit_s: So long a call of `fire` may take, in seconds.
+        fire: The callback.
+        report: Logs errors and steps of the clock.
+        source: The source of the time; None: the clocks of the machine.
+        call_limit_s: The time limit of a call of `fire`, in seconds.
     """
 
     def __init__(
@@ -139,25 +139,25 @@ class Clock:
         self._changed = anyio.Event()
 
     def add(self, timer: Timer, *, is_paused: bool = False) -> None:
-        """Take a timer in, in the place of one with its key."""
+        """Add a timer; it replaces a timer with the same key."""
         self._entries[timer.key] = _Entry(timer, is_paused)
         self._plan(self._entries[timer.key], self._time.now())
 
     def remove(self, key: str) -> None:
-        """Forget a timer; a call under way goes on."""
+        """Remove a timer. A running call of its callback continues."""
         self._entries.pop(key, None)
 
     def pause(self, key: str) -> None:
-        """Let a timer fire no more until it is resumed."""
+        """Pause a timer until it is resumed."""
         if entry := self._entries.get(key):
             entry.is_paused = True
 
     def resume(self, key: str, *, handled: datetime | None = None) -> None:
-        """Let a timer fire again.
+        """Resume a timer.
 
         Args:
-            key: Its key.
-            handled: Slots up to here are not caught up on; None: the policy holds for all since it was paused.
+            key: The key of the timer.
+            handled: Due times up to here are dropped; None: the policy applies to all since the timer was paused.
         """
         if entry := self._entries.get(key):
             entry.is_paused = False
@@ -165,42 +165,42 @@ class Clock:
                 self._handle(entry, handled)
             self._plan(entry, self._time.now())
 
-    def next_slot(self, key: str) -> datetime | None:
-        """When a timer fires next, were it not paused; None if never, or if there is no such timer."""
+    def next_due(self, key: str) -> datetime | None:
+        """Return the next due time of a timer, paused or not; None if it has none, or if there is no such timer."""
         entry = self._entries.get(key)
         return entry.timer.schedule.next_after(entry.timer.handled) if entry else None
 
     def is_paused(self, key: str) -> bool:
-        """Whether a timer rests; one that is not there does."""
+        """Whether a timer is paused or does not exist."""
         entry = self._entries.get(key)
         return entry is None or entry.is_paused
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with anyio.create_task_group() as calls:
-            wall, steady, planned_s = self._time.now(), self._time.steady_s(), 0.0
+            wall, monotonic, planned_s = self._time.now(), self._time.monotonic_s(), 0.0
             while True:
-                now, now_steady = self._time.now(), self._time.steady_s()
-                self._notice_jump((now - wall).total_seconds() - (now_steady - steady))
-                late_s = max(0.0, now_steady - steady - planned_s)
-                wall, steady = now, now_steady
+                now, now_s = self._time.now(), self._time.monotonic_s()
+                self._check_step((now - wall).total_seconds() - (now_s - monotonic))
+                late_s = max(0.0, now_s - monotonic - planned_s)
+                wall, monotonic = now, now_s
                 await self._start_due(calls, now, late_s)
                 planned_s = self._pause_s()
                 await self._time.wait(self._changed, planned_s)
                 self._changed = anyio.Event()
 
-    def _notice_jump(self, seconds: float) -> None:
-        if abs(seconds) >= SMALLEST_JUMP_S:
-            self._report(None, ClockJumped(seconds))
-        if seconds <= -SMALLEST_JUMP_S:
+    def _check_step(self, seconds: float) -> None:
+        if abs(seconds) >= MIN_STEP_S:
+            self._report(None, ClockStep(seconds))
+        if seconds <= -MIN_STEP_S:
             for entry in self._entries.values():
                 self._plan(entry, self._time.now())
 
     def _pause_s(self) -> float:
         if self._changed.is_set() or not self._heap:
-            return 0.0 if self._changed.is_set() else LONGEST_SLEEP_S
+            return 0.0 if self._changed.is_set() else MAX_SLEEP_S
         until_s = (self._heap[0][0] - self._time.now()).total_seconds()
-        return min(LONGEST_SLEEP_S, max(0.0, until_s))
+        return min(MAX_SLEEP_S, max(0.0, until_s))
 
     async def _start_due(self, calls: TaskGroup, now: datetime, late_s: float) -> None:
         while self._heap and self._heap[0][0] <= now:
@@ -208,7 +208,7 @@ class Clock:
             entry = self._entries.get(key)
             if entry is None or entry.ticket != ticket or entry.is_paused or entry.is_busy:
                 continue
-            pending = entry.pending or self._look(entry, now, late_s)
+            pending = entry.pending or self._find_due(entry, now, late_s)
             if pending is None:
                 self._plan(entry, now)
             else:
@@ -216,27 +216,27 @@ class Clock:
                 calls.start_soon(self._call, entry, pending)
             await anyio.lowlevel.checkpoint()
 
-    def _look(self, entry: _Entry, now: datetime, late_s: float) -> Due | None:
-        """What is due of a timer; None if nothing is, or if its schedule is broken, which is then left alone."""
+    def _find_due(self, entry: _Entry, now: datetime, late_s: float) -> DueTimes | None:
+        """Return the due times of a timer that have come; None if there are none, or if its schedule fails."""
         since_s = entry.overdue_since_s
-        waited_s = 0.0 if since_s is None else self._time.steady_s() - since_s
+        waited_s = 0.0 if since_s is None else self._time.monotonic_s() - since_s
         entry.overdue_since_s = None
         timer = entry.timer
         try:
-            found = due(
+            found = find_due(
                 timer.schedule,
                 handled=timer.handled,
                 now=now,
                 catch_up=timer.catch_up,
-                tolerance_s=TOLERANCE_S + min(_MOST_LENIENT_S, max(late_s, waited_s)),
+                tolerance_s=TOLERANCE_S + min(_MAX_LATENESS_S, max(late_s, waited_s)),
             )
         except Exception as exc:  # noqa: BLE001 - a broken schedule must not stop the others
             self._give_up(entry, exc)
             return None
-        return found if found.slots or found.dropped else None
+        return found if found.times or found.dropped else None
 
-    async def _call(self, entry: _Entry, pending: Due) -> None:
-        entry.overdue_since_s = self._time.steady_s()
+    async def _call(self, entry: _Entry, pending: DueTimes) -> None:
+        entry.overdue_since_s = self._time.monotonic_s()
         try:
             with anyio.fail_after(self._call_limit_s):
                 await self._fire(entry.timer, pending)
@@ -252,7 +252,7 @@ class Clock:
 
     def _retry(self, entry: _Entry, error: Exception) -> None:
         self._report(entry.timer.key, error)
-        wait_s = min(_LAST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(entry.failures, 10))
+        wait_s = min(_MAX_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(entry.failures, 10))
         entry.failures += 1
         entry.is_busy = False
         self._push(entry, self._time.now() + timedelta(seconds=wait_s))
@@ -261,18 +261,18 @@ class Clock:
         entry.timer = replace(entry.timer, handled=max(entry.timer.handled, handled))
 
     def _plan(self, entry: _Entry, now: datetime) -> None:
-        """Have the timer looked at when its next slot comes."""
+        """Put the timer into the heap for its next due time."""
         if entry.is_paused or entry.is_busy or entry.is_broken:
             return
-        if entry.timer.handled > now + LONGEST_AHEAD:
+        if entry.timer.handled > now + MAX_AHEAD:
             entry.timer = replace(entry.timer, handled=now)
         try:
-            slot = now if entry.pending else entry.timer.schedule.next_after(entry.timer.handled)
+            next_at = now if entry.pending else entry.timer.schedule.next_after(entry.timer.handled)
         except Exception as exc:  # noqa: BLE001 - a broken schedule must not stop the others
             self._give_up(entry, exc)
             return
-        if slot is not None:
-            self._push(entry, slot)
+        if next_at is not None:
+            self._push(entry, next_at)
 
     def _push(self, entry: _Entry, at: datetime) -> None:
         if self._entries.get(entry.timer.key) is not entry:
@@ -288,4 +288,4 @@ class Clock:
 
 
 def _overtime(timer: Timer, limit_s: float) -> str:
-    return f"noting what is due of {timer.key!r} took longer than {limit_s:g} s; it is tried again"
+    return f"storing the due jobs of {timer.key!r} took longer than {limit_s:g} s; it is retried"

@@ -1,9 +1,9 @@
-"""Schedules by cron expression, with the semantics of cronsim, which are those of Debian's cron.
+"""Schedules by cron expressions, with the semantics of cronsim, which are those of Debian's cron.
 
-Whether a time that daylight saving skips or repeats counts depends on the expression, as in Debian: where neither its
-minute nor its hour begins with a star, it means a moment of the day, which happens once: a skipped one at the end of the
-gap, a repeated one the first time. Others mean a rhythm, which follows the clock on the wall: skipped times do not
-happen, repeated ones happen twice.
+As in Debian, the expression decides about times that daylight saving skips or repeats. If neither its minute nor its
+hour starts with a star, it means a time of day, which happens once per day: a skipped one at the end of the gap, a
+repeated one the first time. Other expressions mean a rhythm of the wall clock: skipped times do not happen, and repeated
+ones happen twice.
 """
 
 import calendar
@@ -40,25 +40,25 @@ _FIELDS: Final = (
         "0 to 7 (0 and 7 are Sunday), or SUN to SAT, MON#2 for the second Monday, 5L for the last Friday",
     ),
 )
-_LONGEST: Final = 200
-_SOME_TIME: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim works on times of the wall
+_MAX_LENGTH: Final = 200
+_SOME_TIME: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim works on local times
 _STEP: Final = timedelta(days=7)
-"""Shorter than the time between any two changes of a zone's offset that would undo each other."""
+"""Less than the time between two changes of a zone's offset that cancel each other."""
 _CALENDARS: Final = 1024
 _ANSWERS: Final = 64
-"""Of each that are remembered."""
+"""The sizes of the caches: calendars, and answers of each calendar."""
 _SECOND: Final = timedelta(seconds=1)
 
 
 class CronSchedule(Schedule):
-    """Slots by a cron expression of five fields, or an alias such as `@daily`.
+    """Due times by a cron expression of five fields, or an alias such as `@daily`.
 
     Args:
-        expression: As in a crontab; names in any case.
-        zone_name: IANA time zone in which it is meant; None: the machine's.
+        expression: An expression as in a crontab, with names in any case.
+        zone_name: The IANA time zone of the expression; None: that of the machine.
 
     Raises:
-        UsageError: It is no such expression, it never happens, or there is no such zone.
+        UsageError: The expression is not valid or has no due time, or there is no such time zone.
     """
 
     def __init__(self, expression: str, zone_name: str | None = None) -> None:
@@ -70,16 +70,16 @@ class CronSchedule(Schedule):
 
     def next_after(self, moment: datetime) -> datetime | None:
         """See `Schedule`."""
-        # Slots are at whole seconds, so that within one all have the same answer.
+        # Due times are at whole seconds, so all moments within a second have the same answer.
         return self._calendar.next_after(moment.astimezone(UTC).replace(microsecond=0))
 
     def describe(self) -> str:
-        """The expression and its zone."""
+        """Return the expression and its time zone."""
         return f"{self.expression} ({self.zone.key})"
 
 
 class _Calendar:
-    """The slots of an expression in a zone, for all schedules that have them: many ask the same at the same time."""
+    """The due times of an expression in a time zone, cached for all schedules that share them."""
 
     def __init__(self, fields: str, zone: ZoneInfo) -> None:
         self._fields = fields
@@ -95,32 +95,32 @@ class _Calendar:
             return None
 
     def _next_of_day(self, moment: datetime) -> datetime:
-        # A repeated hour's second pass is earlier on the wall than slots that are already over.
-        for slot in CronSim(self._fields, moment.astimezone(self.zone)):
-            if (found := slot.astimezone(UTC)) > moment:
+        # The second pass of a repeated hour has local times before due times that have passed already.
+        for due_time in CronSim(self._fields, moment.astimezone(self.zone)):
+            if (found := due_time.astimezone(UTC)) > moment:
                 return found
         raise StopIteration
 
     def _next_of_rhythm(self, moment: datetime) -> datetime:
-        """Go from one change of the offset to the next; between two, the clock on the wall runs evenly."""
+        """Search from one change of the offset to the next, between which local time runs evenly."""
         start = moment.astimezone(UTC)
         for _ in range(1000):
             offset = start.astimezone(self.zone).utcoffset() or timedelta()
-            on_wall = (start + offset).replace(tzinfo=None)
-            slot = (next(CronSim(self._fields, on_wall)) - offset).replace(tzinfo=UTC)
-            change = self._first_change(start, slot, offset)
+            local_time = (start + offset).replace(tzinfo=None)
+            due_time = (next(CronSim(self._fields, local_time)) - offset).replace(tzinfo=UTC)
+            change = self._first_change(start, due_time, offset)
             if change is None:
-                return slot
+                return due_time
             start = change - _SECOND
             offset = change.astimezone(self.zone).utcoffset() or timedelta()
-            on_wall = (start + offset).replace(tzinfo=None)
-            if next(CronSim(self._fields, on_wall)) - offset == change.replace(tzinfo=None):
+            local_time = (start + offset).replace(tzinfo=None)
+            if next(CronSim(self._fields, local_time)) - offset == change.replace(tzinfo=None):
                 return change
             start = change
         raise StopIteration
 
     def _first_change(self, start: datetime, end: datetime, offset: timedelta) -> datetime | None:
-        """The first second in (start, end] at which the zone's offset is another."""
+        """Return the first second in (start, end] at which the offset differs."""
         early = start.replace(microsecond=0)
         while early < end:
             late = min(early + _STEP, end)
@@ -145,33 +145,29 @@ def _calendar(fields: str, zone: ZoneInfo) -> _Calendar:
 
 
 def _check(expression: str, fields: str) -> None:
-    shown = repr(expression[:_LONGEST])
+    shown = repr(expression[:_MAX_LENGTH])
     parts = fields.split()
     if expression.strip().lower() == "@reboot":
-        raise UsageError(
-            f"cron {shown} has no time; write `every: 1h` for a rhythm, or a time in five fields"
-        )
+        raise UsageError(f"cron {shown} is not a time; write `every: 1h` for an interval, or five fields")
     if expression.strip().startswith("@") and expression.strip().lower() not in ALIASES:
         raise UsageError(f"cron {shown} is unknown; write five fields or one of {', '.join(ALIASES)}")
-    if len(parts) != len(_FIELDS) or len(fields) > _LONGEST:
+    if len(parts) != len(_FIELDS) or len(fields) > _MAX_LENGTH:
         raise UsageError(
             f"cron {shown} has {len(parts)} fields; write five: minute hour day-of-month month day-of-week"
         )
     for place, part in enumerate(parts):
         alone = ["*"] * len(parts)
         alone[place] = part
-        # A day that is fine in some month is judged with its month, below.
+        # A day that exists in some month is checked with its month below.
         if not _is_known(" ".join(alone)):
             name, values = _FIELDS[place]
             raise UsageError(
-                f"cron {shown}: {part!r} is no {name}; it takes {values}, lists, ranges and steps"
+                f"cron {shown}: {part!r} is not a valid {name}; write {values}, lists, ranges or steps"
             )
     if not _is_known(fields):
         raise UsageError(f"cron {shown} never happens: {_why_never(parts)}")
     if next(_simulated(fields), None) is None:
-        raise UsageError(
-            f"cron {shown} never happens: no day of the next fifty years has all that it asks for"
-        )
+        raise UsageError(f"cron {shown} never happens: no day of the next fifty years matches")
 
 
 def _is_known(fields: str) -> bool:
@@ -191,4 +187,4 @@ def _why_never(parts: list[str]) -> str:
     months = sorted(parsed.months)
     longest = max(calendar.monthrange(2024, month)[1] for month in months)
     names = ", ".join(calendar.month_name[month] for month in months)
-    return f"day {parts[2]} is asked for, but {names} has at most {longest} days"
+    return f"day {parts[2]} does not exist: {names} has at most {longest} days"

@@ -1,4 +1,4 @@
-"""What of a schedule is due, after no matter what has happened to the clock meanwhile."""
+"""Finds the due times of a schedule that have come, whatever has happened to the clock meanwhile."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -7,81 +7,81 @@ from typing import Final
 
 from ringfence.fleet.schedule.base import Schedule
 
-MOST_SLOTS: Final = 100
-"""More are never fired at once."""
-MOST_COUNTED: Final = 1000
-"""Dropped slots beyond this number are not counted one by one."""
+MAX_DUE_TIMES: Final = 100
+"""The most due times that fire at once."""
+MAX_COUNTED: Final = 1000
+"""The most dropped due times that are counted."""
 TOLERANCE_S: Final = 1.0
-"""A slot that is late by less is on time."""
-_AT_FIRST: Final = timedelta(minutes=1)
+"""A due time that is late by less counts as on time."""
+_FIRST_SPAN: Final = timedelta(minutes=1)
 
 
 class CatchUp(StrEnum):
-    """What becomes of slots that nobody was there for."""
+    """What happens with due times that were missed."""
 
     SKIP = "skip"
-    """Nothing: only what is on time fires."""
+    """They are skipped: only due times that are on time fire."""
     ONCE = "once"
-    """One run stands for all that were missed: the newest slot fires."""
+    """The newest of them fires."""
     ALL = "all"
-    """Each fires, of more than a hundred the newest hundred."""
+    """Each of them fires, or the newest hundred."""
 
 
 @dataclass(frozen=True)
-class Due:
-    """What to do now."""
+class DueTimes:
+    """The due times that have come."""
 
-    slots: tuple[datetime, ...]
-    """To be fired, the oldest first; at most a hundred."""
+    times: tuple[datetime, ...]
+    """The due times that fire, the oldest first; at most a hundred."""
     handled: datetime
-    """Everything up to here is dealt with, once the slots are: keep it for the next time."""
+    """The time up to which the schedule is handled once these due times have fired; store it for the next call."""
     dropped: int
-    """How many slots are not fired, up to `MOST_COUNTED`."""
+    """The number of due times that do not fire, at most `MAX_COUNTED`."""
 
 
-def due(
+def find_due(
     schedule: Schedule,
     *,
     handled: datetime,
     now: datetime,
     catch_up: CatchUp,
     tolerance_s: float = TOLERANCE_S,
-) -> Due:
-    """Which slots fire now.
+) -> DueTimes:
+    """Return the due times that fire now.
 
-    A clock that goes back a little finds everything handled up to where it was; `ringfence.fleet.schedule.clock` begins
-    anew after a longer way back. One that leaps ahead finds slots missed, and does with them as the policy says.
+    If the wall clock was set back a little, nothing is due until it has caught up; after a longer step back
+    `ringfence.fleet.schedule.clock` starts anew. If it was set ahead, due times were missed, and `catch_up` decides.
 
     Args:
         schedule: The schedule.
-        handled: The last slot that was dealt with, or the moment from which on slots count.
-        now: By the wall clock.
-        catch_up: The policy.
-        tolerance_s: A slot late by less is on time, in seconds.
+        handled: The last due time that was handled, or the start of the schedule.
+        now: The time by the wall clock.
+        catch_up: What happens with missed due times.
+        tolerance_s: A due time that is late by less counts as on time, in seconds.
     """
     handled, now = handled.astimezone(UTC), now.astimezone(UTC)
     first = schedule.next_after(handled)
     if first is None or first > now:
-        return Due((), handled, 0)
-    newest = _newest(schedule, handled, now, 1 if catch_up is CatchUp.ONCE else MOST_SLOTS)
-    slots = newest
+        return DueTimes((), handled, 0)
+    newest = _newest(schedule, handled, now, 1 if catch_up is CatchUp.ONCE else MAX_DUE_TIMES)
+    times = newest
     if catch_up is CatchUp.SKIP:
-        punctual = timedelta(seconds=tolerance_s)
-        slots = [slot for slot in newest if now - slot < punctual]
-    before = schedule.count(handled, slots[0] if slots else now, MOST_COUNTED + 1)
-    missed = before - len(slots[:1])
-    return Due(tuple(slots), handled=newest[-1], dropped=min(missed, MOST_COUNTED))
+        tolerance = timedelta(seconds=tolerance_s)
+        times = [time for time in newest if now - time < tolerance]
+    before = schedule.count(handled, times[0] if times else now, MAX_COUNTED + 1)
+    missed = before - len(times[:1])
+    return DueTimes(tuple(times), handled=newest[-1], dropped=min(missed, MAX_COUNTED))
 
 
 def _newest(schedule: Schedule, start: datetime, end: datetime, limit: int) -> list[datetime]:
-    """The last `limit` slots of (start, end], at least one; found by looking back further, or less far, by halves."""
-    most = 4 * limit
+    """Return the last `limit` due times in (start, end], at least one, by a binary search for their span."""
+    upper_limit = 4 * limit
     too_short, too_long = timedelta(), None
-    span = _AT_FIRST
+    span = _FIRST_SPAN
     while True:
         is_all = span >= end - start
-        found = schedule.between(start if is_all else end - span, end, most)
-        if len(found) == most:
+        found = schedule.between(start if is_all else end - span, end, upper_limit)
+        if len(found) == upper_limit:
             too_long = span
         elif len(found) < limit and not is_all:
             too_short = span

@@ -10,11 +10,11 @@ _SECOND = timedelta(seconds=1)
 
 
 class IntervalSchedule(Schedule):
-    """Slots at `anchor + n * interval`, n from 0. The anchor is kept with the schedule, so slots survive restarts.
+    """Due times at `anchor + n * interval`, with n from 0.
 
     Args:
         interval: At least a second.
-        anchor: The first slot, with a time zone; fractions of a second are dropped.
+        anchor: The first due time, with a time zone; fractions of a second are dropped.
 
     Raises:
         UsageError: The interval is shorter than a second.
@@ -40,5 +40,5 @@ class IntervalSchedule(Schedule):
         return min(limit, max(0, until_end - until_start))
 
     def describe(self) -> str:
-        """The interval in its largest unit."""
+        """Return the interval in its largest unit."""
         return f"every {format_duration(self.interval.total_seconds())}"

@@ -12,17 +12,17 @@ _LONGEST_NAME = 100
 
 
 def zone(name: str | None) -> ZoneInfo:
-    """The time zone of a name such as `Europe/Berlin`; without a name, the machine's.
+    """Return the time zone of a name such as `Europe/Berlin`; without a name, that of the machine.
 
     Raises:
-        UsageError: There is none of that name, or the machine does not say which is its.
+        UsageError: There is no such time zone, or that of the machine is not known.
     """
     if name is None:
         return _local()
     if len(name) <= _LONGEST_NAME and name in _names():
         return ZoneInfo(name)
     near = _near(name[:_LONGEST_NAME])
-    advice = f"did you mean {' or '.join(near)}?" if near else "write one like Europe/Berlin or UTC"
+    advice = f"did you mean {' or '.join(near)}?" if near else "write one such as Europe/Berlin or UTC"
     raise UsageError(f"there is no time zone {name[:_LONGEST_NAME]!r}; {advice}")
 
 
@@ -43,11 +43,11 @@ def _local() -> ZoneInfo:
     import tzlocal
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns where it takes UTC for want of anything said
+        warnings.simplefilter("ignore")  # it warns if it falls back to UTC
         try:
             found: tzinfo = tzlocal.reload_localzone()
         except (LookupError, ValueError, OSError) as exc:
             raise UsageError(
-                f"the machine's time zone cannot be found out ({exc}); give the schedule one, like Europe/Berlin"
+                f"the machine's time zone is not known ({exc}); set `timezone`, such as Europe/Berlin"
             ) from exc
     return found if isinstance(found, ZoneInfo) else ZoneInfo("UTC")
