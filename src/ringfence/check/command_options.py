@@ -3,6 +3,7 @@
 A value that follows an option counts, or `@word`. A word without an option may name the product that is checked.
 """
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import Literal
@@ -99,6 +100,21 @@ def named_by_options(text: str) -> Iterator[NamedByOption]:
 def plugins_of_configuration(text: str) -> Iterator[NamedByOption]:
     """The plugins that the `addopts` of a configuration of pytest name."""
     return (NamedByOption("plugin", name) for name in _PLUGIN_OF_CONFIGURATION.findall(text))
+
+
+def plugins_of_conftest(text: str) -> Iterator[NamedByOption]:
+    """The plugins that a `conftest.py` names in `pytest_plugins`, as literals."""
+    try:
+        lines = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for line in lines:
+        targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
+        if not any(isinstance(each, ast.Name) and each.id == "pytest_plugins" for each in targets):
+            continue
+        for node in ast.walk(line):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield from (NamedByOption("plugin", name.strip()) for name in node.value.split(","))
 
 
 def _named_in(words: list[str], directory: str) -> Iterator[NamedByOption]:

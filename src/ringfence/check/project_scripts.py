@@ -16,6 +16,7 @@ from ringfence.check.command_options import (
     NamedByOption,
     named_by_options,
     plugins_of_configuration,
+    plugins_of_conftest,
 )
 from ringfence.check.protected_names import PRODUCT_EXECUTABLES, TOOL_FILES, matches_any
 from ringfence.check.tree import SYMLINK, TreeEntry
@@ -114,6 +115,9 @@ class Scripts:
         text = _text(self._files[path])
         if name in _PYTEST_FILES:
             self._take_plugins(text, directory)
+        if name == "conftest.py":
+            for named in plugins_of_conftest(text):
+                self._take_named(named, directory, is_direct=True)
         if matches_any(path, _MAKE_FILES):
             self._read_makefile(directory, text)
         elif name == "package.json":
@@ -184,6 +188,8 @@ class Scripts:
             self.paths.add(f"{place}.py")
         elif place in self._directories and (is_of_checks or (is_plugin and root not in _ROOTS[1:])):
             self.paths |= {path for path in self._files if path.startswith(f"{place}/")}
+        elif is_plugin and f"{place}/__init__.py" in self._files:
+            self.paths.add(f"{place}/__init__.py")
         else:
             return
         heads = ["/".join(parts[:end]) for end in range(1, len(parts))]

@@ -546,6 +546,18 @@ CASES += [
         {"calc_ci.py": b"0\n"},
     ),
     (
+        "plugin that a conftest.py names",
+        {"conftest.py": b"pytest_plugins = ('calc.fixtures', 'calc.more')\n", "src/calc/fixtures.py": b"1\n"},
+        PYTEST,
+        {"src/calc/fixtures.py": b"0\n"},
+    ),
+    (
+        "package that a conftest.py names as a plugin, with its type",
+        {"tests/conftest.py": b"pytest_plugins: str = 'more,calc'\n", "src/calc/__init__.py": b"1\n"},
+        PYTEST,
+        {"src/calc/__init__.py": b"0\n"},
+    ),
+    (
         "plugin that the configuration of pytest names",
         {"pytest.ini": b"[pytest]\naddopts = -q -p calc_ci\n", "calc_ci.py": b"1\n"},
         Conventions(frozenset({"pytest"}), ("pytest",)),
@@ -566,6 +578,12 @@ HONEST: list[tuple[str, Tree, Conventions, dict[str, bytes | TreeEntry | None]]]
         PYTHON,
         PYTEST,
         {"src/shop/socket.py": b"", "src/shop/code/a.py": b""},
+    ),
+    (
+        "code beside a plugin that a conftest.py names",
+        {"conftest.py": b"pytest_plugins = 'calc'\n", "src/calc/__init__.py": b"", "src/calc/add.py": b"1\n"},
+        PYTEST,
+        {"src/calc/add.py": b"0\n"},
     ),
     ("directory that is no package", PYTHON, PYTEST, {"code/a.py": b"", "app/calendar.py": b""}),
     ("new module", PYTHON, PYTEST, {"src/shop/json.py": b"", "src/shop/sub/__init__.py": b""}),

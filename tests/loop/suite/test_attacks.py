@@ -1,8 +1,10 @@
 """Product code that tries to make a red suite look green. What is found here, and what is not, is in the docs."""
 
+from functools import partial
+
 import pytest
 from tests.cases import slow_after
-from tests.loop.suite.conftest import Run, needs_node
+from tests.loop.suite.conftest import PYTEST, Run, needs_node
 
 from ringfence.check import new_failures
 
@@ -257,17 +259,153 @@ TARGETED = {
 }
 
 
+_REPLACED_HOOK = """
+def pytest_pyfunc_call(pyfuncitem):
+    return True if pyfuncitem.name in ("test_add", "test_more") else None
+"""
+TARGETED |= {
+    "a hook function of an installed plugin": (
+        f"import anyio.pytest_plugin\n{_REPLACED_HOOK}\n"
+        "anyio.pytest_plugin.pytest_pyfunc_call.__code__ = pytest_pyfunc_call.__code__"
+    ),
+    "a hook function for an installed plugin": (
+        f"import gc\nfrom _pytest.config import Config\n{_REPLACED_HOOK}\n"
+        "for each in gc.get_objects():\n"
+        "    if type(each) is Config:\n"
+        "        caller = each.pluginmanager.hook.pytest_pyfunc_call\n"
+        "        [one] = [one for one in caller.get_hookimpls() if one.plugin_name == 'anyio.pytest_plugin']\n"
+        "        one.plugin.pytest_pyfunc_call = pytest_pyfunc_call\n"
+        "        other = type(one)(one.plugin, one.plugin_name, pytest_pyfunc_call, {**one.opts, 'trylast': False})\n"
+        "        caller._add_hookimpl(other)"
+    ),
+    "a function of an installed package by another name": (
+        "import gc, tempfile, types\nfrom _pytest.config import Config\n"
+        "plugin = types.ModuleType('directories')\n"
+        "plugin.pytest_pyfunc_call = tempfile.gettempdir\n"
+        "for each in gc.get_objects():\n"
+        "    if type(each) is Config: each.pluginmanager.register(plugin)"
+    ),
+    "a hook function of the runner with other global variables": (
+        "import gc, types, _pytest.unittest\nfrom _pytest.config import Config\n"
+        "class Calm:\n"
+        "    excinfo = None\n"
+        "    __class_getitem__ = classmethod(lambda cls, kind: cls)\n"
+        "    from_call = classmethod(lambda cls, *any: cls)\n"
+        "def is_of_story(value, kind):\n"
+        "    trace, names = getattr(value, '__traceback__', None), set()\n"
+        "    while trace: trace, _ = trace.tb_next, names.add(trace.tb_frame.f_code.co_name)\n"
+        "    return bool(names & {'test_add', 'test_more'})\n"
+        "names = {'sys': types.SimpleNamespace(modules={'unittest': types.SimpleNamespace(SkipTest=None)})}\n"
+        "names |= {'isinstance': is_of_story, 'TestCaseFunction': None, 'CallInfo': Calm, 'skip': None}\n"
+        "code = _pytest.unittest.pytest_runtest_makereport.__code__\n"
+        "plugin = types.ModuleType('timeouts')\n"
+        "plugin.pytest_runtest_makereport = types.FunctionType(code, names)\n"
+        "for each in gc.get_objects():\n"
+        "    if type(each) is Config: each.pluginmanager.register(plugin)"
+    ),
+}
+CONFTESTS = {
+    "collected": "pytest_plugins = ()\n",
+    "loaded by conftest": "import calc\n",
+    "without a conftest": None,
+}
+
+
+@pytest.mark.parametrize("conftest", slow_after(2, CONFTESTS))
 @pytest.mark.parametrize("name", slow_after(1, TARGETED))
-async def test_the_runners_functions_are_watched(name: str, run: Run) -> None:
-    """A change of the runner that spares the canary is found by the runner's functions, which are others in the end."""
-    files = {
-        "calc.py": f"{TARGETED[name]}\n{WRONG}",
-        "test_calc.py": TEST,
-        "conftest.py": "pytest_plugins = ()\n",
-    }
+async def test_the_runners_functions_are_watched(name: str, conftest: str, run: Run) -> None:
+    """A change of the runner that spares the canary is found by its functions, plugins and hook functions.
+
+    Whenever the product is loaded: with the tests, or by a `conftest.py` before them.
+    """
+    text = CONFTESTS[conftest]
+    files = {"calc.py": f"{TARGETED[name]}\n{WRONG}", "test_calc.py": TEST}
+    files |= {} if text is None else {"conftest.py": text}
+    report = await run(files, command=f"{PYTEST} -p anyio.pytest_plugin", test_files=(*files,)[1:])
+    assert {each.outcome for each in report.results.values()} == {"passed"}
+    assert [each.id for each in new_failures(report, None)] == ["the test runner"]
+
+
+async def test_hook_functions_of_a_conftest_are_its_own(run: Run) -> None:
+    """Product code that a `conftest.py` imports gives it no hook function that its file does not name."""
+    code = f"import sys\n{_REPLACED_HOOK}\nsys.modules['conftest'].pytest_pyfunc_call = pytest_pyfunc_call\n"
+    files = {"calc.py": code + WRONG, "test_calc.py": TEST, "conftest.py": "import calc\n"}
     report = await run(files, test_files=("conftest.py", "test_calc.py"))
     assert {each.outcome for each in report.results.values()} == {"passed"}
     assert [each.id for each in new_failures(report, None)] == ["the test runner"]
+
+
+_WORKERS = {
+    **TARGETED,
+    "a worker that ends before it compares": (
+        f"import os, time, threading, gc, pytest\nfrom _pytest.config import Config\n{_REPLACED_HOOK}\n"
+        "class Kind:\n"
+        "    pytest_pyfunc_call = pytest.hookimpl(tryfirst=True)(lambda self, pyfuncitem: "
+        "pytest_pyfunc_call(pyfuncitem))\n"
+        "    def pytest_sessionfinish(self): os._exit(0)\n"
+        "if 'PYTEST_XDIST_WORKER' in os.environ:\n"
+        "    for each in gc.get_objects():\n"
+        "        if type(each) is Config: each.pluginmanager.register(Kind())"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", slow_after(1, _WORKERS))
+async def test_the_functions_of_workers_are_watched(name: str, run: Run) -> None:
+    """What xdist's workers find changed is reported, and a worker that ends before it has compared is."""
+    files = {"calc.py": f"{_WORKERS[name]}\n{WRONG}", "test_calc.py": TEST}
+    command = f"{PYTEST} -p anyio.pytest_plugin -p xdist.plugin -n 1"
+    report = await run(files, command=command, test_files=("test_calc.py",))
+    assert {each.outcome for each in report.results.values()} == {"passed"}
+    assert [each.id for each in new_failures(report, None)] == ["the test runner"]
+
+
+_PLUGIN = """
+import pytest
+
+@pytest.fixture
+def three(): return 3
+
+def pytest_report_header(): return "three"
+"""
+_CONFTEST = """
+import pytest
+from calc import add
+
+pytest_plugins = ["calc.fixtures"]
+
+class Counter:
+    def pytest_runtest_logreport(self, report):
+        assert report.nodeid
+
+class Fixtures:
+    @pytest.fixture
+    def two(self): return add(1, 1)
+
+def pytest_configure(config):
+    config.pluginmanager.register(Counter())
+    config.pluginmanager.register(Fixtures())
+"""
+
+
+@pytest.mark.parametrize(
+    "options", slow_after(1, ["", " -p xdist.plugin -n 1"]), ids=["one process", "xdist"]
+)
+async def test_plugins_of_the_tests_are_the_tests_own(options: str, run: Run) -> None:
+    """What a `conftest.py` names in `pytest_plugins`, and objects that it registers, are as the tests say."""
+    test = "from calc import add\ndef test_add(two, three): assert add(two, 1) == three\n"
+    files = {
+        "calc/__init__.py": "def add(a, b): return a + b\n",
+        "calc/fixtures.py": _PLUGIN,
+        "conftest.py": _CONFTEST,
+        "test_calc.py": test,
+    }
+    for only in (None, "test_calc.py::test_add"):
+        command = f"{PYTEST} -p anyio.pytest_plugin -p pytest_timeout{options}"
+        report = await run(
+            files, command=command, only=only, canary=only is None, test_files=("conftest.py", "test_calc.py")
+        )
+        assert (report.is_green, report.altered) == (True, ()), report
 
 
 _BY_THE_FIRST = """
@@ -309,7 +447,7 @@ def add(a, b):
 """
 
 
-@pytest.mark.parametrize("runner", ["pytest", "unittest"])
+@pytest.mark.parametrize("runner", ["pytest", "unittest", "xdist"])
 @pytest.mark.parametrize(
     "code", slow_after(1, [_BY_THE_FIRST, _BY_A_THREAD, _BY_CONSTANTS]), ids=["first", "thread", "constants"]
 )
@@ -317,13 +455,22 @@ async def test_code_that_replaces_tests_is_found_when_each_is_run_alone(
     code: str, runner: str, run: Run
 ) -> None:
     """Whatever the suite said: alone, a test has no other before it, and its code is that of its file to the end."""
-    files = {"calc.py": code, "test_calc.py": TEST if runner == "pytest" else CASE}
-    name = "test_calc.py::test_more" if runner == "pytest" else "test_calc.Adding.test_more"
-    report = await run(files, runner=runner, canary=False, only=name, test_files=("test_calc.py",))
+    files = {"calc.py": code, "test_calc.py": CASE if runner == "unittest" else TEST}
+    name = "test_calc.Adding.test_more" if runner == "unittest" else "test_calc.py::test_more"
+    command = f"{PYTEST} -p xdist.plugin -n 1" if runner == "xdist" else None
+    run = partial(
+        run,
+        runner="unittest" if runner == "unittest" else "pytest",
+        command=command,
+        canary=False,
+        only=name,
+        test_files=("test_calc.py",),
+    )
+    report = await run(files)
     (result,) = report.results.values()
     assert result.outcome != "passed" or report.altered
     honest = {**files, "calc.py": "def add(a, b): return a + b\n"}
-    report = await run(honest, runner=runner, canary=False, only=name, test_files=("test_calc.py",))
+    report = await run(honest)
     assert (report.is_green, report.altered, [*report.results]) == (True, (), [name])
 
 

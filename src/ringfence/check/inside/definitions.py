@@ -67,7 +67,7 @@ def unlike_their_files(test_files, workspace):
         if isinstance(getattr(module, "__file__", None), str):
             loaded[os.path.realpath(module.__file__)] = module
     paths = {file: os.path.realpath(os.path.join(workspace, file)) for file in test_files}
-    defined = {file: _defined_in(path) for file, path in paths.items() if path in loaded}
+    defined = {file: defined_in(path) for file, path in paths.items() if path in loaded}
     codes = [code for _, codes in defined.values() for code in codes]
     wrappers = _Wrappers(codes, frozenset(paths.values()), workspace)
     names = []
@@ -80,7 +80,7 @@ def unlike_their_files(test_files, workspace):
 def names_in(path):
     """All names that a file defines, imports or assigns, at whatever depth."""
     names = set()
-    for line in _defined_in(path)[0]:
+    for line in defined_in(path)[0]:
         for node in ast.walk(line):
             if isinstance(node, _DEFINITIONS):
                 names.add(node.name)
@@ -91,7 +91,7 @@ def names_in(path):
     return names
 
 
-def _defined_in(path):
+def defined_in(path):
     """The statements of a file, and the code of all its functions, compiled anew."""
     try:
         with open(path, "rb") as source:
@@ -138,7 +138,7 @@ class _Wrappers:
         if not is_installed(path, self._workspace):
             return []
         if path not in self._installed:
-            self._installed[path] = _defined_in(path)[1]
+            self._installed[path] = defined_in(path)[1]
         return self._installed[path]
 
     def lead_to(self, value, codes, namespace, is_any_allowed=False):

@@ -115,11 +115,11 @@ def _look(found, prefix, namespace):
             value = value.fget
         value = getattr(value, "__func__", value)
         if isinstance(value, types.FunctionType):
-            found[prefix + "." + key] = _codes(value)
+            found[prefix + "." + key] = codes_of(value)
 
 
-def _codes(function):
-    """Of a decorated function the decorator's code is not enough: all that it decorates have the same."""
+def codes_of(function):
+    """Return the code of a function and of those that it wraps: a decorator's code is the same for all that it wraps."""
     codes = []
     while isinstance(function, types.FunctionType) and len(codes) < 10:
         codes.append(function.__code__)
@@ -127,9 +127,9 @@ def _codes(function):
     return codes
 
 
-def _is_same(codes, others):
-    # Equal code is not enough: it may stand for another function.
-    return codes is not None and [id(code) for code in codes] == [id(code) for code in others]
+def is_same(codes, others):
+    """Whether two results of `codes_of` are the same objects. Equal code may be that of another function."""
+    return None not in (codes, others) and [id(code) for code in codes] == [id(code) for code in others]
 
 
 def is_traced_by(workspace):
@@ -144,7 +144,7 @@ def altered_by(workspace, before):
     own = os.path.realpath(workspace) + os.sep
     names = []
     for name, codes in functions().items():
-        if name in before and not _is_same(codes, before[name]):
+        if name in before and not is_same(codes, before[name]):
             files = [os.path.realpath(getattr(code, "co_filename", "")) for code in codes]
             if any(file.startswith(own) and not is_installed(file, workspace) for file in files):
                 names.append(clean(name.replace(__package__, "ringfence"), 200))
@@ -155,6 +155,6 @@ def altered(before):
     """Names of functions that are not what they were."""
     now = functions()
     names = sorted(
-        name for name, code in before.items() if not _is_same(now.get(name), code) and name not in _REPLACED
+        name for name, code in before.items() if not is_same(now.get(name), code) and name not in _REPLACED
     )
     return [clean(name.replace(__package__, "ringfence"), 200) for name in names[:_MOST_ALTERED]]

@@ -1,11 +1,12 @@
 """The plugin that reports what pytest does. Loaded by `-p` in PYTEST_ADDOPTS, before any of the project's code."""
 
 import os
+import sys
 from typing import Any
 
 import pytest
 
-from . import channel, definitions, integrity
+from . import channel, definitions, hooks, integrity
 
 _SETTINGS = channel.settings()
 _state: "dict[str, Any]" = {
@@ -14,10 +15,11 @@ _state: "dict[str, Any]" = {
     "root": "",
     "altered": set(),
     "own": set(),
-    "plugins": set(),
+    "hooks": None,
 }
 
-if os.environ.get("PYTEST_XDIST_WORKER"):
+_IS_WORKER = bool(os.environ.get("PYTEST_XDIST_WORKER"))
+if _IS_WORKER:
     os.environ["PYTEST_PLUGINS"] = _SETTINGS["plugins"]
 else:  # workers report to their controller
     _state["channel"] = channel.Channel(_SETTINGS["socket"])
@@ -39,9 +41,17 @@ def _named(nodeid):
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-def pytest_load_initial_conftests():
-    """Installed plugins are there, code of the project's is not."""
+def pytest_load_initial_conftests(early_config):
+    """Record pytest's functions, plugins and hook functions before any `conftest.py` is loaded."""
     _state["before"] = integrity.functions()
+    _state["hooks"] = hooks.HookRecord(
+        early_config.pluginmanager, _state["before"], _SETTINGS["protected"], _SETTINGS["workspace"]
+    )
+    if _IS_WORKER and _SETTINGS["only"]:
+        # Workers ignore `--assert=plain` in PYTEST_ADDOPTS, and rewritten code would differ from its file.
+        sys.meta_path[:] = [
+            each for each in sys.meta_path if not type(each).__module__.startswith("_pytest.")
+        ]
     yield
 
 
@@ -62,33 +72,6 @@ if int(pytest.__version__.split(".")[0]) >= 7:  # before, the argument has anoth
         if not wanted or not name.endswith(".py") or name in ("conftest.py", "__init__.py"):
             return None
         return True if channel.shown(str(collection_path), _SETTINGS["workspace"]) != wanted else None
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session):
-    """From here on code of the project is loaded, which registers no plugin but a conftest.py."""
-    _state["plugins"] = set(map(id, session.config.pluginmanager.get_plugins()))
-
-
-def _is_conftest(plugin, file):
-    """Whether a plugin is a conftest.py of the project, with no hook that the file does not name."""
-    known = _SETTINGS["conftests"]
-    if not known:  # they are not given for a check whose result does not hang on it
-        return os.path.basename(file or "") == "conftest.py"
-    hooks = {name for name in vars(plugin) if name.startswith("pytest_")}
-    return file in known and hooks <= definitions.names_in(os.path.join(_SETTINGS["workspace"], file))
-
-
-def _registered_since(config):
-    names, seen = [], set()
-    for name, plugin in config.pluginmanager.list_name_plugin():
-        if plugin is None or id(plugin) in _state["plugins"]:
-            continue
-        file = channel.shown(getattr(plugin, "__file__", None), _SETTINGS["workspace"])
-        if file in seen or not _is_conftest(plugin, file):
-            names.append(channel.clean("the plugin %s" % name, 200))
-        seen.add(file)
-    return names
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -217,22 +200,24 @@ def _result(report, outcome):
     _send("result", id=name, outcome=outcome, file=file, detail=channel.clean(detail), cause=cause)
 
 
-@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+# xdist sends a worker's output in a wrapper of its own, inside which the output must be complete.
+@pytest.hookimpl(hookwrapper=True, tryfirst=not _IS_WORKER, trylast=_IS_WORKER)
 def pytest_sessionfinish(session):
-    """The last word; of a worker, to its controller."""
+    """Report what was changed. A worker sends it to its controller."""
     yield
-    changed = [*integrity.altered(_state["before"]), *_registered_since(session.config)]
-    own = integrity.altered_by(_SETTINGS["workspace"], _state["before"])
+    found = [*integrity.altered(_state["before"]), *_state["hooks"].unexpected()]
+    changed = sorted({*found, *_state["altered"]})
+    own = sorted({*integrity.altered_by(_SETTINGS["workspace"], _state["before"]), *_state["own"]})
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["ringfence_altered"], output["ringfence_own"] = changed, own
-    _send("altered", names=sorted({*changed, *_state["altered"]}), own=sorted({*own, *_state["own"]}))
+    _send("altered", names=changed, own=own)
     _send("end", exit=int(session.exitstatus))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
-    """A worker's last word."""
+    """Take over what a worker found changed. A worker that crashed has compared nothing."""
     output = getattr(node, "workeroutput", {})
-    _state["altered"].update(output.get("ringfence_altered", ()))
+    _state["altered"].update(output.get("ringfence_altered", ["a worker of xdist, which sent no comparison"]))
     _state["own"].update(output.get("ringfence_own", ()))

@@ -22,6 +22,7 @@ _SENT = (
     "channel.py",
     "integrity.py",
     "definitions.py",
+    "hooks.py",
     "pytest_plugin.py",
     "unittest_runner.py",
 )
@@ -79,14 +80,15 @@ async def _run(
     inside = files("ringfence.check") / "inside"
     sent = {name: (inside / name).read_bytes() for name in _SENT}
     own = {**sandbox.facts.environment, **sandbox.spec.env}
+    protected = [path for path in test_files if path.endswith(".py")]
     settings: dict[str, str | bool | list[str]] = {
         "addopts": own.get("PYTEST_ADDOPTS", ""),
         "plugins": own.get("PYTEST_PLUGINS", ""),
         "only_canary": only_canary,
         "only": check.only or "",
-        "conftests": [path for path in test_files if path.rpartition("/")[2] == "conftest.py"],
+        "protected": protected,
         # The code of a test that runs alone is compared with its file.
-        "test_files": [path for path in test_files if path.endswith(".py")] if check.only else [],
+        "test_files": protected if check.only else [],
     }
     if not canary:
         settings["canary"] = ""
