@@ -20,10 +20,11 @@ from tests.ports import kept_port
 from ringfence.config.effective import Effective
 from ringfence.fleet.config.model import AgentSettings, WebhookHook
 from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.inbox import Entry
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.worker.hook import HookResult, message_of, run_hook
-from ringfence.fleet.worker.hook_event import facts_of
+from ringfence.fleet.worker.hook_event import facts_of, need_of
 from ringfence.fleet.worker.job_settings import effective_of
 from ringfence.fleet.worker.job_workspace import JobWorkspaces
 from ringfence.fleet.worker.lifecycle_hooks import LifecycleHooks
@@ -162,8 +163,8 @@ def test_a_service_that_is_away_is_tried_again_and_its_address_not_told(
 _TRIES = {
     "first": (503, 1, "refused: 503; it is tried again in 5s (try 2 of 3)"),
     "second": (503, 2, "refused: 503; it is tried again in 10s (try 3 of 3)"),
-    "last": (503, 3, "refused: 503; it is not tried is_repeated"),
-    "final": (404, 1, "refused: 404; it is not tried is_repeated"),
+    "last": (503, 3, "refused: 503; it is not tried again"),
+    "final": (404, 1, "refused: 404; it is not tried again"),
 }
 
 
@@ -205,3 +206,66 @@ def test_nobody_is_called_by_what_an_agent_wrote(kind: str, facts: dict[str, Any
     if kind == "discord":
         assert message["allowed_mentions"] == {"parse": []}
         assert len(text) <= 2000
+
+
+_QUESTION = Entry(
+    id="q1", job="j1", agent="a", attempt=1, run_id="r1", kind="host", rule={"host": "api.example.com", "port": 443},
+    text=_HOSTILE, created_at=datetime(2026, 1, 2, tzinfo=UTC), deadline=None, answer=None, scope=None, reply="",
+    answered_by=None, answered_at=None,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "priority"), [({}, "4"), ({"priority": 2, "click": "https://fleet.example/inbox"}, "2")]
+)
+def test_ntfy_gets_a_line_of_text_and_headers(
+    told: Receiver, tmp_path: Path, more: dict[str, Any], priority: str
+):
+    """The line names the question and what answers it; no text of the agent is in a header."""
+    facts = facts_of(
+        _job(state=JobState.WAITING), "on_waiting", _HOSTILE, need="question", question=_QUESTION
+    )
+    assert _send(WebhookHook(type="ntfy", url=told.url, **more), facts, tmp_path).is_ok
+    headers, body = told.take()
+    assert body.decode() == (
+        "a asks to connect to api.example.com:443; `ringfence inbox answer q1 allow|deny` answers it"
+    )
+    assert (headers["title"], headers["priority"]) == ("a: waiting", priority)
+    assert headers.get("click") == more.get("click")
+    assert headers["content-type"] == "text/plain; charset=utf-8"
+    assert "x-ringfence-signature-256" not in headers
+
+
+def test_ntfy_shows_control_characters_of_a_reason(told: Receiver, tmp_path: Path):
+    """Whatever an agent wrote into it, it stays one line."""
+    facts = facts_of(_job(reason="a\x1b[31m\nb"), "on_inbox", None, need="failed")
+    _send(WebhookHook(type="ntfy", url=told.url), facts, tmp_path)
+    _, body = told.take()
+    assert "\x1b" not in body.decode()
+    assert "\n" not in body.decode()
+
+
+@pytest.mark.parametrize(
+    ("state", "has_changes", "need"),
+    [
+        (JobState.WAITING, False, "question"),
+        (JobState.BLOCKED, False, "blocked"),
+        (JobState.FAILED, False, "failed"),
+        (JobState.LIMIT, True, "failed"),
+        (JobState.INFRASTRUCTURE, False, "failed"),
+        (JobState.SUCCEEDED, True, "apply"),
+        (JobState.UNVERIFIED, True, "apply"),
+        (JobState.SUCCEEDED, False, None),
+        (JobState.CANCELLED, True, None),
+    ],
+)
+def test_what_needs_a_person(state: JobState, has_changes: bool, need: str | None):
+    """Questions, what is blocked, what failed, and changes to apply."""
+    assert need_of(state, has_changes=has_changes) == need
+
+
+@pytest.mark.parametrize("field", [{"click": "https://x.example"}, {"priority": 5}])
+def test_what_only_ntfy_has_is_refused_elsewhere(field: dict[str, Any]):
+    """A field without effect is an error."""
+    with pytest.raises(ValueError, match="have no effect with `type: slack`"):
+        WebhookHook(type="slack", url="https://x.example", **field)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.fleet.conftest import Make
 from tests.fleet.fleet_files import Ended, FleetFiles
+from tests.fleet.receiver import receiver
 
 pytestmark = pytest.mark.slow
 HOST = "api.example.invalid"
@@ -166,6 +167,27 @@ def test_a_grant_for_the_agent_holds_for_its_next_job_only(asks: FleetFiles):
     other = asks.trigger("other")
     assert _waits(asks, other)["agent"] == "other"
     assert [each["agent"] for each in asks.client.get("grants")] == ["granted"]
+
+
+def test_a_person_is_notified_of_questions_failures_and_changes(crew: FleetFiles):
+    """By the fleet's hooks, of every agent; the agent's own hook hears of questions alone."""
+    with receiver() as fleet, receiver() as own:
+        agent = {**_common(crew), "hooks": {"on_waiting": [{"type": "webhook", "url": own.url}]}}
+        crew.write(
+            fleet={"name": "c", "drain": "1s", "notify": [{"type": "webhook", "url": fleet.url}]},
+            agents={"asker": agent},
+        )
+        crew.up()
+        job = crew.trigger("asker")
+        question = _waits(crew, job)["id"]
+        told = json.loads(fleet.take()[1])
+        assert (told["event"], told["need"], told["question"]["id"]) == ("on_inbox", "question", question)
+        assert json.loads(own.take()[1])["event"] == "on_waiting"
+        crew.does("inbox", "answer", question, "allow")
+        crew.ends(job)
+        told = json.loads(fleet.take()[1])
+        assert (told["need"], told["job"]["id"], told["job"]["state"]) == ("apply", job, "unverified")
+        assert own.got == []
 
 
 def test_a_cancelled_job_takes_its_question_back(asks: FleetFiles):

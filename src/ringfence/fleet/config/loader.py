@@ -7,6 +7,7 @@ include it. Variables `RINGFENCE_*` configure single runs only.
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ringfence.config.document import Origin
@@ -18,7 +19,7 @@ from ringfence.errors import ConfigurationError, PolicyRefused, RingfenceError, 
 from ringfence.fleet.config.checks import check_fleet
 from ringfence.fleet.config.definition import Agent, Fleet
 from ringfence.fleet.config.include import FleetFile, documents_of, walk_files
-from ringfence.fleet.config.model import AgentSettings, FleetSettings
+from ringfence.fleet.config.model import AgentSettings, FleetSettings, Hook
 from ringfence.fleet.config.raw_values import prepare_values
 from ringfence.fleet.schedule.zone import zone
 from ringfence.fleet.tracing.setup import check_installed
@@ -46,6 +47,8 @@ def load_fleet(file: Path, *, environ: Mapping[str, str]) -> Fleet:
         zone(settings.timezone or "UTC")
     except UsageError as exc:
         raise merged.blame(("timezone",)).error(f"fleet.timezone: {exc}") from None
+    if settings.notify:
+        agents = {name: _with_notifications(agent, settings.notify) for name, agent in agents.items()}
     check_fleet(settings, agents)
     notes = tuple(note for each in files for note in each.notes)
     return Fleet(settings, agents, tuple(documents_of(files)), merged, notes)
@@ -107,6 +110,13 @@ def _load_agent(name: str, layers: list[Layer], origin: Origin, environ: Mapping
     settings = fitted(merged, AgentSettings, of=f"agents.{name}.", place=origin)
     check_combinations(settings, merged)
     return Agent(name, settings, merged, origin.file.parent)
+
+
+def _with_notifications(agent: Agent, notify: tuple[Hook, ...]) -> Agent:
+    """Return an agent with the fleet's hooks: they are stored with each job, and reach workers on all machines so."""
+    hooks = agent.settings.hooks
+    hooks = {**hooks, "on_inbox": (*hooks.get("on_inbox", ()), *notify)}
+    return replace(agent, settings=agent.settings.model_copy(update={"hooks": hooks}))
 
 
 def _qualify_agents(merged: Merged, name: str) -> None:

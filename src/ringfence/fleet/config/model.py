@@ -37,7 +37,7 @@ TriggerName = AgentName
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 WorkerLabel = Annotated[str, StringConstraints(pattern=f"^{_LABEL.pattern}$")]
 HookPoint = Literal[
-    "before_run", "after_run", "on_success", "on_failure", "on_limit", "on_cancel", "on_waiting"
+    "before_run", "after_run", "on_success", "on_failure", "on_limit", "on_cancel", "on_waiting", "on_inbox"
 ]
 Priority = Annotated[int, BeforeValidator(no_boolean), Field(ge=-1000, le=1000)]
 
@@ -261,8 +261,9 @@ def _check_web_address(url: str) -> str:
 class WebhookHook(_Section):
     """A request with the facts of the job."""
 
-    type: Literal["webhook", "slack", "discord"]
-    """`webhook` sends the facts as JSON; the others send a message in the form of their incoming webhooks."""
+    type: Literal["webhook", "slack", "discord", "ntfy"]
+    """`webhook` sends the facts as JSON; the others send a message in the form of their service. For `ntfy`, `url` is
+    the address of the topic."""
     url: Annotated[Text, AfterValidator(_check_web_address)]
     """The address; may contain `${secret:NAME}`."""
     secret: Text | None = None
@@ -273,6 +274,16 @@ class WebhookHook(_Section):
     """The time limit of a response."""
     attempts: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=20)] = 5
     """The number of attempts in all, with longer and longer pauses."""
+    click: Annotated[Text, AfterValidator(_check_web_address)] | None = None
+    """The address that a tap on the message opens, such as that of the dashboard. Only for `ntfy`."""
+    priority: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=5)] | None = None
+    """The priority of the message, 1 to 5; null: 4 for questions and failures, else 3. Only for `ntfy`."""
+
+    @model_validator(mode="after")
+    def _check_ntfy(self) -> "WebhookHook":
+        if self.type != "ntfy" and (self.click is not None or self.priority is not None):
+            raise ValueError(f"`click` and `priority` have no effect with `type: {self.type}`; remove them")
+        return self
 
 
 Hook = Annotated[CommandHook | WebhookHook, Field(discriminator="type")]
@@ -416,6 +427,9 @@ class FleetSettings(_Section):
     """The address of /metrics, /healthz and /readyz, besides the socket. null: none."""
     traces: TraceSettings | None = None
     """The collector of traces of jobs. null: none."""
+    notify: tuple[Hook, ...] = ()
+    """Hooks for whatever needs a person: questions, blocked and failed jobs, and changes that are ready to apply. Every
+    agent has them after its own `on_inbox` hooks."""
     log_format: LogFormat = "text"
     """The format of the log of the daemon and its workers: `text` for people, `json` for programs."""
 

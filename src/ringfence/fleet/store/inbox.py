@@ -126,6 +126,12 @@ class Inbox:
             lambda connection: [*map(_entry, connection.execute(query).mappings())]
         )
 
+    async def open_of(self, job_id: str) -> Entry | None:
+        """The open question of a job; None if it waits for none."""
+        query = select(INBOX).where(INBOX.c.job == job_id, INBOX.c.answer.is_(None)).limit(1)
+        row = await self._database.read(lambda connection: connection.execute(query).mappings().first())
+        return None if row is None else _entry(row)
+
     async def unfinished_jobs(self) -> frozenset[str]:
         """The jobs that asked a question and have not ended: their work so far is kept for their next attempt."""
         live = [state.value for state in JobState if not state.is_terminal]

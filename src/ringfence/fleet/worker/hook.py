@@ -17,6 +17,7 @@ import anyio
 from ringfence.config.effective import Effective
 from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError
+from ringfence.escape import visible
 from ringfence.fleet.config.model import CommandHook, WebhookHook
 from ringfence.fleet.secret_placeholders import with_secrets
 from ringfence.fleet.worker.hook_event import sentence
@@ -125,8 +126,13 @@ async def _post(hook: WebhookHook, facts: Mapping[str, Any], effective: Effectiv
         fill = partial(with_secrets, stack=stack, references=effective.settings.secrets, state=state_dir())
         url = await fill(hook.url)
         headers = {name: await fill(value) for name, value in hook.headers.items()}
-        content = _json(message_of(hook.type, facts))
-        headers |= {"Content-Type": "application/json", "X-Ringfence-Delivery": delivery_id(hook, facts)}
+        if hook.type == "ntfy":
+            content = _ntfy_text(facts)
+            headers |= _ntfy_headers(hook, facts)
+        else:
+            content = _json(message_of(hook.type, facts))
+            headers["Content-Type"] = "application/json"
+        headers["X-Ringfence-Delivery"] = delivery_id(hook, facts)
         if hook.secret is not None:
             secret = await fill(hook.secret)
             digest = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest()
@@ -175,6 +181,28 @@ def message_of(kind: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _DISCORD = 2000
+
+
+def _ntfy_text(facts: Mapping[str, Any]) -> bytes:
+    """The message as plain text, with control characters made visible: ntfy shows it without markup."""
+    return visible(sentence(dict(facts)), one_line=True)[:_NTFY].encode("utf-8", "replace")
+
+
+def _ntfy_headers(hook: WebhookHook, facts: Mapping[str, Any]) -> dict[str, str]:
+    """The headers of ntfy. None of them holds a text of the agent."""
+    job = facts["job"]
+    is_urgent = facts["need"] in ("question", "blocked", "failed")
+    headers = {
+        "Content-Type": "text/plain; charset=utf-8",
+        "Title": f"{job['agent']}: {job['state']}",
+        "Priority": str(hook.priority or (_HIGH if is_urgent else _NORMAL)),
+    }
+    return {**headers, "Click": hook.click} if hook.click is not None else headers
+
+
+_NTFY = 2000
+_NORMAL, _HIGH = 3, 4
+"""Priorities of ntfy."""
 
 
 def _harmless(text: str) -> str:

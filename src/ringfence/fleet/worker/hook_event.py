@@ -1,8 +1,9 @@
 """What hooks and messages are told of a job."""
 
-from typing import Any
+from typing import Any, Literal
 
 from ringfence.fleet.config.model import HookPoint
+from ringfence.fleet.store.inbox import Entry
 from ringfence.fleet.store.job import Job
 from ringfence.job.state import JobState
 
@@ -23,11 +24,50 @@ def points_of(state: JobState) -> tuple[HookPoint, ...]:
     return ("after_run", _POINTS.get(state, "on_failure"))
 
 
-def facts_of(job: Job, point: HookPoint, answer: str | None) -> dict[str, Any]:
-    """The facts, as JSON can say them. Text of the agent is cut at 4,000 characters."""
+Need = Literal["question", "blocked", "failed", "apply"]
+"""Why a job needs a person: it asks a question; it is blocked; it failed for the last time; its changes are ready."""
+_DONE = (JobState.SUCCEEDED, JobState.UNVERIFIED)
+_NO_NEED = (*_DONE, JobState.CANCELLED, JobState.ENDED)
+
+
+def need_of(state: JobState, *, has_changes: bool) -> Need | None:
+    """Why a job in a state needs a person; None if it does not.
+
+    Args:
+        state: Of the job, after its last attempt.
+        has_changes: Whether it left changes in a private copy that were not applied.
+    """
+    if state is JobState.WAITING:
+        return "question"
+    if state is JobState.BLOCKED:
+        return "blocked"
+    if state in _DONE and has_changes:
+        return "apply"
+    return None if state in _NO_NEED else "failed"
+
+
+def facts_of(
+    job: Job,
+    point: HookPoint,
+    answer: str | None,
+    *,
+    need: Need | None = None,
+    question: Entry | None = None,
+) -> dict[str, Any]:
+    """The facts, as JSON can say them. Text of the agent is cut at 4,000 characters.
+
+    Args:
+        job: The job.
+        point: The hook's.
+        answer: The agent's last message.
+        need: Why the job needs a person.
+        question: The question that it waits for.
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "event": point,
+        "need": need,
+        "question": None if question is None else _question(question),
         "job": {
             "id": job.id,
             "agent": job.agent,
@@ -47,14 +87,28 @@ def facts_of(job: Job, point: HookPoint, answer: str | None) -> dict[str, Any]:
     }
 
 
+def _question(entry: Entry) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "kind": entry.kind,
+        "rule": dict(entry.rule),
+        "asks": entry.asks,
+        "text": entry.text[:_TEXT],
+        "deadline": _moment(entry.deadline),
+    }
+
+
 def sentence(facts: dict[str, Any]) -> str:
     """The same as a line for people."""
-    job = facts["job"]
-    return (
-        f"{job['agent']}: {job['state']} ({job['reason']})"
-        if job["reason"]
-        else f"{job['agent']}: {job['state']}"
-    )
+    job, question = facts["job"], facts["question"]
+    if question is not None:
+        command = f"ringfence inbox answer {question['id']} allow|deny"
+        return f"{job['agent']} asks {question['asks']}; `{command}` answers it"
+    line = f"{job['agent']}: {job['state']}"
+    line += f" ({job['reason']})" if job["reason"] else ""
+    if facts["need"] == "apply":
+        line += f"; its changes are ready: `ringfence apply {job['run_id']}`"
+    return line
 
 
 def _moment(at: Any) -> str | None:

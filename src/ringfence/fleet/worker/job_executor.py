@@ -127,7 +127,7 @@ class JobExecutor:
         self._host = host
         self._log = log
         self._traces = traces
-        self._around = LifecycleHooks(self._jobs, places, log, traces)
+        self._around = LifecycleHooks(self._jobs, places, log, traces, inbox=self._inbox)
         self._known: dict[str, AgentSettings] = {}
         """Of the jobs that are at work here."""
 

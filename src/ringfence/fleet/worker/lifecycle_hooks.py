@@ -19,15 +19,17 @@ from ringfence.fleet.config.model import (
     HookPoint,
 )
 from ringfence.fleet.log import Log
+from ringfence.fleet.store.inbox import Inbox
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.trigger.source.base import Claim, Outcome
 from ringfence.fleet.trigger.source.registry import claim_of, open_source
 from ringfence.fleet.worker.hook import HookResult, run_hook
-from ringfence.fleet.worker.hook_event import facts_of, points_of
+from ringfence.fleet.worker.hook_event import Need, facts_of, need_of, points_of
 from ringfence.fleet.worker.job_settings import effective_of
 from ringfence.fleet.worker.job_workspace import JobWorkspaces, apply_private_copy
 from ringfence.fleet.worker.workflow import FollowUp, pause_after
+from ringfence.job.resumed_run import unapplied_work
 from ringfence.job.state import JobState
 from ringfence.journal import run_dir
 
@@ -45,10 +47,20 @@ class LifecycleHooks:
         places: Where agents work.
         log: Is told what a person should know of a job.
         traces: Where traces of jobs go.
+        inbox: Where the questions of jobs are.
     """
 
-    def __init__(self, jobs: Jobs, places: JobWorkspaces, log: Log, traces: "Traces | None" = None) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        places: JobWorkspaces,
+        log: Log,
+        traces: "Traces | None" = None,
+        *,
+        inbox: Inbox | None = None,
+    ) -> None:
         self._jobs = jobs
+        self._inbox = inbox
         self._places = places
         self._log = log
         self._traces = traces
@@ -74,7 +86,10 @@ class LifecycleHooks:
     async def after(self, job: Job, settings: AgentSettings) -> list[FollowUp]:
         """The hooks that a job's end calls for: commands first, in the place where it worked; then that is let go of."""
         commands, messages = list[FollowUp](), list[FollowUp]()
-        for point in points_of(job.state):
+        points = points_of(job.state)
+        if await self._need(job, settings) is not None:
+            points = (*points, "on_inbox")
+        for point in points:
             for number, hook in enumerate(settings.hooks.get(point, ()), start=1):
                 act = partial(self._hook, job, settings, point, hook, number)
                 if isinstance(hook, CommandHook):
@@ -84,6 +99,11 @@ class LifecycleHooks:
         if not commands:
             self.release(job.id)
         return commands + await self._claims(job, settings) + messages
+
+    async def _need(self, job: Job, settings: AgentSettings) -> Need | None:
+        """Why a job needs a person now."""
+        is_copy = settings.repository is None and job.state in (JobState.SUCCEEDED, JobState.UNVERIFIED)
+        return need_of(job.state, has_changes=is_copy and await _has_changes(job.run_id))
 
     async def _claims(self, job: Job, settings: AgentSettings) -> list[FollowUp]:
         """Telling the source of the job's work how it ended."""
@@ -147,7 +167,12 @@ class LifecycleHooks:
     ) -> HookResult:
         """What came of one hook, done once."""
         began_ns, result = time.time_ns(), None
-        facts = facts_of(job, which[0], answer)
+        is_before = which[0] == "before_run"
+        need = None if is_before else await self._need(job, settings)
+        question = None
+        if self._inbox is not None and need == "question":
+            question = await self._inbox.open_of(job.id)
+        facts = facts_of(job, which[0], answer, need=need, question=question)
         try:
             if isinstance(hook, CommandHook):
                 result = await self._command(job, settings, hook, facts)
@@ -181,6 +206,16 @@ class LifecycleHooks:
         """The run of an ended job whose private copy of the workspace its next hook goes on with."""
         last = self._hook_runs.get(job.id, job.run_id) if job.state.is_terminal else None
         return last if last is not None and run_dir(last).is_dir() else None
+
+
+async def _has_changes(run_id: str | None) -> bool:
+    """Whether a run left changes in a private copy on this machine that were not applied."""
+    if run_id is None or not run_dir(run_id).is_dir():
+        return False
+    try:
+        return await unapplied_work(run_id) is not None
+    except RingfenceError:  # a record that cannot be read has nothing to apply
+        return False
 
 
 def _then(tried: int, attempts: int) -> str:
