@@ -165,7 +165,7 @@ def test_a_body_is_not_read_beyond_its_bound(client: TestClient):
             read += 1024 * 1024
             yield b" " * 1024 * 1024
 
-    answer = client.post("/v1/agents/a/jobs", content=endless())
+    answer = client.post("/v1/agents/a/jobs", content=endless(), headers={"Content-Type": "application/json"})
     assert answer.status_code == 413
     longest = {"prompt": "\u4e2d" * 1024 * 1024}
     assert client.post("/v1/agents/a/jobs", json=longest).status_code == 201

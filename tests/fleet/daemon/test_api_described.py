@@ -1,6 +1,7 @@
 """The daemon's interface, asked at random: it is as it is described."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
 from tests.cases import examples
 from tests.fleet.daemon.test_api import daemon_of
 
-from ringfence.fleet.api.app import create_local_app
+from ringfence.fleet.api.app import create_app, create_local_app
 from ringfence.fleet.api.context import ApiContext
 
 pytestmark = pytest.mark.slow
@@ -37,53 +38,14 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis
         made.database.close()
 
 
-_OPERATIONS = [
-    "GET /v1/status",
-    "GET /healthz",
-    "GET /readyz",
-    "GET /v1/diff",
-    "POST /v1/reload",
-    "POST /v1/forget",
-    "POST /v1/down",
-    "GET /v1/agents",
-    "GET /v1/agents/{name}",
-    "POST /v1/agents/{name}/jobs",
-    "GET /v1/agents/{name}/jobs",
-    "POST /v1/agents/{name}/{action}",
-    "GET /v1/jobs",
-    "GET /v1/jobs/{reference}",
-    "DELETE /v1/jobs/{reference}",
-    "GET /v1/jobs/{reference}/attempts",
-    "GET /v1/jobs/{reference}/events",
-    "GET /v1/jobs/{reference}/record",
-    "GET /v1/jobs/{reference}/diff",
-    "POST /v1/jobs/{reference}/apply",
-    "POST /v1/jobs/{reference}/reject",
-    "POST /v1/jobs/{reference}/cancel",
-    "POST /v1/jobs/{reference}/{action}",
-    "GET /v1/schedules",
-    "GET /v1/schedules/{agent}/{name}/next",
-    "POST /v1/schedules/{agent}/{name}/run",
-    "POST /v1/schedules/{agent}/{name}/{action}",
-    "GET /v1/spend",
-    "GET /v1/workers",
-    "POST /v1/workers/{reference}/{action}",
-    "DELETE /v1/workers/{reference}",
-    "GET /v1/runs",
-    "GET /v1/runs/{run}",
-    "GET /v1/runs/{run}/events",
-    "GET /v1/runs/{run}/record",
-    "GET /v1/runs/{run}/diff",
-    "POST /v1/runs/{run}/apply",
-    "POST /v1/runs/{run}/undo",
-    "GET /v1/loops",
-    "GET /v1/loops/{loop}",
-    "GET /v1/doctor",
-]
-
-
 _ENDLESS = "GET /v1/changes"
 """A stream without an end, which no test client reads to the end; test_api_changes.py is about it."""
+_OPERATIONS = sorted(
+    f"{method.upper()} {path}"
+    for path, methods in create_app(ApiContext(Path())).openapi()["paths"].items()
+    for method in methods
+    if f"{method.upper()} {path}" != _ENDLESS
+)
 
 
 def _operations(described: schemathesis.BaseSchema) -> dict[str, Any]:

@@ -1,18 +1,36 @@
-"""Who may do what: the scopes of routes, and how a request gets its scope."""
+"""Who may do what: the scopes of routes, and how a request gets its scope.
+
+The application refuses every request that has no sender. `LocalAccess` stands before it on the Unix socket that only its
+owner can open, `TokenAccess` on TCP. A page of another site can do nothing: it cannot set the header with the token, the
+names in `Host` and `Origin` are checked, no response allows another origin, and bodies must be JSON.
+"""
 
 import getpass
+import ipaddress
+import time
+from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-TokenScope = Literal["read", "act", "admin"]
-SCOPES: tuple[TokenScope, ...] = ("read", "act", "admin")
-"""Each scope includes those before it."""
+from ringfence.errors import ExitCode, InfrastructureFault
+from ringfence.fleet.api.error_responses import refusal
+from ringfence.fleet.log import Log
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.tokens import SCOPES, Tokens, TokenScope
+
 _KEY = "ringfence.principal"
+_MAX_FAILURES = 10
+_WINDOW_S = 60.0
+_MAX_ADDRESSES = 10_000
+_READ_METHODS = ("GET", "HEAD")
 
 
 @dataclass(frozen=True)
@@ -32,11 +50,11 @@ async def get_principal(request: Request) -> Principal:
     """Who sent a request.
 
     Raises:
-        HTTPException: Nothing in front of the application has said so (401).
+        HTTPException: Nothing in front of the application has found that out (401).
     """
     found = request.scope.get(_KEY)
     if not isinstance(found, Principal):
-        raise HTTPException(401, "this request carries no access token")
+        raise HTTPException(401, "this request carries no access token", {"WWW-Authenticate": "Bearer"})
     return found
 
 
@@ -75,6 +93,106 @@ class LocalAccess:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on with its sender."""
         await self._app({**scope, _KEY: self._principal}, receive, send)
+
+
+class TokenAccess:
+    """Lets requests pass that have a valid token and are meant for this server.
+
+    Args:
+        app: The application.
+        database: The fleet's database, which has the tokens.
+        hosts: Names, with or without port, by which clients may address the server.
+        log: Reports every request that changes something, with its sender.
+    """
+
+    def __init__(self, app: ASGIApp, database: Database, *, hosts: Sequence[str], log: Log) -> None:
+        self._app = app
+        self._tokens = Tokens(database)
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._log = log
+        self._failures = FailureLimiter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on with its sender, or refuse it."""
+        if scope["type"] != "http":
+            return
+        try:
+            principal = await self._authenticate(scope)
+        except HTTPException as exc:
+            response = refusal(exc.status_code, str(exc.detail), ExitCode.AUTHENTICATION)
+            response.headers.update(exc.headers or {})
+            await response(scope, receive, send)
+            return
+        except InfrastructureFault as exc:
+            await refusal(503, str(exc), exc.exit_code)(scope, receive, send)
+            return
+        if scope["method"] not in _READ_METHODS:
+            line = f"{principal.name}: {scope['method']} {scope['path'][:200]}"
+            self._log(line, event="api.request", level="info", by=principal.name)
+        await self._app({**scope, _KEY: principal}, receive, send)
+
+    async def _authenticate(self, scope: Scope) -> Principal:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "").lower()
+        if not self._is_own(host):
+            raise HTTPException(
+                421, f"{host[:200]!r} is not a name of this server; `fleet.api.hosts` lists its names"
+            )
+        origin = headers.get("origin")
+        if origin is not None and not self._is_own(urlsplit(origin.lower()).netloc):
+            raise HTTPException(403, f"requests from pages of {origin[:200]!r} are refused")
+        address = _network((scope.get("client") or ("unknown", 0))[0])
+        wait_s = self._failures.wait_s(address)
+        if wait_s > 0:
+            retry = {"Retry-After": str(int(wait_s) + 1)}
+            raise HTTPException(429, f"too many wrong tokens; wait {int(wait_s) + 1} s", retry)
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        found = await self._tokens.find(token.strip()) if kind.lower() == "bearer" else None
+        if found is None:
+            self._failures.add(address)
+            advice = "`ringfence fleet token create NAME` on the fleet's machine creates one"
+            problem = (
+                "the access token is wrong or has expired"
+                if token
+                else "this request carries no access token"
+            )
+            raise HTTPException(401, f"{problem}; {advice}", {"WWW-Authenticate": "Bearer"})
+        return Principal(f"token {found.name}", found.scope)
+
+    def _is_own(self, host: str) -> bool:
+        """Whether a host, with or without port, is one of the server's names; a name without port has any port."""
+        return host in self._hosts or host.rpartition(":")[0] in self._hosts
+
+
+class FailureLimiter:
+    """Counts failures by address: ten in a minute, then the address has to wait."""
+
+    def __init__(self) -> None:
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def add(self, address: str) -> None:
+        """Count a failure now."""
+        times = self._failures.setdefault(address, deque(maxlen=_MAX_FAILURES))
+        times.append(time.monotonic())
+        self._failures.move_to_end(address)
+        if len(self._failures) > _MAX_ADDRESSES:
+            self._failures.popitem(last=False)
+
+    def wait_s(self, address: str) -> float:
+        """How long an address has to wait, in seconds; 0: not at all."""
+        times = self._failures.get(address)
+        if times is None or len(times) < _MAX_FAILURES:
+            return 0.0
+        return max(0.0, times[0] + _WINDOW_S - time.monotonic())
+
+
+def _network(address: str) -> str:
+    """The address that failures are counted for: of IPv6 the network, since each of its users has one."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else address
 
 
 def _user_name() -> str:

@@ -21,7 +21,6 @@ from ringfence.fleet.api import (
 from ringfence.fleet.api.access import LocalAccess
 from ringfence.fleet.api.context import ApiContext
 from ringfence.fleet.api.error_responses import RESPONSES, guard, known_query
-from ringfence.fleet.api.monitoring import metrics_route
 
 _ROUTERS = (
     status.router,
@@ -44,6 +43,7 @@ def create_app(context: ApiContext) -> FastAPI:
     app = FastAPI(
         title="Ringfence fleet",
         version=__version__,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         dependencies=[Depends(known_query)],
@@ -52,8 +52,6 @@ def create_app(context: ApiContext) -> FastAPI:
     )
     app.state.context = context
     guard(app)
-    if context.daemon is not None:
-        app.router.routes.append(metrics_route(context.daemon))
     for router in _ROUTERS:
         app.include_router(router)
     return app

@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,10 +19,15 @@ _STATUS = {NoDaemon: 503, UsageError: 400, InfrastructureFault: 503}
 _SHOWN = 200
 _REFUSALS = {
     400: "It makes no sense: there is no such thing, or it is not in a state for that.",
-    409: "Policy or the configuration refuses it.",
+    401: "Over TCP: no access token, or a wrong or expired one.",
+    403: "The token's scope does not suffice, or the request comes from a page of another site.",
+    409: "Policy or the configuration refuses it, or what it needs is on another machine.",
     413: "The body is too long.",
+    415: "The body is not of the type `application/json`.",
+    421: "Over TCP: the name in `Host` is none of the server's.",
     422: "A parameter or the body does not fit its schema.",
-    503: "Not just now: the database cannot be used, or no more jobs of the agent may wait.",
+    429: "Over TCP: too many wrong tokens from this address; `Retry-After` has the seconds to wait.",
+    503: "Not now: no daemon runs, the database cannot be used, or no more jobs of the agent may wait.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": text} for status, text in _REFUSALS.items()
@@ -36,6 +42,7 @@ def guard(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _plain)
     app.add_exception_handler(Exception, _broken)
     app.add_middleware(_Bounded)
+    app.add_middleware(_JsonOnly)
 
 
 def known_query(request: Request) -> None:
@@ -82,6 +89,24 @@ async def _plain(_request: Request, error: Exception) -> Response:
 
 async def _broken(_request: Request, error: Exception) -> Response:
     return refusal(500, f"internal error: {type(error).__name__}; its log says more", ExitCode.INFRASTRUCTURE)
+
+
+class _JsonOnly:
+    """Refuses bodies that are not JSON: a form of another site sends none."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+            has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+            if (kind or has_body) and kind != "application/json":
+                problem = f"a body of type {kind[:_SHOWN]!r} is refused; send JSON as application/json"
+                await refusal(415, problem)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class _Bounded:

@@ -3,7 +3,7 @@
 import os
 
 from fastapi import APIRouter, Request
-from fastapi.responses import PlainTextResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from ringfence.fleet.api import monitoring
 from ringfence.fleet.api.access import ADMIN, READ
@@ -35,6 +35,22 @@ async def healthz(request: Request) -> Response:
 async def readyz(request: Request, daemon: RunningDaemon) -> Response:
     """Whether the fleet accepts jobs."""
     return await monitoring.readiness_of(daemon)(request)
+
+
+@router.get("/metrics", dependencies=[READ], include_in_schema=False)
+async def metrics(request: Request, daemon: RunningDaemon) -> Response:
+    """Metrics for Prometheus."""
+    known = request.app.state
+    if not hasattr(known, "metrics"):  # it keeps the counts of the last second
+        known.metrics = monitoring.metrics_of(daemon)
+    response: Response = await known.metrics(request)
+    return response
+
+
+@router.get("/openapi.json", dependencies=[READ], include_in_schema=False)
+async def openapi(request: Request) -> JSONResponse:
+    """The description of the API."""
+    return JSONResponse(request.app.openapi())
 
 
 @router.get("/v1/diff", dependencies=[READ])

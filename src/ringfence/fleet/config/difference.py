@@ -10,7 +10,7 @@ from ringfence.config.document import Origin
 from ringfence.fleet.config.definition import Fleet
 
 _MAX_SHOWN = 80
-_AT_START = ("fleet.workers", "fleet.engine", "fleet.webhooks", "fleet.metrics")
+_AT_START = ("fleet.workers", "fleet.engine", "fleet.api", "fleet.webhooks", "fleet.metrics")
 """Keys that a daemon reads only when it starts."""
 
 

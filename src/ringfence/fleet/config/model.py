@@ -362,6 +362,22 @@ class ListenSettings(_Section):
     """HOST:PORT."""
 
 
+class ApiSettings(ListenSettings):
+    """An address for the HTTP API, besides the Unix socket. Requests need a token; TLS is a reverse proxy's matter."""
+
+    hosts: tuple[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.\[\]:-]{1,253}$")], ...] = ()
+    """Further names by which clients address it, such as that of a reverse proxy. Others are refused."""
+
+    @model_validator(mode="after")
+    def _has_name(self) -> "ApiSettings":
+        host = self.address.rpartition(":")[0]
+        if host in ("0.0.0.0", "[::]") and not self.hosts:  # noqa: S104 -- only compared
+            raise ValueError(
+                f"`address: {self.address}` has no name that clients can use; list names in `hosts`"
+            )
+        return self
+
+
 LogFormat = Literal["text", "json"]
 
 
@@ -421,6 +437,8 @@ class FleetSettings(_Section):
     """Where copies of the records of jobs are stored. null: records stay on the machine that made them."""
     drain: Seconds = 60.0
     """How long `fleet down` waits for running jobs. Jobs that have not ended by then are queued again."""
+    api: ApiSettings | None = None
+    """Where the HTTP API listens besides the Unix socket, for requests with a token. null: nowhere."""
     webhooks: ListenSettings | None = None
     """The address of webhook triggers. null: none."""
     metrics: ListenSettings | None = None

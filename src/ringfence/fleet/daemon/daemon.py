@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+from starlette.types import ASGIApp
 
 from ringfence.config.units import format_duration
 from ringfence.engine import WorkflowState, open_engine
@@ -120,15 +121,19 @@ class Daemon:
             UsageError: Another daemon has the state directory; or there can be no other, as the database is SQLite.
             InfrastructureFault: The database cannot be reached, or another daemon works for its fleet.
         """
-        from ringfence.fleet.api.app import create_local_app
+        from ringfence.fleet.api.access import LocalAccess
+        from ringfence.fleet.api.app import create_app
         from ringfence.fleet.api.context import ApiContext
+
+        api = create_app(ApiContext.of_daemon(self))
 
         with exclusive(self.state, self.file):
             note_file(self.state, self.file)
             async with (
                 self._owned(is_standby=is_standby),
                 self.engine,
-                serving(create_local_app(ApiContext.of_daemon(self)), socket_path(self.state)),
+                serving(LocalAccess(api), socket_path(self.state)),
+                self._remote_api(api),
                 self._webhooks(),
                 self._watched(),
                 anyio.create_task_group() as tasks,
@@ -180,6 +185,19 @@ class Daemon:
         """End, if another daemon has come to work for the fleet while the database was away."""
         self._lost = await self._leader_lock.kept()
         self.stop()
+
+    @asynccontextmanager
+    async def _remote_api(self, api: ASGIApp) -> AsyncIterator[None]:
+        """Serve the API to clients with a token, if the fleet has an address for it."""
+        from ringfence.fleet.api.access import TokenAccess
+
+        listen = self.fleet.settings.api
+        if listen is None:
+            yield
+            return
+        hosts = (listen.address, *listen.hosts)
+        async with serving_at(TokenAccess(api, self.database, hosts=hosts, log=self.log), listen.address):
+            yield
 
     @asynccontextmanager
     async def _webhooks(self) -> AsyncIterator[None]:
