@@ -98,6 +98,25 @@ async def test_taken_over_while_it_leaves(tmp_path: Path, monkeypatch: pytest.Mo
     assert (len(overlaps) > 0, any(overlaps)) == (True, False)
 
 
+def _dbos_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("queue-worker-")]
+
+
+@pytest.mark.slow
+async def test_an_executor_without_work_runs_no_dbos(tmp_path: Path):
+    """DBOS, which polls the database, runs in an executor only while there is work, and starts again for more."""
+    async with open_engine(f"sqlite:///{tmp_path / 'engine.db'}", workflows=workflows(_never)) as engine:
+        at_first = _dbos_threads()
+        for number in range(2):
+            await engine.enqueue("echo", id=f"echo-{number}")
+            await until(engine, f"echo-{number}")
+            at_work = _dbos_threads()
+            with anyio.fail_after(60):
+                while _dbos_threads():  # noqa: ASYNC110 -- threads have no event to wait for
+                    await anyio.sleep(0.1)
+    assert (at_first, len(at_work) > 0) == ([], True)
+
+
 def test_nothing_is_kept_but_json(tmp_path: Path):
     """Whoever can write the database cannot have executors run code: no value in it is a pickle."""
     file = tmp_path / "engine.db"
@@ -148,6 +167,24 @@ async def test_unwritable_directory(tmp_path: Path):
     with pytest.raises(InfrastructureFault, match=r"engine\.db"):
         async with open_engine(f"sqlite:///{tmp_path / 'file' / 'engine.db'}"):
             pass
+
+
+@pytest.mark.slow
+async def test_postgres_restarts_while_executors_wait(tmp_path: Path):
+    """An executor without work survives a restart of Postgres, and is woken by the next workflow."""
+    with cluster() as own:
+        ground = DatabaseGround(own.make_database(), tmp_path)
+        async with ground.start() as worker:
+            async with ground.open() as engine:
+                await anyio.to_thread.run_sync(own.stop)
+                await anyio.to_thread.run_sync(own.start)
+            async with ground.open() as engine:
+                await engine.enqueue("echo", id="echo", argument=1)
+                ended = await until(engine, "echo")
+                with anyio.fail_after(30):  # its lock is back once it has reconnected
+                    while await engine.live_executors() != [worker.id]:  # noqa: ASYNC110 -- others say it
+                        await anyio.sleep(0.05)
+    assert (ended.result, ended.executor) == (1, worker.id)
 
 
 @pytest.mark.slow

@@ -4,9 +4,11 @@ import os
 import subprocess
 import sys
 
+import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringfence.engine import open_engine
 from ringfence.engine.liveness import Database, LockLost, identity, open_liveness
 from ringfence.engine.liveness.base import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, HeartbeatMonitor
 
@@ -89,6 +91,42 @@ def test_who_is_not_known_any_longer_stops(url: str):
     first.unregister()
     database.close()
     assert "taken over" in reason
+
+
+async def test_a_transaction_that_enqueues_wakes(url: str):
+    """An executor that waits is woken as soon as the transaction that enqueues a workflow has committed."""
+    database = Database(url)
+    database.create_tables()
+    waiting = open_liveness(database, "waiting")
+    waiting.register()
+    woken: list[bool] = []
+    async with open_engine(url) as engine:
+        while await anyio.to_thread.run_sync(waiting.wait, 0.2):  # the tables of DBOS were new
+            pass
+        async with anyio.create_task_group() as tasks:
+
+            async def wait() -> None:
+                woken.append(await anyio.to_thread.run_sync(waiting.wait, 60.0))
+
+            tasks.start_soon(wait)
+            with database.engine.begin() as connection:
+                engine.enqueue_in(connection, "job", id="one")
+    waiting.unregister()
+    database.close()
+    assert woken == [True]
+
+
+def test_an_interrupted_executor_does_not_wait(url: str):
+    """An executor that leaves does not wait for work first."""
+    database = Database(url)
+    database.create_tables()
+    leaving = open_liveness(database, "leaving")
+    leaving.register()
+    leaving.interrupt()
+    is_woken = leaving.wait(10_000.0)
+    leaving.unregister()
+    database.close()
+    assert not is_woken
 
 
 def test_preparing_at_once(url: str):

@@ -33,24 +33,28 @@ class Executions:
     def __init__(self, workflows: Mapping[str, Workflow]) -> None:
         self._workflows = workflows
         self._running: dict[str, Execution] = {}
-        self._ended_at = 0.0
-        self.is_open = True
-        """Whether workflows may start."""
+        self._is_open = False
+        self._idle_since = 0.0
 
     @property
     def running(self) -> list[Execution]:
         """All that have not ended."""
         return [*self._running.values()]
 
+    def open(self) -> None:
+        """Let workflows start."""
+        self._is_open = True
+        self._idle_since = anyio.current_time()
+
     def idle_s(self) -> float:
         """For how many seconds nothing has run."""
-        return 0.0 if self._running else anyio.current_time() - self._ended_at
+        return 0.0 if self._running else anyio.current_time() - self._idle_since
 
     async def run(self, id: str, name: str, argument: Json) -> Json:
         """Run a workflow. No outcome of one that is interrupted is stored, whatever it returns."""
         if id in self._running:  # claimed again while it was still running: the older execution has lost it
             await self._running[id].interrupt()
-        if not self.is_open:
+        if not self._is_open:
             raise asyncio.CancelledError
         execution = self._running[id] = Execution(id)
         try:
@@ -61,7 +65,7 @@ class Executions:
             return result
         finally:
             execution.ended.set()
-            self._ended_at = anyio.current_time()
+            self._idle_since = anyio.current_time()
             if self._running.get(id) is execution:
                 del self._running[id]
 
@@ -73,7 +77,7 @@ class Executions:
 
     async def close(self, *, grace_s: float) -> None:
         """Start nothing more, interrupt all, and wait until they have cleaned up, for `grace_s` seconds at most."""
-        self.is_open = False
+        self._is_open = False
         with anyio.move_on_after(grace_s):
             async with anyio.create_task_group() as tasks:
                 for execution in self.running:

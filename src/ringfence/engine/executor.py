@@ -165,7 +165,7 @@ class Executor(Engine):
         async with self._switching:
             if self._is_leaving:
                 return
-            self._executions.is_open = True
+            self._executions.open()
             self._is_launched = True
             with self._database.translated_errors():
                 dbos_process.launch(self._database, self._name)

@@ -83,33 +83,40 @@ class PostgresLiveness(Liveness):
         """See `Liveness.heartbeat`."""
         if self._connection is None and not self._reconnect():
             return False
-        assert self._connection is not None
+        mine = EXECUTORS.c.id == self._executor
         try:
-            mine = EXECUTORS.c.id == self._executor
-            beat = sa.update(EXECUTORS).where(mine).values(beat=EXECUTORS.c.beat + 1)
-            done = self._connection.execute(beat)
+            with self._connected() as connection:
+                done = connection.execute(sa.update(EXECUTORS).where(mine).values(beat=EXECUTORS.c.beat + 1))
         except sa.exc.DBAPIError:
-            self._disconnect()
-            self._lost_at = time.monotonic()
             return self._reconnect()
         if done.rowcount == 0:
             raise LockLost("another executor has taken over its work")
         return True
 
+    @contextmanager
+    def _connected(self) -> Iterator[sa.Connection]:
+        """The connection, which is given up after an error: one that SQLAlchemy opened again would not hold the lock."""
+        assert self._connection is not None
+        try:
+            yield self._connection
+        except sa.exc.DBAPIError:
+            self._lost_at = time.monotonic()
+            self._disconnect()
+            raise
+
     def _reconnect(self) -> bool:
         """Take the lock again on a new connection; whether that was possible yet."""
-        try:
+        mine = sa.select(EXECUTORS.c.id).where(EXECUTORS.c.id == self._executor)
+        is_locked, is_registered = False, True
+        with suppress(sa.exc.DBAPIError):
             connection = self._engine.connect()
             is_locked = self._try_lock(connection)
-            mine = sa.select(EXECUTORS.c.id).where(EXECUTORS.c.id == self._executor)
             is_registered = connection.execute(mine).scalar() is not None
             if is_locked and is_registered:
                 self._connection = connection
                 self._reconnected_at = time.monotonic()
                 return True
             connection.close()
-        except sa.exc.DBAPIError:
-            is_registered = True
         if not is_registered:
             raise LockLost("another executor has taken over its work")
         if time.monotonic() - self._lost_at > _ALONE_S:
@@ -128,10 +135,9 @@ class PostgresLiveness(Liveness):
         """See `Liveness.remove_dead`."""
         if self._connection is None or time.monotonic() - self._reconnected_at < _GRACE_S:
             return False
-        try:
-            return self._remove_dead(self._connection)
-        except sa.exc.DBAPIError:
-            return False  # the next heartbeat reconnects
+        with suppress(sa.exc.DBAPIError), self._connected() as connection:
+            return self._remove_dead(connection)
+        return False  # the next heartbeat reconnects
 
     def _remove_dead(self, connection: sa.Connection) -> bool:
         rows = connection.execute(_TRY, {"me": self._executor, "grace": _GRACE_S}).all()
@@ -176,17 +182,18 @@ class PostgresLiveness(Liveness):
         while (left_s := deadline - time.monotonic()) > 0 and not self._is_interrupted.is_set():
             if self._connection is None:
                 self._is_interrupted.wait(left_s)
-            elif self._is_notified(self._connection, min(left_s, _LOOK_S)):
+            elif self._is_notified(min(left_s, _LOOK_S)):
                 return True
         return False
 
-    def _is_notified(self, connection: sa.Connection, timeout_s: float) -> bool:
-        """Wait for a notification; one that came with the answer to another statement counts, too."""
-        arrived = select.poll()
-        arrived.register(connection.connection.driver_connection.fileno(), select.POLLIN)  # type: ignore[union-attr]
-        if not self._notifications and arrived.poll(timeout_s * 1000):
-            with suppress(sa.exc.DBAPIError):  # the next heartbeat reconnects
-                connection.exec_driver_sql("SELECT 1")
+    def _is_notified(self, timeout_s: float) -> bool:
+        """Wait for a notification; one that arrived with the answer to another statement counts, too."""
+        with suppress(sa.exc.DBAPIError), self._connected() as connection:
+            driver: Any = connection.connection.driver_connection
+            arrived = select.poll()
+            arrived.register(driver.fileno(), select.POLLIN)
+            if not self._notifications and arrived.poll(timeout_s * 1000):
+                connection.exec_driver_sql("SELECT 1")  # the driver reads notifications with answers only
         is_notified = bool(self._notifications)
         self._notifications.clear()
         return is_notified

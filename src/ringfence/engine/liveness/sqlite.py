@@ -5,7 +5,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -135,9 +135,10 @@ class SqliteLiveness(Liveness):
     def _is_changed(self) -> bool:
         if self._watch is None:
             self._watch = sqlite3.connect(self._file, check_same_thread=False)
-        (version,) = self._watch.execute("PRAGMA data_version").fetchone()
-        before, self._version = self._version, version
-        return bool(before != version)
+        before = self._version
+        with suppress(sqlite3.OperationalError):  # locked for a moment: that is a change, too
+            (self._version,) = self._watch.execute("PRAGMA data_version").fetchone()
+        return before != self._version
 
     def unregister(self) -> None:
         """See `Liveness.unregister`."""
