@@ -11,7 +11,7 @@ from anyio.abc import ObjectReceiveStream
 
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.fleet.trigger.files import (
-    MOST_CHANGES,
+    MAX_CHANGES,
     FileBatch,
     FileChange,
     FileWatch,
@@ -89,7 +89,7 @@ async def test_only_wanted_files_are_told(tmp_path):
 
 async def test_a_batch_is_bounded(tmp_path):
     """Of more changes than fit into a batch, the others are counted."""
-    count = MOST_CHANGES + 500
+    count = MAX_CHANGES + 500
     async with watching(FileWatch(tmp_path, settle_s=0.1)) as batches:
         for number in range(count):
             (tmp_path / f"file{number:05}").touch()
@@ -97,7 +97,7 @@ async def test_a_batch_is_bounded(tmp_path):
         with anyio.fail_after(30):
             while told < count:
                 batch = await batches.receive()
-                assert len(batch.changes) <= MOST_CHANGES
+                assert len(batch.changes) <= MAX_CHANGES
                 told += len(batch.changes) + batch.more
     assert told == count
 
@@ -146,14 +146,14 @@ async def test_a_directory_that_goes_away_ends_the_watch(tmp_path):
 
     with pytest.raises(ExceptionGroup) as failed:
         await lose()
-    assert failed.group_contains(InfrastructureFault, match="went away")
+    assert failed.group_contains(InfrastructureFault, match="was removed")
 
 
 @pytest.mark.parametrize("name", ["absent", "file"])
 async def test_what_is_no_directory_is_refused(tmp_path, name):
     """A watch of nothing is an error at once."""
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="no directory"):
+    with pytest.raises(UsageError, match="not a directory"):
         await anext(aiter(changes(FileWatch(tmp_path / name))))
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.cases import examples
 from tests.fleet.signing import sign
 
-from ringfence.fleet.trigger.payload import read_payload
-from ringfence.fleet.trigger.refusal import WebhookRefused
+from ringfence.fleet.trigger.payload import WebhookRefused, read_payload
 from ringfence.fleet.trigger.webhook import LIMIT_BYTES, Delivery, Style, receive, refuse_length
 
 SECRET, OTHER = b"It's a Secret to Everybody", b"another"
@@ -65,9 +64,9 @@ def test_one_of_several_signatures_is_enough():
     [
         (GITHUB, [], 401, "there is no signature; send it in the header X-Hub-Signature-256"),
         (TIMED, [], 401, "in the header Stripe-Signature"),
-        (GITHUB, _github(b"other body"), 401, "not of this body"),
-        (GITHUB, _github(secret=OTHER), 401, "not of this body"),
-        (GITHUB, [*_github(), *_github()], 400, "is there 2 times"),
+        (GITHUB, _github(b"other body"), 401, "does not match this body"),
+        (GITHUB, _github(secret=OTHER), 401, "does not match this body"),
+        (GITHUB, [*_github(), *_github()], 400, "occurs 2 times"),
         (GITHUB, [("X-Hub-Signature-256", "sha1=00")], 400, "must be 'sha256='"),
         (GITHUB, [("X-Hub-Signature-256", "sha256=" + "é" * 64)], 400, "64 hexadecimal"),
         (GITHUB, [("X-Hub-Signature-256", "x" * 5000)], 400, "longer than 4096"),
@@ -77,7 +76,7 @@ def test_one_of_several_signatures_is_enough():
         (TIMED, [("Stripe-Signature", f"t=1,t=2,v1={'0' * 64}")], 400, "must be 't="),
         (TIMED, [("Stripe-Signature", "t=1" + f",v1={'0' * 64}" * 17)], 400, "must be 't="),
         (TIMED, [("Stripe-Signature", f"t={'9' * 13},v1={'0' * 64}")], 400, "must be 't="),
-        (GITHUB, [*_github()[:1], ("Content-Type", "image/png")], 415, "'image/png' is not taken"),
+        (GITHUB, [*_github()[:1], ("Content-Type", "image/png")], 415, "'image/png' is not supported"),
         (GITHUB, [*_github()[:1], ("Content-Type", "text/plain; charset=utf-16")], 415, "charset 'utf-16'"),
     ],
 )
@@ -89,7 +88,7 @@ def test_what_is_refused(style, headers, status, reason):
 
 
 def test_a_time_cannot_be_changed():
-    """The time is signed too: an old signature with a new time is not taken."""
+    """The time is signed too: an old signature with a new time is not supported."""
     old = sign(SECRET, BODY, at=NOW - timedelta(hours=1))
     renewed = old.replace(old.partition(",")[0], f"t={int(NOW.timestamp())}")
     assert _refusal(TIMED, [("Stripe-Signature", renewed), JSON_TYPE]).status == 401
@@ -132,15 +131,15 @@ def test_payloads(body, kind, value):
 @pytest.mark.parametrize(
     ("body", "kind", "reason"),
     [
-        (b"{", "application/json", "no JSON"),
-        (b"NaN", "application/json", "NaN is no number of JSON"),
-        (b"[" * 100_000, "application/json", "no JSON: it is nested too deep"),
+        (b"{", "application/json", "not JSON"),
+        (b"NaN", "application/json", "NaN is not a number of JSON"),
+        (b"[" * 100_000, "application/json", "not JSON: it is nested too deep"),
         (b"[" * 65 + b"]" * 65, "application/json", "nested more than 64 deep"),
-        (b"9" * 5000, "application/json", "no JSON"),
-        (b"\xff", "text/plain", "no UTF-8 text, at byte 0"),
+        (b"9" * 5000, "application/json", "not JSON"),
+        (b"\xff", "text/plain", "not UTF-8, at byte 0"),
         (b"&".join(b"a=1" for _ in range(1001)), "application/x-www-form-urlencoded", "at most 1000 fields"),
-        (b"a=%ff", "application/x-www-form-urlencoded", "no form"),
-        (b"payload=%7B", "application/x-www-form-urlencoded", "no JSON"),
+        (b"a=%ff", "application/x-www-form-urlencoded", "not a form"),
+        (b"payload=%7B", "application/x-www-form-urlencoded", "not JSON"),
     ],
 )
 def test_bodies_that_are_not_what_they_say(body, kind, reason):

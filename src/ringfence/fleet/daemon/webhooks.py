@@ -16,7 +16,7 @@ from ringfence.fleet.config.model import WebhookTrigger
 from ringfence.fleet.log import Log
 from ringfence.fleet.secret_placeholders import with_secrets
 from ringfence.fleet.submission import JobRequest, Submission
-from ringfence.fleet.trigger.refusal import WebhookRefused
+from ringfence.fleet.trigger.payload import WebhookRefused
 from ringfence.fleet.trigger.webhook import (
     LIMIT_BYTES,
     Delivery,

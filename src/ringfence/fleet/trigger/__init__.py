@@ -1,1 +1,1 @@
-"""What begins a job besides the clock: webhooks, changed files, work that others leave."""
+"""Events that start jobs: webhooks, changes of files, and work from a source."""

@@ -1,6 +1,6 @@
-"""Changed files as a trigger: batches of what changed below a directory.
+"""Watches a directory, and returns changes of its files in batches.
 
-Names are made by whoever may write there, an agent as a rule: they are data from outside, and shown escaped.
+Names of files are untrusted data, since agents can choose them. They are shown escaped.
 """
 
 import json
@@ -17,37 +17,37 @@ from watchfiles import Change, awatch
 
 from ringfence.errors import InfrastructureFault, UsageError
 
-MOST_CHANGES: Final = 1000
-"""In a batch; the others are counted."""
+MAX_CHANGES: Final = 1000
+"""The most changes of a batch; further ones are counted only."""
 SETTLE_S: Final = 2.0
-"""A batch is given out once nothing has changed for so long, unless a watch says otherwise."""
-LONGEST_WAIT_S: Final = 60.0
-"""A batch is given out at the latest so long after its first change, or ten times what it takes to settle."""
+"""The default of `FileWatch.settle_s`."""
+MAX_WAIT_S: Final = 60.0
+"""The longest time from the first change to its batch, unless ten times `settle_s` is longer."""
 POLL_S: Final = 1.0
-_LOOK_S: Final = 5.0
-_MOST_MOUNTS: Final = 10_000
-_REMOTE: Final = frozenset(
+_CHECK_S: Final = 5.0
+_MAX_MOUNTS: Final = 10_000
+_REMOTE_TYPES: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "vboxsf", "virtiofs", "glusterfs", "lustre"}
 )
-"""File systems that do not tell what others than this machine change. So do those of FUSE, `fuse.sshfs` and the like."""
+"""File systems that do not report changes by other machines. Those of FUSE, such as `fuse.sshfs`, do not either."""
 
 
 @dataclass(frozen=True)
 class FileWatch:
-    """What is watched.
+    """The files to watch.
 
     Raises:
         UsageError: A pattern is malformed.
     """
 
     root: Path
-    """A directory."""
+    """The directory."""
     patterns: tuple[str, ...] = ("*",)
-    """As in `.gitignore`, relative to the directory; a later one with `!` takes names out. `.git` is never watched."""
+    """Patterns as in `.gitignore`, relative to the directory. `.git` is never watched."""
     polls: bool | None = None
-    """Look every second instead of being told; None: where the file system does not tell."""
+    """Whether to poll every second; None: only if the file system does not report changes."""
     settle_s: float = SETTLE_S
-    """A batch is given out once nothing has changed for so long."""
+    """How long nothing may change before a batch is returned, in seconds."""
 
     def __post_init__(self) -> None:
         _ = self._spec
@@ -60,36 +60,36 @@ class FileWatch:
             raise UsageError(f"a pattern among {list(self.patterns)!r} is malformed: {exc}") from exc
 
     def is_wanted(self, path: str) -> bool:
-        """Whether a change of this path, relative to the directory, counts."""
+        """Whether a change of a path, relative to the directory, matches."""
         return ".git" not in path.split("/") and self._spec.match_file(path)
 
 
 @dataclass(frozen=True)
 class FileChange:
-    """A path that changed."""
+    """A change of a file."""
 
     kind: str
     """`added`, `modified` or `deleted`."""
     path: str
-    """Relative to the watched directory, as it is: only for opening the file."""
+    """The path relative to the directory, not escaped: only for opening the file."""
 
     @property
     def shown(self) -> str:
-        """The path for people and prompts: control characters, quotes and what is not ASCII are escaped as in JSON."""
+        """The path for people and prompts. Control characters, quotes and other than ASCII are escaped as in JSON."""
         return json.dumps(self.path)[1:-1].replace("\x7f", "\\u007f")
 
 
 @dataclass(frozen=True)
 class FileBatch:
-    """What changed in one go."""
+    """Changes that happened together."""
 
     changes: tuple[FileChange, ...]
-    """By path, one for each, at most a thousand."""
+    """One change for each path, in the order of paths, at most a thousand."""
     more: int
-    """How many further paths changed."""
+    """The number of further paths that changed."""
 
     def as_payload(self) -> dict[str, object]:
-        """For a prompt's template, as `files`."""
+        """Return the batch as `files` of a prompt template."""
         return {
             "changes": [{"kind": change.kind, "path": change.shown} for change in self.changes],
             "paths": [change.shown for change in self.changes],
@@ -98,22 +98,22 @@ class FileBatch:
 
 
 async def changes(watch: FileWatch) -> AsyncIterator[FileBatch]:
-    """Batches of changes, until the caller leaves.
+    """Yield batches of changes until the caller stops.
 
-    Changes below symbolic links are not given: they are elsewhere. (The system is asked to watch there all the same, so
-    links to large trees cost watches.) A change of a name that is no UTF-8 is given as `more` alone, since which others
-    changed at that moment is not known.
+    Changes below symbolic links are not returned, although the kernel watches there, so links to large trees use up
+    watches. A change of a name that is not UTF-8 is a batch with `more` only, since the other changes of that moment are
+    not known.
 
     Raises:
-        UsageError: The directory is not there, or is none.
-        InfrastructureFault: It went away, or the system watches no more for this user.
+        UsageError: The directory does not exist, or is not one.
+        InfrastructureFault: The directory was removed, or the kernel has no more watches for this user.
     """
-    root, polls = await anyio.to_thread.run_sync(_prepared, watch)  # what may be far away may block
-    # Each watch keeps one thread, which must not be missing to others.
+    root, polls = await anyio.to_thread.run_sync(_prepare, watch)  # a remote file system may block
+    # Each watch occupies one thread.
     threads = anyio.to_thread.current_default_thread_limiter()
     threads.total_tokens += 1
     try:
-        async for found in _noticed(watch, root, polls=polls):
+        async for found in _watch_changes(watch, root, polls=polls):
             if found is None:
                 yield FileBatch((), 1)
             elif batch := await anyio.to_thread.run_sync(_batch, watch, root, found):
@@ -122,18 +122,18 @@ async def changes(watch: FileWatch) -> AsyncIterator[FileBatch]:
         threads.total_tokens -= 1
 
 
-async def _noticed(
+async def _watch_changes(
     watch: FileWatch, root: Path, *, polls: bool
 ) -> AsyncIterator[set[tuple[Change, str]] | None]:
-    """What the watcher tells; None where a name was no text, at which it gives up and is begun again."""
+    """Yield the changes of the watcher; None if it failed at a name that is not UTF-8, and was restarted."""
     while True:
         try:
             async for found in awatch(
                 root,
                 watch_filter=None,
-                debounce=int(max(LONGEST_WAIT_S, 10 * watch.settle_s) * 1000),
+                debounce=int(max(MAX_WAIT_S, 10 * watch.settle_s) * 1000),
                 step=max(1, int(watch.settle_s * 1000)),
-                rust_timeout=int(_LOOK_S * 1000),
+                rust_timeout=int(_CHECK_S * 1000),
                 yield_on_timeout=True,
                 force_polling=polls,
                 poll_delay_ms=int(POLL_S * 1000),
@@ -141,25 +141,25 @@ async def _noticed(
             ):
                 yield found
         except (OSError, RuntimeError, ExceptionGroup) as exc:
-            if not _is_about_a_name(exc):
+            if not _is_name_error(exc):
                 raise InfrastructureFault(
                     f"{str(watch.root)!r} cannot be watched ({exc}); raise fs.inotify.max_user_watches, or set polling"
                 ) from exc
         yield None
 
 
-def _is_about_a_name(error: BaseException) -> bool:
+def _is_name_error(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
-        return all(_is_about_a_name(one) for one in error.exceptions)
+        return all(_is_name_error(one) for one in error.exceptions)
     return isinstance(error, RuntimeError) and "Unable to decode path" in str(error)
 
 
 def needs_polling(path: Path, mounts: str | None = None) -> bool:
-    """Whether a directory is on a file system that does not tell of every change.
+    """Whether a directory is on a file system that does not report every change.
 
     Args:
-        path: Absolute, without links.
-        mounts: The text of `/proc/self/mountinfo`; None: this process's. Without one nothing needs it.
+        path: The absolute path without links.
+        mounts: The text of `/proc/self/mountinfo`; None: that of this process. Without one no directory needs polling.
     """
     if mounts is None:
         try:
@@ -167,7 +167,7 @@ def needs_polling(path: Path, mounts: str | None = None) -> bool:
         except OSError:
             return False
     best, kind = "", ""
-    for line in mounts.splitlines()[:_MOST_MOUNTS]:
+    for line in mounts.splitlines()[:_MAX_MOUNTS]:
         mount, _, rest = line.partition(" - ")
         fields = mount.split(" ")
         if len(fields) < 5 or not rest:
@@ -182,21 +182,21 @@ def needs_polling(path: Path, mounts: str | None = None) -> bool:
         # A later mount on the same point hides the earlier one.
         if path.is_relative_to(point) and len(point) >= len(best):
             best, kind = point, rest.split(" ")[0]
-    return kind in _REMOTE or kind.startswith("fuse.")
+    return kind in _REMOTE_TYPES or kind.startswith("fuse.")
 
 
-def _prepared(watch: FileWatch) -> tuple[Path, bool]:
+def _prepare(watch: FileWatch) -> tuple[Path, bool]:
     root = Path(os.path.realpath(watch.root))
     if not root.is_dir():
         raise UsageError(
-            f"{str(watch.root)!r} cannot be watched: it is no directory; make it, or name another"
+            f"{str(watch.root)!r} cannot be watched: it is not a directory; create it, or name another"
         )
     return root, needs_polling(root) if watch.polls is None else watch.polls
 
 
 def _batch(watch: FileWatch, root: Path, found: Iterable[tuple[Change, str]]) -> FileBatch | None:
     if not root.is_dir():
-        raise InfrastructureFault(f"{str(watch.root)!r} went away while it was watched; make it again")
+        raise InfrastructureFault(f"{str(watch.root)!r} was removed while it was watched; create it again")
     kinds: dict[str, Change] = {}
     for kind, name in found:
         path = os.path.relpath(name, root)
@@ -206,7 +206,7 @@ def _batch(watch: FileWatch, root: Path, found: Iterable[tuple[Change, str]]) ->
     if not kinds:
         return None
     paths = sorted(kinds)
-    shown = tuple(FileChange(kinds[path].raw_str(), path) for path in paths[:MOST_CHANGES])
+    shown = tuple(FileChange(kinds[path].raw_str(), path) for path in paths[:MAX_CHANGES])
     return FileBatch(shown, len(paths) - len(shown))
 
 

@@ -1,36 +1,50 @@
-"""The body of a webhook as a plain value, for a prompt's template."""
+"""Parses the body of a webhook request into plain values for a prompt template."""
 
 import json
 from typing import Any, Final, NoReturn
 from urllib.parse import parse_qsl
 
-from ringfence.fleet.trigger.refusal import WebhookRefused
+from ringfence.errors import RingfenceError
 
 Payload = Any
-"""What JSON can say: mappings, lists, text, numbers, booleans, None."""
-MOST_FIELDS: Final = 1000
-"""Of a form."""
-_DEEPEST: Final = 64
-_LONGEST_SHOWN: Final = 80
+"""A value of JSON: a mapping, list, text, number, boolean or None."""
+MAX_FIELDS: Final = 1000
+"""The most fields of a form."""
+_MAX_DEPTH: Final = 64
+_MAX_SHOWN: Final = 80
+
+
+class WebhookRefused(RingfenceError):
+    """A request to a webhook is refused.
+
+    Args:
+        status: The HTTP status of the response: 400, 401, 408, 413 or 415.
+        reason: What is wrong, in one line, for the sender. It contains no secret.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        self.status = status
+        self.reason = reason
+        super().__init__(f"webhook refused ({status}): {reason}")
 
 
 def read_payload(body: bytes, content_type: str | None) -> Payload:
-    """A body's value: of JSON its value, of a form its fields (the JSON in its only field `payload`), of text the text.
+    """Return the value of JSON, the fields of a form (or the JSON in its only field `payload`), or the text.
 
     Args:
-        body: At most as long as was checked before.
-        content_type: The header; None is text.
+        body: The body, whose length was checked.
+        content_type: The header; None: text.
 
     Raises:
-        WebhookRefused: 415 for another type or encoding, 400 for a body that is not what its type says.
+        WebhookRefused: 415 for another type or encoding, 400 for a body that does not match its type.
     """
     kind, charset = _read_type(content_type)
     if charset not in {"utf-8", "utf8", "us-ascii"}:
-        raise WebhookRefused(415, f"charset {charset[:_LONGEST_SHOWN]!r} is not taken; send utf-8")
+        raise WebhookRefused(415, f"charset {charset[:_MAX_SHOWN]!r} is not supported; send utf-8")
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as exc:
-        raise WebhookRefused(400, f"the body is no UTF-8 text, at byte {exc.start}") from exc
+        raise WebhookRefused(400, f"the body is not UTF-8, at byte {exc.start}") from exc
     if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
         return _json(text)
     if kind == "application/x-www-form-urlencoded":
@@ -38,7 +52,7 @@ def read_payload(body: bytes, content_type: str | None) -> Payload:
     if kind.startswith("text/"):
         return text
     raise WebhookRefused(
-        415, f"content type {kind[:_LONGEST_SHOWN]!r} is not taken; send JSON, a form or text"
+        415, f"content type {kind[:_MAX_SHOWN]!r} is not supported; send JSON, a form or text"
     )
 
 
@@ -52,18 +66,18 @@ def _json(text: str) -> Payload:
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as exc:
-        raise WebhookRefused(400, f"the body is no JSON: {_first_words(exc)}") from exc
-    if _depth_exceeds(value, _DEEPEST):
-        raise WebhookRefused(400, f"the body's JSON is nested more than {_DEEPEST} deep")
+        raise WebhookRefused(400, f"the body is not JSON: {_reason(exc)}") from exc
+    if _depth_exceeds(value, _MAX_DEPTH):
+        raise WebhookRefused(400, f"the body's JSON is nested more than {_MAX_DEPTH} deep")
     return value
 
 
 def _form(text: str) -> Payload:
     try:
-        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError as exc:
         raise WebhookRefused(
-            400, f"the body is no form of at most {MOST_FIELDS} fields: {_first_words(exc)}"
+            400, f"the body is not a form of at most {MAX_FIELDS} fields: {_reason(exc)}"
         ) from exc
     fields: dict[str, str | list[str]] = {}
     for name, value in pairs:
@@ -76,9 +90,9 @@ def _form(text: str) -> Payload:
     return _json(only) if len(fields) == 1 and isinstance(only, str) else fields
 
 
-def _depth_exceeds(value: Payload, most: int) -> bool:
+def _depth_exceeds(value: Payload, limit: int) -> bool:
     level = [value]
-    for _ in range(most):
+    for _ in range(limit):
         level = [
             inner
             for outer in level
@@ -91,8 +105,8 @@ def _depth_exceeds(value: Payload, most: int) -> bool:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number of JSON")
 
 
-def _first_words(error: Exception) -> str:
-    return "it is nested too deep" if isinstance(error, RecursionError) else str(error)[:_LONGEST_SHOWN]
+def _reason(error: Exception) -> str:
+    return "it is nested too deep" if isinstance(error, RecursionError) else str(error)[:_MAX_SHOWN]

@@ -69,10 +69,10 @@ async def test_what_is_no_task_is_told_and_never_read(place: Tasks, tmp_path_fac
     assert [item.id for item in found.items] == [id]
     assert {one.id: one.reason for one in (await place.open().fetch(100)).unusable} == {
         "link.md": "it is a link",
-        "pipe.md": "it is no plain file",
-        "folder.md": "it is no plain file",
+        "pipe.md": "it is not a regular file",
+        "folder.md": "it is not a regular file",
         "large.md": f"it has more than {BODY_LIMIT_BYTES} bytes",
-        "bytes.md": "it is no UTF-8 text",
+        "bytes.md": "it is not UTF-8",
         "empty.md": "it is empty",
     }
 
@@ -83,7 +83,7 @@ async def test_a_name_that_is_no_text_holds_up_no_other(place: Tasks):
     id = await place.put("good", "do")
     found = await place.open().fetch(100)
     assert [item.id for item in found.items] == [id]
-    assert [one.reason for one in found.unusable] == ["its name is no UTF-8 text"]
+    assert [one.reason for one in found.unusable] == ["its name is not UTF-8"]
 
 
 @pytest.mark.parametrize("seconds", [2**40, 2**62])
@@ -99,7 +99,7 @@ async def test_a_time_that_is_none_holds_up_no_other(place: Tasks, seconds: int)
         id = await place.put("good", "do")
         found = await place.open().fetch(100)
         assert [item.id for item in found.items] == [id]
-        assert [one.reason for one in found.unusable] == ["the time of its last change is none"]
+        assert [one.reason for one in found.unusable] == ["the time of its last change is not valid"]
 
 
 async def test_a_link_cannot_be_claimed(place: Tasks, tmp_path_factory):
@@ -146,7 +146,7 @@ async def test_ends_lie_where_they_are_looked_for(place: Tasks):
 
 async def test_what_cannot_be_used_is_refused(place: Tasks, tmp_path: Path):
     """A directory that is none, and words that could be parts of paths, are errors."""
-    with pytest.raises(UsageError, match="no directory"):
+    with pytest.raises(UsageError, match="not a directory"):
         DirectorySource(tmp_path / "absent")
     source = place.open()
     with pytest.raises(UsageError, match="8 to 64 letters"):

@@ -84,7 +84,7 @@ async def test_an_issue_with_comments_without_end_holds_up_no_other(place: Repos
     place.github.issues[int(flooded)]["comments"] = 1000
     found = await source.fetch(100)
     assert [item.id for item in found.items] == [id]
-    assert [one.reason for one in found.unusable] == ["it has 1000 comments; go on in a new issue"]
+    assert [one.reason for one in found.unusable] == ["it has 1000 comments; continue in a new issue"]
     assert await source.claim(id, CLAIM)
 
 
@@ -177,8 +177,8 @@ LATER = str(int(time.time()) + 3600)
         ([Response("{", 200)], InfrastructureFault, "no JSON"),
         ([Response("<html>", 200)], InfrastructureFault, "no JSON"),
         ([Response("[" * 100_000, 200)], InfrastructureFault, "no JSON"),
-        ([JSONResponse({"a": 1})], InfrastructureFault, "no list of objects"),
-        ([JSONResponse([1])], InfrastructureFault, "no list of objects"),
+        ([JSONResponse({"a": 1})], InfrastructureFault, "not a list of objects"),
+        ([JSONResponse([1])], InfrastructureFault, "not a list of objects"),
         (
             [JSONResponse({}, 403)],
             UsageError,
@@ -222,7 +222,7 @@ async def test_a_server_that_is_not_there(place: Repository):
 @pytest.mark.parametrize("id", ["1/../../user", "", "x", "-1", "9" * 30, "\u0661"])
 async def test_only_numbers_are_issues(place: Repository, id: str):
     """What is no number never becomes part of a path."""
-    with pytest.raises(UsageError, match="is no number"):
+    with pytest.raises(UsageError, match="is not the number"):
         await place.open().claim(id, CLAIM)
     assert place.github.asked == []
 

@@ -1,4 +1,4 @@
-"""Work that others leave somewhere, for a fleet to take."""
+"""Sources of work, whose items become jobs."""
 
 from ringfence.fleet.trigger.source.base import (
     Claim,

@@ -1,4 +1,4 @@
-"""The contract of work sources: places where others leave work, and a fleet takes it."""
+"""The contract of work sources, whose items become jobs of a fleet."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from enum import StrEnum
 from typing import Final
 
 BODY_LIMIT_BYTES: Final = 256 * 1024
-"""Of an item's text."""
+"""The size limit of an item's text."""
 COMMENT_LIMIT_BYTES: Final = 60_000
-"""Longer comments are cut, and say so."""
+"""The size limit of a comment; a longer one is cut, and says so."""
 
 
 @dataclass(frozen=True)
 class WorkItem:
-    """A piece of work. Its words are from outside: data, not instructions of the fleet's owner."""
+    """A piece of work. Its texts are untrusted data, not instructions of the fleet's owner."""
 
     id: str
-    """What the source knows it by: a file's name, an issue's number."""
+    """The id in the source: the name of a file, or the number of an issue."""
     title: str
     body: str
     created_at: datetime
@@ -25,7 +25,7 @@ class WorkItem:
     labels: tuple[str, ...] = ()
 
     def as_payload(self) -> dict[str, object]:
-        """For a prompt's template, as `work`."""
+        """Return the item as `work` of a prompt template."""
         return {
             "id": self.id,
             "title": self.title,
@@ -37,7 +37,7 @@ class WorkItem:
 
 @dataclass(frozen=True)
 class Unusable:
-    """Something that lies where work should, and is none."""
+    """An item that cannot become a job."""
 
     id: str
     reason: str
@@ -45,7 +45,7 @@ class Unusable:
 
 @dataclass(frozen=True)
 class Fetched:
-    """What there is to do, the oldest first."""
+    """The items of a source, the oldest first."""
 
     items: tuple[WorkItem, ...]
     unusable: tuple[Unusable, ...] = ()
@@ -53,13 +53,13 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Claim:
-    """A piece of work that is ours, as it was when it became ours. Later calls need no more, also after a crash."""
+    """A claimed item. It is all that later calls need, also after a crash."""
 
     item: WorkItem
     token: str
-    """What tells this claim from all others."""
+    """The unique id of the claim."""
     handle: str = ""
-    """The source's own note."""
+    """A note of the source."""
 
 
 class Outcome(StrEnum):
@@ -70,47 +70,47 @@ class Outcome(StrEnum):
 
 
 class WorkSource(ABC):
-    """Where work is left.
+    """A source of work.
 
-    An item has at most one claim at a time, whoever asks from wherever. Every call may be repeated with the same
-    arguments, and then changes nothing more; each is bounded in time and in what it reads.
+    An item has at most one claim at a time, even if several machines claim it. Every call is idempotent, and bounded in
+    time and in what it reads.
 
     Raises:
-        InfrastructureFault: By every method: the source cannot be reached, or asks for patience.
+        InfrastructureFault: By every method: the source cannot be reached, or limits the rate.
         AuthenticationFailed: By every method: the source does not accept the credential.
-        UsageError: By every method: there is no such place, or it does not allow what is asked.
+        UsageError: By every method: the source does not exist, or refuses the request.
     """
 
     @abstractmethod
     async def fetch(self, limit: int) -> Fetched:
-        """What can be claimed, the oldest first, at most so many items."""
+        """Return the oldest items that can be claimed, at most `limit`."""
 
     @abstractmethod
     async def claim(self, id: str, token: str) -> Claim | None:
-        """Take an item; None if another has it, or it is gone.
+        """Claim an item; None if it is claimed by another, or gone.
 
         Args:
-            id: Of the item.
-            token: Unique to this claim: 8 to 64 letters and digits. The same one again gives the same claim.
+            id: The id of the item.
+            token: The unique id of the claim, 8 to 64 letters and digits. The same token returns the same claim.
         """
 
     @abstractmethod
     async def complete(self, claim: Claim, outcome: Outcome, text: str) -> None:
-        """End the claim for good: nobody will claim the item again, unless somebody puts it back.
+        """End a claim. The item cannot be claimed again, unless a person puts it back.
 
         Args:
             claim: The claim.
             outcome: How it ended.
-            text: What is to be said about it, cut at 60,000 bytes.
+            text: A comment, cut at 60,000 bytes.
         """
 
     async def aclose(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         return
 
 
 def cut(text: str, limit_bytes: int = COMMENT_LIMIT_BYTES) -> str:
-    """The text, or its beginning and how much is missing."""
+    """Return a text, or its beginning with the number of bytes that are missing."""
     raw = text.encode("utf-8", "replace")
     if len(raw) <= limit_bytes:
         return raw.decode("utf-8")

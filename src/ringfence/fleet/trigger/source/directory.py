@@ -1,7 +1,7 @@
-"""Work as files in a local directory: `fix-the-login.md` is a task, its text the prompt.
+"""A source of work in a local directory: `fix-the-login.md` is a task, and its text is the prompt.
 
-A claim renames the file into `.claimed/`, to a name of its own, which one claimer alone can do. From there it goes to
-`done/` or `failed/`, or back. Links are never followed: whoever may leave tasks may not thereby read other files.
+A claim renames the file to a name of its own in `.claimed/`, which only one process can do. The end of the claim moves
+it to `done/` or `failed/`. Links are not followed, so that users who may add tasks cannot read other files.
 """
 
 import errno
@@ -31,10 +31,10 @@ from ringfence.fleet.trigger.source.base import (
 
 SUFFIXES: Final = (".md", ".txt", ".prompt")
 _CLAIMED: Final = ".claimed"
-_MOST_ENTRIES: Final = 10_000
-_MOST_UNUSABLE: Final = 100
+_MAX_ENTRIES: Final = 10_000
+_MAX_UNUSABLE: Final = 100
 _TOKEN: Final = re.compile(r"[A-Za-z0-9]{8,64}", re.ASCII)
-_LONGEST_NAME: Final = 120
+_MAX_NAME_BYTES: Final = 120
 _Result = TypeVar("_Result")
 
 
@@ -45,13 +45,15 @@ class DirectorySource(WorkSource):
         root: The directory. `.claimed`, `done` and `failed` are created in it.
 
     Raises:
-        UsageError: It is no directory.
+        UsageError: It is not a directory.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         if not root.is_dir():
-            raise UsageError(f"{str(root)!r} cannot hold tasks: it is no directory; make it, or name another")
+            raise UsageError(
+                f"{str(root)!r} cannot contain tasks: it is not a directory; create it, or name another"
+            )
 
     async def fetch(self, limit: int) -> Fetched:
         """See `WorkSource`."""
@@ -64,7 +66,7 @@ class DirectorySource(WorkSource):
         return await self._do(lambda top: _claim(top, id, token))
 
     async def complete(self, claim: Claim, outcome: Outcome, text: str) -> None:
-        """See `WorkSource`. What is to be said lies beside the file, as `NAME.result`."""
+        """See `WorkSource`. The comment is written beside the file, as `NAME.result`."""
         await self._do(lambda top: _complete(top, claim, outcome, text))
 
     async def _do(self, act: Callable[[int], _Result]) -> _Result:
@@ -82,7 +84,7 @@ class DirectorySource(WorkSource):
 
 @contextmanager
 def _opened(path: Path | str, *, within: int | None = None) -> Iterator[int]:
-    """A directory; one within another is never a link."""
+    """Open a directory; one below another must not be a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if within is None else os.O_NOFOLLOW)
     directory = os.open(path, flags, dir_fd=within)
     try:
@@ -92,11 +94,11 @@ def _opened(path: Path | str, *, within: int | None = None) -> Iterator[int]:
 
 
 @contextmanager
-def _room(top: int, name: str) -> Iterator[int]:
+def _subdirectory(top: int, name: str) -> Iterator[int]:
     with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=top)
-    with _opened(name, within=top) as room:
-        yield room
+    with _opened(name, within=top) as directory:
+        yield directory
 
 
 def _fetch(top: int, limit: int) -> Fetched:
@@ -108,17 +110,17 @@ def _fetch(top: int, limit: int) -> Fetched:
         found = _read(top, name, name)
         if isinstance(found, WorkItem):
             items.append(found)
-        elif found is not None and len(unusable) < _MOST_UNUSABLE:
+        elif found is not None and len(unusable) < _MAX_UNUSABLE:
             unusable.append(found)
     return Fetched(tuple(items), tuple(unusable))
 
 
 def _names(top: int) -> list[str]:
-    """Names of tasks, the oldest first."""
+    """Return the names of tasks, the oldest first."""
     with os.scandir(top) as entries:
-        looked_at = itertools.islice(entries, _MOST_ENTRIES)
-        # Whoever makes files may take them away right now.
-        dated = [(_changed(entry), entry.name) for entry in looked_at if _is_task(entry.name)]
+        limited = itertools.islice(entries, _MAX_ENTRIES)
+        # Files may be removed at any moment.
+        dated = [(_changed(entry), entry.name) for entry in limited if _is_task(entry.name)]
     return [name for _, name in sorted(dated)]
 
 
@@ -130,11 +132,11 @@ def _changed(entry: "os.DirEntry[str]") -> int:
 
 
 def _is_task(name: str) -> bool:
-    return name.endswith(SUFFIXES) and not name.startswith(".") and len(os.fsencode(name)) <= _LONGEST_NAME
+    return name.endswith(SUFFIXES) and not name.startswith(".") and len(os.fsencode(name)) <= _MAX_NAME_BYTES
 
 
 def _read(directory: int, name: str, id: str) -> WorkItem | Unusable | None:
-    """A task file; None if it is gone."""
+    """Read a task file; None if it is gone."""
     try:
         # Without O_NONBLOCK, opening a pipe would wait for its writer.
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
@@ -145,7 +147,7 @@ def _read(directory: int, name: str, id: str) -> WorkItem | Unusable | None:
     try:
         facts = os.fstat(file)
         if not stat.S_ISREG(facts.st_mode):
-            return Unusable(id, "it is no plain file")
+            return Unusable(id, "it is not a regular file")
         with os.fdopen(file, "rb", closefd=False) as opened:
             raw = opened.read(BODY_LIMIT_BYTES + 1)
     finally:
@@ -155,16 +157,16 @@ def _read(directory: int, name: str, id: str) -> WorkItem | Unusable | None:
     try:
         body = raw.decode("utf-8")
     except UnicodeDecodeError:
-        return Unusable(id, "it is no UTF-8 text")
+        return Unusable(id, "it is not UTF-8")
     if not body.strip():
         return Unusable(id, "it is empty")
     try:
         id.encode("utf-8")
         changed = datetime.fromtimestamp(facts.st_mtime, UTC)
     except UnicodeEncodeError:
-        return Unusable(id, "its name is no UTF-8 text")
+        return Unusable(id, "its name is not UTF-8")
     except (ValueError, OverflowError, OSError):
-        return Unusable(id, "the time of its last change is none")
+        return Unusable(id, "the time of its last change is not valid")
     return WorkItem(id, Path(id).stem, body, changed)
 
 
@@ -172,7 +174,7 @@ def _claim(top: int, id: str, token: str) -> Claim | None:
     if not _is_task(id) or "/" in id:
         return None
     handle = f"{token}.{id}"
-    with _room(top, _CLAIMED) as claimed:
+    with _subdirectory(top, _CLAIMED) as claimed:
         found = _read(claimed, handle, id)
         if found is None:
             try:
@@ -187,15 +189,15 @@ def _claim(top: int, id: str, token: str) -> Claim | None:
 
 
 def _complete(top: int, claim: Claim, outcome: Outcome, text: str) -> None:
-    with _room(top, _CLAIMED) as claimed:
+    with _subdirectory(top, _CLAIMED) as claimed:
         if not _exists(claimed, claim.handle):
             return
         _write(top, outcome.value, f"{claim.handle}.result", text)
         _move(claimed, claim.handle, top, outcome.value)
 
 
-def _move(source: int, name: str, top: int, room: str) -> None:
-    with _room(top, room) as target:
+def _move(source: int, name: str, top: int, subdirectory: str) -> None:
+    with _subdirectory(top, subdirectory) as target:
         os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
 
 
@@ -207,10 +209,10 @@ def _exists(directory: int, name: str) -> bool:
     return True
 
 
-def _write(top: int, room: str, name: str, text: str) -> None:
-    """Write a new file; one that is there stays as it is."""
+def _write(top: int, subdirectory: str, name: str, text: str) -> None:
+    """Write a new file; an existing one stays unchanged."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with _room(top, room) as directory:
+    with _subdirectory(top, subdirectory) as directory:
         try:
             file = os.open(name, flags, 0o600, dir_fd=directory)
         except FileExistsError:

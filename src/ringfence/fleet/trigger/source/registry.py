@@ -1,4 +1,4 @@
-"""Sources by their configuration, and claims as what is stored with a job."""
+"""Opens sources of work by their configuration, and stores claims with jobs."""
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -15,19 +15,19 @@ from ringfence.fleet.trigger.source.directory import DirectorySource
 async def open_source(
     trigger: DirectoryTrigger | GithubTrigger, agent: AgentSettings, *, stack: AsyncExitStack, state: Path
 ) -> WorkSource:
-    """The source of a trigger, open for as long as the stack is.
+    """Open the source of a trigger until the stack is closed.
 
     Raises:
-        UsageError: There is no such place.
-        AuthenticationFailed, InfrastructureFault: Its credential cannot be had.
+        UsageError: The source does not exist.
+        AuthenticationFailed, InfrastructureFault: Its credential is not available.
     """
     if isinstance(trigger, DirectoryTrigger):
         return DirectorySource(trigger.path)
     from ringfence.fleet.trigger.source.github import GitHubSource, GitHubSourceConfig
 
     async def token() -> str:
-        async with AsyncExitStack() as lent:
-            return await with_secrets(trigger.token, stack=lent, references=agent.secrets, state=state)
+        async with AsyncExitStack() as leases:
+            return await with_secrets(trigger.token, stack=leases, references=agent.secrets, state=state)
 
     config = GitHubSourceConfig(
         trigger.repository, label=trigger.label, claim_label=trigger.claimed_label, base_url=trigger.base_url
@@ -38,7 +38,7 @@ async def open_source(
 
 
 def claim_payload(claim: Claim) -> dict[str, str]:
-    """What is stored of a claim, so that whoever ends the job can end it too."""
+    """Return the part of a claim that is stored, so that any worker can end it."""
     return {
         "id": claim.item.id,
         "title": claim.item.title,
@@ -49,7 +49,7 @@ def claim_payload(claim: Claim) -> dict[str, str]:
 
 
 def claim_of(stored: Mapping[str, Any]) -> Claim:
-    """The claim that was stored."""
+    """Return the claim that `claim_payload` stored."""
     created = datetime.fromisoformat(str(stored["created_at"]))
     item = WorkItem(str(stored["id"]), str(stored["title"]), "", created)
     return Claim(item, str(stored["token"]), str(stored["handle"]))

@@ -1,4 +1,4 @@
-"""Requests to GitHub's REST interface: bounded, patient, and with errors that say what to do next."""
+"""Requests to GitHub's REST API, with limits, retries, and errors that name the next step."""
 
 import asyncio
 import json
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
     import httpx2
 
 Token = Callable[[], Awaitable[str]]
-"""Gives the token when it is needed, so that a renewed one is used at once."""
-TRIES: Final = 4
-PATIENCE_S: Final = 60.0
-"""A limit of rate that lasts longer is an error that says until when."""
+"""Returns the token for each request, so that a renewed one is used at once."""
+MAX_ATTEMPTS: Final = 4
+MAX_RATE_LIMIT_S: Final = 60.0
+"""The longest rate limit that a request waits for; a longer one is an error."""
 _TIMEOUT_S: Final = 20.0
 _ANSWER_LIMIT_BYTES: Final = 16 * 1024 * 1024
 _FIRST_WAIT_S: Final = 0.5
-_AGAIN: Final = frozenset({500, 502, 503, 504})
+_RETRIED_STATUSES: Final = frozenset({500, 502, 503, 504})
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """A response."""
 
     status: int
     body: Any
-    """JSON; None where there is no body."""
+    """The JSON of the body; None without a body."""
 
 
 class GitHubApi:
-    """A connection to the interface.
+    """A client of the API.
 
     Args:
-        base_url: Such as `https://api.github.com`, or `https://HOST/api/v3`.
-        token: Where the token comes from.
-        first_wait_s: Before the second try, doubled before each further one.
+        base_url: The address, such as `https://api.github.com`, or `https://HOST/api/v3`.
+        token: Returns the token.
+        first_wait_s: The pause before the second attempt in seconds, doubled before each further one.
     """
 
     def __init__(self, base_url: str, token: Token, *, first_wait_s: float = _FIRST_WAIT_S) -> None:
@@ -63,41 +63,44 @@ class GitHubApi:
         body: Any = None,
         allowed: frozenset[int] = frozenset(),
     ) -> Answer:
-        """Ask, and ask again where that may help. Only requests that may be repeated go through here.
+        """Send an idempotent request, and retry it if that may help.
 
         Args:
-            method: Of HTTP.
-            path: Below the base.
-            query: Behind it.
-            body: JSON.
-            allowed: Statuses that are answers, not errors, besides those of success.
+            method: The HTTP method.
+            path: The path below `base_url`.
+            query: The query.
+            body: The JSON body.
+            allowed: Statuses besides those of success that are not errors.
 
         Raises:
-            InfrastructureFault: It cannot be reached, fails, answers nonsense, or limits the rate for long.
+            InfrastructureFault: The API cannot be reached, fails, answers with an invalid response, or limits the rate.
             AuthenticationFailed: The token is not accepted.
-            UsageError: What is asked for is not there or not allowed.
+            UsageError: The object does not exist, or the request is not allowed.
         """
         what = f"{method} {self._base_url}{path}"
-        problem = "no answer"
-        for number in range(TRIES):
+        problem = "no response"
+        for number in range(MAX_ATTEMPTS):
             answer = await self._once(method, path, query, body)
             wait_s = self._first_wait_s * 2.0**number * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
             if isinstance(answer, str):
                 problem = answer
             elif (limited_s := _wait_s(answer.status_code, answer.headers, time.time())) is not None:
                 problem, wait_s = f"the rate is limited for another {limited_s:.0f} s", limited_s
-                if limited_s > PATIENCE_S:
+                if limited_s > MAX_RATE_LIMIT_S:
                     break
-            elif answer.status_code in _AGAIN:
+            elif answer.status_code in _RETRIED_STATUSES:
                 problem = f"status {answer.status_code}"
             else:
                 return _answer(what, answer, allowed)
-            if number < TRIES - 1:
+            if number < MAX_ATTEMPTS - 1:
                 await asyncio.sleep(wait_s)
         raise InfrastructureFault(f"{what}: {problem}, {number + 1} times; try again later")
 
     async def post_once(self, path: str, body: Any) -> Answer | None:
-        """Ask for what must not be done twice; None if it may or may not have been done. A limit of rate is waited for.
+        """Send a request that must not be repeated, after waiting for a rate limit.
+
+        Returns:
+            The response; None if it is not known whether the request took effect.
 
         Raises:
             InfrastructureFault: As `request`.
@@ -108,9 +111,9 @@ class GitHubApi:
         answer = await self._once("POST", path, None, body)
         if not isinstance(answer, str):
             limited_s = _wait_s(answer.status_code, answer.headers, time.time())
-            if limited_s is None and answer.status_code not in _AGAIN:
+            if limited_s is None and answer.status_code not in _RETRIED_STATUSES:
                 return _answer(what, answer, frozenset())
-            if limited_s is not None and limited_s > PATIENCE_S:
+            if limited_s is not None and limited_s > MAX_RATE_LIMIT_S:
                 raise InfrastructureFault(f"{what}: the rate is limited for another {limited_s:.0f} s")
             await asyncio.sleep(limited_s or self._first_wait_s)
         return None

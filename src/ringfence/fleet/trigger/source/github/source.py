@@ -1,9 +1,8 @@
-"""Issues with a label as work. The interface knows no lock, so a claim is an election by comments.
+"""A source of work in GitHub issues with a label. GitHub's API has no locks, so comments elect the owner of a claim.
 
-Whoever wants an issue leaves a comment with a word of its own and reads all comments again: of the claims that stand
-there, the one with the lowest number wins; the others take theirs back. Numbers only grow, and a comment is there before
-its answer is, so two claimers cannot both see themselves first. Claims are believed of the token's own user and of those
-who belong to the repository, since anybody may comment.
+A claimer adds a comment with its token and reads all comments again: the claim with the lowest comment id wins, and the
+others delete theirs. Ids only grow, and a comment exists before its response is sent, so two claimers cannot both be
+first. Only claims of the token's own user and of members of the repository count, since everyone may comment.
 """
 
 import re
@@ -29,8 +28,8 @@ _REPOSITORY: Final = re.compile(r"[A-Za-z0-9-]{1,100}/[A-Za-z0-9._-]{1,100}", re
 _CLAIM: Final = re.compile(r"\A<!-- ringfence-claim ([A-Za-z0-9]{8,64}) -->", re.ASCII)
 _TOKEN: Final = re.compile(r"[A-Za-z0-9]{8,64}", re.ASCII)
 _PAGE: Final = 100
-_MOST_PAGES: Final = 10
-_MOST_COMMENTS: Final = _PAGE * _MOST_PAGES
+_MAX_PAGES: Final = 10
+_MAX_COMMENTS: Final = _PAGE * _MAX_PAGES
 _GONE: Final = frozenset({404, 410})
 _BELONG: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _TITLE_LIMIT_BYTES: Final = 1000
@@ -42,36 +41,36 @@ _Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class GitHubSourceConfig:
-    """Which issues are work.
+    """The configuration of a source.
 
     Raises:
-        UsageError: The repository's name is none.
+        UsageError: The name of the repository is not valid.
     """
 
     repository: str
     """`owner/name`."""
     label: str = "ready"
-    """Issues with it can be claimed; a claim removes it."""
+    """The label of issues that can be claimed; a claim removes it."""
     claim_label: str = "in progress"
-    """On issues that are claimed."""
+    """The label of claimed issues."""
     base_url: str = "https://api.github.com"
 
     def __post_init__(self) -> None:
         if not _REPOSITORY.fullmatch(self.repository):
-            raise UsageError(f"{self.repository[:200]!r} is no repository; write owner/name")
+            raise UsageError(f"{self.repository[:200]!r} is not a repository; write owner/name")
 
 
 class _FloodedError(UsageError):
-    """Nobody can tell whose an issue is: it has more comments than are read."""
+    """An issue has more comments than are read, so the owner of its claim is not known."""
 
 
 class GitHubSource(WorkSource):
     """Issues of a repository. The token needs to read and write issues, and nothing else.
 
     Args:
-        config: Which issues.
-        token: Where the token comes from.
-        first_wait_s: Before a request is tried again, in seconds.
+        config: The repository and the labels.
+        token: Returns the token.
+        first_wait_s: The pause before the first retry of a request, in seconds.
     """
 
     def __init__(self, config: GitHubSourceConfig, token: Token, *, first_wait_s: float = 0.5) -> None:
@@ -84,10 +83,10 @@ class GitHubSource(WorkSource):
         await self._api.aclose()
 
     async def fetch(self, limit: int) -> Fetched:
-        """See `WorkSource`. Pull requests are not work."""
+        """See `WorkSource`. Pull requests are excluded."""
         items: list[WorkItem] = []
         unusable: list[Unusable] = []
-        for page in range(1, _MOST_PAGES + 1):
+        for page in range(1, _MAX_PAGES + 1):
             query = {"labels": self._config.label, "state": "open", "sort": "created", "direction": "asc"}
             answer = await self._api.request(
                 "GET", self._issues, query={**query, "per_page": _PAGE, "page": page}
@@ -115,12 +114,12 @@ class GitHubSource(WorkSource):
         try:
             claims = await self._claims(path)
         except _FloodedError:
-            return None  # one issue under which strangers talk without end holds up no other; `fetch` tells of it
+            return None  # it must not block other issues; `fetch` reports it
         own = [comment for comment in claims if _claim_of(comment) == token]
         if not own and (claims or not await self._is_free(path)):
             return None
         if not own:
-            await self._say(path, f"<!-- ringfence-claim {token} -->\nWork on this has begun.")
+            await self._post_comment(path, f"<!-- ringfence-claim {token} -->\nWork on this has begun.")
             claims = await self._claims(path)
         first = min(claims, key=_number, default=None)
         if first is None or _claim_of(first) != token:
@@ -128,8 +127,8 @@ class GitHubSource(WorkSource):
             return None
         issue = (await self._api.request("GET", path, allowed=_GONE)).body
         item = _item(issue) if _is_issue(issue) else None
-        was_ours = bool(own) and _is_issue(issue) and self._config.claim_label in _labels(issue)
-        if not isinstance(item, WorkItem) or not (was_ours or self._is_claimable(issue)):
+        was_claimed = bool(own) and _is_issue(issue) and self._config.claim_label in _labels(issue)
+        if not isinstance(item, WorkItem) or not (was_claimed or self._is_claimable(issue)):
             await self._withdraw(path, token)
             return None
         await self._label(path, self._config.claim_label)
@@ -150,7 +149,7 @@ class GitHubSource(WorkSource):
 
     def _path(self, id: str) -> str:
         if not (id.isascii() and id.isdigit() and len(id) <= 18):
-            raise UsageError(f"{id[:80]!r} is no number of an issue")
+            raise UsageError(f"{id[:80]!r} is not the number of an issue")
         return f"{self._issues}/{id}"
 
     async def _is_free(self, path: str) -> bool:
@@ -168,7 +167,7 @@ class GitHubSource(WorkSource):
 
     async def _comments(self, path: str) -> list[_Json]:
         comments: list[_Json] = []
-        for page in range(1, _MOST_PAGES + 1):
+        for page in range(1, _MAX_PAGES + 1):
             answer = await self._api.request(
                 "GET", f"{path}/comments", query={"per_page": _PAGE, "page": page}, allowed=_GONE
             )
@@ -178,7 +177,7 @@ class GitHubSource(WorkSource):
             comments += found
             if len(found) < _PAGE:
                 return comments
-        raise _FloodedError(f"{path} has {_MOST_COMMENTS} comments or more; go on in a new issue")
+        raise _FloodedError(f"{path} has {_MAX_COMMENTS} comments or more; continue in a new issue")
 
     async def _claims(self, path: str) -> list[_Json]:
         claims = [comment for comment in await self._comments(path) if _claim_of(comment)]
@@ -193,10 +192,12 @@ class GitHubSource(WorkSource):
         return claims
 
     async def _comment(self, claim: Claim, text: str, *, key: str) -> None:
-        await self._say(self._path(claim.item.id), f"<!-- ringfence {claim.token} {key} -->\n{cut(text)}")
+        await self._post_comment(
+            self._path(claim.item.id), f"<!-- ringfence {claim.token} {key} -->\n{cut(text)}"
+        )
 
-    async def _say(self, path: str, text: str) -> None:
-        """Comment, unless the very mark in the first line is there already: a lost answer makes no second comment."""
+    async def _post_comment(self, path: str, text: str) -> None:
+        """Comment, unless a comment with the same first line exists: a lost response must cause no second one."""
         mark = text.partition("\n")[0]
         for _ in range(3):
             if any(str(comment.get("body", "")).startswith(mark) for comment in await self._comments(path)):
@@ -222,7 +223,7 @@ class GitHubSource(WorkSource):
 
 def _listed(body: Any) -> list[_Json]:
     if not isinstance(body, list) or not all(isinstance(one, dict) for one in body):
-        raise InfrastructureFault("the answer is no list of objects; is this the address of the API?")
+        raise InfrastructureFault("the response is not a list of objects; is this the address of the API?")
     return body
 
 
@@ -238,14 +239,14 @@ def _item(issue: _Json) -> WorkItem | Unusable:
     ):
         return Unusable(number, "it lacks a number, a title or a date")
     comments = issue.get("comments")
-    if isinstance(comments, int) and comments >= _MOST_COMMENTS:
-        return Unusable(number, f"it has {comments} comments; go on in a new issue")
+    if isinstance(comments, int) and comments >= _MAX_COMMENTS:
+        return Unusable(number, f"it has {comments} comments; continue in a new issue")
     if len(body.encode("utf-8", "replace")) > BODY_LIMIT_BYTES:
         return Unusable(number, f"its text has more than {BODY_LIMIT_BYTES} bytes")
     try:
         created_at = datetime.fromisoformat(created).astimezone(UTC)
     except (ValueError, OverflowError):
-        return Unusable(number, "its date is none")
+        return Unusable(number, "its date is not valid")
     url = str(issue.get("html_url") or "")[:1000]
     return WorkItem(number, cut(title, _TITLE_LIMIT_BYTES), body, created_at, url, tuple(_labels(issue)))
 
