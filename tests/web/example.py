@@ -22,6 +22,7 @@ from ringfence.config.trust import trust_content
 from ringfence.fleet.daemon.daemon import Daemon
 from ringfence.fleet.store.database import Database, sqlite_url
 from ringfence.fleet.store.tables import ATTEMPTS, BLOBS, INBOX, JOBS, SPEND, WORKERS
+from ringfence.job.outcome import PATCH_NAME
 from ringfence.job.state import JobState
 from ringfence.journal import Journal, run_dir, run_dirs
 
@@ -58,6 +59,8 @@ agents:
     workspace: "{folder}"
     enabled: false
 """
+LIVE_RUN = "2026-11-28T07-00-00-00001111"
+"""The run of the job that runs; it has no record until somebody writes one."""
 _TASKS = (
     "Update pydantic to 2.14 and repair what breaks",
     "Reproduce #812: the export loses time zones",
@@ -98,6 +101,8 @@ class Example:
     """A job whose record was changed after it was sealed."""
     hostile: str = ""
     """A job whose every text is hostile."""
+    large: str = ""
+    """A job that changed 50,001 lines of one file, and with a log of several pages."""
 
     @property
     def state(self) -> Path:
@@ -152,7 +157,8 @@ def make_example(home: Path, *, hostile: str = "a <b>text</b>") -> Example:
     )
     made.broken = rows.add("docs-keeper", _TASKS[2], JobState.SUCCEEDED, _ENDS[2][1], 30, run=_broken_run())
     made.hostile = rows.add(hostile, hostile, JobState.FAILED, hostile, 8, run=_hostile_run(hostile))
-    made.live = rows.add("bug-triage", _TASKS[1], JobState.RUNNING, "", 2)
+    made.large = rows.add("docs-keeper", "Write all of it", JobState.UNVERIFIED, "done", 70, run=_large_run())
+    made.live = rows.add("bug-triage", _TASKS[1], JobState.RUNNING, "", 2, run=LIVE_RUN)
     rows.add("docs-keeper", _TASKS[6], JobState.QUEUED, "", 1)
     rows.ask("bug-triage", "host", {"host": "api.github.com", "port": 443}, "I need the issue's comments.")
     rows.ask("nightly-deps", "budget", {"limit": "cost_usd", "to": 2.0}, "")
@@ -302,15 +308,18 @@ def _ms(moment: datetime | None) -> Any:
     return None if moment is None else int(moment.timestamp() * 1000)
 
 
+def created(text: str) -> events.JobCreated:
+    """The first event of a run."""
+    return events.JobCreated(
+        job_id=text, session_id="s", prompt=text, model=text, runtime="api", toolset="full", workspace=text,
+        version="0.2.0",
+    )  # fmt: skip
+
+
 def _write_run(run: str, *, text: str, turns: int) -> None:
     """Write the record of a run whose texts are all the same."""
     with Journal.create(run_dir(run), run) as journal:
-        journal.append(
-            events.JobCreated(
-                job_id=run, session_id="s", prompt=text, model=text, runtime="api", toolset="full", workspace=text,
-                version="0.2.0",
-            )
-        )  # fmt: skip
+        journal.append(created(text))
         for _ in range(turns):
             journal.append(
                 events.ModelReplied(
@@ -341,4 +350,16 @@ def _broken_run() -> str:
 def _hostile_run(text: str) -> str:
     run = "2026-11-28T07-00-00-0000bad0"
     _write_run(run, text=text, turns=3)
+    return run
+
+
+def _large_run() -> str:
+    run = "2026-11-28T07-00-00-0000fa40"
+    _write_run(run, text="line", turns=200)
+    head = "diff --git a/src/all.py b/src/all.py\n--- a/src/all.py\n+++ b/src/all.py\n@@ -10,2 +10,50003 @@\n first\n"
+    lines = "".join(f"+line {number}\n" for number in range(50_001))
+    other = (
+        "diff --git a/n.md b/n.md\nnew file mode 100644\n--- /dev/null\n+++ b/n.md\n@@ -0,0 +1 @@\n+note\n"
+    )
+    (run_dir(run) / PATCH_NAME).write_text(f"{other}{head}{lines} last\n")
     return run

@@ -5,7 +5,10 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.web.dashboard import Dashboard
-from tests.web.example import Example
+from tests.web.example import LIVE_RUN, Example, created
+
+from ringfence import events
+from ringfence.journal import Journal, run_dir
 
 pytestmark = pytest.mark.slow
 _PAGES = (
@@ -96,6 +99,86 @@ def test_jobs_are_filtered_by_state_agent_and_text(page: Page) -> None:
     expect(page.locator(".empty")).to_contain_text("No job fits these filters")
     page.get_by_role("link", name="Clear").click()
     expect(page.locator("tbody tr").first).to_be_visible()
+
+
+def test_a_large_diff_is_read_by_pages(page: Page, example: Example) -> None:
+    """Each page has some hundred of the 50,003 lines with their numbers, and links lead on and back."""
+    _settle(page, f"jobs/{example.large}/changes?file=src/all.py")
+    rows = page.locator("table.diff tr")
+    assert 300 < rows.count() < 500
+    page.get_by_role("link", name="Next page").click()
+    expect(page).to_have_url(re.compile("line=400"))
+    first = [each.strip() for each in rows.first.locator("td").all_inner_texts()]
+    assert first == ["", "406", "+", "line 395"]
+    page.get_by_role("link", name="Previous page").click()
+    expect(rows.nth(1)).to_contain_text("first")
+    _settle(page, f"jobs/{example.large}/changes?file=src/all.py&line=49800")
+    expect(rows.last).to_contain_text("last")
+    assert page.get_by_role("link", name="Next page").count() == 0
+    page.get_by_label("Changed files").get_by_text("n.md").click()
+    expect(rows.last).to_contain_text("note")
+
+
+def test_a_long_log_is_read_by_pages(page: Page, example: Example) -> None:
+    """Each page has some hundred events; the latest, the next and the previous ones are a click away."""
+    _settle(page, f"jobs/{example.large}")
+    entries = page.locator(".log li")
+    expect(entries).to_have_count(200)
+    page.get_by_role("link", name="Next page").first.click()
+    expect(page.locator(".pager")).to_contain_text("Events 201 to 400")
+    page.get_by_role("link", name="Latest").click()
+    expect(entries.last).to_contain_text("sealed")
+    page.get_by_role("link", name="Previous page").click()
+    expect(entries).to_have_count(200)
+
+
+def test_tool_calls_are_shown_alone(page: Page, example: Example) -> None:
+    """The log's filter shows calls and results of tools, and no replies of the model."""
+    _settle(page, f"jobs/{example.finished}")
+    page.get_by_role("link", name="Tool calls").click()
+    expect(page.locator(".log .tool").first).to_be_visible()
+    assert page.locator(".log .agent").count() == 0
+
+
+def test_a_log_is_followed_as_it_is_written(page: Page, example: Example) -> None:
+    """A new event appears at the end by itself, once; after the seal the page says no longer that it follows."""
+    with Journal.create(run_dir(LIVE_RUN), LIVE_RUN) as journal:
+        journal.append(created("the beginning"))
+        _settle(page, f"jobs/{example.live}")
+        expect(page.locator(".log")).to_contain_text("the beginning")
+        expect(page.locator("#following")).to_be_visible()
+        journal.append(events.ToolCalled(call_id="c", tool="shell", arguments={"command": "<b>now</b>"}))
+        expect(page.locator(".log li").last).to_contain_text("$ <b>now</b>")
+        journal.append(events.JobEnded(state="failed", exit_code=1, reason="the end"))
+        journal.seal()
+    expect(page.locator(".log li").last).to_contain_text("sealed")
+    expect(page.locator("#following")).not_to_be_visible()
+    assert page.locator(".log li", has_text="<b>now</b>").count() == 1
+
+
+def test_a_record_says_whether_it_is_whole(page: Page, example: Example) -> None:
+    """A sealed record is said to be complete; one that was changed is red and names the line."""
+    _settle(page, f"jobs/{example.finished}/record")
+    expect(page.locator("main .notice.good").last).to_contain_text("sealed and complete")
+    _settle(page, f"jobs/{example.broken}/record")
+    expect(page.locator("#broken")).to_contain_text("The record is broken at line 5:")
+    assert page.locator("#broken").evaluate("each => getComputedStyle(each).color") == "rgb(198, 42, 47)"
+
+
+def test_changes_are_applied_and_rejected(page: Page, example: Example) -> None:
+    """Both write the workspace, and the page shows what became of the changes."""
+    page.on("dialog", lambda dialog: dialog.accept())
+    file = example.project / "roombook" / "interval.py"
+    before = file.read_text()
+    _settle(page, f"jobs/{example.finished}/changes")
+    expect(page.locator("table.diff")).to_contain_text("self.start < other.end")
+    page.get_by_role("button", name="Apply changes").click()
+    expect(page.locator("#notice")).to_contain_text("The changes are applied")
+    assert file.read_text() != before
+    expect(page.get_by_role("button", name="Apply changes")).to_have_count(0)
+    page.get_by_role("button", name="Reject changes").click()
+    expect(page.locator("#notice")).to_contain_text("The changes are rejected")
+    assert file.read_text() == before
 
 
 def test_what_an_action_is_refused_for_is_said(page: Page, example: Example) -> None:

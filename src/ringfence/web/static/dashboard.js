@@ -1,9 +1,9 @@
 "use strict";
 // Keeps the page up to date and gives it keys. Everything can be read without it.
 (() => {
-  const { connection, problem } = { connection: document.getElementById("connection"), problem: document.getElementById("notice") };
+  const problem = document.getElementById("notice");
   const say = (text) => {
-    if (!connection) return;
+    const connection = document.getElementById("connection");
     connection.hidden = !text;
     connection.querySelector("span").textContent = text;
   };

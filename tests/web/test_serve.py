@@ -1,0 +1,119 @@
+"""`ringfence serve`: where it listens, and what it shows without a fleet."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from ringfence.fleet.client import socket_path
+
+pytestmark = pytest.mark.slow
+Serve = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Variables of a user without a fleet."""
+    homes = {f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("CONFIG", "CACHE", "DATA")}
+    return {**os.environ, **homes, "RINGFENCE_STATE_DIR": str(tmp_path / "state"), "HOME": str(tmp_path)}
+
+
+@contextmanager
+def serving(environment: dict[str, str], directory: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, until the end of the block; then it ends by Ctrl-C."""
+    command = [sys.executable, "-m", "ringfence", "serve", *options]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=directory
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+
+
+def _link(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_it_shows_the_runs_of_a_machine_without_a_fleet(environment: dict[str, str], tmp_path: Path) -> None:
+    """The link on stdout signs in; the next link follows; Ctrl-C ends it with code 0 and leaves no socket."""
+    with serving(environment, tmp_path) as process:
+        link = _link(process)
+        with httpx2.Client() as client:
+            assert client.get(link).status_code == 303
+            page = client.get(httpx2.URL(link).join("/runs"))
+            assert page.status_code == 200
+            assert "No runs yet" in page.text
+            assert client.get(httpx2.URL(link).join("/jobs")).status_code == 200
+        assert _link(process).startswith(link.partition("=")[0])
+    assert process.returncode == 0
+    assert not socket_path(tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:80", "example.com:80"])
+def test_it_listens_for_other_machines_only_by_request(
+    environment: dict[str, str], tmp_path: Path, address: str
+) -> None:
+    """Any address but loopback is refused, with the option that allows it."""
+    command = [sys.executable, "-m", "ringfence", "serve", "--address", address]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert "--allow-remote" in done.stderr
+    assert address in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--address", "127.0.0.1"], "HOST:PORT"),
+        (["--address", "127.0.0.1:99999"], "HOST:PORT"),
+        (["--server", "http://127.0.0.1:9"], "RINGFENCE_TOKEN"),
+    ],
+    ids=["no port", "no such port", "no token"],
+)
+def test_wrong_options_are_said(
+    environment: dict[str, str], tmp_path: Path, options: list[str], words: str
+) -> None:
+    """One line names what is missing."""
+    command = [sys.executable, "-m", "ringfence", "serve", *options]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_behind_a_proxy_the_link_has_its_name_and_cookies_are_for_tls(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """With --allow-remote the dashboard answers for that host name, and its cookie never travels without TLS."""
+    with serving(
+        environment, tmp_path, "--address", "127.0.0.1:0", "--allow-remote", "fleet.example.com"
+    ) as process:
+        link = httpx2.URL(_link(process))
+        assert (link.scheme, link.host) == ("https", "fleet.example.com")
+        port = _port_of(process.pid)
+        answer = httpx2.get(
+            f"http://127.0.0.1:{port}{link.raw_path.decode()}", headers={"Host": "fleet.example.com"}
+        )
+        assert answer.status_code == 303
+        assert "secure" in answer.headers["set-cookie"].lower()
+
+
+def _port_of(process: int) -> int:
+    """The port on which a process listens."""
+    for table in Path(f"/proc/{process}/net/tcp").read_text().splitlines()[1:]:
+        words = table.split()
+        if words[3] == "0A":
+            inode = f"socket:[{words[9]}]"
+            for descriptor in Path(f"/proc/{process}/fd").iterdir():
+                if str(descriptor.readlink()) == inode:
+                    return int(words[1].rpartition(":")[2], 16)
+    raise AssertionError("it does not listen")
