@@ -274,7 +274,7 @@ class _Rows:
     def ask(self, agent: str, kind: str, rule: dict[str, Any], text: str) -> None:
         """Add a question of an agent, and its blocked job."""
         job = self.add(
-            agent, _TASKS[self._count % 8], JobState.BLOCKED, "it waits for an answer", 6 + self._count % 7
+            agent, _TASKS[self._count % 8], JobState.WAITING, "it waits for an answer", 6 + self._count % 7
         )
         row = {"id": f"q{self._count}", "job": job, "agent": agent, "attempt": 1, "run_id": "r", "kind": kind}
         when = {"created_ms": _ms(self._now) - 240_000, "deadline_ms": _ms(self._now) + 80_000_000}

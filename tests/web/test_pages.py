@@ -181,6 +181,26 @@ def test_changes_are_applied_and_rejected(page: Page, example: Example) -> None:
     assert file.read_text() == before
 
 
+def test_a_question_is_answered(page: Page, example: Example) -> None:
+    """The narrowest rule and the agent's words are shown; the answer and who gave it are kept, and the question goes."""
+    _settle(page, "inbox")
+    question = page.get_by_label("Question of bug-triage")
+    expect(question).to_contain_text("asks to connect to api.github.com:443")
+    expect(question.locator("blockquote")).to_contain_text("I need the issue's comments.")
+    question.get_by_label("Reply to the agent").fill("Only this one.")
+    question.get_by_role("button", name="Allow").click()
+    expect(page.locator("#notice")).to_contain_text("Allowed")
+    expect(question).to_have_count(0)
+    answered = page.locator(".card", has_text="Answered")
+    expect(answered).to_contain_text("allow")
+    expect(answered).to_contain_text("Only this one.")
+    own = page.get_by_label("Question of docs-keeper")
+    own.get_by_role("button", name="Answer").click()  # the field is required
+    expect(own).to_have_count(1)
+    own.get_by_role("button", name="Deny").click()
+    expect(own).to_have_count(0)
+
+
 def test_what_an_action_is_refused_for_is_said(page: Page, example: Example) -> None:
     """The reason of the API appears at the top, and the page stays."""
     page.on("dialog", lambda dialog: dialog.accept())

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from ringfence.errors import RingfenceError
 from ringfence.web import stream
-from ringfence.web.chrome import load_chrome
+from ringfence.web.chrome import FLEET_PATHS, load_chrome
 from ringfence.web.client import ApiClient, ApiError
 from ringfence.web.guard import Guard
 from ringfence.web.pages import agents, inbox, jobs, loops, machine, runs, schedules, spend
@@ -28,6 +28,10 @@ ActionHandler = Callable[[Request, ApiClient, dict[str, str]], Awaitable[str]]
 _BODY_BYTES = 1024 * 1024
 _TITLES = {400: "That is not possible", 404: "Not found", 409: "Refused", 503: "Not available now"}
 
+_NO_FLEET = (
+    "Describe agents in a ringfence.yaml and start them with `ringfence fleet up`; this page then shows them. Runs and "
+    "loops of this machine are shown without a fleet."
+)
 _PAGES: dict[str, PageHandler] = {
     "/inbox": inbox.show_inbox,
     "/jobs": jobs.list_jobs,
@@ -118,6 +122,8 @@ def _page(handler: PageHandler) -> Callable[[Request], Awaitable[Response]]:
         try:
             return render(request, await handler(request, api), chrome=chrome)
         except ApiError as exc:
+            if chrome["status"] is None and not chrome["banner"] and request.url.path.startswith(FLEET_PATHS):
+                return render_problem(404, "There is no fleet here", _NO_FLEET, chrome)
             title = _TITLES.get(exc.status, "This did not work")
             return render_problem(exc.status, title, str(exc), chrome)
 

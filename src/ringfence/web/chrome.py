@@ -14,6 +14,8 @@ _FLEET = (
     ("workers", "Workers", ""),
 )
 _MACHINE = (("runs", "Runs", ""), ("loops", "Loops", ""), ("doctor", "Doctor", ""))
+FLEET_PATHS = tuple(f"/{path}" for path, _, _ in _FLEET)
+"""Where the pages of the fleet are."""
 NO_DAEMON = (
     "The fleet's daemon does not run. Pages show what is stored; nothing starts until `ringfence fleet up`."
 )

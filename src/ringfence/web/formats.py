@@ -16,14 +16,23 @@ _TONES = {
         "broken", "truncated", "damaged", "missing", "rejected", "not met", "red", "no", "deny", "gone",
     ),
     "warn": (
-        "blocked", "limit", "timed_out", "interrupted", "unclear", "skipped", "open", "draining", "question",
+        "blocked", "waiting", "limit", "timed_out", "interrupted", "unclear", "skipped", "open", "draining", "question",
         "unverified", "pending", "undone", "unknown",
     ),
     "live": ("running", "starting", "active"),
 }  # fmt: skip
 _TONE_OF = {word: tone for tone, words in _TONES.items() for word in words}
 _ICON_OF = {"good": "check", "bad": "cross", "warn": "alert", "live": "live", "plain": "dot"}
-_ICONS = {"queued": "clock", "cancelled": "slash", "unverified": "half", "blocked": "question"}
+_ICONS = {
+    "queued": "clock",
+    "cancelled": "slash",
+    "unverified": "half",
+    "blocked": "question",
+    "waiting": "question",
+}
+
+
+_WORDS = {"pending": "not applied yet"}
 
 
 def tone(word: str) -> str:
@@ -38,7 +47,7 @@ def icon(word: str) -> str:
 
 def words(name: str) -> str:
     """A state's name in words: `timed_out` as `timed out`."""
-    return name.replace("_", " ")
+    return _WORDS.get(name) or name.replace("_", " ")
 
 
 def parse_moment(value: Any) -> datetime | None:

@@ -5,8 +5,6 @@ from typing import Any
 
 from starlette.requests import Request
 
-from ringfence.errors import PolicyRefused
-from ringfence.job.question import read_rule
 from ringfence.web.client import ApiClient, ApiError
 from ringfence.web.pages.jobs import FAILED
 from ringfence.web.rendering import Page
@@ -21,10 +19,8 @@ _ANSWERED = {"allow": "Allowed. The job resumes in a new attempt.", "deny": "Den
 
 async def show_inbox(_request: Request, api: ApiClient) -> Page:
     """Questions of agents, and jobs that failed or whose changes wait to be applied."""
-    questions = [_describe(entry) for entry in await api.get("inbox", open="true")]
-    answered = [_describe(entry) for entry in await api.get("inbox", open="false") if entry["answer"]][
-        :_RECENT
-    ]
+    questions = await api.get("inbox", open="true")
+    answered = await api.get("inbox", open="false", limit=_RECENT)
     groups = [
         {"label": label, "jobs": await api.get("jobs", limit=_RECENT, **filters)}
         for label, filters in _GROUPS
@@ -37,17 +33,6 @@ async def show_inbox(_request: Request, api: ApiClient) -> Page:
             "answered": answered,
         },
     )
-
-
-def _describe(entry: dict[str, Any]) -> dict[str, Any]:
-    """An entry with what it asks for in words, from the fields of its rule only."""
-    try:
-        rule = read_rule(entry["kind"], entry["rule"])
-    except PolicyRefused:
-        return {**entry, "wish": f"get what no answer can grant ({entry['kind']})", "options": ""}
-    if rule is None:
-        return {**entry, "wish": None, "options": ""}
-    return {**entry, "wish": str(rule), "options": " ".join(rule.options)}
 
 
 async def answer(request: Request, api: ApiClient, form: Mapping[str, str]) -> str:

@@ -24,6 +24,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "active": ("queued", "starting", "running"),
     "succeeded": ("succeeded", "unverified"),
     "failed": FAILED,
+    "waiting": ("waiting",),
     "blocked": ("blocked",),
     "cancelled": ("cancelled",),
 }
