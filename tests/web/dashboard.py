@@ -2,8 +2,8 @@
 
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,8 +35,11 @@ class Dashboard:
         return f"{self.url}/login?token={self.links[-1]}"
 
 
+OpenApi = Callable[[], Awaitable[ASGIApp]]
+
+
 @contextmanager
-def running_dashboard(open_api: Callable[[], Awaitable[ASGIApp]], directory: Path) -> Iterator[Dashboard]:
+def running_dashboard(open_api: OpenApi, directory: Path) -> Iterator[Dashboard]:
     """Serve an API on a Unix socket, and a dashboard that uses it.
 
     Args:
@@ -45,9 +48,9 @@ def running_dashboard(open_api: Callable[[], Awaitable[ASGIApp]], directory: Pat
     """
     listener = socket.create_server(("127.0.0.1", 0))
     shown = Dashboard(f"127.0.0.1:{listener.getsockname()[1]}")
-    is_up, is_over = threading.Event(), threading.Event()
 
-    async def serve() -> None:
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[None]:
         sessions = Sessions(shown.links.append)
         sessions.new_link()
         own = directory / "api.sock"
@@ -57,15 +60,40 @@ def running_dashboard(open_api: Callable[[], Awaitable[ASGIApp]], directory: Pat
                 client, sessions, hosts=[shown.address], origins=[shown.url], cookie="ringfence_test"
             )
             async with serving_on(app, listener):
-                is_up.set()
-                await anyio.to_thread.run_sync(is_over.wait)
+                yield
             await client.aclose()
 
-    thread = threading.Thread(target=anyio.run, args=(serve,))
+    with _in_thread(serve):
+        yield shown
+
+
+@contextmanager
+def running_api(open_api: OpenApi, socket_path: Path) -> Iterator[None]:
+    """Serve an API on a Unix socket."""
+
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[None]:
+        async with serving(await open_api(), socket_path):
+            yield
+
+    with _in_thread(serve):
+        yield
+
+
+@contextmanager
+def _in_thread(enter: Callable[[], AbstractAsyncContextManager[None]]) -> Iterator[None]:
+    is_up, is_over = threading.Event(), threading.Event()
+
+    async def run() -> None:
+        async with enter():
+            is_up.set()
+            await anyio.to_thread.run_sync(is_over.wait)
+
+    thread = threading.Thread(target=anyio.run, args=(run,))
     thread.start()
     assert is_up.wait(30)
     try:
-        yield shown
+        yield
     finally:
         is_over.set()
         thread.join(30)

@@ -6,7 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from sqlalchemy import Connection, Table, insert
+from sqlalchemy import Connection, Table, Update, insert
 
 from ringfence import events
 from ringfence.config.trust import trust_content
@@ -159,19 +159,28 @@ def make_example(home: Path, *, hostile: str = "a <b>text</b>") -> Example:
     made.hostile = rows.add(hostile, hostile, JobState.FAILED, hostile, 8, run=_hostile_run(hostile))
     made.large = rows.add("docs-keeper", "Write all of it", JobState.UNVERIFIED, "done", 70, run=_large_run())
     made.live = rows.add("bug-triage", _TASKS[1], JobState.RUNNING, "", 2, run=LIVE_RUN)
-    rows.add("docs-keeper", _TASKS[6], JobState.QUEUED, "", 1)
+    rows.add("docs-keeper", "Wait for a worker", JobState.QUEUED, "", 1)
     rows.ask("bug-triage", "host", {"host": "api.github.com", "port": 443}, "I need the issue's comments.")
     rows.ask("nightly-deps", "budget", {"limit": "cost_usd", "to": 2.0}, "")
     rows.ask("docs-keeper", "question", {}, hostile)
     rows.texts(made.finished, "Fix the failing tests", "The suite is green: all 18 tests pass.")
     rows.texts(made.hostile, hostile, hostile)
     rows.add_workers()
-    database = Database(sqlite_url(made.state, file))
+    _write(made, rows.write)
+    return made
+
+
+def execute(made: Example, statement: Update) -> None:
+    """Change the database of a fleet."""
+    _write(made, lambda connection: connection.execute(statement))
+
+
+def _write(made: Example, act: Callable[[Connection], object]) -> None:
+    database = Database(sqlite_url(made.state, made.home / "fleet" / "ringfence.yaml"))
     database.create_tables()
     with ThreadPoolExecutor(1) as thread:  # the loop of a browser's driver may run in this one
-        thread.submit(anyio.run, database.write, rows.write).result()
+        thread.submit(anyio.run, database.write, act).result()
     database.close()
-    return made
 
 
 async def open_daemon(made: Example) -> Daemon:

@@ -1,13 +1,22 @@
 """The pages in a real browser, on a fleet of examples with the real API before a real database and real records."""
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.web.dashboard import Dashboard
-from tests.web.example import LIVE_RUN, Example, created
+from sqlalchemy import update
+from starlette.types import ASGIApp
+from tests.web.dashboard import Dashboard, running_api, running_dashboard
+from tests.web.example import LIVE_RUN, Example, created, execute, open_daemon
 
 from ringfence import events
+from ringfence.fleet.api.app import create_local_app
+from ringfence.fleet.api.context import ApiContext
+from ringfence.fleet.queries.source import FleetSource
+from ringfence.fleet.store.database import Database, sqlite_url
+from ringfence.fleet.store.jobs import now_ms
+from ringfence.fleet.store.tables import INBOX, JOBS
 from ringfence.journal import Journal, run_dir
 
 pytestmark = pytest.mark.slow
@@ -181,6 +190,38 @@ def test_changes_are_applied_and_rejected(page: Page, example: Example) -> None:
     assert file.read_text() == before
 
 
+def test_tables_are_live(page: Page, example: Example) -> None:
+    """A change of a job is in the table, the job's page and the navigation soon after it is in the database."""
+    _settle(page, "jobs?state=active")
+    row = page.locator("tbody tr", has_text="Wait for a worker")
+    expect(row).to_contain_text("queued")
+    page.locator("body").evaluate("each => each.dataset.kept = 'yes'")
+    execute(
+        example, update(JOBS).where(JOBS.c.state == "queued").values(state="starting", changed_ms=now_ms())
+    )
+    expect(row).to_contain_text("starting")
+    expect(page.locator("nav[aria-label=Pages] [href='/jobs']")).to_contain_text("2 active")
+    assert page.locator("body").get_attribute("data-kept") == "yes"  # the page was not loaded again
+
+
+def test_an_answer_that_is_typed_survives_changes(page: Page, example: Example) -> None:
+    """A change of the inbox does not empty the field in which a person writes."""
+    _settle(page, "inbox")
+    field = page.get_by_label("Question of nightly-deps").get_by_label("Reply to the agent")
+    field.fill("half an ans")
+    heading = page.locator("nav[aria-label=Pages] [href='/inbox']")
+    expect(heading).to_contain_text("waiting")
+    execute(
+        example,
+        update(INBOX).where(INBOX.c.agent == "docs-keeper").values(answer="deny", answered_ms=now_ms()),
+    )
+    expect(heading).not_to_contain_text("3")
+    expect(field).to_have_value("half an ans")
+    execute(
+        example, update(INBOX).where(INBOX.c.agent == "docs-keeper").values(answer=None, answered_ms=None)
+    )
+
+
 def test_a_question_is_answered(page: Page, example: Example) -> None:
     """The narrowest rule and the agent's words are shown; the answer and who gave it are kept, and the question goes."""
     _settle(page, "inbox")
@@ -210,6 +251,35 @@ def test_what_an_action_is_refused_for_is_said(page: Page, example: Example) -> 
     )  # the page offers no retry of a job that runs
     expect(page.locator("#notice")).to_contain_text("has not ended")
     expect(page.locator("h1")).to_be_visible()
+
+
+def test_a_daemon_may_go_away_and_come_back(browser: Browser, example: Example, tmp_path: Path) -> None:
+    """A banner says so while what is stored stays readable; it vanishes by itself once the daemon is there again."""
+
+    async def open_stored() -> ASGIApp:
+        database = Database(sqlite_url(example.state, example.home / "fleet" / "ringfence.yaml"))
+        fleet = (await open_daemon(example)).fleet
+        return create_local_app(ApiContext(example.state, None, FleetSource(database, example.state, fleet)))
+
+    async def open_running() -> ASGIApp:
+        return create_local_app(ApiContext.of_daemon(await open_daemon(example)))
+
+    with running_dashboard(open_stored, tmp_path) as dashboard:
+        page = browser.new_page()
+        page.set_default_timeout(10_000)
+        banner = page.locator("#connection")
+        with running_api(open_running, tmp_path / "daemon.sock"):
+            page.goto(dashboard.link)
+            page.goto(f"{dashboard.url}/jobs")
+            expect(banner).not_to_be_visible()
+        expect(banner).to_contain_text("daemon does not run")
+        page.goto(f"{dashboard.url}/jobs/{example.finished}/record")
+        expect(page.locator("main")).to_contain_text("sealed and complete")
+        expect(banner).to_contain_text("ringfence fleet up")
+        with running_api(open_running, tmp_path / "daemon.sock"):
+            expect(banner).not_to_be_visible(timeout=10_000)
+    expect(banner).to_contain_text("The dashboard's server does not answer")
+    page.close()
 
 
 def test_an_unknown_job_is_said_to_be_unknown(page: Page) -> None:

@@ -7,17 +7,42 @@
     connection.hidden = !text;
     connection.querySelector("span").textContent = text;
   };
-  const refresh = (kinds) => {
-    for (const part of document.querySelectorAll("[data-live]")) {
-      const wanted = part.dataset.live.split(" ");
-      if (!kinds || kinds.some((kind) => wanted.includes(kind))) htmx.trigger(part, "refresh");
+  // One request renders the page anew, and its parts that show what changed are replaced; never one that is typed in.
+  const isTypedIn = (part) => [...part.querySelectorAll("input[type=text], textarea")].some((each) => each.value);
+  const refresh = (kinds, force = false) => {
+    const parts = [...document.querySelectorAll("[data-live]")].filter((part) =>
+      (force || !isTypedIn(part)) && (!kinds || part.dataset.live.split(" ").some((kind) => kinds.has(kind))));
+    if (parts.length) loading = loading.then(() => replace(parts.map((part) => part.id)));
+  };
+  const replace = async (ids) => {
+    const response = await fetch(location.href).catch(() => null);
+    if (!response?.ok) return; // the stream says that the server is away
+    const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+    for (const id of ids) {
+      const [part, now] = [document.getElementById(id), fresh.getElementById(id)];
+      if (!part || !now || part.outerHTML === now.outerHTML) continue;
+      part.replaceWith(now);
+      htmx.process(now);
     }
+  };
+  let loading = Promise.resolve();
+  // At once, then at most every 300 ms, with what changed meanwhile.
+  let waiting = new Set();
+  let timer = null;
+  const flush = () => {
+    timer = waiting.size ? setTimeout(flush, 300) : null;
+    if (waiting.size) refresh(waiting.has("reset") ? null : waiting);
+    waiting = new Set();
+  };
+  const note = (kind) => {
+    waiting.add(kind);
+    if (!timer) flush();
   };
   document.addEventListener("htmx:configRequest", (event) => { event.detail.headers["X-Ringfence"] = "page"; });
   document.addEventListener("htmx:afterRequest", (event) => {
     if (event.detail.requestConfig.verb === "get") return;
     problem.scrollIntoView({ block: "nearest" });
-    if (event.detail.successful) refresh(null);
+    if (event.detail.successful) refresh(null, true);
   });
   document.addEventListener("keydown", (event) => {
     const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
@@ -35,7 +60,7 @@
     let broken = false;
     stream.onopen = () => { if (broken) { broken = false; say(""); refresh(null); } };
     stream.onerror = () => { broken = true; say(lost); };
-    stream.addEventListener("changed", (event) => { if (!document.hidden) refresh(event.data.split(" ")); });
+    stream.addEventListener("changed", (event) => { if (!document.hidden) note(event.data); });
     stream.addEventListener("away", (event) => { say(event.data); });
     stream.addEventListener("back", () => { say(""); refresh(null); });
     document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(null); });
