@@ -1,11 +1,13 @@
 """Take pictures of the dashboard's pages: `python scripts/screenshots.py DIRECTORY [PAGE...]`.
 
 A fleet of examples is made in a temporary directory; the agents' model is scripted, so that nothing costs money. Each
-page is taken light and dark, and as a phone shows it. `--docs` writes the few pictures that the documentation shows.
+page is taken light and dark, and as a phone shows it. `--docs` writes the few pictures that the documentation shows,
+with few colours by `pngquant`, so that they are small.
 """
 
 import argparse
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -37,10 +39,12 @@ def main() -> None:
     parser.add_argument("--docs", action="store_true")
     given = parser.parse_args()
     given.directory.mkdir(parents=True, exist_ok=True)
-    home = Path(tempfile.mkdtemp(prefix="ringfence-pictures-"))
+    home = Path(tempfile.mkdtemp(prefix="demo-"))
     try:
         with example_environment(home):
-            made = make_example(home, hostile="Summarise <untrusted> input \u202eand go on")
+            made = make_example(
+                home, hostile="Which of the two changelogs: <CHANGELOG.md> or \u202esdwen.md?"
+            )
 
             async def open_api() -> ASGIApp:
                 return create_local_app(ApiContext.of_daemon(await open_daemon(made)))
@@ -84,9 +88,10 @@ def _take_all(
 
 def _take_for_docs(browser: Browser, dashboard: Dashboard, made: Example, directory: Path) -> None:
     for name, (path, scheme, size) in DOCS.items():
-        _take(
-            browser, dashboard, path.format(finished=made.finished), scheme, size, directory / f"{name}.png"
-        )
+        file = directory / f"{name}.png"
+        _take(browser, dashboard, path.format(finished=made.finished), scheme, size, file)
+        words = ["pngquant", "--force", "--output", str(file), "--speed", "1", "48", str(file)]
+        subprocess.run(words, check=True)
 
 
 def _take(

@@ -129,21 +129,17 @@ def make_example(home: Path, *, hostile: str = "a <b>text</b>") -> Example:
     identity = ["-c", "user.name=U", "-c", "user.email=u@example.com"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "Start"]):
         subprocess.run(["git", *identity, *words], cwd=made.project, check=True)
-    ringfence = [sys.executable, "-m", "ringfence"]
-    model = f"scripted:{ROOT / 'examples' / 'red-suite.script.yaml'}"
-    task = [
-        "run",
-        "Fix the failing tests",
-        "--workspace",
-        str(made.project),
+    shutil.copy(ROOT / "examples" / "red-suite.script.yaml", home)
+    command = [sys.executable, "-m", "ringfence", "run", "Fix the failing tests", "--workspace", "project"]
+    options = [
         "--model",
-        model,
+        "scripted:red-suite.script.yaml",
         "--mode",
         "clone",
+        "--verify",
+        "python3 -m unittest -q",
     ]
-    done = subprocess.run(
-        [*ringfence, *task, "--verify", "python3 -m unittest -q"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*command, *options], cwd=home, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (run,) = run_dirs()
     file = made.home / "fleet" / "ringfence.yaml"
