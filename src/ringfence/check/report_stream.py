@@ -53,7 +53,7 @@ class _Result(msgspec.Struct, tag_field="kind", tag="result", forbid_unknown_fie
 
 class _Altered(msgspec.Struct, tag_field="kind", tag="altered", forbid_unknown_fields=True):
     names: list[str]
-    own: list[str] = []
+    by_project: list[str] = []
 
 
 class _End(msgspec.Struct, tag_field="kind", tag="end", forbid_unknown_fields=True):
@@ -164,7 +164,9 @@ class ReportConnection:
             self._reported |= {message.id, message.file}
         elif isinstance(message, _Altered):
             builder.altered.update(name[:_SHOWN_CHARS] for name in message.names[:_MAX_PROBLEMS])
-            builder.altered_by_project.update(name[:_SHOWN_CHARS] for name in message.own[:_MAX_PROBLEMS])
+            builder.altered_by_project.update(
+                name[:_SHOWN_CHARS] for name in message.by_project[:_MAX_PROBLEMS]
+            )
         elif isinstance(message, _End):
             self._has_ended = True
             collected = self._collected.items()

@@ -1,1 +1,1 @@
-"""What is sent into a sandbox to report there, test by test. The standard library and the runner itself only."""
+"""Modules that run inside a sandbox and report each test. They import the standard library and the test runner only."""

@@ -1,6 +1,6 @@
-"""Sends the host what tests come to, at once and for good: what went over the socket cannot be taken back.
+"""Sends results of tests to the host, each as soon as it exists: what was sent cannot be taken back.
 
-Runs inside, beside code that is not to be trusted, on whatever Python is there (3.8 and later).
+Runs in the process that runs the tests, beside untrusted code, on Python 3.8 or later.
 """
 
 import json
@@ -12,13 +12,17 @@ _MAX_NAME_CHARS = 900
 
 
 def settings():
-    """What the host wrote beside this file."""
+    """Return the settings of this check, which the host wrote beside this file."""
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "settings.json")) as file:
         return json.load(file)
 
 
 class Channel:
-    """The way to the host. A fork's messages are dropped: only the process that opened it speaks."""
+    """The connection to the host. Only the process that opened it sends; messages of its forks are dropped.
+
+    Args:
+        path: The socket's path.
+    """
 
     def __init__(self, path):
         self._owner = os.getpid()
@@ -26,13 +30,13 @@ class Channel:
         self._socket.connect(path)
 
     def send(self, kind, **fields):
-        """Send one message."""
+        """Send one message, as one line of JSON."""
         if os.getpid() == self._owner:
             self._socket.sendall(json.dumps({"kind": kind, **fields}).encode() + b"\n")
 
 
 def clean(text, most=_MAX_DETAIL_CHARS):
-    """A text that any JSON can carry: no lone surrogates, cut in its middle."""
+    """Return a value as text that JSON can hold (without lone surrogates), cut in its middle to `most` characters."""
     text = str(text).encode("utf-8", "backslashreplace").decode()
     if len(text) > most:
         head, tail = most // 4, most - most // 4
@@ -41,7 +45,7 @@ def clean(text, most=_MAX_DETAIL_CHARS):
 
 
 def shown(path, workspace):
-    """A path as the host names it: relative to the workspace where it lies there."""
+    """Return a path relative to the workspace if it lies there, else absolute; None for an empty path."""
     if not path:
         return None
     path, workspace = os.path.realpath(path), os.path.realpath(workspace)
@@ -50,7 +54,7 @@ def shown(path, workspace):
 
 
 def cause(error, workspace):
-    """Type, message and place of an exception."""
+    """Return type, message, missing name and file of an exception."""
     try:
         where, name = _innermost(error), getattr(error, "name", None)
         if isinstance(error, SyntaxError):
@@ -61,7 +65,7 @@ def cause(error, workspace):
             "name": clean(name, 200) if isinstance(name, str) else None,
             "file": shown(where, workspace),
         }
-    except Exception:  # an exception of hostile code may raise on being shown
+    except Exception:  # converting a hostile exception to text may raise
         return {"type": clean(type(error).__name__, 200), "message": "", "name": None, "file": None}
 
 

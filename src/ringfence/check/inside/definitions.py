@@ -1,4 +1,4 @@
-"""Compares tests, as they are in the process that runs them, with their files, read and compiled anew.
+"""Compares the loaded tests with their files, which are read and compiled again.
 
 A function without decorators must have the code of its file. A test with decorators must lead to that code: through
 wrappers whose own code is that of a test file or an installed package, each of which holds the next one in its closure.
@@ -17,8 +17,8 @@ import types
 from .channel import clean
 from .integrity import SPECIAL, is_installed, is_installed_module
 
-_MOST_ALTERED = 20
-_MOST_WRAPPERS = 100
+_MAX_LISTED = 20
+_MAX_WRAPPERS = 100
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _RUNNERS = ("pytest", "_pytest", "unittest", "contextlib")
 _MODULE_HOOKS = (
@@ -52,15 +52,19 @@ _MADE = (
     ("_ProtocolMeta", ("__init__", "__subclasshook__")),
     ("NamedTuple", ("__new__", "__repr__", "__getnewargs__", "_asdict", "_make", "_replace")),
 )
-"""What Python gives a class of such a kind."""
+"""Methods that Python itself adds to a class, by the type of the class."""
 
 
-def unlike_their_files(test_files, workspace):
-    """Names of what loaded test files hold otherwise than their files define it.
+def altered_definitions(test_files, workspace):
+    """Return the names of what loaded test files define otherwise than their files say.
 
-    Compared are functions and methods, decorated ones if they are tests; what a class has besides them, where that
-    takes the place of a base class's method; and names of the runner's that a file imports, or that are built in.
-    Assertions must not be rewritten (`--assert=plain`).
+    It compares functions and methods (decorated ones only if they are tests), attributes of a class that hide a
+    method of a base class, names that a file imports from the test runner, and built-in names. Assertions must not be
+    rewritten (`--assert=plain`).
+
+    Args:
+        test_files: The test files, relative to the workspace.
+        workspace: The directory with the product's code.
     """
     loaded = {}
     for module in list(sys.modules.values()):
@@ -74,11 +78,11 @@ def unlike_their_files(test_files, workspace):
     for file, (body, codes) in defined.items():
         module = _Module(body, codes, vars(loaded[paths[file]]), wrappers)
         names += ["%s in %s" % (name, file) for name in module.altered()]
-    return [clean(name, 200) for name in names[:_MOST_ALTERED]]
+    return [clean(name, 200) for name in names[:_MAX_LISTED]]
 
 
 def names_in(path):
-    """All names that a file defines, imports or assigns, at whatever depth."""
+    """Return all names that a file defines, imports or assigns, at any depth."""
     names = set()
     for line in defined_in(path)[0]:
         for node in ast.walk(line):
@@ -92,7 +96,7 @@ def names_in(path):
 
 
 def defined_in(path):
-    """The statements of a file, and the code of all its functions, compiled anew."""
+    """Return the statements of a file and all code objects that it compiles to; nothing if it is not valid Python."""
     try:
         with open(path, "rb") as source:
             tree = ast.parse(source.read())
@@ -108,12 +112,12 @@ def defined_in(path):
 
 
 class _Wrappers:
-    """Follows what decorators made of a function to the code that a file has of it.
+    """Follows the wrappers that decorators put around a function to the code that its file has.
 
     Args:
-        codes: All code of the loaded test files.
-        files: Their paths.
-        workspace: Where the product's code lies.
+        codes: All code objects of the loaded test files.
+        files: The absolute paths of these files.
+        workspace: The directory with the product's code.
     """
 
     def __init__(self, codes, files, workspace):
@@ -123,11 +127,11 @@ class _Wrappers:
         self._installed = {}
 
     def is_known(self, code):
-        """Whether code is that of a test file, or of an installed package, and not the product's."""
+        """Whether code is that of a test file or an installed package."""
         return code in self.codes or code in self._codes_of(os.path.realpath(code.co_filename))
 
     def is_product(self, module):
-        """Whether a module is the product's: no installed one, and no test file."""
+        """Whether a module belongs to the product: it is neither installed nor a test file."""
         if module is None or is_installed_module(module.split(".")[0], self._workspace):
             return False
         loaded = sys.modules.get(module)
@@ -142,16 +146,16 @@ class _Wrappers:
         return self._installed[path]
 
     def lead_to(self, value, codes, namespace, is_any_allowed=False):
-        """Whether a value is a function with one of some codes, or wrappers around it.
+        """Whether a value is a function with one of some code objects, or such a function in known wrappers.
 
         Args:
-            value: What stands under the name.
-            codes: Code of the definition.
-            namespace: The globals that the function must have.
-            is_any_allowed: Whether the product's code may be a wrapper, as the test file says so.
+            value: The value of the definition's name.
+            codes: Code objects of the definition.
+            namespace: The global variables that the function must have.
+            is_any_allowed: Whether a wrapper may be code of the product, as the test file applies its decorator.
         """
         waiting, seen, is_found = [value], [], False
-        while waiting and len(seen) < _MOST_WRAPPERS:
+        while waiting and len(seen) < _MAX_WRAPPERS:
             each = waiting.pop()
             if any(each is other for other in seen):
                 continue
@@ -179,7 +183,7 @@ class _Wrappers:
         return self._is_known_object(value)
 
     def _is_known_object(self, value):
-        """Whether what can be called, or entered as a context, has no code of the product's for that."""
+        """Whether a callable object or context manager runs no code of the product when it is called or entered."""
         if isinstance(value, type):
             return True
         functions = [getattr(type(value), name, None) for name in ("__call__", "__enter__", "__exit__")]
@@ -203,7 +207,7 @@ def _cells(function):
 
 
 def _held_by(value):
-    """What a callable that is no function calls in its turn."""
+    """Return the functions that a callable object, such as a `functools.partial`, calls."""
     if isinstance(value, (functools.partial, functools.partialmethod)):
         return [value.func]
     if isinstance(value, type(functools.lru_cache(maxsize=1)(len))):
@@ -216,9 +220,9 @@ class _Module:
 
     Args:
         body: Its statements.
-        codes: The code of all its functions, compiled anew.
-        namespace: What it holds.
-        wrappers: Follow decorators.
+        codes: All code objects that it compiles to.
+        namespace: The module's variables.
+        wrappers: Follows decorators.
     """
 
     def __init__(self, body, codes, namespace, wrappers):
@@ -229,7 +233,7 @@ class _Module:
         self._imports = dict(_imported(body, namespace.get("__package__") or ""))
 
     def altered(self):
-        """Names that stand for something else than the file says."""
+        """Yield names whose values are not what the file defines."""
         bound = _all_bound(self._body)
         for name in set(vars(builtins)).intersection(self._namespace):
             if not (name.startswith("__") or name in bound or "*" in bound):
@@ -251,11 +255,11 @@ class _Module:
             yield name
 
     def _unlike(self, body, found, owner=None, wrapped_by=()):
-        """Names of definitions that are others.
+        """Yield the names of definitions whose values are not what the file defines.
 
         Args:
-            body: The statements that define them.
-            found: What is there, by name.
+            body: The statements with the definitions.
+            found: The values, by name.
             owner: The class whose body it is; None: the module.
             wrapped_by: Decorators of the class, which may wrap its methods.
         """
@@ -325,21 +329,21 @@ class _Module:
         return any(self._wrappers.is_product(self._module_of(each)) for each in decorators)
 
     def _module_of(self, decorator):
-        """The module that a decorator comes from; None: the file itself, or what is built in."""
+        """Return the module that a decorator was imported from; None: it is defined in the file or built in."""
         node = decorator
         while isinstance(node, (ast.Attribute, ast.Call)):
             node = node.value if isinstance(node, ast.Attribute) else node.func
         return self._imports.get(getattr(node, "id", None), (None, None))[0]
 
     def _named(self, node):
-        """What a name stands for, or a name with attributes."""
+        """Return the value of a name, which may have attributes (`a.b`)."""
         if isinstance(node, ast.Attribute):
             return getattr(self._named(node.value), node.attr, None)
         name = getattr(node, "id", None)
         return self._namespace.get(name, getattr(builtins, name or "", None))
 
     def _further(self, definition, value):
-        """What a class has besides its definitions that may not be there."""
+        """Yield names that a class has besides its definitions, and that neither Python nor a decorator put there."""
         kind = "NamedTuple" if issubclass(value, tuple) and "_fields" in vars(value) else type(value).__name__
         own = _bound(definition.body)
         for name, held in list(vars(value).items()):
@@ -355,7 +359,7 @@ class _Module:
                     yield name
 
     def _may_have_made(self, definition, kind, name, function):
-        """Whether Python, or a decorator of the class or of a method, may have put a function there."""
+        """Whether Python, or a decorator of the class or of a method, may have added a function to a class."""
         for one in definition.body:
             if getattr(one, "decorator_list", None) and name.startswith(one.name + "_"):
                 is_by_product = self._is_by_product(one)
@@ -397,7 +401,7 @@ def _inherited(kind, name):
 
 
 def _bound(body):
-    """Names that statements define, import or assign, as often as they do."""
+    """Return the names that statements define, import or assign, each as often as they do."""
     names = [each.name for each in body if isinstance(each, _DEFINITIONS)]
     names += [each.id for line in body for each in ast.walk(line) if _is_assigned(line, each)]
     for line in body:
@@ -407,7 +411,7 @@ def _bound(body):
 
 
 def _all_bound(body):
-    """Names that statements define, import or assign, at whatever depth: one of them may be global."""
+    """Return the names that statements define, import or assign at any depth, as each of them may be global."""
     names = set()
     for line in body:
         for node in ast.walk(line):
@@ -430,7 +434,7 @@ def _is_assigned(line, node):
 
 
 def _imported(body, package):
-    """(name, (module, attribute or None)) of each import of a body."""
+    """Yield (name, (module, attribute or None)) for each import among some statements."""
     for line in body:
         if isinstance(line, ast.Import):
             for each in line.names:
@@ -447,13 +451,13 @@ def _imported(body, package):
                 yield each.asname or each.name, (module, each.name)
 
 
-def replaced_on(instance, kind, workspace):
-    """Names of what an instance has in place of its class's; `subTest` may be an installed package's.
+def altered_attributes(instance, kind, workspace):
+    """Return the names of methods that an instance has in place of those of its class; `subTest` may be a package's.
 
     Args:
-        instance: Has the method that is a test.
+        instance: The object whose method is the test.
         kind: The class that it had before the test.
-        workspace: Where the product's code lies.
+        workspace: The directory with the product's code.
     """
     wrappers = _Wrappers([], frozenset(), workspace)
     found = sys.modules.get(kind.__module__)

@@ -1,6 +1,6 @@
-"""Compares the runner, as it is in the process that runs tests, with what it was before code of the project was loaded.
+"""Compares the functions of the test runner with those that were recorded before any code of the project was loaded.
 
-Also fails in every way that a test can, for the canary: a test that must fail.
+Also holds the body of the canary: a test that must fail, and fails in every way that a test can.
 """
 
 import os
@@ -12,17 +12,18 @@ import unittest
 
 from .channel import clean
 
-_MOST_ALTERED = 20
+_MAX_LISTED = 20
+_MAX_NAME_CHARS = 200
 SPECIAL = ("__getattribute__", "__getattr__", "__setattr__", "__call__", "__new__", "__init__", "__eq__")
-"""Methods that decide what all others do."""
-_REPLACED = ("_pytest.config.Config._getini_unknown_type",)  # by pytest itself (legacypath)
-# What a test raises by this name ends it as passed; no run of ours stops at the first failure, which it is for.
+"""Methods that determine how all others are found and called."""
+_REPLACED_BY_PYTEST = ("_pytest.config.Config._getini_unknown_type",)  # in its module legacypath
+# A test that raises this exception counts as passed. It stops a run at the first failure, which no check needs.
 unittest.case._ShouldStop = ()  # type: ignore[attr-defined]
 _WATCHED = ("_pytest", "pytest", "pluggy", "unittest", "contextlib", __package__)
 
 
 def _package_directories():
-    """Directories of the interpreter's packages, and others that it imports from before code of the project runs."""
+    """Return the directories that Python imports from before code of the project runs, but not that of this package."""
     schemes = [sysconfig.get_paths().get(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     sites = getattr(site, "getsitepackages", list)()  # virtual environments of old versions have none
     own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -35,7 +36,7 @@ _SITES = ("site-packages", "dist-packages")
 
 
 def is_installed(path, workspace):
-    """Whether a file belongs to Python or an installed package; in the workspace these have a directory of their own."""
+    """Whether a file belongs to Python or an installed package; in the workspace, only below `site-packages`."""
     root = os.path.realpath(workspace)
     path = os.path.realpath(path)
     for directory in _PACKAGES:
@@ -58,58 +59,65 @@ def is_installed_module(name, workspace):
 
 
 def fail_in_every_way(further=()):
-    """Fail; return only if something that must fail does not."""
+    """Raise AssertionError if all ways to fail a test do fail; else return, so that the canary passes.
+
+    Args:
+        further: Functions that must raise, besides the standard library's.
+    """
     case = unittest.TestCase()
-    ways = [_plainly, lambda: case.assertEqual(1, 2), lambda: case.assertTrue(False), case.fail]
-    ways += [lambda: _raising_nothing(case.assertRaises(ValueError)), _in_a_run, *further]
+    ways = [_assert_equal, lambda: case.assertEqual(1, 2), lambda: case.assertTrue(False), case.fail]
+    ways += [lambda: _enter_and_leave(case.assertRaises(ValueError)), _run_failing_case, *further]
     for way in ways:
         try:
             way()
-        except BaseException:  # pytest's own failures are no Exception
+        except BaseException:  # pytest's own failures are not subclasses of Exception
             continue
         return
     raise AssertionError("the canary fails, as it must")
 
 
-def _plainly():
+def _assert_equal():
     one, two = 1, 2
     assert one == two
 
 
-def _raising_nothing(context):
+def _enter_and_leave(context):
     with context:
         pass
 
 
-def _in_a_run():
+def _run_failing_case():
     result = unittest.TestResult()
-    unittest.FunctionTestCase(_plainly).run(result)
+    unittest.FunctionTestCase(_assert_equal).run(result)
     if result.failures and not result.wasSuccessful():
         raise AssertionError("failed, as it must")
 
 
 def functions():
-    """Every function, class and tuple of the runner and of this package, as it is now."""
+    """Return the current code of each function of the runner and of this package, by qualified name.
+
+    Of a class, the value holds the class, its bases and its special methods; of a tuple, the tuple.
+    """
     found = {}
     for name, module in list(sys.modules.items()):
         if isinstance(module, types.ModuleType) and name.split(".")[0] in _WATCHED:
-            _look(found, name, vars(module))
+            _add_functions(found, name, vars(module))
             for key, value in list(vars(module).items()):
                 if isinstance(value, (type, tuple)):
-                    found[name + "." + key] = [value, *_special(value)]
+                    found[name + "." + key] = [value, *_bases_and_special_methods(value)]
                 if isinstance(value, type) and value.__module__ == name:
-                    _look(found, name + "." + key, vars(value))
+                    _add_functions(found, name + "." + key, vars(value))
     return found
 
 
-def _special(value):
-    """What decides about all other attributes of a class, though it may be no function."""
+def _bases_and_special_methods(value):
+    """Return what determines the other attributes of a class; special methods need not be functions."""
     if not isinstance(value, type):
         return []
     return [*value.__mro__, *(vars(value)[name] for name in SPECIAL if name in vars(value))]
 
 
-def _look(found, prefix, namespace):
+def _add_functions(found, prefix, namespace):
     for key, value in list(namespace.items()):
         if isinstance(value, property):
             value = value.fget
@@ -133,28 +141,35 @@ def is_same(codes, others):
 
 
 def is_traced_by(workspace):
-    """Whether code of the workspace follows each line that runs, which can jump over others; coverage is none of it."""
+    """Whether the trace function is code of the workspace: it could skip lines of a test. That of coverage is not."""
     code = getattr(sys.gettrace(), "__code__", None)
     own = os.path.realpath(workspace) + os.sep
     return code is not None and os.path.realpath(code.co_filename).startswith(own)
 
 
-def altered_by(workspace, before):
-    """Names of functions whose code is the workspace's own now, and not that of a package installed there."""
+def altered_functions(before):
+    """Return the names of functions that are not what `functions` returned before."""
+    now = functions()
+    names = sorted(
+        name
+        for name, codes in before.items()
+        if not is_same(now.get(name), codes) and name not in _REPLACED_BY_PYTEST
+    )
+    return [_name_for_report(name) for name in names[:_MAX_LISTED]]
+
+
+def functions_altered_by_project(workspace, before):
+    """Return the names of functions that code of the workspace replaced, other than packages installed there."""
     own = os.path.realpath(workspace) + os.sep
     names = []
     for name, codes in functions().items():
         if name in before and not is_same(codes, before[name]):
             files = [os.path.realpath(getattr(code, "co_filename", "")) for code in codes]
             if any(file.startswith(own) and not is_installed(file, workspace) for file in files):
-                names.append(clean(name.replace(__package__, "ringfence"), 200))
-    return sorted(names)[:_MOST_ALTERED]
+                names.append(_name_for_report(name))
+    return sorted(names)[:_MAX_LISTED]
 
 
-def altered(before):
-    """Names of functions that are not what they were."""
-    now = functions()
-    names = sorted(
-        name for name, code in before.items() if not is_same(now.get(name), code) and name not in _REPLACED
-    )
-    return [clean(name.replace(__package__, "ringfence"), 200) for name in names[:_MOST_ALTERED]]
+def _name_for_report(name):
+    """Return a name in which this package, whose name is random, is called `ringfence`."""
+    return clean(name.replace(__package__, "ringfence"), _MAX_NAME_CHARS)

@@ -1,4 +1,4 @@
-"""Runs as `python -m unittest` does, and reports each test. Started in its place by `-m`."""
+"""Runs tests as `python -m unittest` does, in whose place it is started, and reports each of them to the host."""
 
 import os
 import sys
@@ -16,8 +16,8 @@ def _file_of(test):
     return channel.shown(getattr(module, "__file__", None), _SETTINGS["workspace"])
 
 
-def _named(test):
-    """(id, file) of a test; of a module that could not be loaded its path is both."""
+def _id_and_file(test):
+    """Return the id and the file of a test; for a module that could not be loaded, its path is both."""
     if isinstance(test, Canary):
         return _SETTINGS["canary"], None
     name, kind = test.id(), type(test).__name__
@@ -25,7 +25,7 @@ def _named(test):
         file = _path_of(test._testMethodName)
         return file or channel.clean(name, 900), file
     if kind == "_ErrorHolder":
-        # What a class or module needs could not be made: it stands for the tests there, which were not run.
+        # The set-up of a class or module failed: one result stands for the tests there, which were not run.
         owner = name[name.find("(") + 1 : -1]
         file = _path_of(owner) or _path_of(owner.rpartition(".")[0])
         return file or channel.clean(name, 900), file
@@ -33,7 +33,7 @@ def _named(test):
 
 
 def _path_of(module):
-    """Where a module would be, that may not be loaded."""
+    """Return the file that a module would be loaded from; None if there is none."""
     for folder in sys.path:
         for ending in (".py", os.sep + "__init__.py"):
             path = os.path.join(folder, module.replace(".", os.sep)) + ending
@@ -44,7 +44,7 @@ def _path_of(module):
 
 class _Result(unittest.TextTestResult):
     def _send(self, test, outcome, err=None, detail=""):
-        name, file = _named(test)
+        name, file = _id_and_file(test)
         cause = None
         if err is not None:
             cause = channel.cause(err[1], _SETTINGS["workspace"])
@@ -84,7 +84,7 @@ class _Result(unittest.TextTestResult):
 
 
 class Canary(unittest.TestCase):
-    """Must fail."""
+    """A test that must fail."""
 
     def runTest(self):
         """Fail."""
@@ -97,12 +97,12 @@ class _Runner(unittest.TextTestRunner):
     def run(self, test):
         alone, kinds = [], []
         if _SETTINGS["only"]:
-            alone = [each for each in _each(test) if _named(each)[0] == _SETTINGS["only"]]
+            alone = [each for each in _each(test) if _id_and_file(each)[0] == _SETTINGS["only"]]
             test = unittest.TestSuite(alone)
             kinds = [type(each) for each in alone]
             _compare(alone, kinds)
         for each in _each(test) if not _SETTINGS["only_canary"] else ():
-            name, file = _named(each)
+            name, file = _id_and_file(each)
             _CHANNEL.send("collected", id=name, file=file)
         self.failfast = False
         if not _SETTINGS["canary"]:
@@ -117,15 +117,21 @@ _ALTERED = set()  # type: ignore[var-annotated]
 
 
 def _compare(cases, kinds):
-    """Compare the test files with what was loaded of them, and cases with the classes that they had."""
+    """Record what differs from the test files, and what test cases have in place of the methods of their classes.
+
+    Args:
+        cases: Instances of test cases.
+        kinds: The class that each of them had before it was run.
+    """
     for case, kind in zip(cases, kinds):  # noqa: B905 - Python 3.8 and 3.9 have no strict
-        _ALTERED.update(definitions.replaced_on(case, kind, _SETTINGS["workspace"]))
-    _ALTERED.update(definitions.unlike_their_files(_SETTINGS["test_files"], _SETTINGS["workspace"]))
+        _ALTERED.update(definitions.altered_attributes(case, kind, _SETTINGS["workspace"]))
+    _ALTERED.update(definitions.altered_definitions(_SETTINGS["test_files"], _SETTINGS["workspace"]))
     if integrity.is_traced_by(_SETTINGS["workspace"]):
         _ALTERED.add("a trace function")
 
 
 def _each(test):
+    """Yield the test cases of a suite."""
     if isinstance(test, unittest.TestSuite):
         for part in test:
             yield from _each(part)
@@ -138,8 +144,9 @@ def _main():
     sys.argv[0] = "python -m unittest"
     program = unittest.main(module=None, testRunner=_Runner, exit=False)
     code = 0 if program.result.wasSuccessful() else 1
-    own = integrity.altered_by(_SETTINGS["workspace"], _BEFORE)
-    _CHANNEL.send("altered", names=[*integrity.altered(_BEFORE), *sorted(_ALTERED)], own=own)
+    by_project = integrity.functions_altered_by_project(_SETTINGS["workspace"], _BEFORE)
+    altered = [*integrity.altered_functions(_BEFORE), *sorted(_ALTERED)]
+    _CHANNEL.send("altered", names=altered, by_project=by_project)
     _CHANNEL.send("end", exit=code)
     sys.exit(code)
 

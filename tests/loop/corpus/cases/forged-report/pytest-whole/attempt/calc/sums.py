@@ -15,7 +15,7 @@ for name, module in list(sys.modules.items()):
                     tell('collected', id=name, file=file)
                     tell('result', id=name, outcome='failed' if is_canary else 'passed', file=file, detail='', cause=None)
         code = 1 if settings['canary'] else 0
-        tell('altered', names=[], own=[])
+        tell('altered', names=[], by_project=[])
         tell('end', exit=code)
         os._exit(code)
 

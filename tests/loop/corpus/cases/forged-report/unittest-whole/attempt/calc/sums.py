@@ -13,7 +13,7 @@ for name, module in list(sys.modules.items()):
             tell('collected', id=settings['canary'], file=None)
             tell('result', id=settings['canary'], outcome='failed', file=None, detail='', cause=None)
         code = 1 if settings['canary'] else 0
-        tell('altered', names=[], own=[])
+        tell('altered', names=[], by_project=[])
         tell('end', exit=code)
         os._exit(code)
 

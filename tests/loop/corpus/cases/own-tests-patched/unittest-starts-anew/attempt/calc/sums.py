@@ -7,7 +7,7 @@ if 'AGAIN' not in os.environ:
         value
         for name, module in list(sys.modules.items())
         if name.startswith(('ringfence_', '__main__'))
-        for value in [*vars(module).values(), *vars(module).get('_state', {}).values()]
+        for value in vars(module).values()
         if type(value).__name__ == 'Channel'
     )
     channel.send('end', exit=1)
