@@ -134,6 +134,26 @@ def read_regular_file(file: Path, *, follow_link: bool = False, limit_bytes: int
     return content
 
 
+def decode_text(content: bytes, file: Path) -> str:
+    """Decode the text of a file, without a byte order mark.
+
+    Raises:
+        ConfigurationError: The file is not UTF-8; the error has the position of the first invalid byte.
+    """
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        before = content[: exc.start].decode("utf-8")
+        line = before.count("\n") + 1
+        raise ConfigurationError(
+            f"byte {content[exc.start : exc.start + 1]!r} is not UTF-8; save the file as UTF-8",
+            file=file,
+            line=line,
+            column=len(before) - before.rfind("\n"),
+        ) from exc
+    return text.removeprefix("\ufeff")
+
+
 DEFAULT = Origin("default")
 
 

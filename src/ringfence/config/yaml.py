@@ -24,7 +24,7 @@ from ruamel.yaml.events import (
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.reader import ReaderError
 
-from ringfence.config.document import Document, KeyPath, Place, read_regular_file
+from ringfence.config.document import Document, KeyPath, Place, decode_text, read_regular_file
 from ringfence.errors import ConfigurationError
 
 _DEPTH_LIMIT = 16
@@ -69,7 +69,7 @@ def parse_value(content: bytes, file: Path, *, most_values: int = _NODE_LIMIT) -
 
 
 def _build(content: bytes, file: Path, most_values: int) -> "_Builder":
-    text = decoded(content, file)
+    text = decode_text(content, file)
     builder = _Builder(file, most_values)
     try:
         for event in YAML(typ="safe", pure=True).parse(text):
@@ -90,26 +90,6 @@ def _build(content: bytes, file: Path, most_values: int) -> "_Builder":
     except YAMLError as exc:
         raise ConfigurationError(f"this is not YAML: {str(exc).splitlines()[0]}", file=file) from exc
     return builder
-
-
-def decoded(content: bytes, file: Path) -> str:
-    """Decode the text of a file, without a byte order mark.
-
-    Raises:
-        ConfigurationError: The file is not UTF-8; the error has the position of the first invalid byte.
-    """
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as exc:
-        before = content[: exc.start].decode("utf-8")
-        line = before.count("\n") + 1
-        raise ConfigurationError(
-            f"byte {content[exc.start : exc.start + 1]!r} is not UTF-8; save the file as UTF-8",
-            file=file,
-            line=line,
-            column=len(before) - before.rfind("\n"),
-        ) from exc
-    return text.removeprefix("\ufeff")
 
 
 def _refuse(message: str, file: Path, mark: Any) -> NoReturn:

@@ -85,11 +85,22 @@ def test_notes_are_added_to(dialects: Path):
     assert document_with_progress(plan_again(document, source=None), states) == document
 
 
+def test_a_note_is_added_although_it_is_part_of_another(dialects: Path):
+    """Whole lines are compared."""
+    document = json.loads((dialects / "ralph.json").read_text())
+    document["userStories"][0]["notes"] = "three attempts failed twice"
+    plan = plan_again(document, source=None)
+    document = document_with_progress(plan, {"US-001": StoryEnd("skipped", "three attempts failed")})
+    assert document["userStories"][0]["notes"] == "three attempts failed twice\nthree attempts failed"
+
+
 def test_of_a_feature_nothing_but_passes_is_changed(dialects: Path):
-    """Those who work by such a list may rely on it."""
-    plan = read_plan(dialects / "features.json")
-    document = document_with_progress(plan, {plan.stories[0].id: StoryEnd("passed", "well done")})
-    assert document == [{**plan.document[0], "passes": True}, *plan.document[1:]]
+    """Tools that read such a list may rely on it, also where a feature has other fields of progress."""
+    further = {"status": "open", "skipped": False, "notes": "before"}
+    document = [{**each, **further} for each in read_plan(dialects / "features.json").document]
+    plan = plan_again(document, source=None)
+    changed = document_with_progress(plan, {plan.stories[0].id: StoryEnd("passed", "well done")})
+    assert changed == [{**document[0], "passes": True}, *document[1:]]
 
 
 def test_a_note_of_an_agent_is_bounded_and_shows_whatever_it_holds(dialects: Path):

@@ -1,6 +1,8 @@
 """JSON, read with the place of each value."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +73,15 @@ def test_a_string_without_an_end_is_refused(tail: str):
     """A megabyte of escaped quotes is read once and not once for each quote, which would take hours."""
     with pytest.raises(ConfigurationError, match="unterminated string"):
         parse_json(('["' + '\\"' * 500_000 + tail).encode(), FILE)
+
+
+def test_stories_in_json_need_no_parser_of_yaml(tmp_path: Path):
+    """Importing it takes longer than reading a file of stories."""
+    file = tmp_path / "prd.json"
+    file.write_text('{"stories": []}')
+    code = (
+        "import pathlib, sys; from ringfence.loop.story.parse import parse_file\n"
+        f"parse_file(pathlib.Path({str(file)!r})); print('ruamel.yaml' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

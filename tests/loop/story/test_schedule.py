@@ -4,10 +4,11 @@ from collections.abc import Callable
 from itertools import combinations
 from pathlib import PurePosixPath
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.loop.story import Plan, Ready, Story, check_plan, questions, ready
+from ringfence.loop.story import Plan, Ready, Story, check_plan, names_path, questions, ready
 
 PlanOf = Callable[..., Plan]
 
@@ -81,6 +82,32 @@ def test_stories_that_share_files_never_run_at_once(plan_of: PlanOf):
     )
     assert _ids(ready(plan, (), (), ())) == ["module", "beside", "elsewhere", "nowhere"]
     assert _ids(ready(plan, ["module"], (), ["beside"])) == ["directory", "elsewhere", "nowhere"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "is_named"),
+    [
+        ("src/{a,b}.py", "src/a.py", True),
+        ("src/{a,b}.py", "src/c.py", False),
+        ("{src,lib}/{a,b{1,2}}", "lib/b2/c.py", True),
+        ("src/{a*,b}.py", "src/again.py", True),
+        ("app/{id}/page.py", "app/{id}/page.py", True),
+        ("app/{a,b}.py", "app/{a,b}.py", True),
+        ("app/{a,b", "app/a", False),
+    ],
+)
+def test_braces_of_patterns_are_alternatives(pattern: str, path: str, is_named: bool):
+    """As in a shell: braces without a comma are part of the name."""
+    assert names_path([pattern], path) is is_named
+
+
+def test_a_pattern_with_too_many_alternatives_is_refused(plan_of: PlanOf):
+    """Patterns are expanded, so their number is bounded."""
+    plan = plan_of({"id": "a", "files": ["{0,1,2,3,4}" * 60]}, {"id": "b", "files": ["{0,1}" * 6]})
+    (problem,) = check_plan(plan, has_check=True)
+    assert problem.startswith("story 'a': files: ")
+    assert "stands for more than 100 patterns" in problem
+    assert not names_path(plan.stories[0].files, "0" * 60)
 
 
 def test_it_is_over_when_nothing_runs_and_nothing_may(plan_of: PlanOf):

@@ -26,14 +26,15 @@ _YAML_KEYWORDS = frozenset({"true", "false", "null", "yes", "no", "y", "n", "on"
 _STATUS_BY_OUTCOME = {"passed": "done", "skipped": "skipped", "blocked": "blocked"}
 _STATUS_DIALECTS: frozenset[Dialect] = frozenset({"pipeline", "waves"})
 """Dialects that keep a story's progress in `status`."""
-_DIALECTS_WITHOUT_NOTES: frozenset[Dialect] = frozenset({"features"})
+_PASSES_ONLY_DIALECTS: frozenset[Dialect] = frozenset({"features"})
 """Tools that read these files expect only `passes` to change."""
 
 
 def export(plan: Plan, file: Path, states: Mapping[str, StoryEnd]) -> None:
     """Write a copy of a plan with progress. All other values of the source are kept, in their order.
 
-    `passes` is set, or `status` in the dialects that have it; a note is added to `notes`, except in a list of features.
+    `passes` is set, or `status` in the dialects that keep progress there; `status` and `skipped` are also set in a story
+    that has them, and a note is added to `notes`. In a list of features only `passes` is set.
 
     Args:
         plan: The plan.
@@ -92,6 +93,9 @@ def _story_values(story: Story) -> dict[str, Any]:
 
 
 def _mark(values: dict[str, Any], end: StoryEnd, dialect: Dialect) -> None:
+    if dialect in _PASSES_ONLY_DIALECTS:
+        values["passes"] = end.outcome == "passed"
+        return
     has_status = dialect in _STATUS_DIALECTS
     if not has_status or "passes" in values:
         values["passes"] = end.outcome == "passed"
@@ -99,7 +103,7 @@ def _mark(values: dict[str, Any], end: StoryEnd, dialect: Dialect) -> None:
         values["status"] = _STATUS_BY_OUTCOME[end.outcome]
     if "skipped" in values:
         values["skipped"] = end.outcome == "skipped"
-    if end.note and dialect not in _DIALECTS_WITHOUT_NOTES:
+    if end.note:
         values["notes"] = _add_note(values.get("notes"), printable(end.note, _NOTE_CHARS))
 
 
@@ -108,7 +112,8 @@ def _add_note(before: Any, note: str) -> Any:
         return before if note in before else [*before, note]
     if not isinstance(before, str) or not before.strip():
         return note
-    return before if note in before else f"{before}\n{note}"
+    has_note = f"\n{note}\n" in f"\n{before}\n"
+    return before if has_note else f"{before}\n{note}"
 
 
 def _json(document: Any) -> str:

@@ -1,7 +1,7 @@
 """Parses a stories' file, JSON or YAML, with the line and column of each value, and limits its size and depth.
 
 A YAML parser reads most JSON, but neither tabs between values nor escaped surrogate pairs, both of which occur in JSON
-files. The YAML parser is imported on use.
+files. The YAML parser is imported only when a YAML file is read.
 """
 
 import json
@@ -11,8 +11,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
-from ringfence.config.document import Document, KeyPath, Place, read_regular_file
-from ringfence.config.yaml import decoded
+from ringfence.config.document import Document, KeyPath, Place, decode_text, read_regular_file
 from ringfence.errors import ConfigurationError
 from ringfence.loop.story.words import SURROGATE, quoted
 
@@ -30,7 +29,8 @@ def parse_file(file: Path) -> tuple[Any, Document]:
     """Parse a file as JSON or, by its suffix, as YAML. Return its content, and a document with the position of values.
 
     Raises:
-        ConfigurationError: The file cannot be read or parsed, or is empty; the error names line and column.
+        ConfigurationError: The file cannot be read or parsed, is empty, or exceeds a limit of its size, of the number
+            of values or of the depth; the error names line and column where there is one.
     """
     content = read_regular_file(file, follow_link=True, limit_bytes=FILE_LIMIT_BYTES)
     if not content.strip():
@@ -47,9 +47,10 @@ def parse_json(content: bytes, file: Path) -> tuple[Any, Document]:
     """Parse JSON. Return its value, and a document with the position of each value, but without values.
 
     Raises:
-        ConfigurationError: It is not JSON, or a mapping contains a key twice; the error names line and column.
+        ConfigurationError: It is not UTF-8 or not JSON, a mapping contains a key twice, it is nested deeper than
+            `DEPTH_LIMIT` levels, or it has more than `VALUES_LIMIT` values. The error names line and column.
     """
-    text = decoded(content, file)
+    text = decode_text(content, file)
     reader = _Reader(text, file)
     reader.check_depth()
     try:
@@ -130,8 +131,8 @@ def check_values(value: Any, *, values_limit: int, chars_limit: int) -> tuple[Ke
 
     Args:
         value: Any value; it is walked no further than the limits.
-        values_limit: Limit for the number of mappings, lists, keys and scalars together.
-        chars_limit: Limit for the length of all texts together.
+        values_limit: Limit for the number of mappings, lists and scalars together; keys are not counted.
+        chars_limit: Limit for the length of all texts together, those of keys included.
     """
     waiting: list[tuple[KeyPath, Any]] = [((), value)]
     values = chars = 0

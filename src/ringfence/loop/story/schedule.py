@@ -1,8 +1,10 @@
 """Checks the dependencies and the completeness of a plan's stories, and selects the stories that can be started."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
 
@@ -16,6 +18,9 @@ _MAX_GUESSES = 10
 """How many unknown ids are compared with all known ids, which is slow."""
 _QUESTION_CHARS = 300
 _PATTERN = frozenset("*?[{")
+_ALTERNATIVES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+"""Innermost braces with alternatives, such as `{a,b}`."""
+_MAX_ALTERNATIVES = 100
 
 
 @frozen
@@ -125,6 +130,11 @@ def _objections(plan: Plan, *, has_check: bool) -> Iterator[str]:
     for story in open_stories:
         for reason in _missing_parts(story, has_check=has_check):
             yield f"story {quoted(story.id)}: {reason}"
+        for path in story.files:
+            if _expand_braces(path) is None:
+                reason = f"{quoted(path)} stands for more than {_MAX_ALTERNATIVES} patterns"
+                advice = "write fewer alternatives in braces, or a directory"
+                yield f"story {quoted(story.id)}: files: {reason}; {advice}"
 
 
 def _missing_parts(story: Story, *, has_check: bool) -> Iterator[str]:
@@ -192,14 +202,37 @@ def _question(story: Story) -> str:
 
 
 def names_path(named: Iterable[str], path: str) -> bool:
-    """Return whether a story's `files` name a path: itself, a directory above it, or a pattern of either."""
+    """Return whether a story's `files` name a path: itself, a directory above it, or a pattern of either.
+
+    In a pattern, `*` and `?` also match slashes, `[ab]` matches one character, and `{a,b}` stands for two patterns.
+    """
     parts = PurePosixPath(path).parts
     prefixes = ["/".join(parts[:length]) for length in range(1, len(parts) + 1)]
     return any(each == "." or any(_matches(each, prefix) for prefix in prefixes) for each in named)
 
 
 def _matches(pattern: str, path: str) -> bool:
-    return path == pattern or (not _PATTERN.isdisjoint(pattern) and fnmatchcase(path, pattern))
+    if path == pattern:
+        return True
+    if _PATTERN.isdisjoint(pattern):
+        return False
+    return any(path == each or fnmatchcase(path, each) for each in _expand_braces(pattern) or ())
+
+
+@lru_cache(maxsize=1024)
+def _expand_braces(pattern: str) -> frozenset[str] | None:
+    """Return the patterns that a pattern with alternatives in braces stands for; None: they are too many."""
+    expanded, waiting = set[str](), {pattern}
+    while waiting:
+        each = waiting.pop()
+        found = _ALTERNATIVES.search(each)
+        if found is None:
+            expanded.add(each)
+        else:
+            waiting |= {each[: found.start()] + one + each[found.end() :] for one in found[1].split(",")}
+        if len(expanded) + len(waiting) > _MAX_ALTERNATIVES:
+            return None
+    return frozenset(expanded)
 
 
 class _Files:
