@@ -3,13 +3,14 @@
 Importing this package imports neither DBOS nor SQLAlchemy; `open_engine` does.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, overload
 
 from ringfence.engine.base import Context, Json, StepFailed, Workflow, WorkflowState, WorkflowStatus
 
 if TYPE_CHECKING:
     from ringfence.engine.client import Engine
+    from ringfence.engine.executor import Executor
 
 __all__ = [
     "Context",
@@ -22,12 +23,28 @@ __all__ = [
 ]
 
 
+@overload
+def open_engine(url: str) -> "Engine": ...
+@overload
+def open_engine(
+    url: str,
+    *,
+    workflows: Mapping[str, Workflow],
+    concurrency: int = 8,
+    recoveries: int = 5,
+    labels: Sequence[str] = (),
+) -> "Executor": ...
+@overload
+def open_engine(
+    url: str, *, workflows: Mapping[str, Workflow] | None, concurrency: int = 8, recoveries: int = 5
+) -> "Engine": ...
 def open_engine(
     url: str,
     *,
     workflows: Mapping[str, Workflow] | None = None,
     concurrency: int = 8,
     recoveries: int = 5,
+    labels: Sequence[str] = (),
 ) -> "Engine":
     """The engine of a database, to be entered as an async context.
 
@@ -36,6 +53,7 @@ def open_engine(
         workflows: The workflows to run, by name: the engine is an executor. None: it only controls workflows.
         concurrency: How many workflows an executor runs at once. One number for all executors of a database: that of the
             executor that started last.
+        labels: What the executor can run besides workflows without a label.
         recoveries: How often a workflow is taken over from an executor that died before it fails.
 
     Raises:
@@ -48,4 +66,4 @@ def open_engine(
         return Engine(url)
     from ringfence.engine.executor import Executor
 
-    return Executor(url, workflows=workflows, concurrency=concurrency, recoveries=recoveries)
+    return Executor(url, workflows=workflows, concurrency=concurrency, recoveries=recoveries, labels=labels)

@@ -20,7 +20,8 @@ from ringfence.errors import UsageError
 
 Result = TypeVar("Result")
 QUEUE = "ringfence"
-"""The one queue of a database, and the name of the application in DBOS. The caller has decided what may run."""
+"""The queue of workflows that any executor may run, and the name of the application in DBOS. The caller has decided what
+may run."""
 WORKFLOW = "ringfence"
 """The one workflow that DBOS knows. Its first argument is the name of the workflow to run."""
 VERSION = "1"
@@ -36,6 +37,11 @@ _STATES = {
     "CANCELLED": WorkflowState.FAILED,
 }
 _ENDED = tuple(state for state in WorkflowState if state.is_end)
+
+
+def queue_of(label: str) -> str:
+    """The queue of workflows that only executors with a label run; without a label, that of all others."""
+    return f"{QUEUE}:{label}" if label else QUEUE
 
 
 class JsonSerializer(Serializer):
@@ -146,7 +152,14 @@ class Engine:
         return await self._call(enqueue)
 
     def enqueue_in(
-        self, connection: sa.Connection, workflow: str, *, id: str, argument: Json = None, priority: int = 0
+        self,
+        connection: sa.Connection,
+        workflow: str,
+        *,
+        id: str,
+        argument: Json = None,
+        priority: int = 0,
+        label: str = "",
     ) -> None:
         """Enqueue a workflow within the caller's transaction: it exists once that commits. It blocks.
 
@@ -156,9 +169,12 @@ class Engine:
             id: Of the workflow. A workflow that has it already stays as it is.
             argument: JSON.
             priority: 0 to 1000; higher ones are taken first.
+            label: Only executors with this label run it; empty: every executor does.
         """
         argument = as_json(argument, what="the argument of a workflow")
-        self._client.enqueue_in_transaction(connection, _options(id, priority), workflow, argument)
+        options = _options(id, priority)
+        options["queue_name"] = queue_of(label)
+        self._client.enqueue_in_transaction(connection, options, workflow, argument)
         self._liveness.wake(connection)
 
     async def list(

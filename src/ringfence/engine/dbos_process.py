@@ -1,7 +1,7 @@
 """DBOS itself: at most once in a process, silent, and in the caller's event loop."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import sqlalchemy as sa
@@ -48,8 +48,8 @@ def release_process() -> None:
     _run = None
 
 
-def launch(database: Database, executor: str) -> None:
-    """Start DBOS in the running event loop, after `claim_process`."""
+def launch(database: Database, executor: str, queues: Sequence[str]) -> None:
+    """Start DBOS in the running event loop, after `claim_process`; it claims workflows of these queues."""
     global _engine
     if database.file is None:
         _engine = sa.create_engine(
@@ -71,7 +71,7 @@ def launch(database: Database, executor: str) -> None:
             "scheduler_polling_interval_sec": _NEVER_S,
         }
     )
-    DBOS.listen_queues([QUEUE])
+    DBOS.listen_queues(queues)
     DBOS.launch()
 
 

@@ -1,7 +1,7 @@
 """The workflows that run in this executor, and their interruption."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import anyio
 
@@ -28,13 +28,25 @@ class Executions:
 
     Args:
         workflows: The workflows it can run, by name.
+        concurrency: How many run at once: DBOS bounds them for each queue alone.
+        give_back: Enqueues a workflow again that cannot start here.
     """
 
-    def __init__(self, workflows: Mapping[str, Workflow]) -> None:
+    def __init__(
+        self,
+        workflows: Mapping[str, Workflow],
+        *,
+        concurrency: int,
+        give_back: Callable[[str], Awaitable[None]],
+    ) -> None:
         self._workflows = workflows
+        self._concurrency = concurrency
+        self._give_back = give_back
         self._running: dict[str, Execution] = {}
         self._is_open = False
         self._idle_since = 0.0
+        self.is_draining = False
+        """Whether workflows are given back instead of started."""
 
     @property
     def running(self) -> list[Execution]:
@@ -55,6 +67,9 @@ class Executions:
         if id in self._running:  # claimed again while it was still running: the older execution has lost it
             await self._running[id].interrupt()
         if not self._is_open:
+            raise asyncio.CancelledError
+        if self.is_draining or len(self._running) >= self._concurrency:
+            await self._give_back(id)
             raise asyncio.CancelledError
         execution = self._running[id] = Execution(id)
         try:

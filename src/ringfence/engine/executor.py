@@ -6,7 +6,7 @@ more than 2 % of a core; an executor without work waits to be woken instead.
 
 import asyncio
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +19,7 @@ from dbos import error as dbos_error
 
 from ringfence.engine import dbos_process
 from ringfence.engine.base import Workflow
-from ringfence.engine.client import QUEUE, WORKFLOW, Engine
+from ringfence.engine.client import QUEUE, WORKFLOW, Engine, queue_of
 from ringfence.engine.executions import Executions
 from ringfence.engine.liveness import LockLost
 from ringfence.engine.liveness.base import HEARTBEAT_S
@@ -27,6 +27,8 @@ from ringfence.errors import InfrastructureFault
 
 _POLL_S = 0.1
 """How often DBOS looks for enqueued workflows while it runs."""
+_GIVE_BACK_S = 0.2
+"""So long a workflow that cannot start here is kept before it is given back, so that another executor finds it first."""
 _IDLE_S = 10.0
 """DBOS is stopped after so long without work."""
 _SWEEP = 5
@@ -45,13 +47,20 @@ class Executor(Engine):
     """
 
     def __init__(
-        self, url: str, *, workflows: Mapping[str, Workflow], concurrency: int, recoveries: int
+        self,
+        url: str,
+        *,
+        workflows: Mapping[str, Workflow],
+        concurrency: int,
+        recoveries: int,
+        labels: Sequence[str] = (),
     ) -> None:
         self._name = uuid.uuid4().hex
         super().__init__(url, executor=self._name)
         self._concurrency = concurrency
         self._max_recoveries = recoveries
-        self._executions = Executions(workflows)
+        self._queues = [QUEUE, *map(queue_of, sorted(set(labels)))]
+        self._executions = Executions(workflows, concurrency=concurrency, give_back=self._give_back)
         self._tasks = anyio.create_task_group()
         self._switching = anyio.Lock()
         self._is_launched = False
@@ -81,7 +90,10 @@ class Executor(Engine):
 
     def _register(self) -> None:
         self._liveness.register()
-        self._client.register_queue(QUEUE, worker_concurrency=self._concurrency, polling_interval_sec=_POLL_S)
+        for queue in self._queues:
+            self._client.register_queue(
+                queue, worker_concurrency=self._concurrency, polling_interval_sec=_POLL_S
+            )
 
     async def __aexit__(
         self,
@@ -159,7 +171,10 @@ class Executor(Engine):
         return True
 
     def _is_work_enqueued(self) -> bool:
-        return bool(self._client.list_workflows(status="ENQUEUED", name=WORKFLOW, limit=1, load_input=False))
+        enqueued = self._client.list_workflows(
+            status="ENQUEUED", name=WORKFLOW, queue_name=self._queues, limit=1, load_input=False
+        )
+        return bool(enqueued) and not self._executions.is_draining
 
     async def _launch(self) -> None:
         async with self._switching:
@@ -168,7 +183,7 @@ class Executor(Engine):
             self._executions.open()
             self._is_launched = True
             with self._database.translated_errors():
-                dbos_process.launch(self._database, self._name)
+                dbos_process.launch(self._database, self._name, self._queues)
 
     async def _halt(self) -> None:
         """Interrupt what runs, stop DBOS, and put back what it had claimed, for others or for the next launch."""
@@ -187,8 +202,25 @@ class Executor(Engine):
         """Put back what this executor has. Nobody has died: it is not counted."""
         with self._liveness.take_over_lock():
             for one in self._pending(executor_id=self._name):
-                self._client.resume_workflow(one.workflow_id, queue_name=QUEUE)
+                self._client.resume_workflow(one.workflow_id, queue_name=one.queue_name or QUEUE)
         self._liveness.wake()
+
+    def drain(self, *, is_draining: bool) -> None:
+        """Start no more workflows, or start them again. Those that run go on."""
+        self._executions.is_draining = is_draining
+
+    async def _give_back(self, id: str) -> None:
+        """Enqueue a workflow again that this executor has claimed and cannot start: another one may."""
+        await anyio.sleep(_GIVE_BACK_S)
+
+        def give_back() -> None:
+            with self._liveness.take_over_lock():
+                for one in self._pending(executor_id=self._name, workflow_ids=[id]):
+                    self._client.resume_workflow(id, queue_name=one.queue_name or QUEUE)
+            self._liveness.wake()
+
+        with suppress(*_TRANSIENT):
+            await self._call(give_back)
 
     def _take_over(self, running: Collection[str]) -> None:
         """Put back workflows of executors that are not registered, and of this one if they never started.
@@ -219,7 +251,7 @@ class Executor(Engine):
             if is_poison:
                 self._client.cancel_workflow(id)
             else:
-                self._client.resume_workflow(id, queue_name=QUEUE)
+                self._client.resume_workflow(id, queue_name=now[0].queue_name or QUEUE)
         self._liveness.wake()
 
     def _pending(self, **filters: Any) -> list[DbosStatus]:

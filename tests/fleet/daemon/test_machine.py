@@ -171,6 +171,32 @@ def test_many_commands_at_once_are_answered(crew: FleetFiles):
     assert json.loads(crew.does("job", "ls", "--json").out)["schema_version"] == 1
 
 
+def test_jobs_run_where_their_agent_is_placed(crew: FleetFiles, postgres: Cluster):
+    """On a worker with the label; until there is one they wait and say so. A worker that drains takes no more jobs."""
+    url = postgres.make_database()
+    _write(crew, url, workers=0)
+    configuration = json.loads(crew.file.read_text())
+    configuration["agents"]["g"] = {**configuration["agents"]["a"], "placement": "gpu"}
+    crew.write(**configuration)
+    crew.up()
+    other = {**crew.environment, "RINGFENCE_FLEET_DATABASE": url}
+    with crew.start("fleet", "worker", env=other) as plain:
+        placed = crew.trigger("g")
+        assert crew.ends(crew.trigger("a"))["state"] == "unverified"
+        assert crew.job(placed)["waits_for"] == "no worker with the label 'gpu' takes jobs"
+        (first,) = crew.does("fleet", "workers", "ls", "--json").json["workers"]
+        with crew.start("fleet", "worker", "--label", "gpu", env=other) as labelled:
+            assert crew.ends(placed)["worker"] != first["id"]
+            crew.does("fleet", "workers", "drain", first["id"])
+            ended = [crew.ends(crew.trigger("a")) for _ in range(3)]
+            assert {job["worker"] for job in ended} == {crew.job(placed)["worker"]}
+            labelled.terminate()
+            labelled.communicate(timeout=60)
+        plain.terminate()
+        plain.communicate(timeout=60)
+    assert crew.does("fleet", "workers", "ls", "--json").json["workers"] == []
+
+
 @contextmanager
 def _beside(crew: FleetFiles, folder: Path, url: str) -> Iterator[FleetFiles]:
     """Another crew's files and state directory, on the same database."""

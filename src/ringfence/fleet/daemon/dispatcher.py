@@ -127,6 +127,7 @@ class Dispatcher:
             id=job.workflow_id,
             argument={"job": job.id},
             priority=max(0, min(1000, job.priority)),
+            label=job.placement,
         )
 
     async def _reconcile(self) -> None:

@@ -84,7 +84,11 @@ class Worker:
             Jobs(self._database), Attempts(self._database), performing, worker=self._name, host=host
         )
         self._engine = open_engine(
-            url, workflows={JOB_WORKFLOW: self._workflow}, concurrency=slots, recoveries=_RECOVERIES
+            url,
+            workflows={JOB_WORKFLOW: self._workflow},
+            concurrency=slots,
+            recoveries=_RECOVERIES,
+            labels=(*self._labels, host),
         )
         self._stopping = anyio.Event()
 
@@ -136,7 +140,8 @@ class Worker:
         )
         while True:
             await anyio.sleep(REFRESH_S)
-            await self._workers.refresh(self._name())
+            may_work = await self._workers.refresh(self._name())
+            self._engine.drain(is_draining=not may_work)
 
     async def _watch(self, lost: list[str]) -> None:
         """Stop, as soon as the engine has: what is told to an engine that has stopped is done by nobody."""
