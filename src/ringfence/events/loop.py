@@ -61,6 +61,8 @@ class ChecksCompleted(Event, frozen=True, kw_only=True, tag="checks.completed"):
     checks: dict[str, str]
     """The outcome of each check."""
     runs: list[str]
+    """The runs of the checks. Some attempts have further ones, which also decide: with the configuration as before the
+    story, and of each of the story's tests alone."""
 
 
 class StoryRetried(Event, frozen=True, kw_only=True, tag="story.retried"):

@@ -19,7 +19,7 @@ from ringfence.loop.outcome import Blocked, Rejected, Skipped, Stop
 from ringfence.loop.proof import Proof
 from ringfence.loop.rejection import reason_of, reject, rejections
 from ringfence.loop.repository import Change, NothingChanged, WorkRefused
-from ringfence.loop.rows import VERDICT, StoryRow, tests_steps
+from ringfence.loop.rows import VERDICT, StoryRow, check_steps, tests_steps
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.steps import keep_once
@@ -170,7 +170,7 @@ class StoryWork:
         if not complaints:
             complaints = await self._proof.own_tests_alone(row, attempt, commit)
         self._loop.add_event(
-            row, f"checks.{attempt}", "checks.completed", of=[f"checks.{attempt}"], attempt=attempt,
+            row, f"checks.{attempt}", "checks.completed", of=check_steps(attempt), attempt=attempt,
             is_green=not complaints, checks=colours,
         )  # fmt: skip
         if complaints:

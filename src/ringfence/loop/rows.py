@@ -86,7 +86,9 @@ contain it, so it stays as it is."""
 TESTS = ("tests", "red")
 """Parts of an attempt at a story's tests."""
 CODE = ("code", "checks", "review", VERDICT)
-"""Parts of an attempt at a story's code."""
+"""Parts of an attempt at a story's code, one for each stage."""
+CHECKS = ("checks", "configuration", "alone")
+"""Parts of the stage `checks`; the last two are not run for every attempt."""
 STAGES: Mapping[str, str] = {
     "tests": "tests", "red": "tests", "code": "code", "checks": "checks", "configuration": "checks",
     "alone": "checks", "review": "review", VERDICT: VERDICT,
@@ -161,9 +163,18 @@ def tests_steps(attempt: int) -> list[str]:
     return [f"{name}.{attempt}" for name in TESTS]
 
 
+def check_steps(attempt: int) -> list[str]:
+    """Return the names of the steps that check an attempt at a story's code.
+
+    These are the checks themselves, the checks with the configuration as before the story, and the story's tests, each
+    of them run alone.
+    """
+    return [f"{name}.{attempt}" for name in CHECKS]
+
+
 def code_steps(attempt: int) -> list[str]:
-    """Return the names of the steps of an attempt at a story's code."""
-    return [f"{name}.{attempt}" for name in CODE]
+    """Return the names of the steps of an attempt at a story's code, with all that check it."""
+    return [f"code.{attempt}", *check_steps(attempt), f"review.{attempt}", f"{VERDICT}.{attempt}"]
 
 
 def describe_rejection(result: Mapping[str, Any]) -> str:

@@ -174,6 +174,15 @@ def test_protected_configuration_changes_only_where_the_story_names_it(
     assert note in prompts["judge"]
 
 
+def _assert_runs_of_rejection(events: _Parts) -> None:
+    """Assert that an attempt was rejected by a second run of its checks, and that the events name both runs."""
+    (checked,) = (each for each in events if each["event"] == "checks.completed")
+    (failed,) = (each for each in events if each["event"] == "story.failed")
+    assert (checked["is_green"], set(checked["checks"].values())) == (False, {"green"})
+    assert len(set(checked["runs"])) == 2
+    assert set(checked["runs"]) < set(failed["runs"])
+
+
 def _prompts(project: Project) -> dict[str, str]:
     lines = [
         json.loads(line)
@@ -191,9 +200,10 @@ def test_work_that_needs_its_own_configuration_is_rejected(tmp_path: Path):
     code += "    return read['pieces']['name']\nEOF"
     cases = instead(case("role: implementor", run=code))
     project = Project.make(tmp_path, [story_of("one", files=["setup.cfg", "pieces/one.py"])], cases)
-    done = project.start("--attempts", "1")
+    done = project.start("--attempts", "1", "--json")
     assert done.returncode == _INCOMPLETE, done
     assert "with setup.cfg as before the story" in project.rows()["one"]["reason"]
+    _assert_runs_of_rejection(events_of(done))
 
 
 def test_an_attempt_that_changes_nothing_but_protected_files_is_rejected(tmp_path: Path):
@@ -247,8 +257,9 @@ def test_a_storys_tests_are_run_once_more_each_alone(tmp_path: Path):
     more = f"{test}\nprintf '\\n    def test_z(self):\\n        self.assertEqual(one() * 2, 1)\\n' >> tests/test_one.py"
     cases = [case("role: test_writer", run=more), case("role: implementor", run=code), *others]
     project = Project.make(tmp_path, [story_of("one")], cases)
-    done = project.start("--attempts", "1")
+    done = project.start("--attempts", "1", "--json")
     assert done.returncode == _INCOMPLETE, done
+    _assert_runs_of_rejection(events_of(done))
     reason = project.rows()["one"]["reason"]
     assert ("passes among the other tests and not alone" in reason, "Test.test_z" in reason) == (
         True,

@@ -358,6 +358,7 @@ async def test_the_functions_of_workers_are_watched(name: str, run: Run) -> None
     report = await run(files, command=command, test_files=("test_calc.py",))
     assert {each.outcome for each in report.results.values()} == {"passed"}
     assert [each.id for each in new_failures(report, None)] == ["the test runner"]
+    assert ("a worker of xdist, which sent no comparison" in report.altered) == (name not in TARGETED)
 
 
 _PLUGIN = """

@@ -129,8 +129,6 @@ class HookRecord:
         recorded = self._functions.get("%s.%s.%s" % (*_name_of(hook.plugin), name))
         if integrity.is_same(recorded, integrity.codes_of(function)):
             return True
-        if code.co_name != name:
-            return False
         if code.co_filename not in self._definitions:
             self._definitions[code.co_filename] = definitions.defined_in(code.co_filename)
         body, codes = self._definitions[code.co_filename]
