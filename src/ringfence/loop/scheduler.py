@@ -6,6 +6,8 @@ from dataclasses import replace
 import anyio
 from anyio.abc import TaskGroup
 
+from ringfence.errors import RingfenceError
+from ringfence.job.outcome import keep_crash, outcome_of, root_cause
 from ringfence.loop.attempt import StoryWork
 from ringfence.loop.gate import Gate, merged
 from ringfence.loop.loop import Loop
@@ -147,10 +149,19 @@ class LoopScheduler:
         except Stop as exc:
             self._stop = self._stop or exc
         except Exception as exc:  # noqa: BLE001 -- the work on other stories ends in order
-            failed = Stop(LoopState.INFRASTRUCTURE, f"the work on story {story} failed: {exc}")
-            self._stop = self._stop or failed
+            self._stop = self._stop or self._failure(story, exc)
         self._active.discard(story)
         self._ended.set()
+
+    def _failure(self, story: str, error: Exception) -> Stop:
+        """Return how an unexpected error ends the loop; keep the traceback of a bug in the loop's directory."""
+        cause, file, problem = root_cause(error), None, None
+        if not isinstance(cause, RingfenceError):
+            file, problem = keep_crash(error, self._loop.directory.path, self._loop.redactor)
+        reason = f"the work on story {story} failed: {outcome_of(cause, kept_in=file).reason}"
+        stop = Stop(LoopState.INFRASTRUCTURE, f"{reason}; {problem}" if problem else reason)
+        stop.__cause__ = error
+        return stop
 
     def _final_state(self) -> Stop:
         """Return how a loop ends that has no work left."""

@@ -1,6 +1,8 @@
 """What goes wrong that is nobody's attempt: the loop ends, and goes on where it was once that is mended."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +116,23 @@ def test_a_loop_whose_clones_are_gone_says_so(tmp_path: Path):
     assert (cancelled.returncode, "resumes it" in cancelled.stderr) == (0, False), cancelled
     project.play(parts_of("one"))
     assert project.start().returncode == 0
+
+
+def test_a_bug_is_named_with_its_traceback(tmp_path: Path):
+    """The reason has the type of the error, and names a file with the traceback."""
+    project = Project.make(tmp_path, [story_of("one")], parts_of("one"))
+    project.start("--max-agent-calls", "1")
+    (database,) = (project.root / "state" / "loops").glob("*/loop.db")
+    with closing(sqlite3.connect(database)) as connection, connection:
+        found = connection.execute("UPDATE loop_steps SET result = '{}' WHERE name = 'red.1'")
+        assert found.rowcount == 1
+    done = project.run("loop", "resume", "--max-agent-calls", "10")
+    file = database.with_name("error.txt")
+    assert done.returncode == _INFRASTRUCTURE, done
+    reason = (
+        f"the work on story one failed: internal error: KeyError: 'reports'; please report it with '{file}'"
+    )
+    assert reason in done.stdout
+    trace = file.read_text()
+    assert trace.startswith("Traceback (most recent call last):\n")
+    assert "in kept_reports" in trace
