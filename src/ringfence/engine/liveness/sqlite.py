@@ -16,12 +16,11 @@ from ringfence.engine.liveness.database import EXECUTORS, Database
 from ringfence.errors import InfrastructureFault
 from ringfence.flock import try_lock
 
-_COUNTER_BYTES = 20
 _LOOK_S = 0.05
 
 
 class SqliteLiveness(Liveness):
-    """The heartbeat is a counter in the lock file, so that an idle fleet does not write its database.
+    """The heartbeat is the time of the lock file, so that an idle fleet does not write its database.
 
     Args:
         database: See `Liveness`.
@@ -34,7 +33,6 @@ class SqliteLiveness(Liveness):
         self._file = file
         self._folder = file.with_name(f"{file.name}.executors")
         self._fd: int | None = None
-        self._count = 0
         self._watch: sqlite3.Connection | None = None
         self._version = 0
 
@@ -49,18 +47,13 @@ class SqliteLiveness(Liveness):
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         if not try_lock(self._fd, fcntl.LOCK_EX, what=str(path)):
             raise InfrastructureFault(f"the new lock {str(path)!r} is held already")
-        self._write_heartbeat()
         with self._database.engine.begin() as connection:
             connection.execute(sa.insert(EXECUTORS).values(**self._row(0)))
 
-    def _write_heartbeat(self) -> None:
-        assert self._fd is not None
-        self._count += 1
-        os.pwrite(self._fd, b"%*d" % (_COUNTER_BYTES, self._count), 0)
-
     def heartbeat(self) -> bool:
         """See `Liveness.heartbeat`."""
-        self._write_heartbeat()
+        assert self._fd is not None
+        os.utime(self._fd)
         if self._executor not in self.registered():
             raise LockLost("another executor has taken over its work")
         return True
@@ -82,7 +75,7 @@ class SqliteLiveness(Liveness):
         return bool(dead)
 
     def _heartbeat_of(self, executor: str) -> int | None:
-        """The counter in a lock file; None if the lock is free."""
+        """When a lock file was touched, in nanoseconds; None if the lock is free."""
         path = self._lock_of(executor)
         try:
             fd = os.open(path, os.O_RDWR)
@@ -91,7 +84,7 @@ class SqliteLiveness(Liveness):
         try:
             if try_lock(fd, fcntl.LOCK_EX, what=str(path)):
                 return None
-            return int(os.pread(fd, _COUNTER_BYTES, 0) or b"0")
+            return os.fstat(fd).st_mtime_ns
         finally:
             os.close(fd)
 
