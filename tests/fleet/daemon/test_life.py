@@ -136,6 +136,7 @@ def test_a_run_that_its_daemons_death_ended_says_so(crew: FleetFiles):
     job = crew.trigger("a")
     _running(crew, job)
     run = crew.job(job)["run_id"]
+    crew.waits(lambda: crew.run("runs", "show", "--json", run).code, lambda code: code == 0)
     crew.kill(crew.status()["pid"])
     shown = crew.waits(
         lambda: crew.does("runs", "show", "--json", run).json, lambda found: found["state"] != "running"

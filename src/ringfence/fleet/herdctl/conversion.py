@@ -39,19 +39,9 @@ class Note:
         return f"{self.origin}: {self.key}: {self.text}"
 
 
-@dataclass
-class Notes:
-    """The notes of a fleet. A key that several agents inherit is noted once."""
-
-    items: list[Note] = field(default_factory=list)
-    _seen: set[tuple[str, str, str]] = field(default_factory=set)
-
-    def add(self, note: Note) -> None:
-        """Add a note, unless it is there already."""
-        identity = (str(note.origin), note.key, note.reason)
-        if identity not in self._seen:
-            self._seen.add(identity)
-            self.items.append(note)
+def add_note(notes: dict[tuple[str, str, str], Note], note: Note) -> None:
+    """Add a note, unless the same one is there already."""
+    notes.setdefault((str(note.origin), note.key, note.reason), note)
 
 
 @dataclass

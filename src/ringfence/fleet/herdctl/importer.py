@@ -15,7 +15,7 @@ from ringfence.config.validation import combine
 from ringfence.config.yaml import read_document
 from ringfence.errors import ConfigurationError, RingfenceError
 from ringfence.fleet.herdctl.agent import DEFAULTED, convert_agent
-from ringfence.fleet.herdctl.conversion import Conversion, ConvertedFleet, Note, Notes, valid_name
+from ringfence.fleet.herdctl.conversion import Conversion, ConvertedFleet, Note, add_note, valid_name
 from ringfence.fleet.herdctl.reader import LimitExceeded, Reader
 from ringfence.fleet.herdctl.schedules import SESSION_DEFAULT
 
@@ -70,8 +70,8 @@ def convert(document: Document, *, environ: Mapping[str, str]) -> Conversion:
     env_file = document.file.parent / ".env"
     if env_file.exists():
         reason = "its variables are not read; put them into the environment of `ringfence fleet up`"
-        conversion.notes.add(Note("left_out", ".env", Origin("project", file=env_file), reason))
-    return Conversion(top, (document, *conversion.documents.values()), tuple(conversion.notes.items))
+        add_note(conversion.notes, Note("left_out", ".env", Origin("project", file=env_file), reason))
+    return Conversion(top, (document, *conversion.documents.values()), tuple(conversion.notes.values()))
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,8 @@ class _Fleet:
 @dataclass
 class _Converter:
     environ: Mapping[str, str]
-    notes: Notes = field(default_factory=Notes)
+    notes: dict[tuple[str, str, str], Note] = field(default_factory=dict)
+    """By origin, key and reason, so that a key which several agents inherit is noted once."""
     errors: list[RingfenceError] = field(default_factory=list)
     documents: dict[Path, Document] = field(default_factory=dict)
     file_count: int = 0
@@ -139,7 +140,7 @@ class _Converter:
             converted.agents[_agent_name(agent, converted)] = agent.target
         convert_agent(agent)
         if not agent.has("session", "timeout"):
-            self.notes.add(Note("changed", "session.timeout", reader.target.root, SESSION_DEFAULT))
+            add_note(self.notes, Note("changed", "session.timeout", reader.target.root, SESSION_DEFAULT))
 
     def _nested_fleet(
         self,
@@ -258,7 +259,7 @@ def _note_unused(reader: Reader, *, is_top: bool) -> None:
         hint = "; it reads `defaults.docker`" if key == "docker" else ""
         reader.no_effect((key,), f"herdctl never reads it here{hint}")
     if is_top:
-        reader.left_out(("web",), "there is no such page; `ringfence fleet status` shows the fleet")
+        reader.left_out(("web",), "`ringfence serve` shows the fleet in a browser")
     else:
         reader.no_effect(("web",), "herdctl turns it off in a nested fleet")
     reader.report_unknown(FLEET_KEYS)

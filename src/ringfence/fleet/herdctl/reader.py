@@ -10,7 +10,7 @@ from ringfence.config.environment import expanded
 from ringfence.config.layer import Merged
 from ringfence.config.names import nearest
 from ringfence.errors import ConfigurationError, RingfenceError
-from ringfence.fleet.herdctl.conversion import ConvertedSettings, Kind, Note, Notes
+from ringfence.fleet.herdctl.conversion import ConvertedSettings, Kind, Note, add_note
 from ringfence.secret import redact_shapes
 
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^{}]*)?\}")
@@ -56,7 +56,7 @@ class Reader:
         self,
         merged: Merged,
         root: Origin,
-        notes: Notes,
+        notes: dict[tuple[str, str, str], Note],
         errors: list[RingfenceError],
         environ: Mapping[str, str],
     ) -> None:
@@ -238,7 +238,7 @@ class Reader:
     def _note(self, kind: Kind, path: KeyPath, reason: str) -> None:
         self._read.add(path)
         if self.has(*path):
-            self._notes.add(Note(kind, shown(path), self.origin(*path), reason))
+            add_note(self._notes, Note(kind, shown(path), self.origin(*path), reason))
 
     def _at(self, path: KeyPath) -> Any:
         value: Any = self.merged.values

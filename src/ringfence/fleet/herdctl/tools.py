@@ -40,7 +40,7 @@ def _convert_permission_mode(reader: Reader) -> str:
     path = ("permission_mode",)
     name = reader.choice(path, tuple(_MODES))
     if name == "default":
-        reader.changed(path, "nobody can be asked, so only the tools in `tools.allow` are permitted")
+        reader.changed(path, "no person can be asked, so only the tools in `tools.allow` are permitted")
     elif name == "delegate":
         reader.changed(path, "there is no such mode, so only the tools in `tools.allow` are permitted")
     mode = _MODES[name or "acceptEdits"]
