@@ -1,6 +1,7 @@
 """What happens to a job that is entered while the last one of the same schedule or trigger still goes on."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +12,7 @@ from tests.postgres import Cluster, cluster
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.config.loader import load_fleet
 from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.deliveries import remove_old_deliveries
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.submission import JobRequest, Submission, new_job, submit, submit_in
 from ringfence.job.state import JobState
@@ -141,3 +143,56 @@ async def test_who_takes_the_place_of_another_needs_no_more_room(database: Datab
     for slot in ("1", "2", "3"):
         await _submit(database, tmp_path, "replace", slot=slot, agent_says="prompt: x, queue: 1")
     assert len(await Jobs(database).list(states=[JobState.QUEUED])) == 1
+
+
+async def _deliver(database: Database, folder: Path, key: str = "webhook/a/push/hash") -> Submission:
+    file = folder / "ringfence.yaml"
+    file.write_text("agents: {a: {prompt: x}}\n")
+    agent = load_fleet(file, environ={}).agents["a"]
+    return await submit(database, JobRequest(agent, "webhook", name="push", dedupe_key=key))
+
+
+async def test_a_delivery_creates_no_other_job_once_its_job_is_removed(database: Database, tmp_path: Path):
+    """A request that is sent again after retention is refused, with the job that it created."""
+    first = await _deliver(database, tmp_path)
+    assert first.job is not None
+    assert (await _deliver(database, tmp_path)).job == first.job
+    await Jobs(database).end(first.job.id, JobState.SUCCEEDED, reason="")
+    assert await Jobs(database).remove(first.job.id)
+    again = await _deliver(database, tmp_path)
+    assert (again.job, again.is_new, first.job.id in again.reason) == (None, False, True)
+    assert (await _deliver(database, tmp_path, "webhook/a/push/other")).is_new
+
+
+async def test_a_delivery_is_known_for_400_days(database: Database, tmp_path: Path):
+    """Longer than any sender repeats one."""
+    first = await _deliver(database, tmp_path)
+    assert first.job is not None
+    now = datetime.now(UTC)
+    assert await remove_old_deliveries(database, now + timedelta(days=399)) == 0
+    await Jobs(database).end(first.job.id, JobState.SUCCEEDED, reason="")
+    assert await Jobs(database).remove(first.job.id)
+    assert await remove_old_deliveries(database, now + timedelta(days=401)) == 1
+    assert (await _deliver(database, tmp_path)).is_new
+
+
+@pytest.mark.slow
+async def test_a_delivery_that_comes_many_times_at_once_is_one_job(postgres: Cluster, tmp_path: Path):
+    """Where others may write at the same time, too."""
+    database = Database(postgres.make_database())
+    database.create_tables()
+    found: list[Submission] = []
+
+    async def deliver() -> None:
+        found.append(await submit(database, wanted))
+
+    file = tmp_path / "ringfence.yaml"
+    file.write_text("agents: {a: {prompt: x}}\n")
+    agent = load_fleet(file, environ={}).agents["a"]
+    wanted = JobRequest(agent, "webhook", name="push", dedupe_key="webhook/a/push/hash")
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(deliver)
+    database.close()
+    assert len({each.job.id for each in found if each.job is not None}) == 1
+    assert sum(each.is_new for each in found) == 1

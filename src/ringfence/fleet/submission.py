@@ -11,9 +11,10 @@ from sqlalchemy import Connection, bindparam, func, select
 from ringfence.errors import UsageError
 from ringfence.fleet.config.definition import Agent
 from ringfence.fleet.store.database import Database
-from ringfence.fleet.store.insertion import insert_in
+from ringfence.fleet.store.deliveries import add_delivery_in, find_delivery_in
+from ringfence.fleet.store.insertion import DuplicateKey, insert_in
 from ringfence.fleet.store.job import Job, NewJob, TriggerKind, job_of
-from ringfence.fleet.store.jobs import Jobs, cancel_in
+from ringfence.fleet.store.jobs import Jobs, cancel_in, get_in
 from ringfence.fleet.store.tables import JOBS
 from ringfence.job.state import JobState
 
@@ -108,10 +109,34 @@ async def submit(database: Database, wanted: JobRequest) -> Submission:
         QueueFull: No more of its agent's may wait.
     """
     new = new_job(wanted)
+    if new.trigger == "webhook" and new.dedupe_key is not None:
+        return await _submit_delivery(database, new, wanted.overlap)
     if wanted.overlap == "queue" or not wanted.name:
         job, is_new = await Jobs(database).add(new)
         return Submission(job, is_new)
     return await database.write(lambda connection: submit_in(connection, new, wanted.overlap))
+
+
+async def _submit_delivery(database: Database, new: NewJob, overlap: Overlap) -> Submission:
+    """Submit the job of a webhook's delivery, unless the delivery is known: its job may have been removed since."""
+    key = new.dedupe_key
+    assert key is not None
+
+    def act(connection: Connection) -> Submission:
+        known = find_delivery_in(connection, key)
+        if known is not None:
+            job = get_in(connection, known)
+            reason = "" if job is not None else f"this delivery created job {known}, which was removed since"
+            return Submission(job, is_new=False, reason=reason)
+        entered = submit_in(connection, new, overlap)
+        if entered.is_new and entered.job is not None:
+            add_delivery_in(connection, key, entered.job.id)
+        return entered
+
+    try:
+        return await database.write(act)
+    except DuplicateKey:  # the same delivery came twice at once, and the other one is stored now
+        return await database.write(act)
 
 
 def submit_in(connection: Connection, new: NewJob, overlap: Overlap) -> Submission:

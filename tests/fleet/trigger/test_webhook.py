@@ -198,4 +198,17 @@ def test_what_is_signed_arrives(fields, seconds):
         ("Content-Type", "application/x-www-form-urlencoded"),
     ]
     found = receive(SECRET, TIMED, headers, body, now=NOW)
-    assert found == Delivery(hashlib.sha256(body).hexdigest(), fields)
+    signed = f"{int(NOW.timestamp()) + seconds}.".encode() + body
+    assert found == Delivery(hashlib.sha256(signed).hexdigest(), fields)
+
+
+def test_two_signed_times_are_two_deliveries():
+    """The same body at another time is another event; without a time, the body alone counts."""
+    later = NOW + timedelta(seconds=1)
+    hashes = {
+        receive(
+            SECRET, TIMED, [("Stripe-Signature", sign(SECRET, BODY, at=at)), JSON_TYPE], BODY, now=NOW
+        ).signed_hash
+        for at in (NOW, later, NOW)
+    }
+    assert len(hashes) == 2

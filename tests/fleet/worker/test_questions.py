@@ -1,6 +1,8 @@
 """Questions of a fleet's jobs: asked in real sandboxes, answered while nothing runs, and resumed from."""
 
+import http.client
 import json
+import secrets
 import threading
 from typing import Any
 
@@ -8,6 +10,8 @@ import pytest
 from tests.fleet.conftest import Make
 from tests.fleet.fleet_files import Ended, FleetFiles
 from tests.fleet.receiver import receiver
+from tests.fleet.signing import sign
+from tests.ports import kept_port
 
 pytestmark = pytest.mark.slow
 HOST = "api.example.invalid"
@@ -221,3 +225,45 @@ def test_a_raised_limit_lets_the_job_continue(asks: FleetFiles):
     asks.does("inbox", "answer", question["id"], "allow")
     ended = asks.ends(job)
     assert (ended["state"], ended["attempt"]) == ("unverified", 2), ended
+
+
+def test_a_signed_request_answers_a_question(crew: FleetFiles):
+    """Its signature covers the question's id; another question, a wrong key and a second answer are refused."""
+    key = secrets.token_hex(16)
+    (crew.home / "key").write_text(key)
+    (crew.home / "key").chmod(0o600)
+    with kept_port() as port:
+        crew.write(
+            fleet={
+                "name": "c",
+                "drain": "1s",
+                "webhooks": {"address": f"127.0.0.1:{port}"},
+                "inbox": {"secret": "${secret:answers}"},
+            },
+            secrets={"answers": f"file:{crew.home / 'key'}"},
+            agents={"asker": _common(crew)},
+        )
+        crew.up()
+        job = crew.trigger("asker")
+        question = _waits(crew, job)["id"]
+        content = {"question": question, "answer": "allow", "by": "ann"}
+
+        def post(to: str, content: Any, key: str) -> tuple[int, Any]:
+            body = json.dumps(content).encode()
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            headers = {"Content-Type": "application/json", "X-Hub-Signature-256": sign(key.encode(), body)}
+            try:
+                connection.request("POST", f"/hooks/inbox/{to}", body, headers)
+                answer = connection.getresponse()
+                return answer.status, json.loads(answer.read())
+            finally:
+                connection.close()
+
+        assert post(question, content, "another")[0] == 401
+        assert post("q0000000000", content, key)[0] == 400
+        assert post(question, {**content, "rule": {"host": "evil.example"}}, key)[0] == 400
+        assert crew.job(job)["state"] == "waiting"
+        assert post(question, content, key) == (200, {"question": question, "answer": "allow", "job": job})
+        status, refused = post(question, content, key)
+        assert (status, "was allowed by ann (webhook)" in refused["error"]) == (409, True)
+        assert crew.ends(job)["attempt"] == 2

@@ -61,12 +61,23 @@ def check_fleet(settings: FleetSettings, agents: Mapping[str, Agent]) -> None:
         for path, message in chain(
             _check_agent(agent.settings),
             _check_triggers(agent.settings, settings, agents),
+            _check_address(agent, settings),
             _unused_keys(agent),
         )
     ]
     errors += _cycles(agents)
     if errors:
         raise combine(errors)
+
+
+def _check_address(agent: Agent, fleet: FleetSettings) -> Iterator[_Mistake]:
+    """Yield the webhook triggers whose address is that of the inbox."""
+    if agent.name != "inbox" or fleet.inbox is None:
+        return
+    for name, trigger in agent.settings.triggers.items():
+        if trigger.type == "webhook":
+            line = "requests to /hooks/inbox answer questions (fleet.inbox); give the agent another name"
+            yield ("triggers", name), line
 
 
 def _check_agent(settings: AgentSettings) -> Iterator[_Mistake]:

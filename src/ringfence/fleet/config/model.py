@@ -381,6 +381,15 @@ class ApiSettings(ListenSettings):
 LogFormat = Literal["text", "json"]
 
 
+class InboxSettings(_Section):
+    """Signed requests to `/hooks/inbox/ID` at the fleet's webhook address that answer questions of jobs."""
+
+    secret: Text
+    """The key of their signatures: `${secret:NAME}`, a secret of all agents."""
+    signature: Literal["github", "stripe"] = "github"
+    """`github`: X-Hub-Signature-256; `stripe`: Stripe-Signature, with a time."""
+
+
 class TraceSettings(_Section):
     """The collector of traces, which speaks OTLP over HTTP. Needs the extra `otel`."""
 
@@ -445,11 +454,19 @@ class FleetSettings(_Section):
     """The address of /metrics, /healthz and /readyz, besides the socket. null: none."""
     traces: TraceSettings | None = None
     """The collector of traces of jobs. null: none."""
+    inbox: InboxSettings | None = None
+    """Answers to questions by signed requests. Needs `webhooks`. null: none."""
     notify: tuple[Hook, ...] = ()
     """Hooks for whatever needs a person: questions, blocked and failed jobs, and changes that are ready to apply. Every
     agent has them after its own `on_inbox` hooks."""
     log_format: LogFormat = "text"
     """The format of the log of the daemon and its workers: `text` for people, `json` for programs."""
+
+    @model_validator(mode="after")
+    def _check_inbox(self) -> "FleetSettings":
+        if self.inbox is not None and self.webhooks is None:
+            raise ValueError("`inbox` has no effect without `webhooks`; give them an address")
+        return self
 
 
 class IncludeSettings(_Section):

@@ -22,6 +22,7 @@ from ringfence.fleet.config.loader import load_fleet, load_trusted
 from ringfence.fleet.config.model import LogFormat
 from ringfence.fleet.daemon.dispatcher import Dispatcher
 from ringfence.fleet.daemon.http_server import serving, serving_at
+from ringfence.fleet.daemon.inbox_webhook import inbox_hook
 from ringfence.fleet.daemon.leader_lock import LeaderLock
 from ringfence.fleet.daemon.limits import limits_of
 from ringfence.fleet.daemon.log_file import keep_short, log_file
@@ -41,6 +42,7 @@ from ringfence.fleet.schedule.zone import zone
 from ringfence.fleet.state_directory import exclusive, note_file
 from ringfence.fleet.store.agents import AgentStates
 from ringfence.fleet.store.database import Database, sqlite_url
+from ringfence.fleet.store.deliveries import remove_old_deliveries
 from ringfence.fleet.store.job import ACTIVE, Job, NewJob
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.submission import JobRequest, Submission, after_jobs, new_job, submit
@@ -206,8 +208,19 @@ class Daemon:
         if listen is None:
             yield
             return
+        inbox = inbox_hook(
+            lambda: self.fleet,
+            database=self.database,
+            on_answer=self.dispatcher.wake,
+            state=self.state,
+            log=self.log,
+        )
         app = webhook_app(
-            lambda name: self.fleet.agents.get(name), submit=self.submit, state=self.state, log=self.log
+            lambda name: self.fleet.agents.get(name),
+            submit=self.submit,
+            state=self.state,
+            log=self.log,
+            inbox=inbox,
         )
         async with serving_at(app, listen.address):
             yield
@@ -266,6 +279,7 @@ class Daemon:
         while True:
             await anyio.sleep(_RETAIN_S)
             try:
+                await remove_old_deliveries(self.database, datetime.now(UTC))
                 while not (await self.forget()).is_all:  # noqa: ASYNC110 -- there is more, a little later
                     await anyio.sleep(_RETAIN_PAUSE_S)
             except RingfenceError as exc:

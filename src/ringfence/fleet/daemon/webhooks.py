@@ -1,6 +1,6 @@
 """Where webhook triggers listen: an address of its own, and on it nothing but `/hooks/AGENT/NAME`."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import RingfenceError
 from ringfence.fleet.config.definition import Agent
 from ringfence.fleet.config.model import WebhookTrigger
@@ -21,11 +22,13 @@ from ringfence.fleet.trigger.webhook import (
     LIMIT_BYTES,
     Delivery,
     Headers,
+    Style,
     receive,
     refuse_length,
     refuse_unsigned,
 )
 
+InboxHook = Callable[[Request], Awaitable[Response | None]]
 _LATIN = "latin-1"
 _BODY_S = 20.0
 
@@ -36,6 +39,7 @@ def webhook_app(
     submit: Callable[[JobRequest], Awaitable[Submission]],
     state: Path,
     log: Log,
+    inbox: InboxHook,
 ) -> Starlette:
     """The application.
 
@@ -44,30 +48,55 @@ def webhook_app(
         submit: Enters a job.
         state: The state directory.
         log: Is told of requests that are refused though they are signed, and of secrets that cannot be had.
+        inbox: Answers the request at `/hooks/inbox/ID`; returns None if the fleet has no such hook.
     """
 
     async def hook(request: Request) -> Response:
+        if request.path_params["agent"] == "inbox":
+            answered = await inbox(request)
+            if answered is not None:
+                return answered
         agent = find(request.path_params["agent"])
         trigger = agent.settings.triggers.get(request.path_params["name"]) if agent is not None else None
         if agent is None or not isinstance(trigger, WebhookTrigger):
-            return _answer(404, "there is no such hook")
+            return refuse(404, "there is no such hook")
         try:
-            delivery = await _received(request, agent, trigger, state)
+            delivery = await read_delivery(
+                request,
+                trigger.secret,
+                trigger.signature,
+                references=agent.settings.secrets,
+                state=state,
+            )
         except WebhookRefused as exc:
-            return _answer(exc.status, str(exc))
+            return refuse(exc.status, str(exc))
         except RingfenceError as exc:
             name = request.path_params["name"]
             log(f"webhook {agent.name}/{name}: {exc}", event="webhook.failed", agent=agent.name, trigger=name)
-            return _answer(503, "the hook's secret cannot be had just now")
+            return refuse(503, "the hook's secret cannot be had just now")
         except ClientDisconnect:
-            return _answer(400, "the body broke off")
+            return refuse(400, "the body broke off")
         return await _entered(request.path_params["name"], agent, trigger, delivery, submit, log)
 
     return Starlette(routes=[Route("/hooks/{agent}/{name}", hook, methods=["POST"])])
 
 
-async def _received(request: Request, agent: Agent, trigger: WebhookTrigger, state: Path) -> Delivery:
-    """The request, once it is verified; no more of its body is read than may be.
+async def read_delivery(
+    request: Request,
+    secret: str,
+    signature: Style,
+    *,
+    references: Mapping[str, SecretReference],
+    state: Path,
+) -> Delivery:
+    """Verify a request, and read no more of its body than allowed.
+
+    Args:
+        request: The request.
+        secret: The key of its signature, as the configuration names it.
+        signature: The style of its signature.
+        references: Where secrets come from.
+        state: The state directory.
 
     Raises:
         WebhookRefused: It is not signed as it should be, or too long.
@@ -76,7 +105,7 @@ async def _received(request: Request, agent: Agent, trigger: WebhookTrigger, sta
     headers: Headers = [(name.decode(_LATIN), value.decode(_LATIN)) for name, value in request.headers.raw]
     # What anybody can see to be none costs nothing; a secret may be a program's, started anew each time.
     refuse_length(headers)
-    refuse_unsigned(trigger.signature, headers)
+    refuse_unsigned(signature, headers)
     body = bytearray()
     try:
         with anyio.fail_after(_BODY_S):
@@ -87,10 +116,8 @@ async def _received(request: Request, agent: Agent, trigger: WebhookTrigger, sta
     except TimeoutError as exc:
         raise WebhookRefused(408, f"the body was not there after {_BODY_S:g} s") from exc
     async with AsyncExitStack() as stack:
-        secret = await with_secrets(
-            trigger.secret, stack=stack, references=agent.settings.secrets, state=state
-        )
-    return receive(secret.encode(), trigger.signature, headers, bytes(body))
+        key = await with_secrets(secret, stack=stack, references=references, state=state)
+    return receive(key.encode(), signature, headers, bytes(body))
 
 
 async def _entered(
@@ -102,7 +129,7 @@ async def _entered(
     log: Log,
 ) -> Response:
     # A sender's key is not signed: whoever recorded a request could send it again under another one.
-    key = delivery.body_hash
+    key = delivery.signed_hash
     try:
         entered = await submit(
             JobRequest(
@@ -118,11 +145,12 @@ async def _entered(
         )
     except RingfenceError as exc:
         log(f"webhook {agent.name}/{name}: {exc}", event="webhook.failed", agent=agent.name, trigger=name)
-        return _answer(503, "the job could not be entered; send it again")
+        return refuse(503, "the job could not be entered; send it again")
     if entered.job is None:
         return JSONResponse({"job": None, "reason": entered.reason})
     return JSONResponse({"job": entered.job.id, "is_new": entered.is_new}, 202 if entered.is_new else 200)
 
 
-def _answer(status: int, reason: str) -> Response:
+def refuse(status: int, reason: str) -> Response:
+    """Create the response to a request that is refused."""
     return JSONResponse({"error": reason}, status)

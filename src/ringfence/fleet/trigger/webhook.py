@@ -30,8 +30,9 @@ Headers = Sequence[tuple[str, str]]
 class Delivery:
     """An accepted request."""
 
-    body_hash: str
-    """SHA-256 of the body, which makes two deliveries one: a key of the sender's would not be signed."""
+    signed_hash: str
+    """SHA-256 of everything that is signed, the time included where one is. Deliveries with the same hash are one; a key
+    of the sender's would not be signed."""
     payload: Payload
 
 
@@ -54,9 +55,9 @@ def receive(
         raise ValueError("a webhook needs a secret that is not empty, or everyone could call it")
     if len(body) > LIMIT_BYTES:
         raise _too_long()
-    _verify(secret, style, headers, body, now=now or datetime.now(UTC))
+    signed = _verified(secret, style, headers, body, now=now or datetime.now(UTC))
     payload = read_payload(body, _header(headers, "Content-Type"))
-    return Delivery(hashlib.sha256(body).hexdigest(), payload)
+    return Delivery(hashlib.sha256(signed).hexdigest(), payload)
 
 
 def refuse_unsigned(style: Style, headers: Headers) -> None:
@@ -83,8 +84,8 @@ def refuse_length(headers: Headers) -> None:
         raise _too_long()
 
 
-def _verify(secret: bytes, style: Style, headers: Headers, body: bytes, *, now: datetime) -> None:
-    """Check the signature of a request in constant time.
+def _verified(secret: bytes, style: Style, headers: Headers, body: bytes, *, now: datetime) -> bytes:
+    """Check the signature of a request, in constant time, and return what is signed.
 
     Raises:
         WebhookRefused: 401 without a signature, with a wrong or an old one; 400 with one that is malformed.
@@ -103,6 +104,7 @@ def _verify(secret: bytes, style: Style, headers: Headers, body: bytes, *, now: 
         raise WebhookRefused(
             401, f"the signature in {name} does not match this body and the secret of this webhook"
         )
+    return signed
 
 
 def _header(headers: Iterable[tuple[str, str]], name: str) -> str | None:

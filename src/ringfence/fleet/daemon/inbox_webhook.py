@@ -1,0 +1,109 @@
+"""`POST /hooks/inbox/ID`: a signed request that answers a question, for chat programs and other services."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from ringfence.config.secret_reference import SecretReference
+from ringfence.errors import PolicyRefused, RingfenceError, UsageError
+from ringfence.fleet.config.definition import Fleet
+from ringfence.fleet.config.model import InboxSettings
+from ringfence.fleet.daemon.webhooks import InboxHook, read_delivery, refuse
+from ringfence.fleet.log import Log
+from ringfence.fleet.secret_placeholders import names_in
+from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.inbox import AlreadyAnswered, Inbox
+from ringfence.fleet.trigger.refusal import WebhookRefused
+
+
+class SignedAnswer(BaseModel):
+    """The body of a request. It names the question, so that its signature is of no use for another one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    question: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+    answer: Literal["allow", "deny"]
+    scope: Literal["run", "agent"] = "run"
+    reply: Annotated[str, Field(max_length=20_000)] = ""
+    by: Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,100}$")]
+    """The name of the person, as the sender knows it."""
+
+
+def inbox_hook(
+    fleet: Callable[[], Fleet],
+    *,
+    database: Database,
+    on_answer: Callable[[], None],
+    state: Path,
+    log: Log,
+) -> InboxHook:
+    """Create the function that answers a question by a request; it returns None if the fleet has no such hook.
+
+    Args:
+        fleet: Returns the present configuration.
+        database: Where the questions are.
+        on_answer: Called after an answer was stored.
+        state: The state directory.
+        log: Logs requests that are refused although they are signed, and secrets that cannot be had.
+    """
+
+    async def answer(request: Request) -> Response | None:
+        settings = fleet().settings.inbox
+        if settings is None:
+            return None
+        try:
+            wanted = await _read_answer(request, settings, _secrets_of(fleet(), settings), state)
+            answered = await Inbox(database).answer(
+                wanted.question,
+                wanted.answer,
+                by=f"{wanted.by} (webhook)",
+                scope=wanted.scope,
+                reply=wanted.reply,
+            )
+        except WebhookRefused as exc:
+            return refuse(exc.status, str(exc))
+        except ClientDisconnect:
+            return refuse(400, "the body broke off")
+        except AlreadyAnswered as exc:
+            return refuse(409, str(exc))
+        except UsageError as exc:
+            return refuse(400, str(exc))
+        except PolicyRefused as exc:
+            return refuse(403, str(exc))
+        except RingfenceError as exc:
+            log(f"webhook inbox: {exc}", event="webhook.failed")
+            return refuse(503, "the answer could not be stored; send it again")
+        on_answer()
+        return JSONResponse({"question": answered.id, "answer": answered.answer, "job": answered.job})
+
+    return answer
+
+
+async def _read_answer(
+    request: Request, settings: InboxSettings, references: Mapping[str, SecretReference], state: Path
+) -> SignedAnswer:
+    delivery = await read_delivery(
+        request, settings.secret, settings.signature, references=references, state=state
+    )
+    try:
+        wanted = SignedAnswer.model_validate(delivery.payload)
+    except ValidationError as exc:
+        first = exc.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the body"
+        raise WebhookRefused(400, f"{place}: {first['msg']}") from exc
+    if wanted.question != request.path_params["name"]:
+        raise WebhookRefused(
+            400, f"the body answers {wanted.question!r}, and the address is another question's"
+        )
+    return wanted
+
+
+def _secrets_of(fleet: Fleet, settings: InboxSettings) -> Mapping[str, SecretReference]:
+    """The references of secrets that the fleet's file gives to all agents, with that of the inbox among them."""
+    names = set(names_in(settings.secret))
+    known = (agent.settings.secrets for agent in fleet.agents.values())
+    return next((each for each in known if names <= set(each)), {})
