@@ -17,7 +17,7 @@ from ringfence.fleet.log import Log
 from ringfence.fleet.secret_placeholders import names_in
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.inbox import AlreadyAnswered, Inbox
-from ringfence.fleet.trigger.refusal import WebhookRefused
+from ringfence.fleet.trigger.payload import WebhookRefused
 
 
 class SignedAnswer(BaseModel):
