@@ -13,10 +13,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+import sqlalchemy as sa
+from tests.postgres import Cluster, cluster, programs
 
 from benchmarks.claim import Row, p50_p99
 from ringfence.fleet.client import FleetClient, socket_path
@@ -25,8 +28,10 @@ from ringfence.sandbox.workspace.open import RESERVED_ID
 _COMMAND = [sys.executable, "-c", "from ringfence.cli import main; main()"]
 _PATIENCE_S = 300.0
 _TRIGGERS = 40
-_JOBS, _AGENTS = 500, 16
+_JOBS, _AGENTS = (300, 1000), 16
 _IDLE_AGENTS, _IDLE_S = 100, 60.0
+_REST_S = 15.0
+"""After its last job a worker is at rest."""
 _LISTED, _LOOKS = 100_000, 30
 _DEATHS = 8
 _SCHEDULES, _SCHEDULES_EACH = 1000, 10
@@ -43,6 +48,10 @@ class _Fleet:
     ) -> None:
         own = () if user is None else ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups")
         self._command = [*own, *_COMMAND]
+        url = fleet.get("engine", {}).get("url")
+        self._postgres = (
+            None if url is None else sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
+        )
         self.state = home / "s" / "ringfence"
         self._file = home / "p" / "ringfence.yaml"
         self._file.parent.mkdir(exist_ok=True)
@@ -79,6 +88,9 @@ class _Fleet:
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """What the database says, past the daemon."""
+        if self._postgres is not None:
+            with self._postgres.connect() as connection:
+                return [tuple(row) for row in connection.exec_driver_sql(query)]
         with sqlite3.connect(f"file:{self.state}/fleet/fleet.db?mode=ro", uri=True, timeout=10) as database:
             return database.execute(query).fetchall()
 
@@ -167,36 +179,47 @@ def _trigger_to_start() -> Row:
 
 def _throughputs() -> list[Row]:
     """As an ordinary user; and as root, whose sandboxes take a program more each, if that is who measures."""
-    if os.getuid() != 0:
-        return [_throughput("")]
-    return [_throughput(", as an ordinary user", _USER), _throughput(", as root")]
+    users = [_USER, None] if os.getuid() == 0 else [None]
+    with ExitStack() as stack:
+        postgres = stack.enter_context(cluster()) if programs() is not None else None
+        return [
+            _throughput(jobs, database, user)
+            for database in (None, *([postgres] if postgres is not None else []))
+            for user in users
+            for jobs in _JOBS
+        ]
 
 
-def _throughput(whose: str, user: int | None = None) -> Row:
+def _throughput(count: int, postgres: Cluster | None, user: int | None) -> Row:
     agents: dict[str, dict[str, Any]] = {f"agent{number}": {} for number in range(_AGENTS)}
-    with _started({"workers": 2, "concurrency": _AGENTS}, agents, _DONE, user=user) as crew:
+    fleet: dict[str, Any] = {"workers": 2, "concurrency": _AGENTS}
+    if postgres is not None:
+        fleet["engine"] = {"type": "postgres", "url": postgres.make_database()}
+    with _started(fleet, agents, _DONE, user=user) as crew:
         warm = [crew.trigger(name) for name in agents for _ in range(2)]
         crew.waits_for(len(warm))
         status = crew.client.get("status")
         daemon, workers = [int(status["pid"])], [int(pid) for pid in status["workers"]]
         used = [sum(map(_cpu_s, pids)) for pids in (daemon, workers)]
         began = time.monotonic()
-        for number in range(_JOBS):
+        for number in range(count):
             crew.trigger(f"agent{number % _AGENTS}")
-        crew.waits_for(len(warm) + _JOBS)
+        crew.waits_for(len(warm) + count)
         taken = time.monotonic() - began
         each = [
-            (sum(map(_cpu_s, pids)) - before) / _JOBS * 1e3
+            (sum(map(_cpu_s, pids)) - before) / count * 1e3
             for pids, before in zip((daemon, workers), used, strict=True)
         ]
         attempts = crew.rows("SELECT count(*), max(number) FROM fleet_attempts")[0]
-    is_once = attempts == (len(warm) + _JOBS, 1)
+    is_once = attempts == (len(warm) + count, 1)
+    kind = "SQLite" if postgres is None else "Postgres"
+    whose = "as root" if user is None and os.getuid() == 0 else "as an ordinary user"
     return Row(
-        f"{_JOBS} jobs of a turn each, in bubblewrap, {_AGENTS} at once{whose}",
+        f"{count} jobs of a turn each, in bubblewrap, {_AGENTS} at once, on {kind}, {whose}",
         "≥ 20 jobs/s on two cores, none lost",
-        f"{_JOBS / taken:.1f} jobs/s, each {'once' if is_once else 'NOT once'}",
+        f"{count / taken:.1f} jobs/s, each {'once' if is_once else 'NOT once'}",
         f"{taken:.1f} s; of processors, each: daemon {each[0]:.0f} ms, workers {each[1]:.0f} ms",
-        is_once and _JOBS / taken >= 20,
+        is_once and count / taken >= 20,
     )
 
 
@@ -220,8 +243,40 @@ def _idle() -> list[Row]:
             f"{jobs} jobs in {_IDLE_S:.0f} s",
             share <= 0.02,
         ),
-        Row("the same: resident memory", "≤ 200 MB", f"{resident_mb:.0f} MB", "-", resident_mb <= 200),
+        Row("the same: resident memory", "≤ 115 MB", f"{resident_mb:.0f} MB", "-", resident_mb <= 115),
+        *_idle_workers(),
     ]
+
+
+def _idle_workers() -> list[Row]:
+    """A worker that has run jobs, and has none now."""
+    rows = []
+    with ExitStack() as stack:
+        postgres = stack.enter_context(cluster()) if programs() is not None else None
+        for database in (None, *([postgres] if postgres is not None else [])):
+            fleet: dict[str, Any] = {"workers": 1}
+            if database is not None:
+                fleet["engine"] = {"type": "postgres", "url": database.make_database()}
+            with _started(fleet, {"one": {}}, _DONE) as crew:
+                pid = int(crew.client.get("status")["workers"][0])
+                crew.trigger("one")
+                crew.waits_for(1)
+                time.sleep(_REST_S)
+                before, began = _cpu_s(pid), time.monotonic()
+                time.sleep(_IDLE_S)
+                share = (_cpu_s(pid) - before) / (time.monotonic() - began)
+                resident_mb = _resident_mb(pid)
+            kind = "SQLite" if database is None else "Postgres"
+            rows.append(
+                Row(
+                    f"a worker without work, on {kind}: share of a core, resident memory",
+                    "≤ 1 %, ≤ 130 MB",
+                    f"{share:.1%}, {resident_mb:.0f} MB",
+                    "after a job",
+                    share <= 0.01 and resident_mb <= 130,
+                )
+            )
+    return rows
 
 
 def _listing() -> Row:
@@ -325,6 +380,7 @@ if __name__ == "__main__":
     names = {
         "start": _trigger_to_start,
         "throughput": _throughputs,
+        "idle": _idle,
         "list": _listing,
         "death": _death,
         "schedules": _schedules,
