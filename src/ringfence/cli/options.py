@@ -46,6 +46,10 @@ WorkspaceOption = Annotated[
 AllOption = Annotated[bool, typer.Option("--all", help="With `last`: the newest run on any workspace.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Show at most N.")]
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Continue until the end.")]
+ServerOption = Annotated[
+    str | None,
+    typer.Option("--server", metavar="URL", help="Use the fleet at this address; RINGFENCE_TOKEN is for it."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 LogFormatOption = Annotated[
     Literal["text", "json"] | None,

@@ -1,14 +1,17 @@
-"""Talking to the daemon: plain HTTP on its socket, with nothing that takes long to import."""
+"""The client of the HTTP API: over the daemon's Unix socket, or over TCP with a token. It imports little."""
 
 import http.client
 import json
+import os
+import shlex
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
-from ringfence.config.paths import state_dir
+from ringfence.config.paths import state_dir, user_config_file
 from ringfence.errors import (
     AuthenticationFailed,
     ConfigurationError,
@@ -18,8 +21,11 @@ from ringfence.errors import (
     UsageError,
 )
 from ringfence.filesystem import short_path
+from ringfence.frozen import frozen
 
 _TIMEOUT_S = 30.0
+_TOKEN = "RINGFENCE_TOKEN"  # noqa: S105 -- the name of a variable
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _KINDS: Mapping[int, type[RingfenceError]] = {
     1: RingfenceError,
     2: UsageError,
@@ -44,25 +50,106 @@ def socket_path(state: Path | None = None) -> Path:
     return (state or state_dir()) / "fleet" / "daemon.sock"
 
 
-class FleetClient:
-    """A fleet's daemon, from outside.
+def open_client(server: str | None = None) -> "FleetClient":
+    """A client of this machine's daemon, or of a server at a URL such as `https://fleet.example.com`.
 
     Args:
-        path: Its socket; None: that of the state directory.
-        timeout_s: How long an answer may take.
+        server: The URL. Its token comes from RINGFENCE_TOKEN, or from the file `token` of the user's configuration.
 
     Raises:
-        UsageError: By every method: it refuses what is asked; or no daemon is running.
-        InfrastructureFault: By every method: it broke off.
+        UsageError: The URL cannot be used, or there is no token.
+    """
+    if server is None:
+        return FleetClient()
+    try:
+        parsed = urlsplit(server)
+        port = parsed.port
+    except ValueError:
+        parsed, port = urlsplit(""), None
+    if parsed.scheme not in ("http", "https") or not parsed.hostname or parsed.username or parsed.query:
+        raise UsageError(
+            f"--server: {server!r} is no address of a server; write https://HOST or https://HOST:PORT"
+        )
+    if parsed.scheme == "http" and parsed.hostname not in _LOOPBACK:
+        raise UsageError(
+            f"--server: {server!r} would send the token in plain text; write https://, or forward a port of 127.0.0.1 "
+            "to it by ssh"
+        )
+    return FleetClient(
+        server=Server(parsed.scheme, parsed.hostname, port, parsed.path.rstrip("/"), _read_token())
+    )
+
+
+def _read_token() -> str:
+    """The token for a server.
+
+    Raises:
+        UsageError: There is none, or others can read its file.
+    """
+    token = os.environ.get(_TOKEN, "").strip()
+    if token:
+        return token
+    file = user_config_file().parent / "token"
+    try:
+        mode = file.stat().st_mode
+        token = file.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        raise UsageError(
+            f"--server needs a token: set {_TOKEN}, or write it to {str(file)!r} with mode 600; "
+            "`ringfence fleet token create NAME` on the fleet's machine creates one"
+        ) from None
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"the token in {str(file)!r} cannot be read: {exc}") from exc
+    if mode & 0o077:
+        raise UsageError(
+            f"others can read the token in {str(file)!r}; run `chmod 600 {shlex.quote(str(file))}`"
+        )
+    return token
+
+
+@frozen
+class Server:
+    """A server of the API on another machine, or on another port of this one."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    """What stands before `/v1`."""
+    token: str
+
+    @property
+    def url(self) -> str:
+        """Its URL, without the token."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}{'' if self.port is None else f':{self.port}'}{self.path}"
+
+
+class FleetClient:
+    """A client of a fleet's API.
+
+    Args:
+        path: The daemon's socket; None: that of the state directory.
+        timeout_s: How long a response may take.
+        server: The server, instead of the daemon of this machine.
+
+    Raises:
+        UsageError: By every method: the request is refused, or no daemon is running.
+        AuthenticationFailed: By every method: the token is missing, wrong or expired.
+        InfrastructureFault: By every method: the connection broke, or nothing answers.
     """
 
-    def __init__(self, path: Path | None = None, *, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(
+        self, path: Path | None = None, *, timeout_s: float = _TIMEOUT_S, server: Server | None = None
+    ) -> None:
         self._path = path or socket_path()
         self._timeout_s = timeout_s
+        self.server = server
+        """None: the daemon of this machine."""
 
     def is_up(self) -> bool:
         """Whether a daemon listens."""
-        connection = _Connection(self._path, self._timeout_s)
+        connection = self._connection(self._timeout_s)
         try:
             connection.connect()
         except (FileNotFoundError, ConnectionRefusedError):
@@ -74,19 +161,19 @@ class FleetClient:
         return True
 
     def get(self, *parts: str, **query: Any) -> Any:
-        """What it answers to a question."""
+        """The response to a request that reads."""
         return self._ask("GET", parts, query=query)
 
     def post(self, *parts: str, body: Any = None, **query: Any) -> Any:
-        """What it answers to an order."""
+        """The response to a request that changes something."""
         return self._ask("POST", parts, query=query, body=body)
 
     def delete(self, *parts: str) -> Any:
-        """What it answers to a removal."""
+        """The response to a removal."""
         return self._ask("DELETE", parts)
 
     def lines(self, *parts: str, **query: Any) -> Iterator[bytes]:
-        """An answer line by line, for as long as it goes on."""
+        """The lines of a response as they arrive, until it ends."""
         connection, response = self._open("GET", parts, query, None, timeout_s=None)
         try:
             self._check(response)
@@ -121,22 +208,39 @@ class FleetClient:
         if not all(parts):
             raise UsageError("a name is empty; is the variable set that it comes from?")
         said = {name: value for name, value in query.items() if value not in (None, [], ())}
-        url = "/v1/" + "/".join(quote(part, safe="") for part in parts)
+        base = "" if self.server is None else self.server.path
+        url = f"{base}/v1/" + "/".join(quote(part, safe="") for part in parts)
         if said:
             url += "?" + urlencode(said, doseq=True)
-        connection = _Connection(self._path, timeout_s)
+        connection = self._connection(timeout_s)
+        headers = {"Content-Type": "application/json"}
+        if self.server is not None:
+            headers["Authorization"] = f"Bearer {self.server.token}"
         try:
             content = None if body is None else json.dumps(body)
-            connection.request(method, url, body=content, headers={"Content-Type": "application/json"})
+            connection.request(method, url, body=content, headers=headers)
             return connection, connection.getresponse()
-        except (FileNotFoundError, ConnectionRefusedError) as exc:
+        except (OSError, http.client.HTTPException, ValueError) as exc:
             connection.close()
-            raise NoDaemon from exc
-        except (OSError, http.client.HTTPException) as exc:
-            connection.close()
+            if self.server is not None:
+                raise InfrastructureFault(
+                    f"the server {self.server.url!r} does not answer: {exc}; check the address and that it runs"
+                ) from exc
+            if isinstance(exc, FileNotFoundError | ConnectionRefusedError):
+                raise NoDaemon from exc
             raise InfrastructureFault(
                 f"the daemon's socket {str(self._path)!r} cannot be used: {exc}; see `ringfence fleet status`"
             ) from exc
+
+    def _connection(self, timeout_s: float | None) -> http.client.HTTPConnection:
+        server = self.server
+        if server is None:
+            return _Connection(self._path, timeout_s)
+        if server.scheme == "https":
+            return http.client.HTTPSConnection(
+                server.host, server.port, timeout=timeout_s, context=ssl.create_default_context()
+            )
+        return http.client.HTTPConnection(server.host, server.port, timeout=timeout_s)
 
     @staticmethod
     def _check(response: http.client.HTTPResponse) -> None:

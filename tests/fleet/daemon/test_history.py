@@ -46,7 +46,7 @@ def test_jobs_are_read_without_a_daemon(crew: FleetFiles):
     crew.does("fleet", "down")
     status = crew.does("fleet", "status")
     assert "no daemon is running; `ringfence fleet up` starts it" in status.out
-    assert "good: 1 queued, 0 begun, 1 unverified" in status.out
+    assert "good: 1 queued, 0 unfinished, 1 unverified" in status.out
     assert crew.does("fleet", "status", "--json").json["pid"] is None
     jobs = crew.does("job", "ls", "--json").json["jobs"]
     assert [job["id"] for job in jobs] == [waiting, bad, good]

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.options import JsonOption
+from ringfence.cli.fleet.status import spend_words
+from ringfence.cli.options import JsonOption, ServerOption
 from ringfence.cli.output import notify, print_answer
 from ringfence.errors import UsageError
 from ringfence.escape import visible
@@ -17,12 +18,12 @@ _Agent = Annotated[str, typer.Argument(metavar="AGENT")]
 _Schedule = Annotated[str, typer.Argument(metavar="AGENT/SCHEDULE")]
 
 
-def list_agents(*, json: JsonOption = False) -> None:
+def list_agents(*, server: ServerOption = None, json: JsonOption = False) -> None:
     """List the fleet's agents."""
     from ringfence.cli.render.console import print_list
-    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.client import open_client
 
-    found = FleetClient().get("agents")
+    found = open_client(server).get("agents")
     rows = [
         (
             agent["name"],
@@ -35,11 +36,11 @@ def list_agents(*, json: JsonOption = False) -> None:
     print_list({"agents": found}, ("agent", "state", "runtime", "description"), rows, json=json)
 
 
-def show_agent(agent: _Agent, *, json: JsonOption = False) -> None:
+def show_agent(agent: _Agent, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Show one agent with its schedules and triggers."""
-    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.client import open_client
 
-    client = FleetClient()
+    client = open_client(server)
     agents: dict[str, dict[str, Any]] = {entry["name"]: entry for entry in client.get("agents")}
     found = agents.get(agent)
     if found is None:
@@ -52,18 +53,21 @@ def show_agent(agent: _Agent, *, json: JsonOption = False) -> None:
     lines = [
         f"{key}: {str(value).lower() if isinstance(value, bool) else value}"
         for key, value in found.items()
-        if value not in (None, "") and key != "triggers"
+        if value not in (None, "") and not isinstance(value, dict | list)
     ]
+    lines.append(f"today: {spend_words(found['today'])}")
+    if found["last_job"] is not None:
+        lines.append(f"last job: {found['last_job']['id']}, {found['last_job']['state']}")
     lines += [f"schedule {each['name']}: {each['when']}, {_next(each)}" for each in schedules]
     lines += [f"trigger {each['name']}: {each['when']}" for each in found["triggers"]]
     print_answer({**found, "schedules": schedules}, lines, json=json)
 
 
-def enable(agent: _Agent, *, json: JsonOption = False) -> None:
+def enable(agent: _Agent, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Enable an agent."""
-    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.client import open_client
 
-    client = FleetClient()
+    client = open_client(server)
     client.post("agents", agent, "enable")
     is_enabled = any(each["is_enabled"] for each in client.get("agents") if each["name"] == agent)
     if not is_enabled:
@@ -71,20 +75,20 @@ def enable(agent: _Agent, *, json: JsonOption = False) -> None:
     print_answer({"agent": agent, "is_enabled": is_enabled}, (), json=json)
 
 
-def disable(agent: _Agent, *, json: JsonOption = False) -> None:
+def disable(agent: _Agent, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Disable an agent; running jobs continue."""
-    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.client import open_client
 
-    FleetClient().post("agents", agent, "disable")
+    open_client(server).post("agents", agent, "disable")
     print_answer({"agent": agent, "is_enabled": False}, (), json=json)
 
 
-def list_schedules(*, json: JsonOption = False) -> None:
+def list_schedules(*, server: ServerOption = None, json: JsonOption = False) -> None:
     """List schedules and when each fires next."""
     from ringfence.cli.render.console import print_list
-    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.client import open_client
 
-    found = FleetClient().get("schedules")
+    found = open_client(server).get("schedules")
     rows = [(f"{each['agent']}/{each['name']}", each["next_at"] or "paused", each["when"]) for each in found]
     print_list({"schedules": found}, ("schedule", "next", "when"), rows, json=json)
 
@@ -95,37 +99,38 @@ def next_times(
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=1000, help="Number of times to print.")
     ] = 5,
+    server: ServerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Print when a schedule fires next, in UTC."""
-    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.client import open_client
 
     agent, name = _parts(schedule)
-    client = FleetClient()
+    client = open_client(server)
     found = client.get("schedules", agent, name, "next", count=limit)
     if _is_paused(client, agent, name):
         notify(f"schedule {visible(schedule, one_line=True)!r} is paused; it would fire at these times")
     print_answer({"next": found}, found, json=json)
 
 
-def pause(schedule: _Schedule, *, json: JsonOption = False) -> None:
+def pause(schedule: _Schedule, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Pause a schedule."""
-    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.client import open_client
 
     agent, name = _parts(schedule)
-    FleetClient().post("schedules", agent, name, "pause")
+    open_client(server).post("schedules", agent, name, "pause")
     print_answer({"agent": agent, "schedule": name, "is_paused": True}, (), json=json)
 
 
-def resume(schedule: _Schedule, *, json: JsonOption = False) -> None:
+def resume(schedule: _Schedule, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Resume a schedule from now on.
 
     Times that passed while it was paused are skipped.
     """
-    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.client import open_client
 
     agent, name = _parts(schedule)
-    client = FleetClient()
+    client = open_client(server)
     client.post("schedules", agent, name, "resume")
     is_paused = _is_paused(client, agent, name)
     if is_paused:

@@ -12,7 +12,8 @@ import typer
 
 from ringfence.cli.fleet.agents import report_former_agents
 from ringfence.cli.fleet.herdctl import report_note_count, report_notes
-from ringfence.cli.options import JsonOption, LogFormatOption
+from ringfence.cli.fleet.status import status_lines
+from ringfence.cli.options import JsonOption, LogFormatOption, ServerOption
 from ringfence.cli.output import counted, notify, print_answer
 from ringfence.cli.settings import check_file
 from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError, UsageError
@@ -181,34 +182,17 @@ def down(
     print_answer({"pid": pid}, (), json=json)
 
 
-def status(*, json: JsonOption = False) -> None:
+def status(*, server: ServerOption = None, json: JsonOption = False) -> None:
     """Show the state of the fleet and its agents.
 
     Without a daemon it shows what the fleet's database holds.
     """
     from ringfence.fleet.client import FleetClient
     from ringfence.fleet.queries.local import open_reader
-    from ringfence.fleet.queries.source import NOT_RUNNING
 
-    client = open_reader()
-    is_up = isinstance(client, FleetClient)
-    active = "running" if is_up else "begun"
+    client = open_reader(server=server)
     answer, agents = client.get("status"), client.get("agents")
-    lines = [
-        f"fleet {answer['fleet']} ({answer['file']}), process {answer['pid']}"
-        if is_up
-        else f"fleet of {answer['file'] or 'another machine'}: {NOT_RUNNING}",
-        f"workers {len(answer['workers'])}, jobs queued {answer['queued']}, {active} {answer['active']}",
-    ]
-    if answer["unreadable"]:
-        lines.append(f"jobs that this version cannot read and does not run: {answer['unreadable']}")
-    for agent in agents:
-        why = f"  waits: {agent['waits_for']}" if is_up and agent["waits_for"] and agent["queued"] else ""
-        state = "" if agent["is_enabled"] else "  disabled"
-        ended = "".join(f", {count} {state}" for state, count in agent["outcomes"].items())
-        counts = f"{agent['queued']} queued, {agent['active']} {active}{ended}"
-        lines.append(f"  {agent['name']}: {counts}{state}{why}")
-    print_answer({**answer, "agents": agents}, lines, json=json)
+    print_answer({**answer, "agents": agents}, status_lines(answer, agents), json=json)
     if (
         isinstance(client, FleetClient)
         and not json
@@ -267,13 +251,14 @@ def trigger(
     wait: Annotated[
         bool, typer.Option("--wait", "-w", help="Wait for the job's end and exit with its code.")
     ] = False,
+    server: ServerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Start a job of an agent now."""
     from ringfence.cli.fleet.job import wait_for
-    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.client import open_client
 
-    client = FleetClient()
+    client = open_client(server)
     body = {"prompt": prompt, "priority": priority, "key": key}
     entered = client.post(
         "agents", agent, "jobs", body={name: value for name, value in body.items() if value is not None}

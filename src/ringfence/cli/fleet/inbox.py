@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ringfence.cli.options import JsonOption
+from ringfence.cli.options import JsonOption, ServerOption
 from ringfence.cli.output import notify, print_answer
 from ringfence.errors import UsageError
 from ringfence.escape import visible
@@ -24,13 +24,14 @@ def ls(
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=1000, metavar="N", help="Show at most N.")
     ] = 50,
+    server: ServerOption = None,
     json: JsonOption = False,
 ) -> None:
     """List questions that wait for a person, the newest first."""
     from ringfence.cli.render.console import print_list
     from ringfence.fleet.queries.local import open_reader
 
-    found = open_reader().get("inbox", open=None if all_ else "true", agent=agent, limit=limit)
+    found = open_reader(server=server).get("inbox", open=None if all_ else "true", agent=agent, limit=limit)
     rows = [
         (each["id"], each["agent"], f"asks {each['asks']}", each["answer"] or _left(each["deadline"]))
         for each in found
@@ -38,11 +39,11 @@ def ls(
     print_list({"questions": found}, ("question", "agent", "asks", "state"), rows, json=json)
 
 
-def show(question: QuestionArgument, *, json: JsonOption = False) -> None:
+def show(question: QuestionArgument, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Show one question."""
     from ringfence.fleet.queries.local import open_reader
 
-    found = open_reader().get("inbox", question)
+    found = open_reader(server=server).get("inbox", question)
     print_answer(found, _lines(found), json=json)
 
 
@@ -54,6 +55,7 @@ def answer(
         str, typer.Option("--for", metavar="SCOPE", help="Grant it for this job (run), or for its agent.")
     ] = "run",
     reply: Annotated[str, typer.Option("--reply", metavar="TEXT", help="Message to the agent.")] = "",
+    server: ServerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Answer a question: its job continues, or ends."""
@@ -66,7 +68,7 @@ def answer(
     _check(decision, _ANSWERS, "the answer")
     _check(for_, _SCOPES, "--for")
     body = {"answer": decision, "scope": for_, "reply": reply}
-    reader = open_reader()
+    reader = open_reader(server=server)
     if isinstance(reader, FleetClient):
         found = reader.post("inbox", question, "answer", body=body)
     else:
@@ -77,13 +79,13 @@ def answer(
     print_answer(found, [f"{found['id']}: {found['answer']}; job {found['job']} {outcome}"], json=json)
 
 
-def grants(*, json: JsonOption = False) -> None:
+def grants(*, server: ServerOption = None, json: JsonOption = False) -> None:
     """List rules that agents were granted for all their jobs."""
     from ringfence.cli.render.console import print_list
     from ringfence.fleet.queries.local import open_reader
     from ringfence.job.question import read_rule
 
-    found = open_reader().get("grants")
+    found = open_reader(server=server).get("grants")
     rows = [
         (
             each["agent"],

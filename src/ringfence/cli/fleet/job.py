@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.options import FollowOption, JsonOption
+from ringfence.cli.options import FollowOption, JsonOption, ServerOption
 from ringfence.cli.output import RecordPrinter, notify, print_answer
 from ringfence.cli.render.summary import how_to_apply
 from ringfence.errors import InfrastructureFault, RecordError, UsageError
@@ -32,33 +32,125 @@ def ls(
     before: Annotated[
         str | None, typer.Option("--before", metavar="JOB", help="List only jobs older than this one.")
     ] = None,
+    trigger: Annotated[
+        str | None,
+        typer.Option("--trigger", metavar="KIND[/NAME]", help="List only jobs of this trigger."),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="List jobs from this time on, or 2h ago on.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="List jobs before this time, or 2h ago.")
+    ] = None,
+    parent: Annotated[
+        str | None, typer.Option("--parent", metavar="JOB", help="List jobs that retry, fork or follow it.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="TEXT", help="List jobs with it in title or reason.")
+    ] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=1000, metavar="N", help="Show at most N.")
     ] = 20,
+    server: ServerOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List jobs, the newest first."""
+    """List jobs, the newest first.
+
+    Times are those of this machine's clock.
+    """
     from ringfence.cli.render.console import print_list
     from ringfence.fleet.queries.local import open_reader
 
-    found = open_reader().get("jobs", agent=agent, state=state, before=before, limit=limit)
-    rows = [(job["id"], job["state"], job["agent"], job["waits_for"] or job["reason"] or "") for job in found]
-    print_list({"jobs": found}, ("job", "state", "agent", "reason"), rows, json=json)
+    found = open_reader(server=server).get(
+        "jobs",
+        agent=agent,
+        state=state,
+        before=before,
+        trigger=trigger,
+        since=None if since is None else _parse_time("--since", since),
+        until=None if until is None else _parse_time("--until", until),
+        parent=parent,
+        text=text,
+        limit=limit,
+    )
+    rows = [
+        (
+            job["id"],
+            job["state"],
+            job["agent"],
+            _clock(job["created_at"]),
+            _duration(job),
+            f"${job['cost_usd']:.2f}" if job["cost_usd"] else "",
+            job["waits_for"] or job["reason"] or job["title"],
+        )
+        for job in found
+    ]
+    columns = ("job", "state", "agent", "time", "duration", "cost", "reason")
+    print_list({"jobs": found}, columns, rows, json=json)
 
 
-def show(job: JobArgument, *, json: JsonOption = False) -> None:
+def _parse_time(option: str, text: str) -> str:
+    """Return a time as the API takes it: one with a date, in this machine's time zone unless it names one, or an age."""
+    from datetime import UTC, datetime, timedelta
+
+    from ringfence.config.units import parse_duration
+
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC).isoformat()
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return (datetime.now(UTC) - timedelta(seconds=parse_duration(text))).isoformat()
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"{option}: {text!r} is no time; write 2026-01-31, 2026-01-31T09:30, or an age such as 2h or 7d"
+        ) from None
+
+
+def _clock(moment: str) -> str:
+    from datetime import datetime
+
+    return f"{datetime.fromisoformat(moment).astimezone():%Y-%m-%d %H:%M}"
+
+
+def _duration(job: dict[str, Any]) -> str:
+    """How long a job took, or has taken so far; empty: it has not started."""
+    from datetime import UTC, datetime
+
+    if job["started_at"] is None:
+        return ""
+    ended = job["ended_at"]
+    end = datetime.now(UTC) if ended is None else datetime.fromisoformat(ended)
+    seconds = max(0, round((end - datetime.fromisoformat(job["started_at"])).total_seconds()))
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h {minutes}m"
+    return f"{minutes}m {seconds}s" if minutes else f"{seconds}s"
+
+
+def show(job: JobArgument, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Show one job."""
     from ringfence.fleet.queries.local import open_reader
     from ringfence.journal import run_dir
 
-    found = open_reader().get("jobs", job)
+    found = open_reader(server=server).get("jobs", job)
     if json:
         print_answer(found, (), json=True)
         return
     for key, value in found.items():
-        if value not in (None, "", False, 0, 0.0):
+        if value not in (None, "", False, 0, 0.0) and not isinstance(value, list):
             typer.echo(visible(f"{key}: {'true' if value is True else value}"))
-    if found["run_id"] and found["ended_at"] is not None and run_dir(found["run_id"]).is_dir():
+    for limit in found["limits"]:
+        if limit["used"] is not None and limit["allowed"] is not None:
+            typer.echo(f"limit {limit['name']}: {limit['used']:,.10g} of {limit['allowed']:,.10g}")
+    for each in found["attempts"]:
+        state = ": ".join(filter(None, (each["state"] or "running", each["reason"])))
+        typer.echo(
+            visible(f"attempt {each['number']}: {each['host']}, run {each['run_id']}, {state}", one_line=True)
+        )
+    is_here = server is None and bool(found["run_id"]) and run_dir(found["run_id"]).is_dir()
+    if found["ended_at"] is not None and is_here:
         run = visible(found["run_id"][-8:], one_line=True)
         typer.echo(f"work: `ringfence diff {run}` shows it, `ringfence diff {run} --raw` is for `git apply`")
         _report_copy(found)
@@ -68,26 +160,60 @@ def logs(
     job: JobArgument,
     *,
     follow: FollowOption = False,
+    server: ServerOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Print the events of a job."""
+    """Print the events of a job.
+
+    The record may be on another machine, if the fleet stores copies of records.
+    """
     from ringfence.fleet.client import FleetClient
     from ringfence.fleet.queries.local import open_reader
     from ringfence.fleet.queries.source import NOT_RUNNING
     from ringfence.journal import read, run_dir
 
-    reader, printer = open_reader(), RecordPrinter(json=json)
+    reader, printer = open_reader(server=server), RecordPrinter(json=json)
     found = reader.get("jobs", job)
-    if follow and isinstance(reader, FleetClient):
-        _follow(reader, found, printer)
+    client = reader if isinstance(reader, FleetClient) else None
+    if follow and client is not None:
+        _follow(client, found, printer)
         return
     if follow and found["ended_at"] is None:
         notify(f"--follow has no effect: {NOT_RUNNING}")
     if not found["run_id"]:
         _report_not_started(found)
+    elif client is not None and (client.server is not None or not _was_here(found)):
+        _print_events(client, found, printer, is_followed=False)
     elif _has_record(found):
         for record in read(run_dir(found["run_id"])):
             printer.show(record)
+
+
+def _was_here(job: dict[str, Any]) -> bool:
+    """Whether a job's last attempt was on this machine."""
+    import socket
+
+    from ringfence.journal import run_dir
+
+    return job["host"] == socket.gethostname() or run_dir(job["run_id"]).is_dir()
+
+
+def _print_events(
+    client: "FleetClient", job: dict[str, Any], printer: "RecordPrinter", *, is_followed: bool
+) -> bool:
+    """Print the events of a job's last attempt as the API sends them; return whether the last one is the seal."""
+    import json
+
+    from ringfence.events import JournalSealed
+    from ringfence.journal.record import from_json
+
+    last = None
+    query = {"attempt": job["attempt"], "follow": "true" if is_followed else None}
+    for line in client.lines("jobs", job["id"], "events", **query):
+        record = from_json(json.loads(line))
+        printer.show(record)
+        last = record.event
+    return isinstance(last, JournalSealed)
 
 
 class _WaitReporter:
@@ -108,14 +234,20 @@ def _follow(client: "FleetClient", found: dict[str, Any], printer: "RecordPrinte
     shown, is_sealed, waits = None, False, _WaitReporter()
     while True:
         run_id, is_over = found["run_id"], found["ended_at"] is not None
-        if run_id not in (None, shown) and (is_over or _has_journal(run_id)):
-            if not _has_record(found):
+        is_remote = client.server is not None
+        if run_id not in (None, shown) and (is_over or is_remote or _has_journal(run_id)):
+            if not is_remote and not _has_record(found):
                 return
             if shown is not None:
                 notify(
                     f"job {found['id']}: the attempt ended, but not the job; attempt {found['attempt']} follows"
                 )
-            shown, is_sealed = run_id, _print_record(run_id, printer)
+            shown = run_id
+            is_sealed = (
+                _print_events(client, found, printer, is_followed=True)
+                if is_remote
+                else _print_record(run_id, printer)
+            )
         elif is_over:
             if run_id is None:
                 _report_not_started(found)
@@ -179,11 +311,11 @@ def _has_record(job: dict[str, Any]) -> bool:
     return False
 
 
-def cancel(job: JobArgument, *, json: JsonOption = False) -> None:
+def cancel(job: JobArgument, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Cancel a job, and keep the work so far."""
-    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.client import open_client
 
-    found = FleetClient().post("jobs", job, "cancel")
+    found = open_client(server).post("jobs", job, "cancel")
     state = found["state"] if found["state"] == "cancelled" else "is being cancelled"
     print_answer(found, [f"{found['id']}: {state}"], json=json)
 
@@ -194,34 +326,36 @@ def retry(
     prompt: Annotated[
         str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="New task; default: the same.")
     ] = None,
+    server: ServerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Run a job again as a new job."""
-    _repeat(job, "retry", prompt, json=json)
+    _repeat(job, "retry", prompt, server, json=json)
 
 
 def fork(
     job: JobArgument,
     *,
     prompt: Annotated[str, typer.Option("--prompt", "-p", metavar="TEXT", help="Task that follows.")],
+    server: ServerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Start a new job from where a job ended."""
-    _repeat(job, "fork", prompt, json=json)
+    _repeat(job, "fork", prompt, server, json=json)
 
 
-def _repeat(job: str, action: str, prompt: str | None, *, json: bool) -> None:
-    from ringfence.fleet.client import FleetClient
+def _repeat(job: str, action: str, prompt: str | None, server: str | None, *, json: bool) -> None:
+    from ringfence.fleet.client import open_client
 
-    created = FleetClient().post("jobs", job, action, body={} if prompt is None else {"prompt": prompt})
+    created = open_client(server).post("jobs", job, action, body={} if prompt is None else {"prompt": prompt})
     print_answer(created, [created["job"]["id"]], json=json)
 
 
-def rm(job: JobArgument, *, json: JsonOption = False) -> None:
+def rm(job: JobArgument, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Remove a job that has ended; its records stay."""
-    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.client import open_client
 
-    client = FleetClient()
+    client = open_client(server)
     removed = client.get("jobs", job)["id"]
     client.delete("jobs", removed)
     print_answer({"id": removed}, (), json=json)

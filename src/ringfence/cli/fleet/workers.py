@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.options import JsonOption
+from ringfence.cli.options import JsonOption, ServerOption
 from ringfence.cli.output import print_answer
 
 if TYPE_CHECKING:
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 _Worker = Annotated[str, typer.Argument(metavar="WORKER|MACHINE")]
 
 
-def list_workers(*, json: JsonOption = False) -> None:
+def list_workers(*, server: ServerOption = None, json: JsonOption = False) -> None:
     """List the fleet's workers."""
     from ringfence.cli.render.console import print_list
-    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.client import open_client
 
-    found = FleetClient().get("workers")
+    found = open_client(server).get("workers")
     rows = [
         (
             worker["id"][:8],
@@ -34,27 +34,27 @@ def list_workers(*, json: JsonOption = False) -> None:
     print_list({"workers": found}, columns, rows, json=json)
 
 
-def drain(worker: _Worker, *, json: JsonOption = False) -> None:
+def drain(worker: _Worker, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Let workers take no more jobs; running jobs continue."""
-    _act(worker, "drain", json=json)
+    _act(worker, "drain", server, json=json)
 
 
-def resume(worker: _Worker, *, json: JsonOption = False) -> None:
+def resume(worker: _Worker, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Let workers take jobs again."""
-    _act(worker, "resume", json=json)
+    _act(worker, "resume", server, json=json)
 
 
-def remove(worker: _Worker, *, json: JsonOption = False) -> None:
+def remove(worker: _Worker, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Remove a dead worker from the list."""
-    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.client import open_client
 
-    _report(FleetClient().delete("workers", worker), "removed", json=json)
+    _report(open_client(server).delete("workers", worker), "removed", json=json)
 
 
-def _act(worker: str, action: str, *, json: bool) -> None:
-    from ringfence.fleet.client import FleetClient
+def _act(worker: str, action: str, server: str | None, *, json: bool) -> None:
+    from ringfence.fleet.client import open_client
 
-    _report(FleetClient().post("workers", worker, action), None, json=json)
+    _report(open_client(server).post("workers", worker, action), None, json=json)
 
 
 def _report(workers: "Sequence[dict[str, Any]]", outcome: str | None, *, json: bool) -> None:

@@ -15,7 +15,7 @@ from ringfence.config.document import find_project_file
 from ringfence.config.paths import state_dir
 from ringfence.errors import ConfigurationError, PolicyRefused, UsageError
 from ringfence.fleet.api.models import AnswerRequest
-from ringfence.fleet.client import FleetClient, NoDaemon, socket_path
+from ringfence.fleet.client import FleetClient, NoDaemon, open_client, socket_path
 from ringfence.fleet.config.definition import Fleet
 from ringfence.fleet.config.loader import load_trusted
 from ringfence.fleet.queries.agents import list_agents, show_agent
@@ -33,12 +33,19 @@ from ringfence.job.state import JobState
 _Result = TypeVar("_Result")
 
 
-def open_reader(state: Path | None = None) -> "FleetClient | LocalReader":
-    """The daemon, if it runs; else a reader of the fleet's database.
+def open_reader(state: Path | None = None, *, server: str | None = None) -> "FleetClient | LocalReader":
+    """A client of a server, or of the daemon if it runs; else a reader of the fleet's database.
+
+    Args:
+        state: The state directory; None: the user's.
+        server: The URL of a server.
 
     Raises:
         NoDaemon: There is neither.
+        UsageError: The URL cannot be used, or there is no token for it.
     """
+    if server is not None:
+        return open_client(server)
     directory = state or state_dir()
     client = FleetClient(socket_path(directory))
     if client.is_up():
