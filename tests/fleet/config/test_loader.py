@@ -294,6 +294,10 @@ WRONG = {
         "fleet: {engine: {type: postgres, url: 'postgresql://me:letmein@host/crew'}}",
         r"fleet\.engine\.url: a secret stands here",
     ),
+    "plain-password-of-records": (
+        "fleet: {records: {url: 's3://key:letmein@bucket/records'}}",
+        r"fleet\.records\.url: a secret stands here",
+    ),
     "another-database": (
         "fleet: {engine: {type: postgres, url: 'mysql://host/crew'}}",
         r":1:39: fleet\.engine\.url: this is not the address of a Postgres server; write postgresql://",
