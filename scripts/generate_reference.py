@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from reference import (
+    api,
     attacks,
     commands,
     configuration,
@@ -22,6 +23,7 @@ from reference import (
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
 PAGES: dict[str, Callable[[], str]] = {
+    "api.md": api.page,
     "attacks.md": attacks.page,
     "commands.md": commands.page,
     "configuration.md": configuration.page,

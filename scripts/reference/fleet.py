@@ -8,7 +8,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from reference.configuration import kind_of
-from reference.interface import operations
 from reference.markdown import code, first_paragraph, table
 from ringfence.config.fields import field_of
 from ringfence.config.model import Settings
@@ -51,19 +50,6 @@ Mapping of a moment to a list of hooks: `before_run`, `after_run` (after every e
 `unverified`), `on_limit` (`limit`), `on_cancel` (`cancelled`), `on_failure` (any other end). How: [hooks and
 notifications](../how-to/hooks-and-notifications.md).
 """
-_INTERFACE = """\
-## HTTP
-
-The daemon's interface is HTTP on the Unix socket `fleet/daemon.sock` of the state directory, which only its owner can
-open. OpenAPI describes it at `/openapi.json`:
-
-```sh
-curl --unix-socket ~/.local/state/ringfence/fleet/daemon.sock http://fleet/v1/status
-```
-
-A job is named by its id or the end of it. A refusal is `{"error": {"message": ..., "exit_code": ...}}`, with the exit
-code that a command ends with.
-"""
 _CODES = """\
 ## Exit codes
 
@@ -72,6 +58,8 @@ codes](exit-codes.md). Any command that needs the daemon ends with 2 if there is
 with 75 if it goes away while a job is waited for.
 `ringfence fleet up` ends with 78 if the files are wrong, 4 if they are not trusted, 2 if another daemon has the state
 directory, 75 if the database is away.
+
+The daemon's interface for programs and for other machines: [HTTP API](api.md).
 """
 
 
@@ -100,8 +88,6 @@ def page() -> str:
             _INCLUDE,
             settings_table(IncludeSettings, ("include",)),
             _CODES,
-            _INTERFACE,
-            operations(),
         ]
     )
 
