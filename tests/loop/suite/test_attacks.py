@@ -409,6 +409,43 @@ async def test_plugins_of_the_tests_are_the_tests_own(options: str, run: Run) ->
         assert (report.is_green, report.altered) == (True, ()), report
 
 
+_PYTEST_MOCK = """
+import unittest.mock
+
+_mock_module_originals = {}
+
+def wrap_assert_called(*args): _mock_module_originals["assert_called"](*args)
+
+def pytest_configure(config):
+    _mock_module_originals["assert_called"] = unittest.mock.NonCallableMock.assert_called
+    unittest.mock.NonCallableMock.assert_called = wrap_assert_called
+"""
+_MOCK_ATTACKS = {
+    "other original": (
+        "import pytest_mock.plugin\npytest_mock.plugin._mock_module_originals['assert_called'] = lambda *any: None"
+    ),
+    "other wrapper": "import unittest.mock as m\nm.NonCallableMock.assert_called = lambda *any: None",
+    "other wrapper of the same package": (
+        "import unittest.mock as m, pytest_mock.plugin as p\nm.NonCallableMock.assert_called = p.pytest_configure"
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", slow_after(1, [None, *_MOCK_ATTACKS]))
+async def test_wrappers_of_pytest_mock_are_the_packages_own(attack: str | None, run: Run) -> None:
+    """pytest-mock wraps the assertions of mocks in every run. What it wraps must still be the original."""
+    files = {
+        "site-packages/pytest_mock/__init__.py": "",
+        "site-packages/pytest_mock/plugin.py": _PYTEST_MOCK,
+        "calc.py": f"{_MOCK_ATTACKS.get(attack or '', '')}\ndef add(a, b): return a + b\n",
+        "test_calc.py": TEST,
+    }
+    command = f"PYTHONPATH=site-packages:$PYTHONPATH {PYTEST} -p pytest_mock.plugin"
+    report = await run(files, command=command, test_files=("test_calc.py",))
+    assert {each.outcome for each in report.results.values()} == {"passed"}
+    assert report.altered == (() if attack is None else ("unittest.mock.NonCallableMock.assert_called",))
+
+
 _BY_THE_FIRST = """
 import sys
 

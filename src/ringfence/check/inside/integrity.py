@@ -19,7 +19,8 @@ SPECIAL = ("__getattribute__", "__getattr__", "__setattr__", "__call__", "__new_
 _REPLACED_BY_PYTEST = ("_pytest.config.Config._getini_unknown_type",)  # in its module legacypath
 # A test that raises this exception counts as passed. It stops a run at the first failure, which no check needs.
 unittest.case._ShouldStop = ()  # type: ignore[attr-defined]
-_WATCHED = ("_pytest", "pytest", "pluggy", "unittest", "contextlib", __package__)
+_WATCHED = ("_pytest", "pytest", "pluggy", "unittest", "contextlib", "pytest_mock", __package__)
+_MOCK = "unittest.mock.NonCallableMock."
 
 
 def _package_directories():
@@ -153,9 +154,21 @@ def altered_functions(before):
     names = sorted(
         name
         for name, codes in before.items()
-        if not is_same(now.get(name), codes) and name not in _REPLACED_BY_PYTEST
+        if not is_same(now.get(name), codes)
+        and name not in _REPLACED_BY_PYTEST
+        and not _is_wrapped_by_pytest_mock(name, now.get(name), before)
     )
     return [_name_for_report(name) for name in names[:_MAX_LISTED]]
+
+
+def _is_wrapped_by_pytest_mock(name, codes, before):
+    """Whether pytest-mock put its own function, which calls the original, in place of an assertion of mocks."""
+    method = name[len(_MOCK) :]
+    wrapper = before.get("pytest_mock.plugin.wrap_" + method)
+    if not name.startswith(_MOCK) or not is_same(wrapper, codes):
+        return False
+    originals = getattr(sys.modules.get("pytest_mock.plugin"), "_mock_module_originals", {})
+    return is_same(before[name], codes_of(originals.get(method)))
 
 
 def functions_altered_by_project(workspace, before):
