@@ -4,6 +4,9 @@ import hashlib
 import re
 from pathlib import Path
 
+from ringfence.web.log import Entry
+from ringfence.web.rendering import render_part, render_problem
+
 ROOT = Path(__file__).resolve().parents[2]
 WEB = ROOT / "src" / "ringfence" / "web"
 
@@ -33,3 +36,14 @@ def test_no_page_names_another_server() -> None:
         WEB / "static" / "dashboard.css",
     ]:
         assert address.search(file.read_text()) is None, file.name
+
+
+def test_every_value_is_escaped_and_visible() -> None:
+    """Templates print no markup of a value, and no character that is not plainly visible."""
+    page = render_problem(400, "a <b>title</b>", "\x1b[31m \u202e {{ 1 }}").body.decode()
+    assert "a &lt;b&gt;title&lt;/b&gt;" in page
+    assert "\\x1b[31m \\u202e {{ 1 }}" in page
+    entry = Entry(1, "-", "a\u202e", "", "<i>\x1b</i>\n", is_quiet=False, cut=0)
+    part = render_part("entries", entries=[entry])
+    assert "a\\u202e" in part
+    assert "&lt;i&gt;\\x1b&lt;/i&gt;" in part

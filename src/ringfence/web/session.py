@@ -33,7 +33,6 @@ class Sessions:
         """The id of a new session if this is the token of the current link, which is then used up; else None."""
         if not self._link or not secrets.compare_digest(_digest(token), self._link):
             return None
-        self._link = ""
         session = secrets.token_urlsafe(32)
         self._sessions[_digest(session)] = None
         while len(self._sessions) > _MAX_SESSIONS:
