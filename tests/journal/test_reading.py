@@ -10,6 +10,7 @@ import pytest
 from ringfence.errors import RecordError
 from ringfence.events import Event, JobStarted, MessageSent
 from ringfence.journal import Journal, Record, UnknownEvent, follow, new_run_id, read, run_dir
+from ringfence.journal.reader import read_named
 
 from .conftest import MakeRun
 
@@ -109,3 +110,17 @@ async def test_following_ends_when_the_writer_dies(tmp_path: Path) -> None:
                     child.stdin.write(b"go\n")
                     child.stdin.flush()
     assert names == ["journal.opened", "job.started"]
+
+
+def test_events_are_read_by_name(make_run: MakeRun) -> None:
+    """Events of the names are given in order; half a line at the end is left out, a line of no known form is named."""
+    path = make_run(seal=False) / "journal.jsonl"
+    whole = list(read(path))
+    names = frozenset({"tool.called", "journal.opened"})
+    wanted = [record for record in whole if record.event.name in names]
+    assert len(wanted) == 2
+    path.write_bytes(path.read_bytes() + b'{"seq":6,')
+    assert list(read_named(path, names)) == wanted
+    path.write_bytes(path.read_bytes() + b"\n")
+    with pytest.raises(RecordError, match="line 7"):
+        list(read_named(path, names))

@@ -40,7 +40,7 @@ def test_no_page_names_another_server() -> None:
 
 def test_every_value_is_escaped_and_visible() -> None:
     """Templates print no markup of a value, and no character that is not plainly visible."""
-    page = render_problem(400, "a <b>title</b>", "\x1b[31m \u202e {{ 1 }}").body.decode()
+    page = bytes(render_problem(400, "a <b>title</b>", "\x1b[31m \u202e {{ 1 }}").body).decode()
     assert "a &lt;b&gt;title&lt;/b&gt;" in page
     assert "\\x1b[31m \\u202e {{ 1 }}" in page
     entry = Entry(1, "-", "a\u202e", "", "<i>\x1b</i>\n", is_quiet=False, cut=0)

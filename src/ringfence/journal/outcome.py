@@ -9,7 +9,9 @@ import msgspec
 
 from ringfence.errors import RecordError
 from ringfence.events import CommandEnded, JobEnded, SandboxCreated, VerificationEnded, WorkExported
-from ringfence.journal.reader import creation_of, read, summarize
+from ringfence.journal.reader import creation_of, read_named, summarize
+
+_NAMES = frozenset({"work.exported", "verification.ended", "command.ended", "sandbox.created", "job.ended"})
 
 
 @dataclass
@@ -27,7 +29,7 @@ def read_outcome(path: Path) -> RunOutcome:
     """Read what the run in a directory came to, as far as its record can be read."""
     found, sandbox_id = RunOutcome(), ""
     with suppress(RecordError):
-        for record in read(path):
+        for record in read_named(path, _NAMES):
             event = record.event
             if isinstance(event, WorkExported):
                 found.work = event

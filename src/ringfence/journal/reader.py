@@ -42,6 +42,8 @@ _CHUNK_BYTES = 1024**2
 _TIMESTAMP_LENGTH = len("2026-01-28T10-30-45")
 _TAIL_LENGTHS = (8 * 1024, 128 * 1024, MAX_LINE_BYTES)
 _HEAD_LINES = 4
+_EVENT_NAME = re.compile(rb'\{"seq":[0-9]+,"time":"[^"]*","prev":"[^"]*","event":"([a-z_.]+)"')
+"""The beginning of a line as writers of every version write it."""
 _HEADER_LINE = re.compile(r"[a-z]+: \S")
 _PROMPT_CHARS = 2000
 _TAIL_EVENTS = 8
@@ -202,6 +204,18 @@ def find_last_event(path: Path, name: str) -> Event | None:
     return None
 
 
+def read_named(path: Path, names: frozenset[str]) -> Iterator[Record]:
+    """Yield the records of the run in a directory whose events have one of these names, in order.
+
+    The lines of other events are not parsed, so that a record of 100 MB takes a fraction of a second.
+
+    Raises:
+        RecordError: As `read`.
+    """
+    with _Cursor(path) as cursor:
+        yield from cursor.read_named(names)
+
+
 def has_opened_sandbox(path: Path) -> bool:
     """Whether the run in `path` worked in a sandbox: it began, or, in a record with a line missing, delivered work.
 
@@ -246,6 +260,16 @@ class _Cursor:
             count += chunk.count(b"\n")
         self._file.seek(0)
         return count
+
+    def read_named(self, names: frozenset[str]) -> Iterator[Record]:
+        """Yield the records of further complete lines whose events have one of these names."""
+        while (line := self._file.readline(MAX_LINE_BYTES + 1)).endswith(b"\n"):
+            self._number += 1
+            name = _EVENT_NAME.match(line)
+            if name is None or name[1].decode() in names:
+                yield self._record(line)
+        if len(line) > MAX_LINE_BYTES:
+            raise self._line_error(f"it is longer than {MAX_LINE_BYTES} bytes")
 
     def read_records(self, count: int) -> list[Record]:
         """Return the records of up to `count` further complete lines."""
