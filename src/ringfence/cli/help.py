@@ -22,8 +22,8 @@ _KINDS = {
 }
 """The kinds of pages by their directories."""
 _FLEET_GUIDES = (
-    "operate-a-fleet", "monitor-a-fleet", "schedules-and-triggers", "hooks-and-notifications", "sessions-and-homes",
-    "budgets-and-limits", "several-machines", "sizing", "migrate-from-herdctl",
+    "operate-a-fleet", "monitor-a-fleet", "schedules-and-triggers", "hooks-and-notifications", "answer-questions",
+    "sessions-and-homes",    "budgets-and-limits", "several-machines", "sizing", "migrate-from-herdctl",
 )  # fmt: skip
 _PROGRAM_GUIDES = ("from-python", "claude-agent-sdk", "own-agent", "own-tools", "own-backend")
 _LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")

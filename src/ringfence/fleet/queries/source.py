@@ -68,6 +68,8 @@ class Waiting:
         """Why a job waits; None if it does not."""
         if job.state.is_terminal:
             return None
+        if job.state is JobState.WAITING:
+            return "a person's answer; `ringfence inbox ls` lists the questions"
         if job.state is not JobState.QUEUED:
             return self.fleet if self.is_unattended else None
         found = self.of_agent(job.agent) or self.names.get(job.workspace)
