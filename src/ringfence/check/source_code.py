@@ -21,6 +21,41 @@ hostile file takes grows with its size only.
 """
 _DEPTHS = {"{": 1, "}": -1}
 _WORD = re.compile(r"\w+")
+_SOURCES = (
+    *(
+        ".py",
+        ".js",
+        ".cjs",
+        ".mjs",
+        ".ts",
+        ".cts",
+        ".mts",
+        ".jsx",
+        ".tsx",
+        ".vue",
+        ".go",
+        ".rs",
+        ".java",
+        ".kt",
+    ),
+    *(
+        ".rb",
+        ".pl",
+        ".php",
+        ".c",
+        ".cc",
+        ".cpp",
+        ".h",
+        ".hpp",
+        ".cs",
+        ".swift",
+        ".scala",
+        ".groovy",
+        ".sh",
+        ".bash",
+    ),
+    *(".json", ".toml", ".yaml", ".yml", ".ini", ".cfg", ".sql", ".html", ".css"),
+)
 _MOST_COMPARED = 100
 _COMMENT = re.compile(r"/\*|\*/")
 _TEST_FUNCTION = re.compile(r"#\[test\]\s*fn\s+(\w+)\s*\(\s*\)\s*\{")
@@ -51,6 +86,18 @@ def reaches_tests(text: str) -> set[str]:
         for what, pattern in _REACHES_TESTS
         for match in pattern.finditer(text)
     }
+
+
+def becomes_binary(path: str, before: bytes, after: bytes) -> bool:
+    """Whether a change puts a NUL into a file of text, which git shows no lines of in a diff from then on.
+
+    Args:
+        path: A file whose contents before the change are not known is text if its name ends as source code's does.
+        before: The contents before the change; empty: the file is new, or too large to be read.
+        after: The contents after it.
+    """
+    was_text = b"\0" not in before if before else path.endswith(_SOURCES)
+    return was_text and b"\0" in after
 
 
 def inline_tests(text: str) -> list[str]:

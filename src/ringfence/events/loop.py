@@ -48,7 +48,7 @@ class CodeCommitted(Event, frozen=True, kw_only=True, tag="code.committed"):
     files: int
     runs: list[str]
     left_out: list[str] = msgspec.field(default_factory=list)
-    """Changes of protected files that are not in the commit, each with the reason; at most 20."""
+    """Changes of protected files that are not in the commit, each with the reason; after 20 of them `and N more`."""
 
 
 class ChecksCompleted(Event, frozen=True, kw_only=True, tag="checks.completed"):

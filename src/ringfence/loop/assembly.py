@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 from ringfence.check.protected_files import Conventions, ProtectedFiles
 from ringfence.check.protected_names import COMPANIONS, matches_any
-from ringfence.check.source_code import changed_inline_tests, reaches_tests
+from ringfence.check.source_code import becomes_binary, changed_inline_tests, reaches_tests
 from ringfence.check.tree import is_cache, is_plain_path
 from ringfence.config.paths import state_dir
 from ringfence.frozen import frozen
@@ -30,7 +30,7 @@ class Assembled:
     configuration: frozenset[bytes]
     """Paths of protected configuration among the changes to commit, which the story's `files` name."""
     complaints: tuple[str, ...]
-    """Changes that cannot be left out: those of tests in files of product code."""
+    """Changes that cannot be left out: of tests in files of product code, and those that no diff shows."""
 
 
 async def run_changes(run_id: str) -> list[Change]:
@@ -93,6 +93,9 @@ def assemble(
             configuration.add(change.path)
         if why is None or is_lifted:
             kept.append(change)
+            entry = before.read(path)
+            if becomes_binary(path, b"" if entry is None else entry.data, change.data):
+                complaints.append(f"{path!r} contains a NUL character, so that no diff shows its lines")
             complaints += (
                 _inline_complaints(path, before, change) if protected.may_hold_inline_tests(path) else []
             )
@@ -112,6 +115,8 @@ def _why_not_test(path: str, change: Change, conventions: Conventions) -> str | 
         return "is no test and no data of one"
     if change.git_mode not in (None, *_FILES):
         return "is no regular file"
+    if becomes_binary(path, b"", change.data):
+        return "contains a NUL character, so that no diff shows its lines"
     if path.endswith("conftest.py") and not conventions.is_test(f"{path.rpartition('/')[0]}/data"):
         return "would change tests outside of the directories of tests"
     return None

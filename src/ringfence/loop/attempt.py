@@ -17,7 +17,7 @@ from ringfence.loop.gate import Gate
 from ringfence.loop.loop import Loop
 from ringfence.loop.outcome import Blocked, Rejected, Skipped, Stop
 from ringfence.loop.proof import Proof
-from ringfence.loop.rejection import reason_of, reject, rejections
+from ringfence.loop.rejection import reason_of, reject, rejections, shorten_list
 from ringfence.loop.repository import Change, NothingChanged, WorkRefused
 from ringfence.loop.rows import VERDICT, StoryRow, check_steps, tests_steps
 from ringfence.loop.settings import RoleName
@@ -131,7 +131,7 @@ class StoryWork:
         made = await self._keep(f"code.{attempt}.commit", take, attempt)
         self._loop.add_event(
             row, f"code.{attempt}", "code.committed", of=[f"code.{attempt}"], attempt=attempt, commit=made["commit"],
-            files=len(made["files"]), left_out=made.get("left_out", [])[:_MAX_LISTED],
+            files=len(made["files"]), left_out=shorten_list(made.get("left_out", ()), _MAX_LISTED),
         )  # fmt: skip
         await self._check(row, attempt, made)
         commit = str(made["commit"])
@@ -243,8 +243,5 @@ def _left_out(changes: Sequence[str]) -> list[str]:
     """Return the complaint about an attempt's changes of protected files, if there are any."""
     if not changes:
         return []
-    shown = [
-        *changes[:_MAX_LISTED],
-        *([f"and {len(changes) - _MAX_LISTED} more"] if len(changes) > _MAX_LISTED else []),
-    ]
-    return [f"these changes were left out, as the files are protected: {'; '.join(shown)}"]
+    shown = "; ".join(shorten_list(changes, _MAX_LISTED))
+    return [f"these changes were left out, as the files are protected: {shown}"]

@@ -11,7 +11,7 @@ from ringfence.loop.agent_instructions import NOTE, restore_agent_instructions
 from ringfence.loop.agent_run import Task
 from ringfence.loop.gate import kept_reports
 from ringfence.loop.loop import Loop
-from ringfence.loop.rejection import rejections_by_person
+from ringfence.loop.rejection import rejections_by_person, shorten_list
 from ringfence.loop.repository import Tree
 from ringfence.loop.role import (
     IMPLEMENTOR,
@@ -209,7 +209,7 @@ class TaskBuilder:
             (_CONFIGURATION, configuration),
             (_REMOVED, removed),
         ]
-        return tuple(f"{title}: {'; '.join(each[:_MAX_NOTED])}" for title, each in notes if each)
+        return tuple(f"{title}: {'; '.join(shorten_list(each, _MAX_NOTED))}" for title, each in notes if each)
 
     async def _changed_tests(self, row: StoryRow) -> dict[str, str]:
         """Return the test writer's changes of existing tests as a patch, as their new text does not show them."""

@@ -73,6 +73,11 @@ def bound_complaints(complaints: Sequence[str]) -> list[str]:
     return found
 
 
+def shorten_list(names: Sequence[str], most: int) -> list[str]:
+    """Return the first `most` names, and how many there are besides."""
+    return [*names[:most], *([f"and {len(names) - most} more"] if len(names) > most else [])]
+
+
 def _check_progress(loop: Loop) -> None:
     """End the loop if the last attempts were all rejected with the same complaints.
 

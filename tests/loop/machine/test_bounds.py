@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ringfence.cli.settings import load_settings
 from ringfence.config.egress import Swap
-from ringfence.loop.rejection import bound_complaints
+from ringfence.loop.rejection import bound_complaints, shorten_list
 from ringfence.loop.role.run_settings import effective_for_checks
 
 COMPLAINTS = st.lists(
@@ -24,6 +24,12 @@ def test_complaints_are_bounded_and_what_is_left_out_is_said(complaints: list[st
     assert len(told) <= 51
     if told != complaints:
         assert "left out" in told[-1]
+
+
+def test_a_list_that_is_cut_says_so():
+    """Else twenty names would hide those after them from the judge and from readers of events."""
+    assert shorten_list(["a", "b", "c"], 3) == ["a", "b", "c"]
+    assert shorten_list(["a", "b", "c"], 1) == ["a", "and 2 more"]
 
 
 def test_a_check_is_sent_no_secret(tmp_path: Path):

@@ -1,11 +1,12 @@
 """What roles do to have an attempt passed that should not be, and what the others and the user are shown of it."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.loop.machine.project import Project, case, parts_of, story_of
+from tests.loop.machine.project import Project, case, events_of, parts_of, story_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 _OLD = "import unittest\n\n\nclass Test(unittest.TestCase):\n    def test_old(self):\n        {}\n"
@@ -22,14 +23,16 @@ def _cases() -> list[dict[str, object]]:
         case(
             *implementor["when"],
             run=f"{code}; echo '{_ORDER}' > AGENTS.md; mkdir -p .github/workflows; echo on: > .github/workflows/a.yml; "
-            "mkdir .claude; for n in $(seq 60); do echo > .claude/$n; done",
+            "mkdir .claude; for n in $(seq 60); do echo > .claude/$n; done; for n in $(seq 27); do echo > tests/$n.txt; done",
         ),
         *(case(*each["when"], run="cat AGENTS.md; ls -A", say=each["turns"][-1]["text"]) for each in others),
     ]
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, dict[str, object]]:
+def ended(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Project, dict[str, object], "subprocess.CompletedProcess[str]"]:
     """A loop whose test writer weakened a test, and whose implementor wrote for judges and for the user's machine."""
     project = Project.make(tmp_path_factory.mktemp("hostile"), [story_of("one")], _cases())
     (project.work / "tests" / "test_old.py").write_text(_OLD.format(_ASKED))
@@ -38,7 +41,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, dict[str, 
     project.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "-m", "more")
     done = project.start("--json", "--attempts", "1")
     assert done.returncode == 0, done
-    return project, json.loads(done.stdout.splitlines()[-1])
+    return project, json.loads(done.stdout.splitlines()[-1]), done
 
 
 def _lines(project: Project, role: str) -> list[dict[str, Any]]:
@@ -82,9 +85,19 @@ def test_a_weakened_test_is_shown_to_those_who_judge(ended, role):
     assert f"-        {_ASKED}" in _prompt(ended[0], role)
 
 
+def test_a_judge_and_an_event_say_how_many_changes_they_do_not_name(ended):
+    """Many changes of protected files hide none that follow without a word."""
+    assert (
+        "and 7 more"
+        in _prompt(ended[0], "judge").partition("Changes of protected files that were left out")[2]
+    )
+    (committed,) = (line for line in events_of(ended[2]) if line["event"] == "code.committed")
+    assert committed["left_out"][20:] == ["and 7 more"]
+
+
 def test_files_that_run_on_the_users_machine_are_told_at_the_end(ended):
     """By name, in the summary and in the report; many of one kind hide none of another."""
-    project, summary = ended
+    project, summary, _ = ended
     assert {"AGENTS.md", ".github/workflows/a.yml"} <= {*summary["runs_on_your_machine"]}
     report = Path(summary["report"])
     for text in (report.read_text(), report.with_suffix(".md").read_text()):

@@ -16,7 +16,7 @@ from ringfence.check.protected_files import Conventions, decisive_changes
 from ringfence.check.red_reason import may_hold_tests
 from ringfence.check.source_code import changed_inline_tests, imported_modules, reaches_tests
 from ringfence.check.tree import SYMLINK, TreeEntry
-from ringfence.loop.assembly import Assembled, assemble
+from ringfence.loop.assembly import Assembled, assemble, only_tests
 from ringfence.loop.repository import Change
 from ringfence.loop.repository import Tree as GitTree
 
@@ -841,6 +841,33 @@ def test_large_files_of_rust_are_compared():
     change = Change(b"src/large.rs", 0o100644, text)
     protected = protection(CARGO, ONLY["cargo"])
     assert assemble(GitTree(entries(CARGO)), protected, [change], named=()).complaints
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "is_refused"),
+    [
+        ("lib/cart.js", b"x", b"// \0\n", True),
+        ("lib/new.js", None, b"// \0\n", True),
+        ("LICENCE", b"x", b"\0", True),
+        ("logo.png", None, b"\0", False),
+        ("logo.png", b"\0", b"\0\0", False),
+        ("lib/cart.js", b"x", b"y", False),
+    ],
+)
+def test_code_stays_text_that_a_diff_shows(path, before, after, is_refused):
+    """Reviewer and judge would see no line of a file with a NUL; a picture has none anyway."""
+    tree = NODE if before is None else {**NODE, path: before}
+    protected, change = protection(tree, ONLY["node"]), Change(path.encode(), 0o100644, after)
+    assembled = assemble(GitTree(entries(tree)), protected, [change], named=())
+    assert ["NUL" in each for each in assembled.complaints] == [True] * is_refused
+
+
+def test_tests_stay_text_that_a_diff_shows():
+    """The same of what a test writer changes; data of tests may be anything."""
+    changes = [Change(path, 0o100644, b"\0") for path in (b"test/a.test.js", b"test/data/a.png")]
+    kept, dropped = only_tests(changes, ONLY["node"])
+    assert [change.path for change in kept] == [b"test/data/a.png"]
+    assert "NUL" in dropped[0]
 
 
 MORE = "    #[test]\n    fn more() { assert_eq!(super::total(), 3); }\n"

@@ -35,6 +35,7 @@ from ringfence.loop.report.model import (
     Turn,
     Used,
 )
+from ringfence.loop.rejection import shorten_list
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.rows import (
     CODE,
@@ -389,7 +390,7 @@ def _attempt(
         commit=made.get("commit"),
         patch=_result(rejected).get("patch"),
         files=tuple(made.get("files", ()))[:_MAX_NAMES],
-        left_out=tuple(made.get("left_out", ()))[:_MAX_NAMES],
+        left_out=tuple(shorten_list(made.get("left_out", ()), _MAX_NAMES)),
         configuration=tuple(made.get("configuration", ()))[:_MAX_NAMES],
         stat=None,
     )
