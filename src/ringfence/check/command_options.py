@@ -5,12 +5,12 @@ A value that follows an option counts, or `@word`. A word without an option may 
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
+from ringfence.check.command_words import is_condition, parts_of
 from ringfence.frozen import frozen
 
-_BREAKS = re.compile(r"[;&|(){}`\n]+")
 _MAKE_VARIABLE = re.compile(r"\$[({]MAKE[)}]")
 _PYTHON = re.compile(r"(?:pypy|python)[\d.]*|coverage|uv")
 _LOADS_CODE = re.compile(
@@ -53,6 +53,15 @@ _CODE = (
     ),
 )
 _DOCUMENTS = (".md", ".rst", ".adoc", ".html")
+_MOST_LETTERS = 8
+_KINDS_OF_VARIABLES: Mapping[str, Literal["makefile", "code"]] = {
+    "MAKEFILES": "makefile",
+    "BASH_ENV": "code",
+    "ENV": "code",
+    "SHELL": "code",
+    "PYTHONSTARTUP": "code",
+}
+"""What a variable of a command names, where that is more than a file of configuration."""
 _DIRECTORIES = ("-C", "--directory", "--prefix", "--cwd")
 _PLUGIN_OF_CONFIGURATION = re.compile(r"(?<![\w-])-p[ \t\n\"',=]{0,20}([A-Za-z_][\w.]*)")
 NODE_CODE = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts")
@@ -88,13 +97,11 @@ def named_by_options(text: str) -> Iterator[NamedByOption]:
         text: The commands, as in a check, a script or a recipe of make.
     """
     directory = ""
-    text = _MAKE_VARIABLE.sub("make", text.replace("\\\n", " "))
-    for part in _BREAKS.split(text):
-        words = [word.strip("'\"") for word in part.split()]
-        words[:1] = [word.lstrip("-+") if word.startswith(("-", "+")) else word for word in words[:1]]
+    for words in parts_of(_MAKE_VARIABLE.sub("make", text)):
         if words[:1] == ["cd"]:
             directory = words[1] if len(words) > 1 else ""
-        yield from _named_in(words, directory)
+        if not is_condition(words):
+            yield from _named_in(words, directory)
 
 
 def plugins_of_configuration(text: str) -> Iterator[NamedByOption]:
@@ -129,6 +136,10 @@ def _named_in(words: list[str], directory: str) -> Iterator[NamedByOption]:
     for number, word in enumerate(words):
         if number and word.startswith("@"):
             yield NamedByOption("arguments", word[1:], places)
+    for word in words:
+        variable, is_assigned, value = word.partition("=")
+        if is_assigned and variable.isidentifier() and value:
+            yield NamedByOption(_KINDS_OF_VARIABLES.get(variable, "file"), value.strip("'\""), places)
     for number, name, value in options:
         if name == "-p" and is_pytest:
             yield NamedByOption("plugin", value, places)
@@ -149,7 +160,11 @@ def _options(words: list[str]) -> Iterator[tuple[int, str, str]]:
         if has_value:
             yield number, name, value.strip("'\"")
             continue
-        if len(word) > 2 and word[1] != "-":
-            yield number, word[:2], word[2:]
+        is_group = len(word) > 2 and word[1] != "-"
+        if is_group:  # `-sf NAME`, `-fNAME`, `-sfNAME`
+            for place in range(1, min(len(word) - 1, _MOST_LETTERS)):
+                yield number, f"-{word[place]}", word[place + 1 :]
         if number + 1 < len(words) and not words[number + 1].startswith("-"):
             yield number, word, words[number + 1]
+            if is_group:
+                yield number, f"-{word[-1]}", words[number + 1]

@@ -1,8 +1,8 @@
 """Scripts of the project that a check runs: those that its command calls, and those that these call in turn.
 
-What stands where a command stands counts, the first argument of an interpreter, and what an option names: any other
-word may name the product that is checked. All of it is read from the commit that attempts start from, never from an
-attempt.
+What stands where a command stands counts, the script of an interpreter, also behind programs that run others, and what
+an option names: any other word may name the product that is checked. All of it is read from the commit that attempts
+start from, never from an attempt.
 """
 
 import json
@@ -18,23 +18,27 @@ from ringfence.check.command_options import (
     plugins_of_configuration,
     plugins_of_conftest,
 )
+from ringfence.check.command_words import called_in, definitions, expand
 from ringfence.check.protected_names import PRODUCT_EXECUTABLES, TOOL_FILES, matches_any
 from ringfence.check.tree import SYMLINK, TreeEntry
 
 _LARGEST = 1 << 20
 _MOST_LINKS = 40
-_BREAKS = re.compile(r"[;&|(){}`\n]+")
-_ASSIGNMENT = re.compile(r"\w+=")
-_INTERPRETER = re.compile(
-    r"(?:ba|da|z|k)?sh|python[\d.]*|node|nodejs|deno|bun|tsx|ts-node|ruby|perl|source|\."
+_RUNS_TESTS = re.compile(
+    rb"\b(?:py\.?test|unittest|doctest|nose2|tox|nox|jest|mocha|vitest|node:test|pytest\.main"
+    rb"|(?:go|cargo|npm|pnpm|yarn|mvn|deno|bun|dotnet|gradle)['\", \t]{1,4}(?:run['\", \t]{1,4})?(?:test|verify)"
+    rb"|ruff|mypy|pyright|flake8|pylint|eslint|golangci-lint|clippy)\b"
 )
-_BEFORE = frozenset(
-    {
-        "!", "[", "[[", "command", "do", "elif", "else", "env", "exec", "if", "nice", "npx", "then", "time", "until",
-        "while", "xargs", "sudo",
-    }
-)  # fmt: skip
-"""Words before a command that are no part of it."""
+"""What a program that runs tests or linters names in its text."""
+_IMPORT_PATH = re.compile(r"\bPYTHONPATH[ \t]*[:?+]?=[ \t]*[\"']?([^\s\"']{1,1000})")
+_CONFIGURED_PATH = re.compile(
+    r"^[ \t]*+python_?path[ \t]*+=[ \t]*(\[[^\]]{0,2000}|[^\n]{0,1000}(?:\n[ \t]+[^\n]{1,200}){0,20})",
+    re.MULTILINE,
+)
+_TOP = re.compile(r"^(?:\$[({]?(?:CURDIR|PWD|PROJECT_ROOT|ROOT)[)}]?|\{toxinidir\}|\{rootdir\})(?:/|\Z)")
+"""Names of the top of the tree at the beginning of a path."""
+_GLOB = re.compile(r"[*?]")
+_WILDCARD = re.compile(r"\$[({]wildcard[ \t]+([^)}\n]{1,1000})[)}]")
 _INCLUDE = re.compile(r"^-?s?include\s+(.+)$", re.MULTILINE)
 _SHELL = re.compile(rb"#![^\n]*\b(?:ba|da|z|k)?sh\b")
 _MAKE_FILES = (*TOOL_FILES["make"], *TOOL_FILES["just"])
@@ -90,12 +94,19 @@ class Scripts:
         """Those that are there, and files that a makefile would include if they were."""
         self.named = set[str]()
         """Those that a command itself calls, with the links on the way to them."""
+        self.import_roots = set[str]()
+        """Directories that commands, scripts and configuration have Python import from, and those of its scripts."""
         self.targets = set[str]()
         """Names of makefiles' targets: make does not work on a target of which there is a file."""
-        for command in commands:
-            for word, is_shell in _called_in(command):
+        self._globs = set[str]()
+        self._makefiles = set[str]()
+        for command in map(expand, commands):
+            self._add_import_roots("", command)
+            for called in called_in(command):
                 self._take(
-                    word, is_shell=is_shell, is_wanted=lambda path: not matches_any(path, PRODUCT_EXECUTABLES)
+                    called.word,
+                    is_shell=called.is_shell,
+                    is_wanted=lambda path: not matches_any(path, PRODUCT_EXECUTABLES),
                 )
             for named in named_by_options(command):
                 self._take_named(named, "", is_direct=True)
@@ -104,11 +115,32 @@ class Scripts:
             self._read_configuration(path, commands)
         while self._waiting:
             directory, text = self._waiting.pop()
-            for word, is_shell in _called_in(text):
-                for place in {posixpath.join(directory, word), word}:
-                    self._take(place, is_shell=is_shell, is_wanted=lambda path: matches_any(path, _OF_CHECKS))
+            text = expand(text)
+            self._add_import_roots(directory, text)
+            for called in called_in(text):
+                for place in {posixpath.join(directory, called.word), called.word}:
+                    self._take(place, is_shell=called.is_shell, is_wanted=self._is_of_checks)
             for named in named_by_options(text):
                 self._take_named(named, directory, is_direct=False)
+
+        self.import_roots |= {posixpath.dirname(path) for path in self.paths if path.endswith(".py")}
+        self._patterns = re.compile("|".join(map(_translate, sorted(self._globs))) or "(?!)")
+
+    def may_run(self, path: str) -> bool:
+        """Whether a path is one of the scripts, or would be run or included if it were there."""
+        return path in self.paths or self._patterns.match(path) is not None
+
+    def _is_of_checks(self, path: str) -> bool:
+        """Whether a program that a makefile or a script calls is a part of the check, by its name or its text."""
+        if matches_any(path, _OF_CHECKS):
+            return True
+        return not matches_any(path, PRODUCT_EXECUTABLES) and bool(
+            _RUNS_TESTS.search(self._files[path].data[:_LARGEST])
+        )
+
+    def _add_import_roots(self, directory: str, text: str) -> None:
+        found = (place for value in _IMPORT_PATH.findall(text) for place in value.split(":"))
+        self.import_roots |= {root for place in found for root in _places(directory, place)}
 
     def _read_configuration(self, path: str, commands: Collection[str]) -> None:
         directory, _, name = path.rpartition("/")
@@ -119,7 +151,7 @@ class Scripts:
             for named in plugins_of_conftest(text):
                 self._take_named(named, directory, is_direct=True)
         if matches_any(path, _MAKE_FILES):
-            self._read_makefile(directory, text)
+            self._read_makefile(path)
         elif name == "package.json":
             document = _json(text)
             self._waiting += [(directory, script) for script in _test_scripts(document, commands)]
@@ -127,12 +159,35 @@ class Scripts:
         elif matches_any(path, _NODE_CONFIGURATION):
             self._load(directory, text)
 
-    def _read_makefile(self, directory: str, text: str) -> None:
-        self._waiting.append((directory, text))
-        targets = {word for found in _TARGETS.findall(text) for word in found.split()}
-        included = {word for found in _INCLUDE.findall(text) for word in found.split()}
-        self.targets |= {posixpath.normpath(posixpath.join(directory, word)) for word in targets}
-        self.paths |= {posixpath.normpath(posixpath.join(directory, word)) for word in included}
+    def _read_makefile(self, path: str) -> None:
+        """Read a makefile, and those that it includes, which may not be there yet."""
+        waiting = [path]
+        while waiting:
+            path = waiting.pop()
+            entry = self._files.get(path)
+            if entry is None or path in self._makefiles:
+                continue
+            self._makefiles.add(path)
+            directory, text = posixpath.dirname(path), _text(entry)
+            self._waiting.append((directory, text))
+            self.targets |= {
+                posixpath.normpath(posixpath.join(directory, word))
+                for found in _TARGETS.findall(text)
+                for word in found.split()
+            }
+            for word in _included_by(text):
+                for place in _places(directory, word):
+                    self._globs |= {place} if _GLOB.search(place) else set()
+                    found = self._matching(place)
+                    self.paths |= {place, *found}
+                    waiting += found
+
+    def _matching(self, pattern: str) -> list[str]:
+        """The files that a path means, which may have wildcards."""
+        if not _GLOB.search(pattern):
+            return [pattern] if pattern in self._files else []
+        expression = re.compile(_translate(pattern))
+        return [path for path in self._files if expression.match(path)]
 
     def _take_named(self, named: NamedByOption, directory: str, *, is_direct: bool) -> None:
         """Take what an option names; of modules that a recipe or a script runs, those that are called as checks are."""
@@ -155,7 +210,7 @@ class Scripts:
             entry = self._files.get(path)
             if (
                 entry is None
-                or path in self.paths
+                or path in (self._makefiles if named.kind == "makefile" else self.paths)
                 or not named.may_mean(path)
                 or matches_any(path, PRODUCT_EXECUTABLES)
             ):
@@ -167,7 +222,7 @@ class Scripts:
             if path.endswith((".ini", ".cfg", ".toml")):
                 self._take_plugins(_text(entry), directory)
             if named.kind == "makefile":
-                self._read_makefile(posixpath.dirname(path), _text(entry))
+                self._read_makefile(path)
             elif named.kind == "arguments":
                 for each in named_by_options("pytest " + " ".join(_text(entry).split())):
                     self._take_named(each, directory, is_direct=is_direct)
@@ -175,6 +230,9 @@ class Scripts:
     def _take_plugins(self, text: str, directory: str) -> None:
         for named in plugins_of_configuration(text):
             self._take_named(named, directory, is_direct=True)
+        found = (word for value in _CONFIGURED_PATH.findall(text) for word in _WORD.findall(value))
+        self.import_roots |= {root for word in found for root in _places(directory, word)}
+        self._add_import_roots(directory, text)
 
     def _take_module(self, root: str, named: NamedByOption, *, is_direct: bool) -> None:
         """Take a module's file. A package is taken as a whole if it is a plugin, or is called as checks are."""
@@ -198,7 +256,12 @@ class Scripts:
 
     def _take(self, word: str, *, is_shell: bool, is_wanted: Callable[[str], bool]) -> None:
         """Take a path, each link on the way along it, and where it leads: to change any of them changes the script."""
-        ways, path = list[str](), posixpath.normpath(word)
+        if _GLOB.search(word):
+            self._globs |= {posixpath.normpath(word)} if is_shell else set()
+            for path in self._matching(posixpath.normpath(word)):
+                self._take(path, is_shell=is_shell, is_wanted=is_wanted)
+            return
+        ways, path = list[str](), posixpath.normpath(_TOP.sub("", word))
         for _ in range(_MOST_LINKS):
             parts = path.split("/")
             heads = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
@@ -233,30 +296,28 @@ def _slashes(path: str) -> Iterator[int]:
     return (place for place, character in enumerate(path) if character == "/")
 
 
+def _translate(pattern: str) -> str:
+    """A regular expression of a pattern of paths; as in a shell, `*` matches no slash."""
+    return re.escape(pattern).replace(r"\*", "[^/]*").replace(r"\?", "[^/]") + r"\Z"
+
+
+def _places(directory: str, word: str) -> set[str]:
+    """Where a path may lead that is written in a file of a directory: from there, or from the top."""
+    word = _TOP.sub("", word.strip("\"'"))
+    found = {posixpath.normpath(posixpath.join(place, word)) for place in (directory, "")}
+    return {"" if place == "." else place for place in found if not place.startswith(("/", ".."))}
+
+
+def _included_by(text: str) -> list[str]:
+    """Files that a makefile includes, and those that it has make or its shells read before all others."""
+    variables = ("MAKEFILES", "SHELL", "BASH_ENV", "ENV")
+    named = _INCLUDE.findall(expand(text))
+    named += [value for name, value in definitions(text).items() if name in variables]
+    return [word for each in named for word in _WILDCARD.sub(r"\1", each).split()]
+
+
 def _text(entry: TreeEntry) -> str:
     return entry.data[:_LARGEST].decode("utf-8", "surrogateescape") if entry.is_file else ""
-
-
-def _called_in(text: str) -> Iterator[tuple[str, bool]]:
-    """The paths that shell commands run as programs, or give to an interpreter first; whether that is a shell."""
-    for part in _BREAKS.split(text.replace("\\\n", " ")):
-        words = [word.strip("'\"") for word in part.split()]
-        words[:1] = [word.lstrip("@-+") for word in words[:1]]  # make's, of a recipe's line
-        while words and (words[0] in _BEFORE or _ASSIGNMENT.match(words[0])):
-            words.pop(0)
-        if not words:
-            continue
-        name = words[0].rpartition("/")[2]
-        if _INTERPRETER.fullmatch(name):
-            is_shell = name.endswith(("sh", "source", "."))
-            flags = {word for word in words[1:] if word.startswith("-")}
-            arguments = [word for word in words[1:] if not word.startswith("-")]
-            if is_shell and any("c" in flag for flag in flags if not flag.startswith("--")):
-                yield from _called_in(" ".join(arguments))
-            elif arguments and not {"-m", "-c", "-e", "--eval"} & flags:
-                yield arguments[0], is_shell
-        elif "/" in words[0]:
-            yield words[0], False
 
 
 def _json(text: str) -> dict[str, Any]:

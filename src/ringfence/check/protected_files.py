@@ -17,7 +17,10 @@ from ringfence.check.tree import SYMLINK, ReadEntry, TreeEntry, folded, is_plain
 from ringfence.frozen import frozen
 
 _WORD = re.compile(r"[^\s;&|()<>`\"'$=]+")
-_LINTERS = re.compile(rb"\b(?:%s)\b" % "|".join(names.LINTERS_WITH_IGNORE_FILES).encode())
+_READS_IGNORED = re.compile(r"exclude[-_]gitignore")  # an option of mypy's
+_LINTERS = re.compile(
+    rb"\b(?:%s|exclude[-_]gitignore)\b" % "|".join(names.LINTERS_WITH_IGNORE_FILES).encode()
+)
 _SOURCES = ("src", "lib", "python")
 _MODULE_FILES = (".py", ".pyc", ".pyo", ".so", ".pyd")
 _PYTHON = ("pytest", "unittest")
@@ -130,7 +133,12 @@ class ProtectedFiles:
             if path in self._scripts.paths or names.matches_any(path, self._conventions.tool_files)
         )
         linters = names.LINTERS_WITH_IGNORE_FILES
-        return any(map(self._conventions.calls, linters)) or any(map(_LINTERS.search, texts))
+        commands = (*self._conventions.commands, *self._conventions.story_commands)
+        return (
+            any(map(self._conventions.calls, linters))
+            or any(map(_LINTERS.search, texts))
+            or any(_READS_IGNORED.search(command) for command in commands)
+        )
 
     @cached_property
     def paths(self) -> Mapping[str, str]:
@@ -171,7 +179,7 @@ class ProtectedFiles:
             and path not in self._scripts.named
             and (
                 names.matches_any(path, self._configuration)
-                or path in self._scripts.paths
+                or self._scripts.may_run(path)
                 or path in self._story_scripts
             )
         )
@@ -189,7 +197,7 @@ class ProtectedFiles:
             return "is a test or belongs to tests"
         if names.matches_any(path, self._configuration):
             return "says how checks run"
-        if path in self._scripts.paths or path in self._story_scripts:
+        if self._scripts.may_run(path) or path in self._story_scripts:
             return "is a script that a check runs"
         if names.matches_any(path, self._conventions.packages):
             return "lies among installed packages"
@@ -261,17 +269,16 @@ class ProtectedFiles:
 
     @cached_property
     def _import_roots(self) -> frozenset[str]:
-        """Directories that Python imports from: the top, sources, and those of tests, which runners add."""
+        """Directories that Python imports from: the top, sources, those of scripts and of tests, and configured ones."""
         tests = {
             path.rpartition("/")[0]
             for path in self.paths
             if path.endswith(".py") and self._conventions.is_test(path)
         }
-        return frozenset(
-            directory
-            for directory in {"", *_SOURCES, *tests}
-            if not directory or f"{directory}/__init__.py" not in self._files
-        )
+        roots = {
+            directory for directory in {*_SOURCES, *tests} if f"{directory}/__init__.py" not in self._files
+        }
+        return frozenset({"", *roots, *self._scripts.import_roots})
 
 
 def decisive_changes(

@@ -76,7 +76,8 @@ LINTER_FILES: Patterns = (
     "detekt.yaml", "clippy.toml", ".clippy.toml", "rustfmt.toml", ".rustfmt.toml", ".golangci.*",
     "checkstyle*.xml", "pmd*.xml", ".bandit", "pyrefly.toml", "typos.toml", "_typos.toml", ".typos.toml",
     ".yamllint", ".yamllint.y*ml", ".markdownlint*", ".codespellrc", ".sqlfluff", ".sqlfluffignore",
-    ".semgrepignore", "rumdl.toml", ".rumdl.toml", "sgconfig.yml",
+    ".shellcheckrc", ".importlinter", ".yapfignore", ".style.yapf", "knip.json", "knip.jsonc", "staticcheck.conf",
+    "jsconfig.json", "jsconfig.*.json", ".semgrepignore", "rumdl.toml", ".rumdl.toml", "sgconfig.yml",
 )  # fmt: skip
 """Files that say how strict linters and type checkers are."""
 
@@ -113,7 +114,7 @@ IGNORE_FILES: Patterns = (".gitignore", ".ignore", ".rgignore", ".fdignore")
 
 LINTERS_WITH_IGNORE_FILES = (
     *("ruff", "black", "ty", "pyrefly", "typos", "prettier", "biome", "oxlint", "oxfmt", "dprint", "rumdl"),
-    *("ast-grep", "semgrep", "lychee", "rg", "fd"),
+    *("ast-grep", "semgrep", "lychee", "rg", "fd", "standard", "ts-standard", "knip"),
 )
 """Those that do."""
 

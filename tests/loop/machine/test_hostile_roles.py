@@ -23,7 +23,8 @@ def _cases() -> list[dict[str, object]]:
         case(
             *implementor["when"],
             run=f"{code}; echo '{_ORDER}' > AGENTS.md; mkdir -p .github/workflows; echo on: > .github/workflows/a.yml; "
-            "mkdir .claude; for n in $(seq 60); do echo > .claude/$n; done; for n in $(seq 27); do echo > tests/$n.txt; done",
+            "mkdir .claude; for n in $(seq 60); do echo > .claude/$n; done; "
+            "for n in $(seq 27); do echo > tests/$n.txt; done",
         ),
         *(case(*each["when"], run="cat AGENTS.md; ls -A", say=each["turns"][-1]["text"]) for each in others),
     ]

@@ -637,7 +637,8 @@ HONEST: list[tuple[str, Tree, Conventions, dict[str, bytes | TreeEntry | None]]]
         "product that a check is told to look at",
         {
             **dict.fromkeys(
-                ("goods.py", "shop/__main__.py", "README.md", "api/shop.yaml", "bin/shop.ini"), b"1\n"
+                ("goods.py", "shop/__main__.py", "README.md", "api/shop.yaml", "bin/shop.ini", "goods.js"),
+                b"1\n",
             ),
             "shop/part.py": b"1\n",
         },
@@ -648,11 +649,15 @@ HONEST: list[tuple[str, Tree, Conventions, dict[str, bytes | TreeEntry | None]]]
                 "mypy --strict goods.py -p shop",
                 "prettier --check README.md && yamllint api/shop.yaml && python -m shop --self-test",
                 "bin/shop --config bin/shop.ini && ruff check --fix goods.py",
+                "uv run mypy goods.py && uv run --group dev ruff check shop/part.py && env CI=1 black goods.py",
+                "sh ci.sh goods.py && python -m py_compile shop/part.py && timeout 5 python -m mypy goods.py",
+                "[ -f goods.py ] && node --check goods.js && python3 -W error -m mypy goods.py",
             ),
         ),
         {
             **dict.fromkeys(
-                ("goods.py", "shop/__main__.py", "README.md", "api/shop.yaml", "bin/shop.ini"), b"2\n"
+                ("goods.py", "shop/__main__.py", "README.md", "api/shop.yaml", "bin/shop.ini", "goods.js"),
+                b"2\n",
             ),
             "shop/part.py": b"2\n",
         },
@@ -916,11 +921,145 @@ def test_a_module_of_tests_may_have_further_ones(old, new, is_changed):
         ({"setup.cfg": b"[tox:tox]\n[testenv]\ncommands = ruff check"}, "tox", ".gitignore"),
         ({".pre-commit-config.yaml": b"- id: ruff"}, "pre-commit run -a", ".gitignore"),
         ({"ci.make": b"lint:\n\truff check"}, "make -f ci.make", ".gitignore"),
+        ({}, "mypy --exclude-gitignore .", ".gitignore"),
+        ({"mypy.ini": b""}, "npx standard", ".gitignore"),
+        ({}, "npx knip", ".gitignore"),
+        ({"Makefile": b"lint:\n\tmypy --exclude-gitignore ."}, "make lint", ".gitignore"),
     ],
 )
 def test_a_check_is_not_switched_off(before, command, path):
     """By a directory in place of a target of make, or by a file that a linter takes for what to leave out."""
     assert left_out(before, {path: b"*.py"}, Conventions(frozenset({"pytest"}), (command,)))
+
+
+_CI = {"ci/run.sh": b"python3 -m unittest -q\n", "run_all.py": b"import unittest\n", "ci/run": b"exit 1\n"}
+
+
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        ("bash -eo pipefail ci/run.sh", "ci/run.sh"),
+        ("sh -e ci/run", "ci/run"),
+        ("bash -o errexit -c 'ci/run.sh'", "ci/run.sh"),
+        ("sh < ci/run.sh", "ci/run.sh"),
+        ("cat ci/run.sh | sh", "ci/run.sh"),
+        ("timeout 300 sh ci/run", "ci/run"),
+        ("timeout -k 5 300 ci/run.sh", "ci/run.sh"),
+        ("env -u CI sh ci/run", "ci/run"),
+        ("env -i CI=1 ci/run.sh", "ci/run.sh"),
+        ("sudo -E nice -n 5 ci/run.sh", "ci/run.sh"),
+        ("stdbuf -oL ./ci/run", "ci/run"),
+        ("echo | xargs -n1 sh ci/run", "ci/run"),
+        ("find . -maxdepth 0 -exec sh ci/run.sh {} ;", "ci/run.sh"),
+        ("eval 'sh ci/run'", "ci/run"),
+        ("flock lock sh ci/run.sh", "ci/run.sh"),
+        ("python3 -W error run_all.py", "run_all.py"),
+        ("python3 -bW error run_all.py", "run_all.py"),
+        ("uv run --with x python run_all.py", "run_all.py"),
+        ("uv run run_all.py", "run_all.py"),
+        ("poetry run python -u run_all.py", "run_all.py"),
+        ("conda run -n env python run_all.py", "run_all.py"),
+        ("coverage run --branch run_all.py", "run_all.py"),
+        ("python -m coverage run run_all.py", "run_all.py"),
+        ("python -m cProfile -o out run_all.py", "run_all.py"),
+        ("python3 checks", "checks/__main__.py"),
+        ("for each in gates/*; do sh $each || exit 1; done", "gates/one"),
+        ("for each in gates/*; do sh $each || exit 1; done", "gates/new"),
+        ("node --require ./setup.js run.js", "run.js"),
+        ("node --require ./setup.js run.js", "setup.js"),
+        ('NODE_OPTIONS="--require ./setup.js" node run.js', "setup.js"),
+        ('NODE_OPTIONS="--require ./setup.js" node run.js', "run.js"),
+        ("node run", "run.js"),
+        ("deno run -A run.js", "run.js"),
+        ("BASH_ENV=ci/run bash -c true", "ci/run"),
+        ("make -sf ci.make test", "ci.make"),
+        ("make -sfci.make test", "ci.make"),
+        ("make -sf ci.make test", "ci/run"),
+        ("MAKEFILES=ci.make make test", "ci.make"),
+        ("pytest -qc ci.ini", "ci.ini"),
+        ("make SHELL=ci/run", "ci/run"),
+    ],
+)
+def test_scripts_behind_options_and_wrappers_are_protected(command, path):
+    """Whatever stands before a script, it is what the check runs."""
+    before = {
+        **_CI,
+        **dict.fromkeys(("run.js", "setup.js", "checks/__main__.py", "gates/one", "ci.ini"), b"1\n"),
+        "ci.make": b"test:\n\tsh ci/run\n",
+        "src/app.py": b"1\n",
+    }
+    after = {path: b"other", "src/app.py": b"2\n"}
+    assert left_out(before, after, Conventions(frozenset({"unittest", "node"}), (command,))).keys() == {path}
+
+
+@pytest.mark.parametrize(
+    ("makefile", "path"),
+    [
+        (b"PYTHON = python3\ntest:\n\t$(PYTHON) run_all.py\n", "run_all.py"),
+        (b"test:\n\t$(PYTHON) -W error run_all.py\n", "run_all.py"),
+        (b"CI := ci\nRUN = $(CI)/run\ntest:\n\tsh ${RUN}\n", "ci/run"),
+        (b"test:\n\tfor each in gates/*; do sh $$each; done\n", "gates/one"),
+        (b"SHELL := ci/run\ntest:\n\tpytest\n", "ci/run"),
+        (b"export BASH_ENV = $(CURDIR)/ci/run\ntest:\n\tpytest\n", "ci/run"),
+        (b"export NODE_OPTIONS = --require ./setup.js\ntest:\n\tnode --test\n", "setup.js"),
+        (b"-include $(wildcard local/*.make)\ntest:\n\tpytest\n", "local/a.make"),
+        (b"-include $(wildcard local/*.make)\ntest:\n\tpytest\n", "local/new.make"),
+        (b"include parts.make\n", "ci/run"),
+    ],
+)
+def test_what_a_makefile_computes_is_protected(makefile, path):
+    """By the values of its variables, its loops and its wildcards, in the makefiles that it includes, too."""
+    before = {
+        **_CI,
+        **dict.fromkeys(("gates/one", "setup.js", "local/a.make"), b"1\n"),
+        "parts.make": b"test:\n\tsh ci/run\n",
+        "Makefile": makefile,
+        "shop.py": b"1\n",
+    }
+    after = {path: b"other", "shop.py": b"2\n"}
+    assert left_out(before, after, Conventions(frozenset({"unittest"}), ("make test",))).keys() == {path}
+
+
+@pytest.mark.parametrize(
+    ("command", "configuration"),
+    [
+        ("PYTHONPATH=app python3 -m unittest", {}),
+        ("env PYTHONPATH=lib2:./app pytest", {}),
+        ("make test", {"Makefile": b"export PYTHONPATH := $(CURDIR)/app\ntest:\n\tpytest\n"}),
+        (
+            "pytest",
+            {"pyproject.toml": b'[tool.pytest.ini_options]\npythonpath = [\n  "lib2",\n  "app",\n]\n'},
+        ),
+        ("pytest", {"pytest.ini": b"[pytest]\npythonpath =\n    lib2\n    app\n"}),
+        ("tox", {"tox.ini": b"[testenv]\nsetenv =\n    PYTHONPATH = {toxinidir}/app\n"}),
+        ("python3 app/check.py", {"app/check.py": b"1"}),
+    ],
+)
+def test_what_python_imports_from_has_no_new_module_of_the_runner(command, configuration):
+    """Directories of PYTHONPATH, of pytest's `pythonpath` and of scripts come before the standard library."""
+    found = left_out(
+        {"app/shop.py": b"", **configuration},
+        {"app/unittest.py": b"", "app/cart.py": b""},
+        Conventions(frozenset({"pytest", "unittest"}), (command,)),
+    )
+    assert found.keys() == {"app/unittest.py"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".shellcheckrc",
+        ".importlinter",
+        ".yapfignore",
+        ".style.yapf",
+        "knip.json",
+        "staticcheck.conf",
+        "jsconfig.json",
+    ],
+)
+def test_configuration_of_linters_is_protected(name):
+    """Whether it is there or not."""
+    assert left_out({}, {name: b""}, PYTEST)
 
 
 @pytest.mark.parametrize(
@@ -1066,6 +1205,14 @@ def test_hostile_paths_are_only_data(path, more):
             ("Makefile", b"a0:\n\t" + b"-f Makefile " * 20_000),
             ("Makefile", b"a0:\n\tpytest @Makefile -f Makefile\n" * 5_000),
             ("tox.ini", b"-p a " * 40_000),
+            ("Makefile", b"a = " + b"$(a)" * 250 + b"\n" + b"$(a)" * 50_000),
+            ("Makefile", b"a:\n\t" + b"sh -c " * 50_000),
+            ("Makefile", b"a:\n\t" + b"for a in b " * 20_000),
+            ("Makefile", b"a:\n\tsh " + b"< " * 100_000),
+            ("Makefile", b"PYTHONPATH" + b" " * 200_000),
+            ("Makefile", b"A" * 200_000 + b"\n" + b"export " * 30_000),
+            ("Makefile", b"a:\n\tsh " + b"*" * 1_000 + b"\n"),
+            ("pytest.ini", b"pythonpath = a" + b"\n a" * 60_000),
             ("Makefile", b"a0 " * 50_000 + b": " + b"a1 " * 50_000),
             ("Makefile", b"".join(b"a%d " % n for n in range(20_000)) + b": " + b"b " * 50_000),
         ],

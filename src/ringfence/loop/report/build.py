@@ -11,6 +11,7 @@ from ringfence.errors import ConfigurationError, RecordError, RingfenceError
 from ringfence.frozen import frozen
 from ringfence.loop.configuration import restore_configuration
 from ringfence.loop.directory import LoopDirectory
+from ringfence.loop.rejection import shorten_list
 from ringfence.loop.report.diff import (
     PATCH,
     PatchReader,
@@ -35,7 +36,6 @@ from ringfence.loop.report.model import (
     Turn,
     Used,
 )
-from ringfence.loop.rejection import shorten_list
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.rows import (
     CODE,
