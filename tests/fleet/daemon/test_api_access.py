@@ -150,7 +150,9 @@ def test_a_token_ends(client: TestClient, daemon: Daemon):
         "phone": False,
     }
     assert created.json()["token"] not in listed.text
-    assert b"rft_" not in (daemon.state / "fleet" / "fleet.db").read_bytes()
+    stored = b"".join(file.read_bytes() for file in (daemon.state / "fleet").glob("fleet.db*"))
+    assert b"rft_" not in stored
+    assert b"phone" in stored
     assert client.delete("/v1/tokens/phone", headers=admin).status_code == 200
     assert client.get("/v1/status", headers=phone).status_code == 401
     assert (
