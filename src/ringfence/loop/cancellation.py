@@ -9,13 +9,13 @@ import anyio.to_thread
 from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.job.request import Notify
+from ringfence.loop.completion import deliver_branch, finish_loop, merged_stories, record_end
 from ringfence.loop.control import send_cancel
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.plans import plan_from_json
-from ringfence.loop.report.files import write_report
 from ringfence.loop.repository import LoopRepository
-from ringfence.loop.state import LoopState, StoryState
-from ringfence.loop.store import LoopStore, now_ms, open_store
+from ringfence.loop.state import LoopState
+from ringfence.loop.store import LoopStore, open_store
 from ringfence.sandbox.pool.pool import Pool, PoolSize
 
 _STARTING_S = 10.0
@@ -27,14 +27,15 @@ async def cancel(directory: LoopDirectory, notify: Notify, *, is_named: bool) ->
 
     Args:
         directory: The loop's directories.
-        notify: Called with the reason if no report can be written.
+        notify: Called with the reason if the branch cannot be delivered or no report can be written.
         is_named: Whether the user named the loop. If so, a loop that is already cancelled is no error.
 
     Returns:
         A line for the user.
 
     Raises:
-        UsageError: The loop has ended.
+        UsageError: The loop is closed: it succeeded, it is incomplete, or it was cancelled before. A loop that ended at
+            a limit, with a question or with an error can be cancelled, as it can be resumed.
         InfrastructureFault: The loop's database cannot be read or written.
     """
     if await send_cancel(directory):
@@ -48,14 +49,13 @@ async def cancel(directory: LoopDirectory, notify: Notify, *, is_named: bool) ->
             if is_named and store.loop.state is LoopState.CANCELLED:
                 return ended
             raise UsageError(f"{ended}; nothing is cancelled, `ringfence loop ls` shows all loops")
-        await _end(directory, store, notify)
+        where = await _cancel_stored(directory, store, notify)
         if not directory.clones.is_dir():
             return f"loop {directory.id} is cancelled"
-        where = _name_branch(store)
     return f"loop {directory.id} is cancelled{where}; `ringfence loop resume {directory.id[-6:]}` resumes it"
 
 
-async def give_up(directory: LoopDirectory, notify: Notify) -> None:
+async def cancel_interrupted(directory: LoopDirectory, notify: Notify) -> None:
     """Cancel a loop that was interrupted and deliver the stories that passed, before its repository is removed.
 
     Args:
@@ -69,51 +69,27 @@ async def give_up(directory: LoopDirectory, notify: Notify) -> None:
     with open_store(directory) as store:
         if store.loop.state is not LoopState.RUNNING:
             return
-        where = ""
         if directory.clones.is_dir():
-            await _deliver(LoopRepository.open(directory.clones), store)
-            where = _name_branch(store)
-        await _end(directory, store, notify)
+            await deliver_branch(LoopRepository.open(directory.clones), store)
+        where = await _cancel_stored(directory, store, notify)
         notify(f"loop {directory.id} was interrupted; it is cancelled{where}")
 
 
-async def _end(directory: LoopDirectory, store: LoopStore, notify: Notify) -> None:
-    """Cancel a loop that no process works on."""
-    with store.transaction():
-        store.update_loop(state=LoopState.CANCELLED, reason="cancelled", ended_ms=now_ms())
-        key = f"cancelled.{store.loop.round}"
-        store.add_event(key, "loop.cancelled", state=LoopState.CANCELLED.value, reason="cancelled")
+async def _cancel_stored(directory: LoopDirectory, store: LoopStore, notify: Notify) -> str:
+    """Cancel a loop that no process works on. Return where its work is, as the end of a message."""
     try:
-        await _deliver_and_report(directory, store, notify)
-    except RingfenceError as exc:  # its repository was removed
-        notify(f"no report of loop {directory.id} was written: {exc}")
-
-
-async def _deliver_and_report(directory: LoopDirectory, store: LoopStore, notify: Notify) -> None:
-    """Deliver the stories that passed and write the report, as the worker does at the end of a loop."""
-    repository = LoopRepository.open(directory.clones)
-    await _deliver(repository, store)
-    for story in store.stories:
-        if story.state is StoryState.RUNNING:
-            store.update_story(story.id, state=StoryState.WAITING, stage="")
-    problem = await write_report(directory, store, repository, plan_from_json(store.loop.plan))
-    if problem is not None:
-        notify(problem)
-
-
-async def _deliver(repository: LoopRepository, store: LoopStore) -> None:
-    if _has_work(store):
-        await repository.deliver()
-
-
-def _has_work(store: LoopStore) -> bool:
-    """Whether a story passed in the loop, so that there is a branch to deliver."""
-    return any(story.state is StoryState.PASSED and story.merged for story in store.stories)
-
-
-def _name_branch(store: LoopStore) -> str:
-    """Where the accepted stories of a loop are that was delivered, as the end of a message."""
-    return f"; what passed is on branch {store.loop.branch!r}" if _has_work(store) else ""
+        repository, plan = LoopRepository.open(directory.clones), plan_from_json(store.loop.plan)
+    except RingfenceError as exc:
+        record_end(store, LoopState.CANCELLED, "cancelled")
+        notify(f"the branch of loop {directory.id} is not delivered, and no report is written: {exc}")
+        return ""
+    finished = await finish_loop(directory, store, repository, plan, LoopState.CANCELLED, "cancelled")
+    if finished.report_problem is not None:
+        notify(finished.report_problem)
+    if finished.delivery_error is not None:
+        notify(f"the branch of loop {directory.id} could not be delivered: {finished.delivery_error}")
+        return ""
+    return f"; what passed is on branch {store.loop.branch!r}" if merged_stories(store) else ""
 
 
 async def drain_pool(clones: Path) -> None:

@@ -9,13 +9,13 @@ from anyio.abc import TaskGroup
 from ringfence.errors import RingfenceError
 from ringfence.job.outcome import keep_crash, outcome_of, root_cause
 from ringfence.loop.attempt import StoryWork
+from ringfence.loop.completion import finish_loop
 from ringfence.loop.gate import Gate, merged
 from ringfence.loop.loop import Loop
 from ringfence.loop.outcome import Stop
 from ringfence.loop.proof import Proof
-from ringfence.loop.report.files import write_report
-from ringfence.loop.repository import Conflict, DeliveryRefused, Merged, RepositoryRefused
-from ringfence.loop.rows import ACCEPTED, REJECTED, StoryRow, code_steps
+from ringfence.loop.repository import Conflict, Merged
+from ringfence.loop.rows import ACCEPTED, StoryRow, code_steps
 from ringfence.loop.state import LoopState, StoryState
 from ringfence.loop.story import Ready, ready
 from ringfence.loop.trees import Trees
@@ -34,8 +34,8 @@ class LoopScheduler:
         self._loop = loop
         self._active: set[str] = set()
         """Ids of the stories that a task works on."""
-        self._ended = anyio.Event()
-        """Set whenever the work on one of them ends."""
+        self._wake = anyio.Event()
+        """Set when there is something to merge or dispatch."""
         self._stop: Stop | None = None
         """How the loop ends, as decided by the first story that ends it."""
 
@@ -50,7 +50,18 @@ class LoopScheduler:
             end = self._final_state()
         except Stop as exc:
             end = exc
-        await self._complete(end.state, end.reason)
+        loop = self._loop
+        finished = await finish_loop(
+            loop.directory,
+            loop.store,
+            loop.repository,
+            loop.plan,
+            end.state,
+            end.reason,
+            redactor=loop.redactor,
+        )
+        if finished.report_problem is not None:
+            loop.runs.notify(finished.report_problem)
 
     async def _check_base(self) -> None:
         """Run all checks on the loop's base.
@@ -90,8 +101,8 @@ class LoopScheduler:
         async with anyio.create_task_group() as tasks:
             try:
                 while await self._dispatch(tasks):
-                    await self._ended.wait()
-                    self._ended = anyio.Event()
+                    await self._wake.wait()
+                    self._wake = anyio.Event()
                     if self._stop is not None:
                         raise self._stop
                     await self._merge_accepted()
@@ -115,10 +126,10 @@ class LoopScheduler:
             with store.transaction():
                 row = store.update_story(name, state=StoryState.SKIPPED, reason=reason)
                 loop.add_event(row, "ended", "story.skipped", reason=reason)
-        for name, question in now.blocked.items():
+        for name, reason in now.blocked.items():
             with store.transaction():
-                row = store.update_story(name, state=StoryState.BLOCKED, reason=question)
-                loop.add_event(row, "ended", "story.blocked", question=question)
+                row = store.update_story(name, state=StoryState.BLOCKED, reason=reason)
+                loop.add_event(row, "ended", "story.blocked", question=reason)
         free = sorted(set(range(loop.settings.parallel)) - {row.slot for row in running})
         chosen_slots = list(zip(now.stories, free, strict=False))
         # A loop whose last story used up a limit has succeeded: only further work is refused.
@@ -136,7 +147,7 @@ class LoopScheduler:
             running.append(row)
         for row in running:
             if row.stage == "merge":
-                self._ended.set()  # its work is done: merge it without waiting for another story
+                self._wake.set()  # its work is done: merge it without waiting for another story
             elif row.id not in self._active:
                 self._active.add(row.id)
                 tasks.start_soon(self._work_on, row.id)
@@ -151,7 +162,7 @@ class LoopScheduler:
         except Exception as exc:  # noqa: BLE001 -- the work on other stories ends in order
             self._stop = self._stop or self._failure(story, exc)
         self._active.discard(story)
-        self._ended.set()
+        self._wake.set()
 
     def _failure(self, story: str, error: Exception) -> Stop:
         """Return how an unexpected error ends the loop; keep the traceback of a bug in the loop's directory."""
@@ -173,7 +184,8 @@ class LoopScheduler:
         counts = ", ".join(f"{len(names)} {state.value}" for state, names in by.items() if names)
         if by[StoryState.BLOCKED] and not by[StoryState.SKIPPED]:
             return Stop(
-                LoopState.BLOCKED, f"{counts}; answer their questions with `ringfence loop retry STORY`"
+                LoopState.BLOCKED,
+                f"{counts}; answer their questions with `ringfence loop retry STORY --answer TEXT`",
             )
         return Stop(LoopState.INCOMPLETE, counts)
 
@@ -239,33 +251,6 @@ class LoopScheduler:
                 row.id, state=StoryState.WAITING, generation=row.generation + 1, attempt=0, stage="", base=None,
                 tests=None, tip=None, reason=reason,
             )  # fmt: skip
-
-    async def _complete(self, state: LoopState, reason: str) -> None:
-        """Deliver the stories that passed, record the loop's end and write the report."""
-        loop, store = self._loop, self._loop.store
-        passed = [story for story in store.stories if story.state is StoryState.PASSED]
-        # A story that a person rejected is reverted on the branch, and that is delivered as well.
-        reverted = [step for step in store.steps() if step.name == REJECTED and step.result.get("commit")]
-        if passed or reverted:
-            try:
-                await loop.repository.deliver()
-            except (DeliveryRefused, RepositoryRefused) as exc:
-                reason = f"{reason}; the branch could not be delivered: {exc}"
-                state = LoopState.REFUSED if state is LoopState.SUCCEEDED else state
-        kind = "loop.cancelled" if state is LoopState.CANCELLED else "loop.completed"
-        with store.transaction():
-            for story in store.stories:
-                if story.state is StoryState.RUNNING:  # it is worked on again when the loop is resumed
-                    store.update_story(story.id, state=StoryState.WAITING, stage="")
-            store.add_event(
-                f"ended.{store.loop.round}", kind, state=state.value, reason=reason, passed=len(passed)
-            )
-            store.end(state, reason)
-        problem = await write_report(
-            loop.directory, store, loop.repository, loop.plan, redactor=loop.redactor
-        )
-        if problem is not None:
-            loop.runs.notify(problem)
 
 
 def _acceptance(person: str) -> str:

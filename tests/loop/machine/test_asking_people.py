@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.loop.machine.project import Project, case, parts_of, story_of
+from tests.loop.machine.project import Project, case, events_of, parts_of, story_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 _BLOCKED = 6
@@ -33,6 +33,10 @@ def test_questions_are_asked_answered_and_gone_on_with(tmp_path: Path):
     assert "Is it wanted at all?" in done.stdout
     assert "next: ringfence loop retry file --answer TEXT" in done.stdout
     assert "retry leaning" not in done.stdout
+    ended = next(
+        each for each in events_of(project.run("loop", "logs", "--json")) if each["event"] == "loop.completed"
+    )
+    assert "`ringfence loop retry STORY --answer TEXT`" in ended["reason"]
     rows = project.rows()
     assert {name: row["state"] for name, row in rows.items()} == {
         "role": "blocked", "file": "blocked", "leaning": "blocked", "beside": "passed",

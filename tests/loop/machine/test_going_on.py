@@ -75,6 +75,29 @@ def test_cancelling_a_loop_that_nobody_works_on_leaves_what_passed_and_a_report(
     assert again.returncode == 0, again
 
 
+def test_a_cancelled_loop_names_no_branch_that_was_not_delivered(interrupted: Project):
+    """The refused delivery is reported as such; the report is written, and the loop is cancelled all the same."""
+    obstacle = interrupted.work / ".git" / "refs" / "heads" / "ringfence"
+    obstacle.write_text("in its way\n")
+    done = interrupted.run("loop", "cancel")
+    assert (done.returncode, "is cancelled; `ringfence loop resume" in done.stderr) == (0, True), done
+    assert "could not be delivered: " in done.stderr
+    assert ("is on branch" in done.stderr, "report" in done.stderr) == (False, False), done
+    (directory,) = (interrupted.root / "state" / "loops").glob("2*")
+    assert "the branch could not be delivered: " in (directory / "report.md").read_text()
+
+
+def test_a_cancelled_loop_delivers_a_revert_too(interrupted: Project):
+    """The only story that had passed was rejected by a person: the branch without it is delivered."""
+    obstacle = interrupted.work / ".git" / "refs" / "heads" / "ringfence"
+    obstacle.write_text("in its way\n")  # so that rejecting the story delivers nothing, and resumes nothing
+    assert interrupted.run("loop", "reject", "one").returncode != 0
+    obstacle.unlink()
+    done = interrupted.run("loop", "cancel")
+    assert (done.returncode, "what passed" in done.stderr) == (0, False), done
+    assert interrupted.subjects(f"main..{interrupted.branch}")[-1] == "Revert: The piece one"
+
+
 def test_time_in_which_nothing_worked_on_a_loop_is_not_counted(interrupted: Project):
     """The report of a loop that is resumed hours later does not count them; its lines count from the loop's start."""
     (database,) = (interrupted.root / "state" / "loops").glob("*/loop.db")

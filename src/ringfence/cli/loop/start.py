@@ -291,14 +291,14 @@ def clean_loop(loop_ref: str | None, *, everything: bool) -> None:
 
 async def _end_resumable_loop(directory: "LoopDirectory") -> None:
     """End a loop that could be resumed, so that its accepted stories reach the branch."""
-    from ringfence.loop.cancellation import give_up
+    from ringfence.loop.cancellation import cancel_interrupted
     from ringfence.loop.store import read_overview
 
     try:
         read_overview(directory)
     except RingfenceError:
         return  # its rows are damaged or missing; it can be removed all the same
-    await give_up(directory, notify)
+    await cancel_interrupted(directory, notify)
 
 
 def _describe_outstanding(directory: "LoopDirectory") -> str:

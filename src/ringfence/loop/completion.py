@@ -1,0 +1,103 @@
+"""Finishes a loop that ended by itself or was cancelled: delivers its branch, records the end and writes the report."""
+
+from ringfence.errors import InfrastructureFault, RingfenceError
+from ringfence.frozen import frozen
+from ringfence.loop.directory import LoopDirectory
+from ringfence.loop.report.files import write_report
+from ringfence.loop.repository import LoopRepository
+from ringfence.loop.rows import REJECTED, StoryRow
+from ringfence.loop.state import LoopState, StoryState
+from ringfence.loop.store import LoopStore, now_ms
+from ringfence.loop.story import Plan
+from ringfence.secret import Redactor
+
+
+@frozen
+class FinishedLoop:
+    """What was done at the end of a loop."""
+
+    delivery_error: RingfenceError | None
+    """Why the branch was not delivered; None if it was, or if there was nothing to deliver."""
+    report_problem: str | None
+    """Why the report was not written; None if it was."""
+
+
+async def finish_loop(
+    directory: LoopDirectory,
+    store: LoopStore,
+    repository: LoopRepository,
+    plan: Plan,
+    state: LoopState,
+    reason: str,
+    *,
+    redactor: Redactor | None = None,
+) -> FinishedLoop:
+    """Deliver the loop's branch, record the loop's end and write the report.
+
+    A branch that cannot be delivered changes how the loop ends: its reason names the error; a loop that succeeded is
+    `refused`, and after a failure of git every loop that was not cancelled is `infrastructure`.
+
+    Args:
+        directory: The loop's directories.
+        store: The loop's rows, opened for changes.
+        repository: The loop's repository.
+        plan: The loop's stories.
+        state: How the loop ends.
+        reason: Why it ends so.
+        redactor: As for `write_report`.
+
+    Raises:
+        InfrastructureFault: The loop's database cannot be written.
+    """
+    error: RingfenceError | None = None
+    try:
+        await deliver_branch(repository, store)
+    except RingfenceError as exc:
+        error = exc
+        reason = f"{reason}; the branch could not be delivered: {exc}"
+        state = _state_without_delivery(state, exc)
+    record_end(store, state, reason)
+    return FinishedLoop(error, await write_report(directory, store, repository, plan, redactor=redactor))
+
+
+def _state_without_delivery(state: LoopState, error: RingfenceError) -> LoopState:
+    if isinstance(error, InfrastructureFault):
+        return state if state is LoopState.CANCELLED else LoopState.INFRASTRUCTURE
+    return LoopState.REFUSED if state is LoopState.SUCCEEDED else state
+
+
+async def deliver_branch(repository: LoopRepository, store: LoopStore) -> None:
+    """Deliver the loop's branch, if it contains commits that the loop made.
+
+    Besides merged stories, these are the commits that revert stories which a person rejected.
+
+    Raises:
+        RepositoryRefused: The user's repository was removed.
+        DeliveryRefused: The user's repository cannot take the branch in its current state.
+        InfrastructureFault: Git failed.
+    """
+    is_reverted = any(step.name == REJECTED and step.result.get("commit") for step in store.steps())
+    if is_reverted or merged_stories(store):
+        await repository.deliver()
+
+
+def merged_stories(store: LoopStore) -> list[StoryRow]:
+    """Return the stories that passed in this loop, so that its branch contains them."""
+    return [row for row in store.stories if row.state is StoryState.PASSED and row.merged]
+
+
+def record_end(store: LoopStore, state: LoopState, reason: str) -> None:
+    """Record the end of a loop and its event. Stories that were being worked on wait until the loop is resumed."""
+    is_cancelled = state is LoopState.CANCELLED
+    # A loop that ended by itself, and can be resumed, already has an event `ended`.
+    name = "cancelled" if is_cancelled and store.loop.state.is_end else "ended"
+    passed = sum(row.state is StoryState.PASSED for row in store.stories)
+    with store.transaction():
+        for row in store.stories:
+            if row.state is StoryState.RUNNING:
+                store.update_story(row.id, state=StoryState.WAITING, stage="")
+        store.add_event(
+            f"{name}.{store.loop.round}", "loop.cancelled" if is_cancelled else "loop.completed", state=state.value,
+            reason=reason, passed=passed,
+        )  # fmt: skip
+        store.update_loop(state=state, reason=reason, ended_ms=now_ms())
