@@ -84,11 +84,12 @@ VERDICT = "judgement"
 """The name, in stored rows, of the judge's step and of the stage that reports call `verdict`. Databases of every version
 contain it, so it stays as it is."""
 TESTS = ("tests", "red")
-"""Parts of an attempt at a story's tests."""
+"""The steps of an attempt at a story's tests that have a run; its commit is a step without one."""
 CODE = ("code", "checks", "review", VERDICT)
-"""Parts of an attempt at a story's code, one for each stage."""
+"""The steps of an attempt at a story's code, one for each stage; its commit is a step without a run."""
 CHECKS = ("checks", "configuration", "alone")
-"""Parts of the stage `checks`; the last two are not run for every attempt."""
+"""The steps of the stage `checks`. `configuration`, with protected configuration as before the story, and `alone`, of each
+of the story's own tests, are not run for every attempt."""
 STAGES: Mapping[str, str] = {
     "tests": "tests", "red": "tests", "code": "code", "checks": "checks", "configuration": "checks",
     "alone": "checks", "review": "review", VERDICT: VERDICT,
@@ -99,12 +100,12 @@ ACCEPTED = "accepted"
 REJECTED = "rejected"
 """The step in which a person rejected a story that had passed, or that waited to be merged."""
 COUNTED = "counted"
-"""The key under which the result of a step without an outcome names the last run whose usage was counted."""
+"""In an unfinished step's result: the id of the last run whose usage is already in `tokens` and `cost_usd`."""
 
 
 @frozen
 class StepRow:
-    """One step of a story: an agent's run, a gate or a commit."""
+    """One step of a loop: a run of an agent or of checks, a commit, a rejected attempt, or a person's decision."""
 
     story: str
     generation: int

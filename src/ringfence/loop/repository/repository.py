@@ -348,7 +348,9 @@ class LoopRepository:
             return await deliver(Work(git, self.origin, await self.tip()), source)
 
     async def is_delivered(self) -> bool:
-        """Whether the user's repository has the loop's branch, from this delivery or an earlier one.
+        """Whether the user's repository has a branch of the name under which the loop's branch is delivered.
+
+        The branch's commit is not compared: after a refused delivery it can be that of an earlier one.
 
         Raises:
             RepositoryRefused: The user's repository was removed.

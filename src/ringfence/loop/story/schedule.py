@@ -153,7 +153,8 @@ class Ready:
     skipped: dict[str, str] = field(default_factory=dict)
     """The stories to skip because a story that they depend on was skipped: id to reason."""
     blocked: dict[str, str] = field(default_factory=dict)
-    """The stories that wait for a person's answer, or are in a dependency cycle: id to reason."""
+    """The stories that cannot be started, by id, with the reason: a question that a person must answer, a dependency
+    on a blocked story or on one that does not exist, or a dependency cycle."""
 
 
 def ready(plan: Plan, done: Collection[str], skipped: Collection[str], running: Collection[str]) -> Ready:
