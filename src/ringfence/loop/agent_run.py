@@ -7,14 +7,14 @@ from ringfence.errors import Unparseable
 from ringfence.frozen import frozen
 from ringfence.job.state import JobState
 from ringfence.journal import new_run_id
+from ringfence.loop.exceptions import Fault, LoopStopped
 from ringfence.loop.loop import Loop
-from ringfence.loop.outcome import ENDS_LOOP, FAULTS, Fault, Stop
 from ringfence.loop.role import ROLES
 from ringfence.loop.role.run_settings import effective_for
 from ringfence.loop.rows import StepKey, StepRow
 from ringfence.loop.runs import AgentEnd
 from ringfence.loop.settings import RoleName
-from ringfence.loop.state import LoopState
+from ringfence.loop.state import ENDS_LOOP, FAULTS, LoopEnd, LoopState
 from ringfence.loop.steps import run_once
 from ringfence.loop.trees import Trees
 
@@ -74,7 +74,7 @@ class AgentRuns:
         """Run a role's agent on its task, or return the result of the step if it was completed before.
 
         Raises:
-            Stop: The loop ends.
+            LoopStopped: The loop ends.
         """
         step = await run_once(
             self._loop, key, lambda: self._try(key, task), what=f"the {task.role} of story {key.story}"
@@ -110,10 +110,10 @@ class AgentRuns:
             )
         store.add_spent(step, tokens=end.tokens, cost_usd=end.cost_usd)
         if hit_loop_limit and used_up is not None:
-            raise used_up
+            raise LoopStopped(used_up)
         ends = _ends_loop(end)
         if ends is not None:
-            raise loop.why_stopped() or Stop(ends, end.reason)
+            raise LoopStopped(loop.why_stopped() or LoopEnd(ends, end.reason))
         raise Fault(fault or end.reason)
 
 

@@ -13,15 +13,15 @@ from ringfence.errors import ConfigurationError
 from ringfence.loop.agent_run import AgentResult, AgentRuns, Task
 from ringfence.loop.assembly import assemble, only_tests, run_changes
 from ringfence.loop.briefing import TaskBuilder
+from ringfence.loop.exceptions import Blocked, LoopStopped, Rejected, Skipped
 from ringfence.loop.gate import Gate
 from ringfence.loop.loop import Loop
-from ringfence.loop.outcome import Blocked, Rejected, Skipped, Stop
 from ringfence.loop.proof import Proof
 from ringfence.loop.rejection import reason_of, reject, rejections, shorten_list
 from ringfence.loop.repository import Change, NothingChanged, WorkRefused
 from ringfence.loop.rows import VERDICT, StoryRow, check_steps, tests_steps
 from ringfence.loop.settings import RoleName
-from ringfence.loop.state import LoopState, StoryState
+from ringfence.loop.state import LoopEnd, LoopState, StoryState
 from ringfence.loop.steps import keep_once
 from ringfence.loop.trees import Trees
 
@@ -52,7 +52,7 @@ class StoryWork:
         """Work on the story until it waits to be merged, is skipped, or is blocked.
 
         Raises:
-            Stop: The loop ends.
+            LoopStopped: The loop ends.
         """
         try:
             await self._attempts("test_writer", self._attempt_tests)
@@ -62,7 +62,7 @@ class StoryWork:
         except Blocked as exc:
             self._end(StoryState.BLOCKED, exc.question, "story.blocked", question=exc.question)
         except ConfigurationError as exc:
-            raise Stop(LoopState.CONFIGURATION, str(exc)) from exc
+            raise LoopStopped(LoopEnd(LoopState.CONFIGURATION, str(exc))) from exc
         else:
             self._loop.store.update_story(self._story, tip=commit, stage="merge")
 

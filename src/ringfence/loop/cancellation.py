@@ -14,10 +14,11 @@ from ringfence.loop.control import send_cancel
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.plans import plan_from_json
 from ringfence.loop.repository import LoopRepository
-from ringfence.loop.state import LoopState
+from ringfence.loop.state import LoopEnd, LoopState
 from ringfence.loop.store import LoopStore, open_store
 from ringfence.sandbox.pool.pool import Pool, PoolSize
 
+_CANCELLED = LoopEnd(LoopState.CANCELLED, "cancelled")
 _STARTING_S = 10.0
 _END_S = 30.0
 
@@ -80,10 +81,10 @@ async def _cancel_stored(directory: LoopDirectory, store: LoopStore, notify: Not
     try:
         repository, plan = LoopRepository.open(directory.clones), plan_from_json(store.loop.plan)
     except RingfenceError as exc:
-        record_end(store, LoopState.CANCELLED, "cancelled")
+        record_end(store, _CANCELLED)
         notify(f"the branch of loop {directory.id} is not delivered, and no report is written: {exc}")
         return ""
-    finished = await finish_loop(directory, store, repository, plan, LoopState.CANCELLED, "cancelled")
+    finished = await finish_loop(directory, store, repository, plan, _CANCELLED)
     if finished.report_problem is not None:
         notify(finished.report_problem)
     if finished.delivery_error is not None:

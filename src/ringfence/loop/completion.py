@@ -6,7 +6,7 @@ from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.report.files import write_report
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.rows import REJECTED, StoryRow
-from ringfence.loop.state import LoopState, StoryState
+from ringfence.loop.state import LoopEnd, LoopState, StoryState
 from ringfence.loop.store import LoopStore, now_ms
 from ringfence.loop.story import Plan
 from ringfence.secret import Redactor
@@ -27,8 +27,7 @@ async def finish_loop(
     store: LoopStore,
     repository: LoopRepository,
     plan: Plan,
-    state: LoopState,
-    reason: str,
+    end: LoopEnd,
     *,
     redactor: Redactor | None = None,
 ) -> FinishedLoop:
@@ -42,8 +41,7 @@ async def finish_loop(
         store: The loop's rows, opened for changes.
         repository: The loop's repository.
         plan: The loop's stories.
-        state: How the loop ends.
-        reason: Why it ends so.
+        end: How the loop ends if the branch can be delivered.
         redactor: As for `write_report`.
 
     Raises:
@@ -54,9 +52,9 @@ async def finish_loop(
         await deliver_branch(repository, store)
     except RingfenceError as exc:
         error = exc
-        reason = f"{reason}; the branch could not be delivered: {exc}"
-        state = _state_without_delivery(state, exc)
-    record_end(store, state, reason)
+        reason = f"{end.reason}; the branch could not be delivered: {exc}"
+        end = LoopEnd(_state_without_delivery(end.state, exc), reason)
+    record_end(store, end)
     return FinishedLoop(error, await write_report(directory, store, repository, plan, redactor=redactor))
 
 
@@ -86,9 +84,9 @@ def merged_stories(store: LoopStore) -> list[StoryRow]:
     return [row for row in store.stories if row.state is StoryState.PASSED and row.merged]
 
 
-def record_end(store: LoopStore, state: LoopState, reason: str) -> None:
+def record_end(store: LoopStore, end: LoopEnd) -> None:
     """Record the end of a loop and its event. Stories that were being worked on wait until the loop is resumed."""
-    is_cancelled = state is LoopState.CANCELLED
+    is_cancelled = end.state is LoopState.CANCELLED
     # A loop that ended by itself, and can be resumed, already has an event `ended`.
     name = "cancelled" if is_cancelled and store.loop.state.is_end else "ended"
     passed = sum(row.state is StoryState.PASSED for row in store.stories)
@@ -97,7 +95,7 @@ def record_end(store: LoopStore, state: LoopState, reason: str) -> None:
             if row.state is StoryState.RUNNING:
                 store.update_story(row.id, state=StoryState.WAITING, stage="")
         store.add_event(
-            f"{name}.{store.loop.round}", "loop.cancelled" if is_cancelled else "loop.completed", state=state.value,
-            reason=reason, passed=passed,
+            f"{name}.{store.loop.round}", "loop.cancelled" if is_cancelled else "loop.completed",
+            state=end.state.value, reason=end.reason, passed=passed,
         )  # fmt: skip
-        store.update_loop(state=state, reason=reason, ended_ms=now_ms())
+        store.update_loop(state=end.state, reason=end.reason, ended_ms=now_ms())

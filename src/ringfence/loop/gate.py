@@ -19,12 +19,12 @@ from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.journal import new_run_id
 from ringfence.loop.assembly import changed_paths
+from ringfence.loop.exceptions import Fault, LoopStopped
 from ringfence.loop.loop import Loop
-from ringfence.loop.outcome import ENDS_LOOP, FAULTS, Fault, Stop
 from ringfence.loop.role.run_settings import effective_for_checks
 from ringfence.loop.rows import StepKey, StepRow, base_key
 from ringfence.loop.runs import Runs
-from ringfence.loop.state import LoopState
+from ringfence.loop.state import ENDS_LOOP, FAULTS, LoopEnd, LoopState
 from ringfence.loop.steps import run_once
 from ringfence.loop.trees import Trees
 from ringfence.sandbox import Sandbox
@@ -107,7 +107,7 @@ class Gate:
             The reports, by name of the check.
 
         Raises:
-            Stop: The checks cannot be run.
+            LoopStopped: The checks cannot be run.
         """
         step = await run_once(
             self._loop,
@@ -148,8 +148,8 @@ class Gate:
         elif end.state in _CAUSED_BY_CODE:
             reports = {each.name: _unfinished(end) for each in checks}
         elif end.state in ENDS_LOOP:
-            stop = Stop(ENDS_LOOP[end.state], f"the checks could not be run: {end.reason}")
-            raise loop.why_stopped() or stop
+            loop_end = LoopEnd(ENDS_LOOP[end.state], f"the checks could not be run: {end.reason}")
+            raise LoopStopped(loop.why_stopped() or loop_end)
         else:
             raise Fault(end.reason, FAULTS.get(end.state, LoopState.INFRASTRUCTURE))
         kept = {

@@ -10,12 +10,12 @@ from ringfence.config import Effective
 from ringfence.frozen import frozen
 from ringfence.job.resolution import secret_values
 from ringfence.loop.directory import LoopDirectory
-from ringfence.loop.outcome import Stop
+from ringfence.loop.exceptions import LoopStopped
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.rows import Spent, StoryRow
 from ringfence.loop.runs import Runs
 from ringfence.loop.settings import LoopSettings
-from ringfence.loop.state import LoopState
+from ringfence.loop.state import LoopEnd, LoopState
 from ringfence.loop.store import LoopStore, now_ms
 from ringfence.loop.story.model import Plan, Story
 from ringfence.secret import Redactor
@@ -81,42 +81,42 @@ class Loop:
         """Check that the loop has time left and was not cancelled; its agents' usage is not considered.
 
         Raises:
-            Stop: Its time is used up, or it was cancelled.
+            LoopStopped: Its time is used up, or it was cancelled.
         """
-        stop = self.why_stopped()
-        if stop is not None:
-            raise stop
+        end = self.why_stopped()
+        if end is not None:
+            raise LoopStopped(end)
 
     def check_agent_may_run(self) -> None:
         """Check that the loop has time left, was not cancelled, and that its limits allow one more run of an agent.
 
         Raises:
-            Stop: A limit or its time is used up, or it was cancelled.
+            LoopStopped: A limit or its time is used up, or it was cancelled.
         """
         self.check_not_stopped()
         spent, most = self.store.spent, self.settings.limits.agent_calls
-        stop = self.used_up(spent)
-        if stop is None and spent.calls >= most:
-            stop = _used_up(most, "agent calls", "--max-agent-calls")
-        if stop is not None:
-            raise stop
+        end = self.used_up(spent)
+        if end is None and spent.calls >= most:
+            end = _used_up(most, "agent calls", "--max-agent-calls")
+        if end is not None:
+            raise LoopStopped(end)
 
     @property
     def seconds_left(self) -> float:
         """Until the loop's time is used up."""
         return self.settings.limits.wall_clock - (now_ms() - self.store.loop.begun_ms) / 1000
 
-    def why_stopped(self) -> Stop | None:
-        """Why it has to end now, whatever was used."""
+    def why_stopped(self) -> LoopEnd | None:
+        """Return how the loop ends if its time is used up or it was cancelled; None if it may continue."""
         if self.seconds_left <= 0:
             most = self.settings.limits.wall_clock
-            return Stop(
+            return LoopEnd(
                 LoopState.TIMED_OUT,
                 f"the loop's time of {most:g} s is used up; raise --timeout and resume it",
             )
-        return Stop(LoopState.CANCELLED, "cancelled") if self.runs.is_stopping else None
+        return LoopEnd(LoopState.CANCELLED, "cancelled") if self.runs.is_stopping else None
 
-    def used_up(self, spent: Spent) -> Stop | None:
+    def used_up(self, spent: Spent) -> LoopEnd | None:
         """Return how the loop ends if its tokens or its dollars are used up; None if they are not."""
         limits = self.settings.limits
         if spent.tokens >= limits.tokens:
@@ -147,5 +147,5 @@ def conventions_of(
     )
 
 
-def _used_up(most: float, what: str, option: str) -> Stop:
-    return Stop(LoopState.LIMIT, f"the loop's {most} {what} are used up; raise {option} and resume it")
+def _used_up(most: float, what: str, option: str) -> LoopEnd:
+    return LoopEnd(LoopState.LIMIT, f"the loop's {most} {what} are used up; raise {option} and resume it")

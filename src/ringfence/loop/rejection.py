@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from ringfence.loop.exceptions import LoopStopped, Rejected
 from ringfence.loop.loop import Loop
-from ringfence.loop.outcome import Rejected, Stop
 from ringfence.loop.rows import REJECTED, StepRow, StoryRow, code_steps, describe_rejection, tests_steps
 from ringfence.loop.settings import RoleName
-from ringfence.loop.state import LoopState
+from ringfence.loop.state import LoopEnd, LoopState
 from ringfence.loop.trees import Trees
 
 _MAX_LISTED = 20
@@ -39,7 +39,7 @@ async def reject(
     """Record why an attempt was rejected, and keep its work as a patch.
 
     Raises:
-        Stop: As many attempts in a row as the limit `no_progress` were rejected with the same complaints.
+        LoopStopped: As many attempts in a row as the limit `no_progress` were rejected with the same complaints.
     """
     complaints, base = bound_complaints(rejected.complaints), row.tests if role == "implementor" else row.base
     patch = None
@@ -85,7 +85,7 @@ def _check_progress(loop: Loop) -> None:
     that has no attempts left, only that story is skipped: other stories may succeed.
 
     Raises:
-        Stop: There was no progress.
+        LoopStopped: There was no progress.
     """
     limit, begun_ms = loop.settings.limits.no_progress, loop.store.loop.begun_ms
     last = [
@@ -95,7 +95,7 @@ def _check_progress(loop: Loop) -> None:
     if len(last) < limit or is_story_skipped:
         return
     if all(step.result["complaints"] == last[0].result["complaints"] for step in last):
-        raise Stop(
-            LoopState.LIMIT,
-            f"no progress: the last {limit} attempts ended with the same complaint: {reason_of(last[-1])}",
+        reason = (
+            f"no progress: the last {limit} attempts ended with the same complaint: {reason_of(last[-1])}"
         )
+        raise LoopStopped(LoopEnd(LoopState.LIMIT, reason))

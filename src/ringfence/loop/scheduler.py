@@ -10,13 +10,13 @@ from ringfence.errors import RingfenceError
 from ringfence.job.outcome import keep_crash, outcome_of, root_cause
 from ringfence.loop.attempt import StoryWork
 from ringfence.loop.completion import finish_loop
+from ringfence.loop.exceptions import LoopStopped
 from ringfence.loop.gate import Gate, merged
 from ringfence.loop.loop import Loop
-from ringfence.loop.outcome import Stop
 from ringfence.loop.proof import Proof
 from ringfence.loop.repository import Conflict, Merged
 from ringfence.loop.rows import ACCEPTED, StoryRow, code_steps
-from ringfence.loop.state import LoopState, StoryState
+from ringfence.loop.state import LoopEnd, LoopState, StoryState
 from ringfence.loop.story import Ready, ready
 from ringfence.loop.trees import Trees
 
@@ -36,7 +36,7 @@ class LoopScheduler:
         """Ids of the stories that a task works on."""
         self._wake = anyio.Event()
         """Set when there is something to merge or dispatch."""
-        self._stop: Stop | None = None
+        self._end: LoopEnd | None = None
         """How the loop ends, as decided by the first story that ends it."""
 
     async def work(self) -> None:
@@ -48,17 +48,11 @@ class LoopScheduler:
             await self._check_base()
             await self._work_stories()
             end = self._final_state()
-        except Stop as exc:
-            end = exc
+        except LoopStopped as exc:
+            end = exc.end
         loop = self._loop
         finished = await finish_loop(
-            loop.directory,
-            loop.store,
-            loop.repository,
-            loop.plan,
-            end.state,
-            end.reason,
-            redactor=loop.redactor,
+            loop.directory, loop.store, loop.repository, loop.plan, end, redactor=loop.redactor
         )
         if finished.report_problem is not None:
             loop.runs.notify(finished.report_problem)
@@ -67,25 +61,25 @@ class LoopScheduler:
         """Run all checks on the loop's base.
 
         Raises:
-            Stop: The checks cannot be run, or tests fail and the setting `baseline` is `refuse`.
+            LoopStopped: The checks cannot be run, or tests fail and the setting `baseline` is `refuse`.
         """
         loop, base = self._loop, self._loop.store.loop.base
         reports = await Gate(loop, Trees(loop, 0)).base_reports(base)
         suite = merged([report for name, report in reports.items() if name in loop.test_check_names])
         red = [each.id for each in suite.red()]
         if not suite.is_complete:
-            raise Stop(
-                LoopState.CONFIGURATION,
-                f"the tests cannot be run on {base[:12]}; see `loop.checks` and `sandbox.setup`: "
-                f"{'; '.join(suite.problems)[:1000]}",
+            problems = "; ".join(suite.problems)[:1000]
+            reason = (
+                f"the tests cannot be run on {base[:12]}; see `loop.checks` and `sandbox.setup`: {problems}"
             )
+            raise LoopStopped(LoopEnd(LoopState.CONFIGURATION, reason))
         if red and loop.settings.baseline == "refuse":
             count = "1 test fails" if len(red) == 1 else f"{len(red)} tests fail"
-            raise Stop(
-                LoopState.CONFIGURATION,
+            reason = (
                 f"{count} before the loop starts; mend and commit them, or start another loop with `--baseline record`, "
-                f"so that only new failures count: {', '.join(red[:_MAX_LISTED])}",
+                f"so that only new failures count: {', '.join(red[:_MAX_LISTED])}"
             )
+            raise LoopStopped(LoopEnd(LoopState.CONFIGURATION, reason))
         others = {name: report for name, report in reports.items() if name not in loop.test_check_names}
         loop.store.add_event(
             "started", "loop.started", base=base, stories=len(loop.plan.stories), red=red[:_MAX_LISTED],
@@ -96,27 +90,27 @@ class LoopScheduler:
         """Work on stories until none is left that can be worked on.
 
         Raises:
-            Stop: The loop ends earlier; all work on stories has ended by then.
+            LoopStopped: The loop ends earlier; all work on stories has ended by then.
         """
         async with anyio.create_task_group() as tasks:
             try:
                 while await self._dispatch(tasks):
                     await self._wake.wait()
                     self._wake = anyio.Event()
-                    if self._stop is not None:
-                        raise self._stop
+                    if self._end is not None:
+                        raise LoopStopped(self._end)
                     await self._merge_accepted()
-            except Stop as exc:
-                self._stop = exc
+            except LoopStopped as exc:
+                self._end = exc.end
                 self._loop.runs.stop_gracefully()
-        if self._stop is not None:
-            raise self._stop
+        if self._end is not None:
+            raise LoopStopped(self._end)
 
     async def _dispatch(self, tasks: TaskGroup) -> bool:
         """Start stories that are ready while there are free worktrees. Return whether any story is worked on.
 
         Raises:
-            Stop: There is work left, but a limit, a deadline or a cancellation forbids it.
+            LoopStopped: There is work left, but a limit, a deadline or a cancellation forbids it.
         """
         loop, store = self._loop, self._loop.store
         rows = {row.id: row for row in store.stories}
@@ -157,43 +151,41 @@ class LoopScheduler:
         """Work on one story. An unexpected error ends the loop in the state `infrastructure`."""
         try:
             await StoryWork(self._loop, story).work()
-        except Stop as exc:
-            self._stop = self._stop or exc
+        except LoopStopped as exc:
+            self._end = self._end or exc.end
         except Exception as exc:  # noqa: BLE001 -- the work on other stories ends in order
-            self._stop = self._stop or self._failure(story, exc)
+            self._end = self._end or self._failure(story, exc)
         self._active.discard(story)
         self._wake.set()
 
-    def _failure(self, story: str, error: Exception) -> Stop:
+    def _failure(self, story: str, error: Exception) -> LoopEnd:
         """Return how an unexpected error ends the loop; keep the traceback of a bug in the loop's directory."""
         cause, file, problem = root_cause(error), None, None
         if not isinstance(cause, RingfenceError):
             file, problem = keep_crash(error, self._loop.directory.path, self._loop.redactor)
         reason = f"the work on story {story} failed: {outcome_of(cause, kept_in=file).reason}"
-        stop = Stop(LoopState.INFRASTRUCTURE, f"{reason}; {problem}" if problem else reason)
-        stop.__cause__ = error
-        return stop
+        return LoopEnd(LoopState.INFRASTRUCTURE, f"{reason}; {problem}" if problem else reason)
 
-    def _final_state(self) -> Stop:
+    def _final_state(self) -> LoopEnd:
         """Return how a loop ends that has no work left."""
         rows = self._loop.store.stories
         by = {state: [row.id for row in rows if row.state is state] for state in StoryState}
         if len(by[StoryState.PASSED]) == len(rows):
             passed = "the story passed" if len(rows) == 1 else f"all {len(rows)} stories passed"
-            return Stop(LoopState.SUCCEEDED, passed)
+            return LoopEnd(LoopState.SUCCEEDED, passed)
         counts = ", ".join(f"{len(names)} {state.value}" for state, names in by.items() if names)
         if by[StoryState.BLOCKED] and not by[StoryState.SKIPPED]:
-            return Stop(
+            return LoopEnd(
                 LoopState.BLOCKED,
                 f"{counts}; answer their questions with `ringfence loop retry STORY --answer TEXT`",
             )
-        return Stop(LoopState.INCOMPLETE, counts)
+        return LoopEnd(LoopState.INCOMPLETE, counts)
 
     async def _merge_accepted(self) -> None:
         """Merge accepted stories into the loop's branch, one after another.
 
         Raises:
-            Stop: A check that the merge needs cannot be run.
+            LoopStopped: A check that the merge needs cannot be run.
         """
         for row in self._loop.store.stories:
             if row.state is StoryState.RUNNING and row.stage == "merge":

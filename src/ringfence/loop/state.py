@@ -1,9 +1,11 @@
-"""The states of loops and stories, and the exit code for each final state of a loop."""
+"""The states of loops and stories, and how the state of a run or of a loop maps to a loop's end and exit code."""
 
 from collections.abc import Mapping
 from enum import StrEnum
 
 from ringfence.errors import ExitCode
+from ringfence.frozen import frozen
+from ringfence.job.state import JobState
 
 
 class LoopState(StrEnum):
@@ -55,6 +57,14 @@ class LoopState(StrEnum):
         return self.is_settled or self is LoopState.BLOCKED
 
 
+@frozen
+class LoopEnd:
+    """How a loop ends."""
+
+    state: LoopState
+    reason: str
+
+
 EXIT_CODES: Mapping[LoopState, ExitCode] = {
     LoopState.RUNNING: ExitCode.INFRASTRUCTURE,
     LoopState.SUCCEEDED: ExitCode.OK,
@@ -69,6 +79,21 @@ EXIT_CODES: Mapping[LoopState, ExitCode] = {
     LoopState.CONFIGURATION: ExitCode.CONFIGURATION,
     LoopState.SANDBOX_START: ExitCode.SANDBOX_START,
 }
+
+ENDS_LOOP: Mapping[JobState, LoopState] = {
+    JobState.CANCELLED: LoopState.CANCELLED,
+    JobState.AUTHENTICATION: LoopState.AUTHENTICATION,
+    JobState.CONFIGURATION: LoopState.CONFIGURATION,
+    JobState.REFUSED: LoopState.REFUSED,
+}
+"""States of ended runs for which a retry is pointless, and the state in which the loop ends."""
+
+FAULTS: Mapping[JobState, LoopState] = {
+    JobState.INFRASTRUCTURE: LoopState.INFRASTRUCTURE,
+    JobState.INTERRUPTED: LoopState.INFRASTRUCTURE,
+    JobState.SANDBOX_START: LoopState.SANDBOX_START,
+}
+"""States of ended runs that are retried without spending an attempt, and the loop's state if no retry succeeds."""
 
 
 class StoryState(StrEnum):

@@ -7,10 +7,10 @@ import anyio.to_thread
 
 from ringfence.job.recorder import spent_by
 from ringfence.journal import run_dir
+from ringfence.loop.exceptions import Fault, LoopStopped
 from ringfence.loop.loop import Loop
-from ringfence.loop.outcome import Fault, Stop
 from ringfence.loop.rows import StepKey, StepRow
-from ringfence.loop.state import LoopState
+from ringfence.loop.state import LoopEnd, LoopState
 
 _FIRST_PAUSE_S = 1.0
 _MAX_PAUSE_S = 60.0
@@ -28,7 +28,7 @@ async def run_once(
         what: The subject of the loop's reason if all tries fail.
 
     Raises:
-        Stop: The loop ends.
+        LoopStopped: The loop ends.
     """
     fault = Fault("it was not tried", LoopState.INFRASTRUCTURE)
     for number in range(loop.settings.limits.faults):
@@ -44,7 +44,7 @@ async def run_once(
         except Fault as exc:
             fault = exc
     tries = loop.settings.limits.faults
-    raise Stop(fault.state, f"{what}: {tries} tries, the last one: {fault.reason}")
+    raise LoopStopped(LoopEnd(fault.state, f"{what}: {tries} tries, the last one: {fault.reason}"))
 
 
 async def _count_interrupted(loop: Loop, step: StepRow) -> None:

@@ -1,9 +1,8 @@
-"""Exceptions that end an attempt, a story or the loop, raised by the step that decides it."""
+"""Exceptions of a loop's steps: a step is retried, or its attempt, its story or the loop ends."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from ringfence.job.state import JobState
-from ringfence.loop.state import LoopState
+from ringfence.loop.state import LoopEnd, LoopState
 
 
 class Rejected(Exception):
@@ -50,26 +49,13 @@ class Fault(Exception):
         self.state = state
 
 
-class Stop(Exception):
-    """The loop ends before all stories are done, and can be resumed."""
+class LoopStopped(Exception):
+    """The loop ends before all stories are done.
 
-    def __init__(self, state: LoopState, reason: str) -> None:
-        super().__init__(reason)
-        self.state = state
-        self.reason = reason
+    Args:
+        end: How it ends.
+    """
 
-
-ENDS_LOOP: Mapping[JobState, LoopState] = {
-    JobState.CANCELLED: LoopState.CANCELLED,
-    JobState.AUTHENTICATION: LoopState.AUTHENTICATION,
-    JobState.CONFIGURATION: LoopState.CONFIGURATION,
-    JobState.REFUSED: LoopState.REFUSED,
-}
-"""States of ended runs for which a retry is pointless, and the state in which the loop ends."""
-
-FAULTS: Mapping[JobState, LoopState] = {
-    JobState.INFRASTRUCTURE: LoopState.INFRASTRUCTURE,
-    JobState.INTERRUPTED: LoopState.INFRASTRUCTURE,
-    JobState.SANDBOX_START: LoopState.SANDBOX_START,
-}
-"""States of ended runs that are retried without spending an attempt, and the loop's state if no retry succeeds."""
+    def __init__(self, end: LoopEnd) -> None:
+        super().__init__(end.reason)
+        self.end = end
