@@ -13,8 +13,8 @@ from ringfence.errors import ConfigurationError
 from ringfence.loop.agent_run import AgentResult, AgentRuns, Task
 from ringfence.loop.assembly import assemble, only_tests, run_changes
 from ringfence.loop.briefing import TaskBuilder
+from ringfence.loop.check_runner import CheckRunner
 from ringfence.loop.exceptions import Blocked, LoopStopped, Rejected, Skipped
-from ringfence.loop.gate import Gate
 from ringfence.loop.loop import Loop
 from ringfence.loop.proof import Proof
 from ringfence.loop.rejection import reason_of, reject, rejections, shorten_list
@@ -40,7 +40,7 @@ class StoryWork:
         self._loop = loop
         self._story = story
         self._trees = Trees(loop, self._row.slot or 0)
-        self._proof = Proof(loop, self._trees, Gate(loop, self._trees))
+        self._proof = Proof(loop, self._trees, CheckRunner(loop, self._trees))
         self._agents = AgentRuns(loop, self._trees)
         self._tasks = TaskBuilder(loop, self._trees, self._proof.removed_tests)
 

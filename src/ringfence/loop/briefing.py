@@ -9,7 +9,7 @@ from ringfence.check.tree import TreeEntry
 from ringfence.errors import Unparseable
 from ringfence.loop.agent_instructions import NOTE, restore_agent_instructions
 from ringfence.loop.agent_run import Task
-from ringfence.loop.gate import kept_reports
+from ringfence.loop.check_runner import kept_reports
 from ringfence.loop.loop import Loop
 from ringfence.loop.rejection import rejections_by_person, shorten_list
 from ringfence.loop.repository import Tree

@@ -9,7 +9,7 @@ from ringfence.check.baseline import Expected, expected_tests, function_of, is_n
 from ringfence.check.red_reason import Project, may_hold_tests
 from ringfence.check.runner.registry import RUN_ALONE
 from ringfence.job.state import JobState
-from ringfence.loop.gate import Gate, kept_reports, merged
+from ringfence.loop.check_runner import CheckRunner, kept_reports, merged
 from ringfence.loop.loop import Loop
 from ringfence.loop.repository import Tree
 from ringfence.loop.rows import StoryRow
@@ -25,25 +25,25 @@ _ALONE_TIMES = 3
 
 
 class Proof:
-    """Judges a story's commits by the gate's reports about them.
+    """Judges a story's commits by the reports of its checks.
 
     Args:
         loop: The loop.
         trees: The story's trees.
-        gate: The gate that runs the checks.
+        check_runner: Runs the checks.
     """
 
-    def __init__(self, loop: Loop, trees: Trees, gate: Gate) -> None:
+    def __init__(self, loop: Loop, trees: Trees, check_runner: CheckRunner) -> None:
         self._loop = loop
         self._trees = trees
-        self._gate = gate
+        self._check_runner = check_runner
 
     async def tests_are_red(self, row: StoryRow, name: str, commit: str, files: Collection[str]) -> list[str]:
         """Check that a story's new tests are red, and that nothing else became red. Return the complaints."""
         assert row.base is not None
         tests = [check for check in self._loop.checks if check.kind == "test"]
-        earlier = await self._gate.base_reports(row.base)
-        later = await self._gate.reports(row.key(name), commit, tests, base=row.base)
+        earlier = await self._check_runner.base_reports(row.base)
+        later = await self._check_runner.reports(row.key(name), commit, tests, base=row.base)
         reporting = [check for check in tests if later[check.name].runner]
         by_exit_code = [check for check in tests if not later[check.name].runner]
         written = [file for file in files if self._loop.conventions.is_test(file)]
@@ -68,10 +68,10 @@ class Proof:
     async def green(self, row: StoryRow, name: str, commit: str) -> tuple[list[str], dict[str, str]]:
         """Check that a candidate is green. Return the complaints, and each check's colour by its name."""
         assert row.base is not None
-        before, red = await self._gate.base_reports(row.base), self._last_red(row)
+        before, red = await self._check_runner.base_reports(row.base), self._last_red(row)
         written, changed = await self._written(row), await self._changed_by_writer(row)
         checks = self._loop.checks_of(self._loop.story(row.id))
-        reports = await self._gate.reports(row.key(name), commit, checks, base=row.base)
+        reports = await self._check_runner.reports(row.key(name), commit, checks, base=row.base)
         complaints, colours = list[str](), dict[str, str]()
         for check in checks:
             report, earlier = reports[check.name], before.get(check.name)
@@ -114,7 +114,7 @@ class Proof:
             alone = random.Random(commit).sample(alone, _MAX_ALONE)  # noqa: S311 -- the author cannot predict it
         limit_s = _ALONE_TIMES * max(check.timeout_s for check in alone)
         key = row.key(f"alone.{attempt}")
-        found = await self._gate.reports(key, commit, alone, base=row.base, limit_s=limit_s)
+        found = await self._check_runner.reports(key, commit, alone, base=row.base, limit_s=limit_s)
         if any(report.ended_by == JobState.TIMED_OUT.value for report in found.values()):
             return [f"the story's own tests, each of them run alone, took longer than {limit_s:g} s together"]
         return [
@@ -126,7 +126,7 @@ class Proof:
     async def removed_tests(self, row: StoryRow) -> list[str]:
         """Return the tests that passed before the story and that its test writer removed or made skipped, by id."""
         assert row.base is not None
-        before, red = await self._gate.base_reports(row.base), self._last_red(row)
+        before, red = await self._check_runner.base_reports(row.base), self._last_red(row)
         changed = await self._changed_by_writer(row)
         return sorted(
             name
@@ -138,7 +138,7 @@ class Proof:
     async def tested_files(self, row: StoryRow) -> set[str]:
         """Return the files whose tests a runner reported, before the story or with its tests."""
         assert row.base is not None
-        reports = [*(await self._gate.base_reports(row.base)).values(), *self._last_red(row).values()]
+        reports = [*(await self._check_runner.base_reports(row.base)).values(), *self._last_red(row).values()]
         return {
             each.file
             for report in reports

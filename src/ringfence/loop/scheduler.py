@@ -9,9 +9,9 @@ from anyio.abc import TaskGroup
 from ringfence.errors import RingfenceError
 from ringfence.job.outcome import keep_crash, outcome_of, root_cause
 from ringfence.loop.attempt import StoryWork
+from ringfence.loop.check_runner import CheckRunner, merged
 from ringfence.loop.completion import finish_loop
 from ringfence.loop.exceptions import LoopStopped
-from ringfence.loop.gate import Gate, merged
 from ringfence.loop.loop import Loop
 from ringfence.loop.proof import Proof
 from ringfence.loop.repository import Conflict, Merged
@@ -64,7 +64,7 @@ class LoopScheduler:
             LoopStopped: The checks cannot be run, or tests fail and the setting `baseline` is `refuse`.
         """
         loop, base = self._loop, self._loop.store.loop.base
-        reports = await Gate(loop, Trees(loop, 0)).base_reports(base)
+        reports = await CheckRunner(loop, Trees(loop, 0)).base_reports(base)
         suite = merged([report for name, report in reports.items() if name in loop.test_check_names])
         red = [each.id for each in suite.red()]
         if not suite.is_complete:
@@ -194,7 +194,7 @@ class LoopScheduler:
     async def _merge(self, row: StoryRow) -> None:
         assert row.tip is not None
         loop, store, trees = self._loop, self._loop.store, Trees(self._loop, row.slot or 0)
-        gate = Gate(loop, trees)
+        check_runner = CheckRunner(loop, trees)
         tip, found = row.tip, await loop.repository.merge(row.tip)
         accepted = store.step(row.key(ACCEPTED))
         is_by_person = accepted is not None and accepted.result.get("commit") == row.tip
@@ -204,7 +204,7 @@ class LoopScheduler:
                 return self._restart(row, why)
             tip = found.tip
             if not is_by_person:
-                complaints, _ = await Proof(loop, trees, gate).green(row, f"merge.{tip}", tip)
+                complaints, _ = await Proof(loop, trees, check_runner).green(row, f"merge.{tip}", tip)
                 if complaints:
                     return self._restart(
                         row, f"together with stories merged meanwhile: {complaints[0][:1000]}"
@@ -218,7 +218,7 @@ class LoopScheduler:
         with store.transaction():
             if found.tip == tip:
                 name = f"checks.{row.attempt}" if tip == row.tip else f"merge.{tip}"
-                gate.keep_as_base(row.key(name), tip)
+                check_runner.keep_as_base(row.key(name), tip)
             store.update_story(row.id, state=StoryState.PASSED, merged=found.tip, stage="", reason=reason)
             loop.add_event(
                 row, ended, "story.passed", of=[*code_steps(row.attempt), f"merge.{tip}"], attempt=row.attempt,

@@ -372,7 +372,7 @@ def _attempt(
     rejected = own.get(f"rejected.{_AUTHORS[kind]}.{number}")
     last = parts.get(_PARTS[kind][-1])
     is_over = last is not None and last.outcome is not None
-    gate = parts.get("red" if kind == "tests" else "checks")
+    checks = parts.get("red" if kind == "tests" else "checks")
     verdict = _answer(parts.get(VERDICT)).get("verdict")
     return Attempt(
         kind=kind,
@@ -380,7 +380,7 @@ def _attempt(
         number=number,
         state="rejected" if rejected is not None else "accepted" if is_over else "under way",
         turns=tuple(map(_turn, parts.values())),
-        checks=_checks(gate, _take_colours(checked, number) if kind == "code" and gate else {}),
+        checks=_checks(checks, _take_colours(checked, number) if kind == "code" and checks else {}),
         review=tuple(
             Answer(each["id"], each["answer"], each["evidence"])
             for each in _answer(parts.get("review")).get("questions", ())
@@ -420,7 +420,7 @@ def _turn(step: StepRow) -> Turn:
 
 
 def _checks(step: StepRow | None, colours: Mapping[str, str]) -> tuple[CheckResult, ...]:
-    """The results of the checks of a gate."""
+    """The results of a run of checks."""
     reports = _result(step).get("reports", {})
     return tuple(
         CheckResult(name, colours.get(name, ""), _counts(report)) for name, report in reports.items()

@@ -33,13 +33,13 @@ _MAX_LISTED = 20
 _NAME_CHARS = 200
 _REPORT = TypeAdapter(Report)
 _CAUSED_BY_CODE = (JobState.TIMED_OUT, JobState.LIMIT, JobState.FAILED)
-"""States of an ended gate run that the checked code caused."""
+"""States of an ended run of checks that the checked code caused."""
 _WAS_RUN = (JobState.SUCCEEDED.value, JobState.CHECK_RED.value)
 _BY_SEVERITY = ("passed", "skipped", "failed", "error")
 
 
 @frozen
-class GateEnd:
+class CheckRunEnd:
     """How a run of checks ended."""
 
     run_id: str
@@ -73,7 +73,7 @@ def merged(reports: Collection[Report]) -> Report:
     )
 
 
-class Gate:
+class CheckRunner:
     """Runs checks on commits.
 
     Args:
@@ -121,10 +121,10 @@ class Gate:
         """Run all checks of the loop on a commit of its branch, once for all stories; otherwise as `reports`."""
         return await self.reports(base_key(commit), commit, self._loop.checks, base=commit)
 
-    def keep_as_base(self, gate: StepKey, commit: str) -> None:
-        """Store the reports of a gate for `base_reports`: its commit is now the branch's, and is not checked twice."""
+    def keep_as_base(self, checked: StepKey, commit: str) -> None:
+        """Store a step's reports for `base_reports`: its commit is now the branch's, and is not checked twice."""
         store = self._loop.store
-        step = store.step(gate)
+        step = store.step(checked)
         if step is None or step.outcome not in _WAS_RUN or store.step(base_key(commit)) is not None:
             return
         reports = {each.name: step.result["reports"].get(each.name) for each in self._loop.checks}
@@ -140,7 +140,7 @@ class Gate:
         tests = await self._trees.test_files(commit)
         workspace, run_id = await self._trees.checkout(commit), new_run_id()
         loop.store.begin_step(key, run_id=run_id)
-        end = await run_gate(
+        end = await run_checks(
             loop.runs, loop.effective, checks, workspace, run_id=run_id, test_files=tests, limit_s=limit_s
         )
         if end.was_run:
@@ -159,7 +159,7 @@ class Gate:
         return loop.store.end_step(key, outcome=end.state.value, result={"reports": kept})
 
     async def _with_changed_files(
-        self, end: GateEnd, commit: str, base: str, checks: Sequence[Check]
+        self, end: CheckRunEnd, commit: str, base: str, checks: Sequence[Check]
     ) -> dict[str, Report]:
         """Report protected files that changed during the run as altered: code could overwrite a test before it runs."""
         protected = (await self._trees.protected(commit, base=base)).paths
@@ -174,15 +174,15 @@ class Gate:
 
 
 def kept_reports(step: StepRow) -> dict[str, Report]:
-    """Return the stored reports of a gate's step, by name of the check."""
+    """Return the stored reports of a run of checks, by name of the check."""
     return {check: _REPORT.validate_python(report) for check, report in step.result["reports"].items()}
 
 
-def _unfinished(end: GateEnd) -> Report:
+def _unfinished(end: CheckRunEnd) -> Report:
     return Report({}, is_complete=False, exit_code=None, ended_by=end.state.value, problems=(end.reason,))
 
 
-async def run_gate(
+async def run_checks(
     runs: Runs,
     effective: Effective,
     checks: Sequence[Check],
@@ -191,7 +191,7 @@ async def run_gate(
     run_id: str,
     test_files: Collection[str],
     limit_s: float | None = None,
-) -> GateEnd:
+) -> CheckRunEnd:
     """Run checks one after another in one sandbox. Errors of the run become the state of the result.
 
     Args:
@@ -232,8 +232,8 @@ async def run_gate(
         result = await runs.execute(run)
     except RingfenceError as exc:
         outcome = outcome_of(exc)
-        return GateEnd(run_id, outcome.state, outcome.reason, {})
-    return GateEnd(run_id, result.state, result.reason, reports)
+        return CheckRunEnd(run_id, outcome.state, outcome.reason, {})
+    return CheckRunEnd(run_id, result.state, result.reason, reports)
 
 
 def _request(

@@ -6,7 +6,7 @@ import pytest
 
 from ringfence.check import Report, TestResult
 from ringfence.check.report import Outcome
-from ringfence.loop.gate import merged
+from ringfence.loop.check_runner import merged
 
 
 def _report(**outcomes: Outcome) -> Report:
