@@ -10,13 +10,13 @@ from typing import Any
 import anyio.to_thread
 
 from ringfence.errors import ConfigurationError
+from ringfence.loop.acceptance import Acceptance
 from ringfence.loop.agent_run import AgentResult, AgentRuns, Task
 from ringfence.loop.assembly import assemble, only_tests, run_changes
 from ringfence.loop.briefing import TaskBuilder
 from ringfence.loop.check_runner import CheckRunner
 from ringfence.loop.exceptions import Blocked, LoopStopped, Rejected, Skipped
 from ringfence.loop.loop import Loop
-from ringfence.loop.proof import Proof
 from ringfence.loop.rejection import reason_of, reject, rejections, shorten_list
 from ringfence.loop.repository import Change, NothingChanged, WorkRefused
 from ringfence.loop.rows import VERDICT, StoryRow, check_steps, tests_steps
@@ -40,9 +40,9 @@ class StoryWork:
         self._loop = loop
         self._story = story
         self._trees = Trees(loop, self._row.slot or 0)
-        self._proof = Proof(loop, self._trees, CheckRunner(loop, self._trees))
+        self._acceptance = Acceptance(loop, self._trees, CheckRunner(loop, self._trees))
         self._agents = AgentRuns(loop, self._trees)
-        self._tasks = TaskBuilder(loop, self._trees, self._proof.removed_tests)
+        self._tasks = TaskBuilder(loop, self._trees, self._acceptance.removed_tests)
 
     @property
     def _row(self) -> StoryRow:
@@ -104,7 +104,7 @@ class StoryWork:
 
         made = await self._keep(f"tests.{attempt}.commit", take, attempt)
         commit, files = made["commit"], made["files"]
-        complaints = await self._proof.tests_are_red(row, f"red.{attempt}", commit, files)
+        complaints = await self._acceptance.check_tests_fail(row, f"red.{attempt}", commit, files)
         if complaints:
             raise Rejected(complaints, commit=commit)
         with self._loop.store.transaction():
@@ -148,7 +148,7 @@ class StoryWork:
         """Commit the implementor's changes of unprotected files on the commit with the story's tests."""
         assert row.base is not None
         assert row.tests is not None
-        reported = await self._proof.tested_files(row)
+        reported = await self._acceptance.tested_files(row)
         protected = await self._trees.protected(row.tests, base=row.base, reported=reported)
         before, named = await self._trees.tree(row.tests), self._loop.story(row.id).files
         assembled = await anyio.to_thread.run_sync(lambda: assemble(before, protected, changes, named=named))
@@ -164,11 +164,11 @@ class StoryWork:
     async def _check(self, row: StoryRow, attempt: int, made: Mapping[str, Any]) -> None:
         """Run all checks in a new sandbox: green tests must stay green, and the story's tests must become green."""
         commit = made["commit"]
-        complaints, colours = await self._proof.green(row, f"checks.{attempt}", commit)
+        complaints, colours = await self._acceptance.check_candidate(row, f"checks.{attempt}", commit)
         if not complaints and made.get("configuration"):
             complaints = await self._check_with_old_configuration(row, attempt, commit, made["configuration"])
         if not complaints:
-            complaints = await self._proof.own_tests_alone(row, attempt, commit)
+            complaints = await self._acceptance.check_tests_alone(row, attempt, commit)
         self._loop.add_event(
             row, f"checks.{attempt}", "checks.completed", of=check_steps(attempt), attempt=attempt,
             is_green=not complaints, checks=colours,
@@ -182,7 +182,7 @@ class StoryWork:
         """Check a candidate with the configuration as it was before the story. Return the complaints."""
         assert row.tests is not None
         other = await self._trees.restore(row, commit, configuration, attempt=attempt)
-        complaints, _ = await self._proof.green(row, f"configuration.{attempt}", other)
+        complaints, _ = await self._acceptance.check_candidate(row, f"configuration.{attempt}", other)
         return [f"with {', '.join(configuration)} as before the story: {each}" for each in complaints]
 
     async def _run_agent(self, name: str, task: Task) -> AgentResult:

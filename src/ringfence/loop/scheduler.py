@@ -8,12 +8,12 @@ from anyio.abc import TaskGroup
 
 from ringfence.errors import RingfenceError
 from ringfence.job.outcome import keep_crash, outcome_of, root_cause
+from ringfence.loop.acceptance import Acceptance
 from ringfence.loop.attempt import StoryWork
 from ringfence.loop.check_runner import CheckRunner, merged
 from ringfence.loop.completion import finish_loop
 from ringfence.loop.exceptions import LoopStopped
 from ringfence.loop.loop import Loop
-from ringfence.loop.proof import Proof
 from ringfence.loop.repository import Conflict, Merged
 from ringfence.loop.rows import ACCEPTED, StoryRow, code_steps
 from ringfence.loop.state import LoopEnd, LoopState, StoryState
@@ -204,7 +204,9 @@ class LoopScheduler:
                 return self._restart(row, why)
             tip = found.tip
             if not is_by_person:
-                complaints, _ = await Proof(loop, trees, check_runner).green(row, f"merge.{tip}", tip)
+                complaints, _ = await Acceptance(loop, trees, check_runner).check_candidate(
+                    row, f"merge.{tip}", tip
+                )
                 if complaints:
                     return self._restart(
                         row, f"together with stories merged meanwhile: {complaints[0][:1000]}"
@@ -214,7 +216,7 @@ class LoopScheduler:
         # An attempt that a person accepts already has an event with the key `ended`.
         ended = "accepted" if is_by_person else "ended"
         by = str(accepted.result.get("by") or "") if accepted is not None and is_by_person else ""
-        reason = _acceptance(by) if is_by_person else ""
+        reason = _acceptance_reason(by) if is_by_person else ""
         with store.transaction():
             if found.tip == tip:
                 name = f"checks.{row.attempt}" if tip == row.tip else f"merge.{tip}"
@@ -245,7 +247,7 @@ class LoopScheduler:
             )  # fmt: skip
 
 
-def _acceptance(person: str) -> str:
+def _acceptance_reason(person: str) -> str:
     """Return the reason of a story that a person accepted."""
     return f"accepted by a person ({person})" if person else "accepted by a person"
 

@@ -24,7 +24,7 @@ _ALONE_TIMES = 3
 """The time limit for all tests that are run alone, as a multiple of the check's own limit."""
 
 
-class Proof:
+class Acceptance:
     """Judges a story's commits by the reports of its checks.
 
     Args:
@@ -38,7 +38,9 @@ class Proof:
         self._trees = trees
         self._check_runner = check_runner
 
-    async def tests_are_red(self, row: StoryRow, name: str, commit: str, files: Collection[str]) -> list[str]:
+    async def check_tests_fail(
+        self, row: StoryRow, name: str, commit: str, files: Collection[str]
+    ) -> list[str]:
         """Check that a story's new tests are red, and that nothing else became red. Return the complaints."""
         assert row.base is not None
         tests = [check for check in self._loop.checks if check.kind == "test"]
@@ -65,7 +67,9 @@ class Proof:
             *(f"the new tests break {each.id}: {each.detail[:300]}" for each in broken[:_MAX_LISTED]),
         ]
 
-    async def green(self, row: StoryRow, name: str, commit: str) -> tuple[list[str], dict[str, str]]:
+    async def check_candidate(
+        self, row: StoryRow, name: str, commit: str
+    ) -> tuple[list[str], dict[str, str]]:
         """Check that a candidate is green. Return the complaints, and each check's colour by its name."""
         assert row.base is not None
         before, red = await self._check_runner.base_reports(row.base), self._last_red(row)
@@ -85,7 +89,7 @@ class Proof:
             complaints += [complaint] if complaint else []
         return complaints, colours
 
-    async def own_tests_alone(self, row: StoryRow, attempt: int, commit: str) -> list[str]:
+    async def check_tests_alone(self, row: StoryRow, attempt: int, commit: str) -> list[str]:
         """Run each of the story's own tests once more, in a process of its own. Return the complaints.
 
         In the other runs, code under test shares a process with the tests and could change those that run after it.
