@@ -105,7 +105,7 @@ def test_what_needs_the_clones_is_not_offered_without_them(
         store.begin_round()
         if state.is_end:
             store.end(state, "so it was")
-    filling.directory.clones.rmdir()
+    filling.directory.repository_dir.rmdir()
     told = json.loads(ringfence("loop", "status", "--json").out)["next"]
     assert [each.split(" ringfence/loop-")[0] for each in told] == offered
     shown = ringfence("loop", "show").out

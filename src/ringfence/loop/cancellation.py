@@ -51,7 +51,7 @@ async def cancel(directory: LoopDirectory, notify: Notify, *, is_named: bool) ->
                 return ended
             raise UsageError(f"{ended}; nothing is cancelled, `ringfence loop ls` shows all loops")
         where = await _cancel_stored(directory, store, notify)
-        if not directory.clones.is_dir():
+        if not directory.repository_dir.is_dir():
             return f"loop {directory.id} is cancelled"
     return f"loop {directory.id} is cancelled{where}; `ringfence loop resume {directory.id[-6:]}` resumes it"
 
@@ -70,8 +70,8 @@ async def cancel_interrupted(directory: LoopDirectory, notify: Notify) -> None:
     with open_store(directory) as store:
         if store.loop.state is not LoopState.RUNNING:
             return
-        if directory.clones.is_dir():
-            await deliver_branch(LoopRepository.open(directory.clones), store)
+        if directory.repository_dir.is_dir():
+            await deliver_branch(LoopRepository.open(directory.repository_dir), store)
         where = await _cancel_stored(directory, store, notify)
         notify(f"loop {directory.id} was interrupted; it is cancelled{where}")
 
@@ -79,7 +79,7 @@ async def cancel_interrupted(directory: LoopDirectory, notify: Notify) -> None:
 async def _cancel_stored(directory: LoopDirectory, store: LoopStore, notify: Notify) -> str:
     """Cancel a loop that no process works on. Return where its work is, as the end of a message."""
     try:
-        repository, plan = LoopRepository.open(directory.clones), plan_from_json(store.loop.plan)
+        repository, plan = LoopRepository.open(directory.repository_dir), plan_from_json(store.loop.plan)
     except RingfenceError as exc:
         record_end(store, _CANCELLED)
         notify(f"the branch of loop {directory.id} is not delivered, and no report is written: {exc}")

@@ -58,7 +58,7 @@ class _Decision:
 def _decide(directory: LoopDirectory, story: str) -> Iterator[_Decision]:
     """Open a loop and its repository for a decision about a story."""
     with open_store(directory) as store:
-        repository = LoopRepository.open(directory.clones)
+        repository = LoopRepository.open(directory.repository_dir)
         yield _Decision(store, repository, store.story(story), plan_from_json(store.loop.plan))
 
 

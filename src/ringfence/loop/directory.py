@@ -41,10 +41,10 @@ class LoopDirectory:
         return self.path / "loop.db"
 
     @property
-    def clones(self) -> Path:
-        """Its repository and the stories' work trees.
+    def repository_dir(self) -> Path:
+        """The directory that contains the loop's repository and its worktrees.
 
-        Not in the state directory: no workspace may lie where records are.
+        It is outside of the state directory, as no workspace may be where records are.
         """
         import hashlib
 
@@ -61,7 +61,7 @@ class LoopDirectory:
     def make(self) -> None:
         """Create the directories."""
         make_private_dir(self.path)
-        make_private_dir(self.clones)
+        make_private_dir(self.repository_dir)
 
     @contextmanager
     def held(self) -> Iterator[None]:

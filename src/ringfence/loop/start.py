@@ -85,7 +85,7 @@ async def reopen(directory: LoopDirectory, settings: LoopSettings) -> AsyncItera
         RepositoryRemoved: Its repository was removed.
     """
     with open_store(directory) as store:
-        repository = LoopRepository.open(directory.clones)
+        repository = LoopRepository.open(directory.repository_dir)
         yield StartedLoop(directory, store, repository, await _checks_of(repository, store.loop, settings))
 
 
@@ -102,7 +102,7 @@ async def _begin(
     for each in (*found.notes, *questions(plan)):
         notify(each)
     directory = LoopDirectory(new_loop_id(), state_dir())
-    repository = await LoopRepository.make(found, directory.clones, loop=directory.id)
+    repository = await LoopRepository.make(found, directory.repository_dir, loop=directory.id)
     try:
         tree = await repository.files(repository.base)
         checks = checks_for(settings, plan, tree, notify)

@@ -82,7 +82,7 @@ async def work(
                 await record.close()
             with anyio.CancelScope(shield=True):
                 if effective.settings.pool.size:
-                    await drain_pool(directory.clones)
+                    await drain_pool(directory.repository_dir)
         tasks.cancel_scope.cancel()
     return Worked(store.loop, problem)
 

@@ -181,7 +181,7 @@ async def test_a_story_on_the_branch_is_shown_as_git_has_it(
         commits.append(commit_everything(user))
     base, _, tip = commits
     repository = await LoopRepository.make(
-        await look(user), filling.directory.clones, loop=filling.directory.id
+        await look(user), filling.directory.repository_dir, loop=filling.directory.id
     )
     filling.store.update_story("one", state=StoryState.PASSED, base=base, tip=tip, merged=tip)
     (filling.directory.path / "loop.patch").write_text("all of it")

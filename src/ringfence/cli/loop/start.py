@@ -171,8 +171,8 @@ async def _resume(
 
     directory = await _my_loop(loop_ref)
     row, _ = read_overview(directory)
-    if not directory.clones.is_dir():
-        LoopRepository.open(directory.clones)  # raises: without its repository no loop is resumed
+    if not directory.repository_dir.is_dir():
+        LoopRepository.open(directory.repository_dir)  # raises: without its repository no loop is resumed
     if row.state.is_settled and not _outstanding_steps(directory, row):
         if row.state is LoopState.SUCCEEDED:
             notify(f"loop {directory.id} has ended: {row.reason}; nothing is left to do")
@@ -280,9 +280,9 @@ def clean_loop(loop_ref: str | None, *, everything: bool) -> None:
         anyio.run(_end_resumable_loop, directory)
     outstanding = _describe_outstanding(directory)
     with directory.held():
-        anyio.run(drain_pool, directory.clones)
-        if directory.clones.is_dir():
-            anyio.run(LoopRepository.open(directory.clones).clean)
+        anyio.run(drain_pool, directory.repository_dir)
+        if directory.repository_dir.is_dir():
+            anyio.run(LoopRepository.open(directory.repository_dir).clean)
         if everything:
             remove_tree(directory.path)
     if outstanding:
@@ -302,7 +302,7 @@ async def _end_resumable_loop(directory: "LoopDirectory") -> None:
 
 
 def _describe_outstanding(directory: "LoopDirectory") -> str:
-    """Name the steps after the last story that cannot be done any more without the clones."""
+    """Name the steps after the last story that cannot be done any more without the loop's repository."""
     from ringfence.loop.store import read_overview
 
     try:

@@ -112,7 +112,7 @@ async def build_report(
         used=_used(steps),
         roles=_roles(steps),
         directory="" if repository is None or repository.inside == Path() else str(repository.inside),
-        has_clones=directory.clones.is_dir(),
+        has_repository=directory.repository_dir.is_dir(),
         is_started=started is not None,
         is_delivered=await _is_delivered(repository, rows, state),
         is_merged=any(event.type == "loop.merged" for event in events),
@@ -160,7 +160,7 @@ def outstanding(
     directory: LoopDirectory, row: LoopRow, settings: LoopSettings, events: Iterable[EventRow]
 ) -> tuple[str, ...]:
     """The options `--merge` and `--pr`, where the loop has ended and a change of its branch is not delivered so yet."""
-    if not row.state.publishes_passed or not directory.clones.is_dir():
+    if not row.state.publishes_passed or not directory.repository_dir.is_dir():
         return ()
     last = {event.type: event.number for event in events}
     if "story.passed" not in last:

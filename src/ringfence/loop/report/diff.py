@@ -53,7 +53,7 @@ async def loop_patch(directory: LoopDirectory, store: LoopStore) -> bytes:
     """
     row, kept = store.loop, directory.path / PATCH
     try:
-        repository = LoopRepository.open(directory.clones)
+        repository = LoopRepository.open(directory.repository_dir)
     except (RecordError, RepositoryRemoved):
         if not kept.is_file():
             raise
@@ -76,7 +76,7 @@ async def story_patch(directory: LoopDirectory, store: LoopStore, story: str) ->
         tried = [step.attempt for step in _rejected(store, story)]
         hint = f"; --rejected {tried[-1]} prints its attempt {tried[-1]}" if tried else ""
         raise UsageError(f"story {story[:80]!r} is {row.state.value}: nothing of it is on the branch{hint}")
-    repository = LoopRepository.open(directory.clones)
+    repository = LoopRepository.open(directory.repository_dir)
     if row.base is None or row.tip is None:
         raise UsageError(f"the record of story {story[:80]!r} does not name its commits")
     patch = await repository.patch(await repository.before_story(row.merged, row.base, row.tip), row.merged)
@@ -104,7 +104,7 @@ async def rejected_patch(store: LoopStore, story: str, attempt: int) -> bytes:
         return await anyio.to_thread.run_sync(file.read_bytes)
     except FileNotFoundError as exc:
         raise UsageError(
-            f"{str(file)!r} is gone: `ringfence loop rm` removes rejected work with the loop's clones"
+            f"{str(file)!r} is gone: `ringfence loop rm` removes rejected work with the loop's repository"
         ) from exc
 
 

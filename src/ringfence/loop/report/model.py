@@ -293,7 +293,7 @@ class LoopReport:
     roles: tuple[RoleUsed, ...] = ()
     directory: str = ""
     """The directory that the loop works in, relative to the top of the repository."""
-    has_clones: bool = True
+    has_repository: bool = True
     """Whether the working files exist that a resumed loop needs; `loop rm` removes them."""
     is_started: bool = True
     """Whether the checks on its base let it start; if not, only a new loop can start from a later commit."""

@@ -55,6 +55,6 @@ def plan_of(store: LoopStore) -> Plan | None:
 def open_repository(directory: LoopDirectory) -> LoopRepository | None:
     """Return a loop's repository; None if it was removed or cannot be read."""
     try:
-        return LoopRepository.open(directory.clones)
+        return LoopRepository.open(directory.repository_dir)
     except (RecordError, RepositoryRemoved):
         return None

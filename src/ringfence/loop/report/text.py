@@ -156,7 +156,7 @@ def next_steps(report: LoopReport) -> list[str]:
     merge = [f"git merge {report.branch}"] if has_work and not report.is_merged else []
     if report.state == "running":
         return [f"ringfence loop logs --follow {short}"]
-    if not report.has_clones:
+    if not report.has_repository:
         return _next_without_clones(report, short, merge)
     if report.state == "succeeded":
         return [*([f"ringfence loop resume {short}"] if report.outstanding else []), *merge]
