@@ -1,12 +1,5 @@
 """Cancels loops: those that a process works on, and those that were interrupted."""
 
-from contextlib import suppress
-from pathlib import Path
-
-import anyio
-import anyio.to_thread
-
-from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.job.request import Notify
 from ringfence.loop.completion import deliver_branch, finish_loop, merged_stories, record_end
@@ -16,11 +9,8 @@ from ringfence.loop.plans import plan_from_json
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.state import LoopEnd, LoopState
 from ringfence.loop.store import LoopStore, open_store
-from ringfence.sandbox.pool.pool import Pool, PoolSize
 
 _CANCELLED = LoopEnd(LoopState.CANCELLED, "cancelled")
-_STARTING_S = 10.0
-_END_S = 30.0
 
 
 async def cancel(directory: LoopDirectory, notify: Notify, *, is_named: bool) -> str:
@@ -91,13 +81,3 @@ async def _cancel_stored(directory: LoopDirectory, store: LoopStore, notify: Not
         notify(f"the branch of loop {directory.id} could not be delivered: {finished.delivery_error}")
         return ""
     return f"; what passed is on branch {store.loop.branch!r}" if merged_stories(store) else ""
-
-
-async def drain_pool(clones: Path) -> None:
-    """Close the warm sandboxes that the pool keeps for the next steps of a loop."""
-    folder = state_dir() / "pool"
-    if not folder.is_dir():
-        return
-    with anyio.move_on_after(_END_S, shield=True), suppress(RingfenceError, OSError):
-        directory = await anyio.to_thread.run_sync(clones.resolve)
-        await Pool(folder, PoolSize(0, 0.0)).drain(workspaces_in=directory, patience_s=_STARTING_S)

@@ -8,7 +8,6 @@ from ringfence.frozen import frozen
 from ringfence.job.interrupted_runs import recover_runs
 from ringfence.job.outcome import root_cause
 from ringfence.job.request import Notify
-from ringfence.loop.cancellation import drain_pool
 from ringfence.loop.configuration import kept
 from ringfence.loop.control import ControlServer
 from ringfence.loop.journal import LoopJournal
@@ -22,6 +21,7 @@ from ringfence.loop.settings import LoopSettings
 from ringfence.loop.start import StartedLoop
 from ringfence.loop.state import LoopState
 from ringfence.loop.store import now_ms
+from ringfence.sandbox.pool.pool import drain_pool
 
 _CLOSE_S = 60.0
 """Time limit for closing the record."""

@@ -271,9 +271,9 @@ def clean_loop(loop_ref: str | None, *, everything: bool) -> None:
     """Remove a loop's files on this machine; the user's repository keeps its branch."""
     import anyio
 
-    from ringfence.loop.cancellation import drain_pool
     from ringfence.loop.repository import LoopRepository
     from ringfence.removal import remove_tree
+    from ringfence.sandbox.pool.pool import drain_pool
 
     directory = anyio.run(_my_loop, loop_ref)
     if not directory.is_worked_on:

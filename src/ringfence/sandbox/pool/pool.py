@@ -18,6 +18,7 @@ import anyio
 import anyio.to_thread
 
 from ringfence.background_tasks import background_tasks
+from ringfence.config.paths import state_dir
 from ringfence.errors import InfrastructureFault, RingfenceError, SandboxError
 from ringfence.frozen import frozen
 from ringfence.sandbox.base import Placement, Usage
@@ -44,6 +45,8 @@ _LOOK_S = 0.05
 _USAGE_S = 5.0
 _END_S = 15.0
 _STEP_S = 0.002
+_DRAIN_TIMEOUT_S = 30.0
+_DRAIN_PATIENCE_S = 10.0
 
 
 @frozen
@@ -275,6 +278,19 @@ async def _adopted(
     )
     async with sandbox.running():
         yield sandbox
+
+
+async def drain_pool(workspaces_in: Path) -> None:
+    """Close the sandboxes that the user's pool keeps for workspaces below a directory.
+
+    It takes no longer than 30 seconds, and what cannot be closed is left to its own end.
+    """
+    folder = state_dir() / "pool"
+    if not folder.is_dir():
+        return
+    with anyio.move_on_after(_DRAIN_TIMEOUT_S, shield=True), suppress(RingfenceError, OSError):
+        directory = await anyio.to_thread.run_sync(workspaces_in.resolve)
+        await Pool(folder, PoolSize(0, 0.0)).drain(workspaces_in=directory, patience_s=_DRAIN_PATIENCE_S)
 
 
 class WarmFence(SupervisedFence):
