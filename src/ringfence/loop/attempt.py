@@ -28,8 +28,8 @@ from ringfence.loop.trees import Trees
 _MAX_LISTED = 20
 
 
-class StoryWork:
-    """Works on one story.
+class StoryRunner:
+    """Runs one story through its attempts.
 
     Args:
         loop: The loop.
@@ -48,7 +48,7 @@ class StoryWork:
     def _row(self) -> StoryRow:
         return self._loop.store.story(self._story)
 
-    async def work(self) -> None:
+    async def run(self) -> None:
         """Work on the story until it waits to be merged, is skipped, or is blocked.
 
         Raises:

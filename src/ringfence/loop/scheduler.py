@@ -9,7 +9,7 @@ from anyio.abc import TaskGroup
 from ringfence.errors import RingfenceError
 from ringfence.job.outcome import keep_crash, outcome_of, root_cause
 from ringfence.loop.acceptance import Acceptance
-from ringfence.loop.attempt import StoryWork
+from ringfence.loop.attempt import StoryRunner
 from ringfence.loop.check_runner import CheckRunner, merged
 from ringfence.loop.completion import finish_loop
 from ringfence.loop.exceptions import LoopStopped
@@ -39,7 +39,7 @@ class LoopScheduler:
         self._end: LoopEnd | None = None
         """How the loop ends, as decided by the first story that ends it."""
 
-    async def work(self) -> None:
+    async def run(self) -> None:
         """Work on all stories, deliver those that passed, and record the loop's end.
 
         Every step can be repeated: a loop whose process died continues at the step that was interrupted.
@@ -144,13 +144,13 @@ class LoopScheduler:
                 self._wake.set()  # its work is done: merge it without waiting for another story
             elif row.id not in self._active:
                 self._active.add(row.id)
-                tasks.start_soon(self._work_on, row.id)
+                tasks.start_soon(self._run_story, row.id)
         return bool(running)
 
-    async def _work_on(self, story: str) -> None:
+    async def _run_story(self, story: str) -> None:
         """Work on one story. An unexpected error ends the loop in the state `infrastructure`."""
         try:
-            await StoryWork(self._loop, story).work()
+            await StoryRunner(self._loop, story).run()
         except LoopStopped as exc:
             self._end = self._end or exc.end
         except Exception as exc:  # noqa: BLE001 -- the work on other stories ends in order

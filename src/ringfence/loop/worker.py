@@ -89,7 +89,7 @@ async def work(
 
 async def _execute(loop: Loop) -> None:
     try:
-        await LoopScheduler(loop).work()
+        await LoopScheduler(loop).run()
     except Exception as exc:
         cause = root_cause(exc)
         loop.store.end(LoopState.INFRASTRUCTURE, f"the work on the loop failed: {cause}")

@@ -51,8 +51,8 @@ class Delivered:
 
 
 @frozen
-class Work:
-    """The loop's commits and the branch to create."""
+class BranchToDeliver:
+    """The loop's branch, and its name in the user's repository."""
 
     git: Git
     """Git on the loop's repository, under its lock."""
@@ -60,16 +60,16 @@ class Work:
     tip: str
 
     @property
-    def branch(self) -> str:
+    def ref(self) -> str:
         """The branch's full name in the user's repository."""
         return f"refs/heads/ringfence/loop-{ref_part(self.origin.loop)}"
 
 
-async def deliver(work: Work, source: Source) -> Delivered:
+async def deliver(to_deliver: BranchToDeliver, source: Source) -> Delivered:
     """Add a loop's commits to the user's objects, and create or move the branch; a second call has no effect.
 
     Args:
-        work: The loop's work.
+        to_deliver: The loop's branch.
         source: The user's repository in its current state.
 
     Raises:
@@ -78,15 +78,15 @@ async def deliver(work: Work, source: Source) -> Delivered:
         InfrastructureFault: Git failed; no branch was created.
     """
     async with open_source(source) as view:
-        before = view.refs.direct.get(work.branch)
-        if before != work.tip:
-            await _check_branch(work, source, view)
-            why = await source.actor.call(lambda: _unsafe(source, work.branch))
+        before = view.refs.direct.get(to_deliver.ref)
+        if before != to_deliver.tip:
+            await _check_branch(to_deliver, source, view)
+            why = await source.actor.call(lambda: _unsafe(source, to_deliver.ref))
             if why is not None:
                 raise DeliveryRefused(f"the loop's work is not delivered to {str(source.root)!r}: {why}")
-            await _check_and_store(work, source, view)
-            await _set_ref(source, work.branch, work.tip, before, loop=work.origin.loop)
-    return Delivered(_short(work.branch), work.tip)
+            await _check_and_store(to_deliver, source, view)
+            await _set_ref(source, to_deliver.ref, to_deliver.tip, before, loop=to_deliver.origin.loop)
+    return Delivered(_short(to_deliver.ref), to_deliver.tip)
 
 
 def _unsafe(source: Source, branch: str) -> str | None:
@@ -94,15 +94,15 @@ def _unsafe(source: Source, branch: str) -> str | None:
     return unsafe_places(source.layout, ["/".join(parts[:depth]) for depth in range(1, len(parts))])
 
 
-async def _check_branch(work: Work, source: Source, view: SourceView) -> None:
+async def _check_branch(to_deliver: BranchToDeliver, source: Source, view: SourceView) -> None:
     """Check that the branch can be created or moved, and that it is this loop's."""
-    branch, refs = work.branch, view.refs.direct
+    branch, refs = to_deliver.ref, view.refs.direct
     if branch in view.refs.symbolic:
         raise DeliveryRefused(
             f"{branch!r} is a name for another ref in your repository; remove it and deliver again"
         )
     _check_free(branch, view)
-    if branch in refs and not await _is_of_loop(work, refs[branch]):
+    if branch in refs and not await _is_of_loop(to_deliver, refs[branch]):
         raise DeliveryRefused(
             f"a branch {_short(branch)!r} with other commits is in your repository; rename it"
             f" (`git branch -m {_short(branch)} NAME`) and deliver again"
@@ -130,11 +130,11 @@ def _check_free(branch: str, view: SourceView) -> None:
         )
 
 
-async def _is_of_loop(work: Work, commit: str) -> bool:
+async def _is_of_loop(to_deliver: BranchToDeliver, commit: str) -> bool:
     """Whether a commit is the loop's base or one of its earlier commits, so that the branch is only moved forward."""
-    if commit == work.origin.base:  # only stories that were done before the loop had passed
+    if commit == to_deliver.origin.base:  # earlier versions delivered it if no story was merged
         return True
-    listed = await work.git.run("rev-list", work.tip, f"^{work.origin.base}")
+    listed = await to_deliver.git.run("rev-list", to_deliver.tip, f"^{to_deliver.origin.base}")
     return commit in listed.stdout.decode().split()
 
 
@@ -159,18 +159,18 @@ def _checked_out_in(source: Source, branch: str) -> Path | None:
     return None
 
 
-async def _check_and_store(work: Work, source: Source, view: SourceView) -> None:
+async def _check_and_store(to_deliver: BranchToDeliver, source: Source, view: SourceView) -> None:
     """Check the new objects in the temporary git directory, then copy their packs to the user's repository."""
-    known = await _known_commits(work, view)
-    revisions = f"{work.tip}\n" + "".join(f"^{commit}\n" for commit in known)
-    packed = await work.git.run(
+    known = await _known_commits(to_deliver, view)
+    revisions = f"{to_deliver.tip}\n" + "".join(f"^{commit}\n" for commit in known)
+    packed = await to_deliver.git.run(
         *("pack-objects", "--revs", "--stdout", "--thin", "--delta-base-offset", "-q"),
         stdin=revisions.encode(),
         timeout_s=_PACK_S,
         output_limit_bytes=_PACK_BYTES,
     )
     git = view.git
-    await _write_skiplist(work, source, git.directory / _SKIPLIST)
+    await _write_skiplist(to_deliver, source, git.directory / _SKIPLIST)
     strict = (
         f"--strict=skiplist={_SKIPLIST}"  # relative to git's working directory: git splits a path at blanks
     )
@@ -181,7 +181,7 @@ async def _check_and_store(work: Work, source: Source, view: SourceView) -> None
             f"the loop's work is not delivered to your repository: {exc}; `ringfence loop diff` prints it"
         ) from exc
     connected = ("rev-list", "--objects", "--quiet", "--stdin", "--not", *known, "--all")
-    await git.run(*connected, stdin=f"{work.tip}\n".encode(), timeout_s=_PACK_S)
+    await git.run(*connected, stdin=f"{to_deliver.tip}\n".encode(), timeout_s=_PACK_S)
     try:
         await source.actor.call(lambda: adopt_packs(git, source.layout))
     except OSError as exc:
@@ -191,21 +191,21 @@ async def _check_and_store(work: Work, source: Source, view: SourceView) -> None
         ) from exc
 
 
-async def _write_skiplist(work: Work, source: Source, file: Path) -> None:
+async def _write_skiplist(to_deliver: BranchToDeliver, source: Source, file: Path) -> None:
     """Exempt the base's own files that git itself reads (`.gitattributes`, `.gitmodules`) from git's checks.
 
     The loop's agents did not write them.
     """
-    names = (await _files_read_by_git(work.git, work.origin.base)).values()
+    names = (await _files_read_by_git(to_deliver.git, to_deliver.origin.base)).values()
     text = "".join(f"{name}\n" for name in names)
     await source.actor.call(
         lambda: file.write_text(text)
     )  # as the user, who could replace the file by a link
 
 
-async def _known_commits(work: Work, view: SourceView) -> list[str]:
+async def _known_commits(to_deliver: BranchToDeliver, view: SourceView) -> list[str]:
     """Return the base, if the user's repository still contains all of it: its history may have been rewritten."""
-    base = work.origin.base
+    base = to_deliver.origin.base
     if base in view.refs.direct.values():  # everything that a ref leads to exists
         return [base]
     command = ("rev-list", "--objects", "--quiet", base, "--not", "--all")
@@ -230,7 +230,7 @@ async def _set_ref(source: Source, name: str, commit: str, before: str | None, *
         )
 
 
-async def merge_delivered(work: Work, source: Source, done: Delivered) -> Delivered:
+async def merge_delivered(to_deliver: BranchToDeliver, source: Source, done: Delivered) -> Delivered:
     """Fast-forward the branch on which the loop was started to the delivered work.
 
     Raises:
@@ -238,19 +238,19 @@ async def merge_delivered(work: Work, source: Source, done: Delivered) -> Delive
             to type.
         InfrastructureFault: Git failed.
     """
-    where, branch = f"the work is in branch {done.branch!r}", work.origin.branch
+    where, branch = f"the work is in branch {done.branch!r}", to_deliver.origin.branch
     if branch is None:
         raise DeliveryRefused(
             f"{where}; the loop began on no branch; check one out and type `git merge {done.branch}`"
         )
     try:
-        await _fast_forward(work, source, branch, done)
+        await _fast_forward(to_deliver, source, branch, done)
     except DeliveryRefused as exc:
         raise DeliveryRefused(f"{where}; {exc}") from exc
     return Delivered(_short(branch), done.tip)
 
 
-async def _fast_forward(work: Work, source: Source, branch: str, done: Delivered) -> None:
+async def _fast_forward(to_deliver: BranchToDeliver, source: Source, branch: str, done: Delivered) -> None:
     async with open_source(source) as view:
         current = view.refs.direct.get(branch)
         if current is None:
@@ -269,8 +269,8 @@ async def _fast_forward(work: Work, source: Source, branch: str, done: Delivered
         holder = await source.actor.call(lambda: _checked_out_in(source, branch))
         with anyio.CancelScope(shield=True):  # files, index and branch change together
             if holder is not None:
-                await _merge_files(source, view, branch, done, holder, work.git.inherited)
-            await _set_ref(source, branch, done.tip, current, loop=work.origin.loop)
+                await _merge_files(source, view, branch, done, holder, to_deliver.git.inherited)
+            await _set_ref(source, branch, done.tip, current, loop=to_deliver.origin.loop)
 
 
 async def _merge_files(

@@ -24,7 +24,7 @@ from ringfence.loop.repository.commit import (
     make_commit,
     read_tree,
 )
-from ringfence.loop.repository.delivery import Delivered, Work, deliver, merge_delivered
+from ringfence.loop.repository.delivery import BranchToDeliver, Delivered, deliver, merge_delivered
 from ringfence.loop.repository.look import Look
 from ringfence.loop.repository.refusal import RepositoryRefused
 from ringfence.loop.repository.repository_directory import (
@@ -345,7 +345,7 @@ class LoopRepository:
         """
         source = await self._find_source()
         async with self.directory.locked("loop") as git:
-            return await deliver(Work(git, self.origin, await self.tip()), source)
+            return await deliver(BranchToDeliver(git, self.origin, await self.tip()), source)
 
     async def is_delivered(self) -> bool:
         """Whether the user's repository has a branch of the name under which the loop's branch is delivered.
@@ -357,9 +357,9 @@ class LoopRepository:
             InfrastructureFault: Git failed.
         """
         source = await self._find_source()
-        work = Work(self.git, self.origin, await self.tip())
+        to_deliver = BranchToDeliver(self.git, self.origin, await self.tip())
         async with open_source(source) as view:
-            return work.branch in view.refs.direct
+            return to_deliver.ref in view.refs.direct
 
     async def merge_to_user(self) -> Delivered:
         """Deliver, and fast-forward the branch that was checked out when the loop was started, with files and index.
@@ -374,8 +374,8 @@ class LoopRepository:
         """
         source = await self._find_source()
         async with self.directory.locked("loop") as git:
-            work = Work(git, self.origin, await self.tip())
-            return await merge_delivered(work, source, await deliver(work, source))
+            to_deliver = BranchToDeliver(git, self.origin, await self.tip())
+            return await merge_delivered(to_deliver, source, await deliver(to_deliver, source))
 
     async def _find_source(self) -> Source:
         return await anyio.to_thread.run_sync(find_source, self.origin.source_path)

@@ -54,8 +54,8 @@ class Role(ABC, Generic[A]):
         return read_answer(self.name, self.answer, self.markers, text, structured)
 
 
-class Worker(Role[WorkAnswer]):
-    """A role whose work counts: it may leave out its answer, unless it has a question."""
+class AuthorRole(Role[WorkAnswer]):
+    """A role that changes files, which count even without an answer; it must answer only to ask a question."""
 
     answer = WorkAnswer
 

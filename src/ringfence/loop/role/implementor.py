@@ -1,9 +1,9 @@
 """The implementor: builds one story until its tests pass."""
 
-from ringfence.loop.role.base import Worker
+from ringfence.loop.role.base import AuthorRole
 
 
-class Implementor(Worker):
+class Implementor(AuthorRole):
     """The role. It is shown the tests, and what it changes in vain."""
 
     name = "implementor"

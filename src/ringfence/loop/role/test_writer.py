@@ -1,9 +1,9 @@
 """The test writer: writes the tests of one story, before anybody builds it."""
 
-from ringfence.loop.role.base import Worker
+from ringfence.loop.role.base import AuthorRole
 
 
-class TestWriter(Worker):
+class TestWriter(AuthorRole):
     """The role. It is shown no attempt at the code."""
 
     name = "test_writer"
