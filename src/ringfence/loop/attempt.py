@@ -4,7 +4,8 @@ Each part is a durable step. After the process died, the work on a story continu
 """
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio.to_thread
@@ -19,7 +20,7 @@ from ringfence.loop.exceptions import Blocked, LoopStopped, Rejected, Skipped
 from ringfence.loop.loop import Loop
 from ringfence.loop.rejection import reason_of, reject, rejections, shorten_list
 from ringfence.loop.repository import Change, NothingChanged, WorkRefused
-from ringfence.loop.rows import VERDICT, StoryRow, check_steps, tests_steps
+from ringfence.loop.rows import VERDICT, CommittedWork, StoryRow, check_steps, tests_steps
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopEnd, LoopState, StoryState
 from ringfence.loop.steps import keep_once
@@ -55,8 +56,8 @@ class StoryRunner:
             LoopStopped: The loop ends.
         """
         try:
-            await self._attempts("test_writer", self._attempt_tests)
-            commit = await self._attempts("implementor", self._attempt_code)
+            await self._retry("test_writer", self._tests_attempt)
+            commit = await self._retry("implementor", self._code_attempt)
         except Skipped as exc:
             self._end(StoryState.SKIPPED, exc.reason, "story.skipped", reason=exc.reason)
         except Blocked as exc:
@@ -71,7 +72,7 @@ class StoryRunner:
             self._loop.store.update_story(self._story, state=state, reason=why, stage="")
             self._loop.add_event(self._row, "ended", kind, **data)
 
-    async def _attempts(self, role: RoleName, attempt_once: Callable[[int], Awaitable[str]]) -> str:
+    async def _retry(self, role: RoleName, try_attempt: Callable[[int], Awaitable[str]]) -> str:
         """Make attempts until one is not rejected, and return its commit.
 
         Raises:
@@ -82,59 +83,58 @@ class StoryRunner:
             rejection = self._loop.store.step(self._row.key(f"rejected.{role}.{attempt}"))
             if rejection is None:
                 try:
-                    return await attempt_once(attempt)
+                    return await try_attempt(attempt)
                 except Rejected as exc:
                     rejection = await reject(self._loop, self._trees, self._row, role, attempt, exc)
             reason = reason_of(rejection)
         raise Skipped(reason)
 
-    async def _attempt_tests(self, attempt: int) -> str:
+    async def _tests_attempt(self, attempt: int) -> str:
         """Run the test writer, and commit the tests that it wrote, which must fail; its other changes are dropped."""
         row = self._row
         assert row.base is not None
         task = await self._tasks.test_writer(row, attempt, rejections(self._loop, row, "test_writer"))
         result = await self._run_agent(f"tests.{attempt}", task)
 
-        async def take() -> dict[str, Any]:
-            kept, dropped = only_tests(await _changes(result), self._loop.conventions)
-            if not kept:
+        async def commit_tests() -> CommittedWork:
+            tests, dropped = only_tests(await _changes(result), self._loop.conventions)
+            if not tests:
                 others = f"; these files are no tests: {', '.join(dropped[:_MAX_LISTED])}" if dropped else ""
                 raise Rejected([f"no test file was written{others}"])
-            return await self._commit(str(row.base), kept, result, "test_writer", attempt)
+            return await self._commit(str(row.base), tests, result, "test_writer", attempt)
 
-        made = await self._keep(f"tests.{attempt}.commit", take, attempt)
-        commit, files = made["commit"], made["files"]
-        complaints = await self._acceptance.check_tests_fail(row, f"red.{attempt}", commit, files)
+        work = await self._commit_once(f"tests.{attempt}.commit", commit_tests, attempt)
+        complaints = await self._acceptance.check_tests_fail(row, f"red.{attempt}", work.commit, work.files)
         if complaints:
-            raise Rejected(complaints, commit=commit)
+            raise Rejected(complaints, commit=work.commit)
         with self._loop.store.transaction():
-            row = self._loop.store.update_story(self._story, tests=commit)
+            row = self._loop.store.update_story(self._story, tests=work.commit)
             self._loop.add_event(
                 row,
                 "tests",
                 "tests.written",
                 of=tests_steps(attempt),
-                commit=commit,
-                files=files[:_MAX_LISTED],
+                commit=work.commit,
+                files=work.files[:_MAX_LISTED],
             )
-        return str(commit)
+        return work.commit
 
-    async def _attempt_code(self, attempt: int) -> str:
+    async def _code_attempt(self, attempt: int) -> str:
         """Run the implementor, and check and judge its code; changes of protected files are left out."""
         row = self._row
         task = await self._tasks.implementor(row, attempt, rejections(self._loop, row, "implementor"))
         result = await self._run_agent(f"code.{attempt}", task)
 
-        async def take() -> dict[str, Any]:
-            return await self._take_code(row, await _changes(result), result, attempt)
+        async def commit_code() -> CommittedWork:
+            return await self._commit_code(row, await _changes(result), result, attempt)
 
-        made = await self._keep(f"code.{attempt}.commit", take, attempt)
+        work = await self._commit_once(f"code.{attempt}.commit", commit_code, attempt)
+        commit = work.commit
         self._loop.add_event(
-            row, f"code.{attempt}", "code.committed", of=[f"code.{attempt}"], attempt=attempt, commit=made["commit"],
-            files=len(made["files"]), left_out=shorten_list(made.get("left_out", ()), _MAX_LISTED),
+            row, f"code.{attempt}", "code.committed", of=[f"code.{attempt}"], attempt=attempt, commit=commit,
+            files=len(work.files), left_out=shorten_list(work.left_out, _MAX_LISTED),
         )  # fmt: skip
-        await self._check(row, attempt, made)
-        commit = str(made["commit"])
+        await self._check(row, attempt, work)
         if self._loop.settings.review:
             await self._run_agent(f"review.{attempt}", await self._tasks.reviewer(row, attempt, commit))
         judged = await self._run_agent(f"{VERDICT}.{attempt}", await self._tasks.judge(row, attempt, commit))
@@ -142,9 +142,9 @@ class StoryRunner:
             raise Rejected(judged.answer["complaints"], commit=commit)
         return commit
 
-    async def _take_code(
+    async def _commit_code(
         self, row: StoryRow, changes: Sequence[Change], result: AgentResult, attempt: int
-    ) -> dict[str, Any]:
+    ) -> CommittedWork:
         """Commit the implementor's changes of unprotected files on the commit with the story's tests."""
         assert row.base is not None
         assert row.tests is not None
@@ -154,19 +154,16 @@ class StoryRunner:
         assembled = await anyio.to_thread.run_sync(lambda: assemble(before, protected, changes, named=named))
         if assembled.complaints or not assembled.changes:
             raise Rejected([*assembled.complaints, *_left_out(assembled.left_out)])
-        made = await self._commit(row.tests, assembled.changes, result, "implementor", attempt)
-        return {
-            **made,
-            "left_out": list(assembled.left_out),
-            "configuration": sorted(os.fsdecode(path) for path in assembled.configuration),
-        }
+        work = await self._commit(row.tests, assembled.changes, result, "implementor", attempt)
+        configuration = sorted(os.fsdecode(path) for path in assembled.configuration)
+        return replace(work, left_out=assembled.left_out, configuration=tuple(configuration))
 
-    async def _check(self, row: StoryRow, attempt: int, made: Mapping[str, Any]) -> None:
+    async def _check(self, row: StoryRow, attempt: int, work: CommittedWork) -> None:
         """Run all checks in a new sandbox: green tests must stay green, and the story's tests must become green."""
-        commit = made["commit"]
+        commit = work.commit
         complaints, colours = await self._acceptance.check_candidate(row, f"checks.{attempt}", commit)
-        if not complaints and made.get("configuration"):
-            complaints = await self._check_with_old_configuration(row, attempt, commit, made["configuration"])
+        if not complaints and work.configuration:
+            complaints = await self._check_with_old_configuration(row, attempt, commit, work.configuration)
         if not complaints:
             complaints = await self._acceptance.check_tests_alone(row, attempt, commit)
         self._loop.add_event(
@@ -174,7 +171,7 @@ class StoryRunner:
             is_green=not complaints, checks=colours,
         )  # fmt: skip
         if complaints:
-            raise Rejected([*complaints, *_left_out(made.get("left_out", ()))], commit=commit)
+            raise Rejected([*complaints, *_left_out(work.left_out)], commit=commit)
 
     async def _check_with_old_configuration(
         self, row: StoryRow, attempt: int, commit: str, configuration: Sequence[str]
@@ -199,15 +196,22 @@ class StoryRunner:
             raise Blocked(result.answer["question"])
         return result
 
-    async def _keep(
-        self, name: str, make: Callable[[], Awaitable[dict[str, Any]]], attempt: int
-    ) -> Mapping[str, Any]:
-        return await keep_once(self._loop, self._row.key(name), make, outcome="committed", attempt=attempt)
+    async def _commit_once(
+        self, name: str, commit: Callable[[], Awaitable[CommittedWork]], attempt: int
+    ) -> CommittedWork:
+        """Commit an attempt's work, or return what was committed if the step was completed before."""
+
+        async def make() -> dict[str, Any]:
+            return (await commit()).to_result()
+
+        key = self._row.key(name)
+        result = await keep_once(self._loop, key, make, outcome="committed", attempt=attempt)
+        return CommittedWork.from_result(result)
 
     async def _commit(
         self, base: str, changes: Sequence[Change], result: AgentResult, role: RoleName, attempt: int
-    ) -> dict[str, Any]:
-        """Commit a role's changes. Return the commit and the paths of the changed files."""
+    ) -> CommittedWork:
+        """Commit a role's changes."""
         title = self._loop.story(self._story).title
         message = f"{title}: tests" if role == "test_writer" else title
         try:
@@ -217,11 +221,10 @@ class StoryRunner:
             )  # fmt: skip
         except (WorkRefused, NothingChanged) as exc:
             raise Rejected([str(exc)]) from exc
-        files = [change.path.decode("utf-8", "surrogateescape") for change in changes]
-        return {
-            "commit": commit,
-            "files": [path.encode("utf-8", "backslashreplace").decode() for path in files],
-        }
+        paths = (os.fsdecode(change.path) for change in changes)
+        return CommittedWork(
+            commit, tuple(path.encode("utf-8", "backslashreplace").decode() for path in paths)
+        )
 
 
 async def _changes(result: AgentResult) -> list[Change]:

@@ -23,7 +23,7 @@ from ringfence.loop.role import (
     check_evidence,
     complaints_of,
 )
-from ringfence.loop.rows import StepRow, StoryRow
+from ringfence.loop.rows import CommittedWork, StepRow, StoryRow
 from ringfence.loop.runs import AgentEnd
 from ringfence.loop.settings import RoleName
 from ringfence.loop.story import details
@@ -200,13 +200,13 @@ class TaskBuilder:
         """Return notes about changes that a judge should examine carefully."""
         step = self._loop.store.step(row.key(f"code.{attempt}.commit"))
         assert step is not None
-        left_out, configuration = step.result.get("left_out", ()), step.result.get("configuration", ())
+        work = CommittedWork.from_result(step.result)
         removed = await self._removed_tests(row)
         decisions = rejections_by_person(self._loop, row)
         notes = [
             (_BY_PERSON, decisions),
-            (_LEFT_OUT, left_out),
-            (_CONFIGURATION, configuration),
+            (_LEFT_OUT, work.left_out),
+            (_CONFIGURATION, work.configuration),
             (_REMOVED, removed),
         ]
         return tuple(f"{title}: {'; '.join(shorten_list(each, _MAX_NOTED))}" for title, each in notes if each)
@@ -227,11 +227,13 @@ class TaskBuilder:
 
     def _own_test_names(self, row: StoryRow) -> list[str]:
         steps = self._loop.store.steps(row.id, generation=row.generation)
-        commits = [
-            step for step in steps
-            if step.name.startswith("tests.") and step.name.endswith(".commit") and step.result["commit"] == row.tests
-        ]  # fmt: skip
-        return list(commits[-1].result["files"]) if commits else []
+        works = [
+            CommittedWork.from_result(step.result)
+            for step in steps
+            if step.name.startswith("tests.") and step.name.endswith(".commit")
+        ]
+        files = [work.files for work in works if work.commit == row.tests]
+        return [*files[-1]] if files else []
 
     def _reports(self, row: StoryRow, attempt: int) -> dict[str, Report]:
         step = self._loop.store.step(row.key(f"checks.{attempt}"))

@@ -136,6 +136,34 @@ class StepRow:
 
 
 @frozen
+class CommittedWork:
+    """What an attempt committed: the result of a step whose name ends with `.commit`."""
+
+    commit: str
+    files: tuple[str, ...]
+    """Paths of the changed files; bytes that are no UTF-8 are escaped."""
+    left_out: tuple[str, ...] = ()
+    """Changes of protected files that are not in the commit, each with the reason."""
+    configuration: tuple[str, ...] = ()
+    """Paths of protected configuration that the commit changes, as the story's `files` name it."""
+
+    @classmethod
+    def from_result(cls, result: Mapping[str, Any]) -> "CommittedWork":
+        """Return the work that a step's result describes."""
+        lists = {name: tuple(result.get(name, ())) for name in ("files", "left_out", "configuration")}
+        return cls(commit=result["commit"], **lists)
+
+    def to_result(self) -> dict[str, Any]:
+        """Return the work as the result of its step."""
+        return {
+            "commit": self.commit,
+            "files": [*self.files],
+            "left_out": [*self.left_out],
+            "configuration": [*self.configuration],
+        }
+
+
+@frozen
 class EventRow:
     """An event of a loop."""
 
