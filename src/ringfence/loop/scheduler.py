@@ -115,17 +115,17 @@ class LoopScheduler:
         loop, store = self._loop, self._loop.store
         rows = {row.id: row for row in store.stories}
         running = [row for row in rows.values() if row.state is StoryState.RUNNING]
-        now = _ready(loop, rows)
-        for name, reason in now.skipped.items():
+        ready_stories = _ready(loop, rows)
+        for name, reason in ready_stories.skipped.items():
             with store.transaction():
                 row = store.update_story(name, state=StoryState.SKIPPED, reason=reason)
                 loop.add_event(row, "ended", "story.skipped", reason=reason)
-        for name, reason in now.blocked.items():
+        for name, reason in ready_stories.blocked.items():
             with store.transaction():
                 row = store.update_story(name, state=StoryState.BLOCKED, reason=reason)
                 loop.add_event(row, "ended", "story.blocked", question=reason)
         free = sorted(set(range(loop.settings.parallel)) - {row.slot for row in running})
-        chosen_slots = list(zip(now.stories, free, strict=False))
+        chosen_slots = list(zip(ready_stories.stories, free, strict=False))
         # A loop whose last story used up a limit has succeeded: only further work is refused.
         if chosen_slots:
             loop.check_agent_may_run()
@@ -169,12 +169,12 @@ class LoopScheduler:
     def _final_state(self) -> LoopEnd:
         """Return how a loop ends that has no work left."""
         rows = self._loop.store.stories
-        by = {state: [row.id for row in rows if row.state is state] for state in StoryState}
-        if len(by[StoryState.PASSED]) == len(rows):
+        ids_by_state = {state: [row.id for row in rows if row.state is state] for state in StoryState}
+        if len(ids_by_state[StoryState.PASSED]) == len(rows):
             passed = "the story passed" if len(rows) == 1 else f"all {len(rows)} stories passed"
             return LoopEnd(LoopState.SUCCEEDED, passed)
-        counts = ", ".join(f"{len(names)} {state.value}" for state, names in by.items() if names)
-        if by[StoryState.BLOCKED] and not by[StoryState.SKIPPED]:
+        counts = ", ".join(f"{len(names)} {state.value}" for state, names in ids_by_state.items() if names)
+        if ids_by_state[StoryState.BLOCKED] and not ids_by_state[StoryState.SKIPPED]:
             return LoopEnd(
                 LoopState.BLOCKED,
                 f"{counts}; answer their questions with `ringfence loop retry STORY --answer TEXT`",
@@ -215,8 +215,8 @@ class LoopScheduler:
         outside = await trees.outside(row)
         # An attempt that a person accepts already has an event with the key `ended`.
         ended = "accepted" if is_by_person else "ended"
-        by = str(accepted.result.get("by") or "") if accepted is not None and is_by_person else ""
-        reason = _acceptance_reason(by) if is_by_person else ""
+        accepted_by = str(accepted.result.get("by") or "") if accepted is not None and is_by_person else ""
+        reason = _acceptance_reason(accepted_by) if is_by_person else ""
         with store.transaction():
             if found.tip == tip:
                 name = f"checks.{row.attempt}" if tip == row.tip else f"merge.{tip}"
@@ -225,7 +225,7 @@ class LoopScheduler:
             loop.add_event(
                 row, ended, "story.passed", of=[*code_steps(row.attempt), f"merge.{tip}"], attempt=row.attempt,
                 commit=found.tip, outside=outside[:_MAX_LISTED], outside_count=len(outside), is_by_person=is_by_person,
-                by=by,
+                by=accepted_by,
             )  # fmt: skip
         return None
 
@@ -254,13 +254,13 @@ def _acceptance_reason(person: str) -> str:
 
 def _ready(loop: Loop, rows: Mapping[str, StoryRow]) -> Ready:
     """Return the stories that can be started. Whether a story waits for a person is decided by its row, not the plan."""
-    by = {state: [row.id for row in rows.values() if row.state is state] for state in StoryState}
+    ids_by_state = {state: [row.id for row in rows.values() if row.state is state] for state in StoryState}
     asked = {row.id: row.reason or "?" for row in rows.values() if row.state is StoryState.BLOCKED}
     stories = tuple(replace(story, question=asked.get(story.id)) for story in loop.plan.stories)
     found = ready(
         replace(loop.plan, stories=stories),
-        done=by[StoryState.PASSED],
-        skipped=by[StoryState.SKIPPED],
-        running=by[StoryState.RUNNING],
+        done=ids_by_state[StoryState.PASSED],
+        skipped=ids_by_state[StoryState.SKIPPED],
+        running=ids_by_state[StoryState.RUNNING],
     )
     return replace(found, blocked={name: why for name, why in found.blocked.items() if name not in asked})
