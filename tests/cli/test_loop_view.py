@@ -93,11 +93,11 @@ async def test_the_times_of_a_resumed_loop_count_from_its_start(capsys: pytest.C
     filling = await _at_work()
     with filling.store.transaction():
         filling.store.end(LoopState.INCOMPLETE, "1 passed")
-        begun_ms = filling.store.begin_round().begun_ms
+        started_ms = filling.store.begin_round().started_ms
         filling.store.add_event("e", "story.skipped", story="two", reason="no")
     LoopView(filling.directory, json=False).print_new()
     last = capsys.readouterr().out.splitlines()[-1]
-    hours = (begun_ms - BEGUN_MS) // 3_600_000
+    hours = (started_ms - BEGUN_MS) // 3_600_000
     assert last.startswith(f"{hours}:"), last
     filling.close()
 

@@ -152,8 +152,8 @@ class Acceptance:
 
     async def _written(self, row: StoryRow) -> dict[str, str]:
         """Map each of the story's own test files to the check that ran it when it was red."""
-        assert row.tests is not None
-        tree, changed = await self._trees.tree(row.tests), await self._changed_by_writer(row)
+        assert row.tests_commit is not None
+        tree, changed = await self._trees.tree(row.tests_commit), await self._changed_by_writer(row)
         return {
             each.file: check
             for check, report in self._last_red(row).items()
@@ -164,8 +164,11 @@ class Acceptance:
     async def _changed_by_writer(self, row: StoryRow) -> frozenset[str]:
         """Return the files that differ between the commit with the story's tests and the story's base."""
         assert row.base is not None
-        assert row.tests is not None
-        before, after = (await self._trees.tree(row.base)).files, (await self._trees.tree(row.tests)).files
+        assert row.tests_commit is not None
+        before, after = (
+            (await self._trees.tree(row.base)).files,
+            (await self._trees.tree(row.tests_commit)).files,
+        )
         return frozenset(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
 
     def _last_red(self, row: StoryRow) -> dict[str, Report]:

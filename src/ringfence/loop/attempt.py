@@ -20,7 +20,7 @@ from ringfence.loop.exceptions import Blocked, LoopStopped, Rejected, Skipped
 from ringfence.loop.loop import Loop
 from ringfence.loop.rejection import reason_of, reject, rejections, shorten_list
 from ringfence.loop.repository import Change, NothingChanged, WorkRefused
-from ringfence.loop.rows import VERDICT, CommittedWork, StoryRow, check_steps, tests_steps
+from ringfence.loop.rows import JUDGE_STEP, CommittedWork, StoryRow, check_steps, tests_steps
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopEnd, LoopState, StoryState
 from ringfence.loop.steps import keep_once
@@ -65,7 +65,7 @@ class StoryRunner:
         except ConfigurationError as exc:
             raise LoopStopped(LoopEnd(LoopState.CONFIGURATION, str(exc))) from exc
         else:
-            self._loop.store.update_story(self._story, tip=commit, stage="merge")
+            self._loop.store.update_story(self._story, code_commit=commit, stage="merge")
 
     def _end(self, state: StoryState, why: str, kind: str, **data: str) -> None:
         with self._loop.store.transaction():
@@ -108,7 +108,7 @@ class StoryRunner:
         if complaints:
             raise Rejected(complaints, commit=work.commit)
         with self._loop.store.transaction():
-            row = self._loop.store.update_story(self._story, tests=work.commit)
+            row = self._loop.store.update_story(self._story, tests_commit=work.commit)
             self._loop.add_event(
                 row,
                 "tests",
@@ -137,7 +137,9 @@ class StoryRunner:
         await self._check(row, attempt, work)
         if self._loop.settings.review:
             await self._run_agent(f"review.{attempt}", await self._tasks.reviewer(row, attempt, commit))
-        judged = await self._run_agent(f"{VERDICT}.{attempt}", await self._tasks.judge(row, attempt, commit))
+        judged = await self._run_agent(
+            f"{JUDGE_STEP}.{attempt}", await self._tasks.judge(row, attempt, commit)
+        )
         if judged.answer["complaints"]:
             raise Rejected(judged.answer["complaints"], commit=commit)
         return commit
@@ -147,14 +149,14 @@ class StoryRunner:
     ) -> CommittedWork:
         """Commit the implementor's changes of unprotected files on the commit with the story's tests."""
         assert row.base is not None
-        assert row.tests is not None
+        assert row.tests_commit is not None
         reported = await self._acceptance.tested_files(row)
-        protected = await self._trees.protected(row.tests, base=row.base, reported=reported)
-        before, named = await self._trees.tree(row.tests), self._loop.story(row.id).files
+        protected = await self._trees.protected(row.tests_commit, base=row.base, reported=reported)
+        before, named = await self._trees.tree(row.tests_commit), self._loop.story(row.id).files
         assembled = await anyio.to_thread.run_sync(lambda: assemble(before, protected, changes, named=named))
         if assembled.complaints or not assembled.changes:
             raise Rejected([*assembled.complaints, *_left_out(assembled.left_out)])
-        work = await self._commit(row.tests, assembled.changes, result, "implementor", attempt)
+        work = await self._commit(row.tests_commit, assembled.changes, result, "implementor", attempt)
         configuration = sorted(os.fsdecode(path) for path in assembled.configuration)
         return replace(work, left_out=assembled.left_out, configuration=tuple(configuration))
 
@@ -177,7 +179,7 @@ class StoryRunner:
         self, row: StoryRow, attempt: int, commit: str, configuration: Sequence[str]
     ) -> list[str]:
         """Check a candidate with the configuration as it was before the story. Return the complaints."""
-        assert row.tests is not None
+        assert row.tests_commit is not None
         other = await self._trees.restore(row, commit, configuration, attempt=attempt)
         complaints, _ = await self._acceptance.check_candidate(row, f"configuration.{attempt}", other)
         return [f"with {', '.join(configuration)} as before the story: {each}" for each in complaints]

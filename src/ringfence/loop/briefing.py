@@ -75,13 +75,13 @@ class TaskBuilder:
 
     async def implementor(self, row: StoryRow, attempt: int, past: Sequence[StepRow]) -> Task:
         """Build the implementor's task, on the commit with the story's tests."""
-        assert row.tests is not None
-        tree = await self._trees.tree(row.tests)
+        assert row.tests_commit is not None
+        tree = await self._trees.tree(row.tests_commit)
         assert row.base is not None
-        protected = await self._trees.protected(row.tests, base=row.base)
+        protected = await self._trees.protected(row.tests_commit, base=row.base)
         tests, paths = self._own_tests(row, tree), protected.describe(most=_MAX_PROTECTED)
         briefing = await self._briefing(row, tree, past, tests=tests, protected=paths)
-        return self._task(IMPLEMENTOR, attempt, row.tests, briefing, read=_read_work)
+        return self._task(IMPLEMENTOR, attempt, row.tests_commit, briefing, read=_read_work)
 
     async def reviewer(self, row: StoryRow, attempt: int, commit: str) -> Task:
         """Build the reviewer's task about a candidate."""
@@ -179,9 +179,9 @@ class TaskBuilder:
         self, row: StoryRow, attempt: int, commit: str, *, review: str = ""
     ) -> Briefing:
         """Return the briefing about a candidate, with only the changes that this story's attempt made."""
-        assert row.tests is not None
+        assert row.tests_commit is not None
         tree = await self._trees.tree(commit)
-        diff = await self._trees.patch(row.tests, commit)
+        diff = await self._trees.patch(row.tests_commit, commit)
         reports = self._reports(row, attempt)
         checks = self._loop.checks_of(self._loop.story(row.id))
         outputs = {
@@ -214,11 +214,11 @@ class TaskBuilder:
     async def _changed_tests(self, row: StoryRow) -> dict[str, str]:
         """Return the test writer's changes of existing tests as a patch, as their new text does not show them."""
         assert row.base is not None
-        assert row.tests is not None
+        assert row.tests_commit is not None
         before = await self._trees.tree(row.base)
         if not any(before.read(name) for name in self._own_test_names(row)):
             return {}
-        patch = await self._trees.patch(row.base, row.tests)
+        patch = await self._trees.patch(row.base, row.tests_commit)
         return {"(the test writer changed tests that were there; its changes as a patch)": patch}
 
     def _own_tests(self, row: StoryRow, tree: Tree) -> dict[str, str]:
@@ -232,7 +232,7 @@ class TaskBuilder:
             for step in steps
             if step.name.startswith("tests.") and step.name.endswith(".commit")
         ]
-        files = [work.files for work in works if work.commit == row.tests]
+        files = [work.files for work in works if work.commit == row.tests_commit]
         return [*files[-1]] if files else []
 
     def _reports(self, row: StoryRow, attempt: int) -> dict[str, Report]:

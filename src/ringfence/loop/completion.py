@@ -81,7 +81,7 @@ async def deliver_branch(repository: LoopRepository, store: LoopStore) -> None:
 
 def merged_stories(store: LoopStore) -> list[StoryRow]:
     """Return the stories that passed in this loop, so that its branch contains them."""
-    return [row for row in store.stories if row.state is StoryState.PASSED and row.merged]
+    return [row for row in store.stories if row.state is StoryState.PASSED and row.merged_commit]
 
 
 def record_end(store: LoopStore, end: LoopEnd) -> None:

@@ -90,7 +90,8 @@ async def retry(directory: LoopDirectory, story: str, answer: str | None) -> Non
             store.update_loop(plan=plan_to_json(plan))
             store.update_story(
                 story, state=StoryState.WAITING, generation=row.generation + 1, attempt=0, stage="", base=None,
-                tests=None, tip=None, reason="", slot=None, answer=row.answer if answer is None else answer,
+                tests_commit=None, code_commit=None, reason="", slot=None,
+                answer=row.answer if answer is None else answer,
             )  # fmt: skip
             _Decision(store, decision.repository, row, plan).release_dependents()
             store.begin_round()
@@ -126,7 +127,7 @@ async def accept(directory: LoopDirectory, story: str, number: int | None) -> No
             result = {"commit": commit, "by": _user_name()}
             store.keep_step(row.key(ACCEPTED), outcome="accepted", result=result, attempt=attempt)
             store.update_story(
-                story, state=StoryState.RUNNING, stage="merge", tip=commit, attempt=attempt, reason="",
+                story, state=StoryState.RUNNING, stage="merge", code_commit=commit, attempt=attempt, reason="",
                 slot=row.slot or 0,
             )  # fmt: skip
             decision.release_dependents()
@@ -157,7 +158,7 @@ async def reject(directory: LoopDirectory, story: str, reason: str | None) -> No
             raise UsageError(
                 f"story {story!r} is {row.state.value}; only a story that passed, or that was accepted, can be rejected"
             )
-        commit = None if row.merged is None else await _revert(decision, row.merged, by)
+        commit = None if row.merged_commit is None else await _revert(decision, row.merged_commit, by)
         why = (reason or "").strip()[:_MAX_REASON_CHARS]
         patch = await _keep_patch(decision)
         result = {"commit": commit, "by": by, "reason": why, "patch": patch}
@@ -167,7 +168,7 @@ async def reject(directory: LoopDirectory, story: str, reason: str | None) -> No
                 story,
                 state=StoryState.SKIPPED,
                 stage="",
-                merged=None,
+                merged_commit=None,
                 reason=describe_rejection(result),
                 slot=None,
             )
@@ -201,11 +202,13 @@ async def _keep_patch(decision: _Decision) -> str | None:
     Returns None if its commits are not known, or the patch would be too large.
     """
     store, row = decision.store, decision.row
-    if row.tests is None or row.tip is None:
+    if row.tests_commit is None or row.code_commit is None:
         return None
     settings = restore_configuration(store.loop.configuration, loop=store.loop_id)[1]
     number = (row.generation - 1) * settings.attempts + row.attempt
-    file = await decision.repository.keep_rejected(row.tests, row.tip, story=row.id, attempt=number)
+    file = await decision.repository.keep_rejected(
+        row.tests_commit, row.code_commit, story=row.id, attempt=number
+    )
     return None if file is None else str(file)
 
 
@@ -227,11 +230,11 @@ async def _revert(decision: _Decision, merged: str, by: str) -> str:
                 else "depend on it; reject these first"
             )
         )
-    if row.base is None or row.tip is None:
+    if row.base is None or row.code_commit is None:
         raise UsageError(
             f"story {row.id!r} cannot be rejected: its record does not name its commits; revert it by hand"
         )
-    before = await repository.before_story(merged, row.base, row.tip)
+    before = await repository.before_story(merged, row.base, row.code_commit)
     holders = [name for name in await repository.branches_with(merged) if name != store.loop.branch]
     if holders:
         raise UsageError(

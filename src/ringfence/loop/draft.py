@@ -53,7 +53,7 @@ async def draft(
         ConfigurationError: Its stories are contradictory, or its model does not exist.
     """
     prompt = PLANNER.prompt(Briefing(goal=goal), template=settings.role("planner").prompt)
-    again, spent, began_ms = "", Spent(), now_ms()
+    again, spent, started_ms = "", Spent(), now_ms()
     for tried in range(1, settings.limits.faults + 1):
         configured = effective_for(effective, settings, "planner", attempt=1, spent=spent)
         end = await Runs(notify=notify).agent(
@@ -76,7 +76,7 @@ async def draft(
             step = StepRow(
                 story="", generation=1, name="plan", role="planner", attempt=1, model=configured.settings.run.model,
                 run_id=end.run_id, outcome=end.state.value, result={}, tokens=spent.tokens, cost_usd=spent.cost_usd,
-                tries=tried, began_ms=began_ms, ended_ms=now_ms(),
+                tries=tried, started_ms=started_ms, ended_ms=now_ms(),
             )  # fmt: skip
             file = run_dir(end.run_id) / _FILE
             export(plan, file, {})

@@ -29,10 +29,12 @@ class LoopJournal:
     def __init__(self, store: LoopStore) -> None:
         self._store, row = store, store.loop
         self._began = time.monotonic()
-        directory = run_dir(row.record)
+        directory = run_dir(row.record_run_id)
         is_there = (directory / "journal.jsonl").exists()
         last = _last_number(directory) if is_there else 0
-        self._journal = Journal.reopen(directory) if is_there else Journal.create(directory, row.record)
+        self._journal = (
+            Journal.reopen(directory) if is_there else Journal.create(directory, row.record_run_id)
+        )
         if not is_there:
             self._journal.append(_created(row))
 
@@ -70,7 +72,7 @@ class LoopJournal:
 def _created(row: LoopRow) -> JobCreated:
     plan = plan_from_json(row.plan)
     return JobCreated(
-        job_id=row.record,
+        job_id=row.record_run_id,
         session_id=row.id,
         prompt=f"loop {row.id}, round {row.round}: {plan.title}, {len(plan.stories)} stories",
         model="",

@@ -104,7 +104,7 @@ class Loop:
     @property
     def seconds_left(self) -> float:
         """Until the loop's time is used up."""
-        return self.settings.limits.wall_clock - (now_ms() - self.store.loop.begun_ms) / 1000
+        return self.settings.limits.wall_clock - (now_ms() - self.store.loop.started_ms) / 1000
 
     def why_stopped(self) -> LoopEnd | None:
         """Return how the loop ends if its time is used up or it was cancelled; None if it may continue."""

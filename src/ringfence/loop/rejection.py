@@ -41,7 +41,10 @@ async def reject(
     Raises:
         LoopStopped: As many attempts in a row as the limit `no_progress` were rejected with the same complaints.
     """
-    complaints, base = bound_complaints(rejected.complaints), row.tests if role == "implementor" else row.base
+    complaints, base = (
+        bound_complaints(rejected.complaints),
+        row.tests_commit if role == "implementor" else row.base,
+    )
     patch = None
     if rejected.commit is not None and base is not None:
         patch = await trees.keep_rejected(row, base, rejected.commit, role=role, attempt=attempt)
@@ -87,9 +90,11 @@ def _check_progress(loop: Loop) -> None:
     Raises:
         LoopStopped: There was no progress.
     """
-    limit, begun_ms = loop.settings.limits.no_progress, loop.store.loop.begun_ms
+    limit, started_ms = loop.settings.limits.no_progress, loop.store.loop.started_ms
     last = [
-        step for step in loop.store.steps() if step.name.startswith("rejected.") and step.began_ms >= begun_ms
+        step
+        for step in loop.store.steps()
+        if step.name.startswith("rejected.") and step.started_ms >= started_ms
     ][-limit:]
     is_story_skipped = last[-1].attempt >= loop.settings.attempts and len({step.story for step in last}) == 1
     if len(last) < limit or is_story_skipped:

@@ -24,12 +24,12 @@ class LoopRow:
     """The commit from which the loop started."""
     branch: str
     """The branch on which the work is delivered to the user's repository."""
-    record: str
+    record_run_id: str
     """The run id of this round's record."""
     round: int
     """1, and one more each time an ended loop is resumed."""
     created_ms: int
-    begun_ms: int
+    started_ms: int
     """When this round began."""
     ended_ms: int | None
 
@@ -61,16 +61,16 @@ class StoryRow:
     """1, and one more each time the story is started again: by `loop retry`, or after a merge conflict."""
     attempt: int
     stage: str
-    """The current stage: `tests`, `code`, `checks`, `review`, `merge` or the value of `VERDICT`; empty: none."""
+    """The current stage: `tests`, `code`, `checks`, `review`, `merge` or the value of `JUDGE_STEP`; empty: none."""
     slot: int | None
     """The number of the story's worktree."""
     base: str | None
     """The commit of the loop's branch at which the story was started."""
-    tests: str | None
+    tests_commit: str | None
     """The commit with its tests."""
-    tip: str | None
+    code_commit: str | None
     """The commit with its accepted code."""
-    merged: str | None
+    merged_commit: str | None
     """The commit of the loop's branch that contains it."""
     answer: str = ""
     """A person's answer to the story's question."""
@@ -80,19 +80,19 @@ class StoryRow:
         return StepKey(self.id, self.generation, name)
 
 
-VERDICT = "judgement"
+JUDGE_STEP = "judgement"
 """The name, in stored rows, of the judge's step and of the stage that reports call `verdict`. Databases of every version
 contain it, so it stays as it is."""
 TESTS = ("tests", "red")
 """The steps of an attempt at a story's tests that have a run; its commit is a step without one."""
-CODE = ("code", "checks", "review", VERDICT)
+CODE = ("code", "checks", "review", JUDGE_STEP)
 """The steps of an attempt at a story's code, one for each stage; its commit is a step without a run."""
 CHECKS = ("checks", "configuration", "alone")
-"""The steps of the stage `checks`. `configuration`, with protected configuration as before the story, and `alone`, of each
-of the story's own tests, are not run for every attempt."""
+"""The steps of the stage `checks`. Not every attempt has the last two: `configuration`, with protected configuration as
+before the story, and `alone`, of each of the story's own tests."""
 STAGES: Mapping[str, str] = {
     "tests": "tests", "red": "tests", "code": "code", "checks": "checks", "configuration": "checks",
-    "alone": "checks", "review": "review", VERDICT: VERDICT,
+    "alone": "checks", "review": "review", JUDGE_STEP: JUDGE_STEP,
 }  # fmt: skip
 """The stage that a story enters when a step begins, by the first part of the step's name."""
 ACCEPTED = "accepted"
@@ -121,7 +121,7 @@ class StepRow:
     tokens: int
     cost_usd: float
     tries: int
-    began_ms: int
+    started_ms: int
     ended_ms: int | None
 
     @property
@@ -203,7 +203,7 @@ def check_steps(attempt: int) -> list[str]:
 
 def code_steps(attempt: int) -> list[str]:
     """Return the names of the steps of an attempt at a story's code, with all that check it."""
-    return [f"code.{attempt}", *check_steps(attempt), f"review.{attempt}", f"{VERDICT}.{attempt}"]
+    return [f"code.{attempt}", *check_steps(attempt), f"review.{attempt}", f"{JUDGE_STEP}.{attempt}"]
 
 
 def describe_rejection(result: Mapping[str, Any]) -> str:

@@ -192,12 +192,12 @@ class LoopScheduler:
                 await self._merge(row)
 
     async def _merge(self, row: StoryRow) -> None:
-        assert row.tip is not None
+        assert row.code_commit is not None
         loop, store, trees = self._loop, self._loop.store, Trees(self._loop, row.slot or 0)
         check_runner = CheckRunner(loop, trees)
-        tip, found = row.tip, await loop.repository.merge(row.tip)
+        tip, found = row.code_commit, await loop.repository.merge(row.code_commit)
         accepted = store.step(row.key(ACCEPTED))
-        is_by_person = accepted is not None and accepted.result.get("commit") == row.tip
+        is_by_person = accepted is not None and accepted.result.get("commit") == row.code_commit
         while not isinstance(found, Merged):
             if isinstance(found, Conflict):
                 why = f"its changes conflict with stories merged meanwhile: {', '.join(found.paths[:_MAX_LISTED])}"
@@ -219,9 +219,11 @@ class LoopScheduler:
         reason = _acceptance_reason(accepted_by) if is_by_person else ""
         with store.transaction():
             if found.tip == tip:
-                name = f"checks.{row.attempt}" if tip == row.tip else f"merge.{tip}"
+                name = f"checks.{row.attempt}" if tip == row.code_commit else f"merge.{tip}"
                 check_runner.keep_as_base(row.key(name), tip)
-            store.update_story(row.id, state=StoryState.PASSED, merged=found.tip, stage="", reason=reason)
+            store.update_story(
+                row.id, state=StoryState.PASSED, merged_commit=found.tip, stage="", reason=reason
+            )
             loop.add_event(
                 row, ended, "story.passed", of=[*code_steps(row.attempt), f"merge.{tip}"], attempt=row.attempt,
                 commit=found.tip, outside=outside[:_MAX_LISTED], outside_count=len(outside), is_by_person=is_by_person,
@@ -243,7 +245,7 @@ class LoopScheduler:
             )  # fmt: skip
             store.update_story(
                 row.id, state=StoryState.WAITING, generation=row.generation + 1, attempt=0, stage="", base=None,
-                tests=None, tip=None, reason=reason,
+                tests_commit=None, code_commit=None, reason=reason,
             )  # fmt: skip
 
 

@@ -249,13 +249,13 @@ def _create_store(
     row = LoopRow(
         id=directory.id, source=str(source), state=LoopState.RUNNING, reason="", plan=plan_to_json(plan),
         configuration=kept(effective, settings), base=repository.base, branch=f"ringfence/loop-{directory.id}",
-        record=new_run_id(),
-        round=1, created_ms=now, begun_ms=now, ended_ms=None,
+        record_run_id=new_run_id(), round=1, created_ms=now, started_ms=now, ended_ms=None,
     )  # fmt: skip
     stories = [
         StoryRow(
             loop=directory.id, id=story.id, position=number, state=_state(story), reason=_reason(story), generation=1,
-            attempt=0, stage="", slot=None, base=None, tests=None, tip=None, merged=None,
+            attempt=0, stage="", slot=None, base=None, tests_commit=None, code_commit=None,
+            merged_commit=None,
         )
         for number, story in enumerate(plan.ordered())
     ]  # fmt: skip

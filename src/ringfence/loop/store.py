@@ -50,6 +50,13 @@ CREATE TABLE loop_events (
 CREATE UNIQUE INDEX loop_events_key ON loop_events (loop, key);
 """
 """The tables of version 0.1, so that each version can read the other's loops."""
+_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "loops": {"record_run_id": "record", "started_ms": "begun_ms"},
+    "loop_stories": {"tests_commit": "tests", "code_commit": "tip", "merged_commit": "merged"},
+    "loop_steps": {"started_ms": "began_ms"},
+    "loop_events": {},
+}
+"""The columns whose names are not those of a row's fields: by table, field to column."""
 
 
 class LoopStore:
@@ -125,7 +132,7 @@ class LoopStore:
             for step in self._steps.values()
             if story in (None, step.story) and generation in (None, step.generation)
         ]
-        return sorted(found, key=lambda step: (step.began_ms, step.name))
+        return sorted(found, key=lambda step: (step.started_ms, step.name))
 
     def step(self, key: StepKey) -> StepRow | None:
         """Return a step; None if it has not begun."""
@@ -185,7 +192,7 @@ class LoopStore:
             self._connection.execute(statement, [*map(_column, values)])
 
     def _update(self, table: str, where: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        columns = ", ".join(f"{name} = ?" for name in values)
+        columns = ", ".join(f"{_COLUMNS[table].get(name, name)} = ?" for name in values)
         condition = " AND ".join(f"{name} = ?" for name in where)
         statement = f"UPDATE {table} SET {columns} WHERE {condition}"  # noqa: S608 -- our own column names
         self.execute(statement, (*values.values(), *where.values()))
@@ -221,7 +228,8 @@ class LoopStore:
         if not self.loop.state.is_end:
             return self.loop
         return self.update_loop(
-            state=LoopState.RUNNING, reason="", round=self.loop.round + 1, record=new_run_id(), begun_ms=now_ms(),
+            state=LoopState.RUNNING, reason="", round=self.loop.round + 1, record_run_id=new_run_id(),
+            started_ms=now_ms(),
             ended_ms=None,
         )  # fmt: skip
 
@@ -241,13 +249,13 @@ class LoopStore:
         if known is None:
             step = StepRow(
                 story=key.story, generation=key.generation, name=key.name, role=role, attempt=attempt, model=model,
-                run_id=run_id, outcome=None, result={}, tokens=0, cost_usd=0.0, tries=1, began_ms=now, ended_ms=None,
+                run_id=run_id, outcome=None, result={}, tokens=0, cost_usd=0.0, tries=1, started_ms=now, ended_ms=None,
             )  # fmt: skip
             return self._insert_step(step)
-        is_interrupted = known.outcome is None and known.began_ms < self.loop.begun_ms
-        began_ms = now if is_interrupted else known.began_ms
+        is_interrupted = known.outcome is None and known.started_ms < self.loop.started_ms
+        started_ms = now if is_interrupted else known.started_ms
         return self._update_step(
-            known, run_id=run_id, model=model, tries=known.tries + 1, outcome=None, began_ms=began_ms
+            known, run_id=run_id, model=model, tries=known.tries + 1, outcome=None, started_ms=started_ms
         )
 
     def end_step(
@@ -282,7 +290,7 @@ class LoopStore:
         return self._insert_step(
             StepRow(
                 story=key.story, generation=key.generation, name=key.name, role="", attempt=attempt, model="",
-                run_id=run_id, outcome=outcome, result=result, tokens=0, cost_usd=0.0, tries=1, began_ms=now,
+                run_id=run_id, outcome=outcome, result=result, tokens=0, cost_usd=0.0, tries=1, started_ms=now,
                 ended_ms=now,
             )
         )  # fmt: skip
@@ -425,13 +433,15 @@ def _read_loop(connection: sqlite3.Connection, loop: str) -> LoopRow:
     row = connection.execute("SELECT * FROM loops WHERE id = ?", (loop,)).fetchone()
     if row is None:
         raise UsageError(f"there is no loop {loop!r}; `ringfence loop ls` shows them")
-    fields = {name: row[name] for name in LoopRow.__dataclass_fields__}
-    return LoopRow(**{**fields, "state": LoopState(row["state"])})
+    return LoopRow(**{**_values_of("loops", LoopRow, row), "state": LoopState(row["state"])})
 
 
 def _read_stories(connection: sqlite3.Connection, loop: str) -> list[StoryRow]:
     rows = connection.execute("SELECT * FROM loop_stories WHERE loop = ? ORDER BY position", (loop,))
-    return [StoryRow(**{**dict(row), "state": StoryState(row["state"])}) for row in rows]
+    return [
+        StoryRow(**{**_values_of("loop_stories", StoryRow, row), "state": StoryState(row["state"])})
+        for row in rows
+    ]
 
 
 def _select_events(connection: sqlite3.Connection, loop: str, after: int) -> list[sqlite3.Row]:
@@ -444,8 +454,13 @@ def _event(row: sqlite3.Row) -> EventRow:
 
 
 def _step(row: sqlite3.Row) -> StepRow:
-    fields = {name: row[name] for name in StepRow.__dataclass_fields__}
-    return StepRow(**{**fields, "result": json.loads(row["result"] or "{}")})
+    return StepRow(**{**_values_of("loop_steps", StepRow, row), "result": json.loads(row["result"] or "{}")})
+
+
+def _values_of(table: str, kind: type[LoopRow | StoryRow | StepRow], row: sqlite3.Row) -> dict[str, Any]:
+    """Return the values of a row by the names of its fields."""
+    columns = _COLUMNS[table]
+    return {name: row[columns.get(name, name)] for name in kind.__dataclass_fields__}
 
 
 def _fields(row: LoopRow | StoryRow | StepRow | EventRow) -> dict[str, Any]:
@@ -454,7 +469,8 @@ def _fields(row: LoopRow | StoryRow | StepRow | EventRow) -> dict[str, Any]:
 
 def _insertion(table: str, values: Mapping[str, Any]) -> tuple[str, list[Any]]:
     markers = ", ".join("?" * len(values))
-    statement = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({markers})"  # noqa: S608 -- our own column names
+    columns = ", ".join(_COLUMNS[table].get(name, name) for name in values)
+    statement = f"INSERT INTO {table} ({columns}) VALUES ({markers})"  # noqa: S608 -- our own column names
     return statement, [*map(_column, values.values())]
 
 

@@ -105,12 +105,12 @@ class Trees:
 
     async def restore(self, row: StoryRow, commit: str, paths: Sequence[str], *, attempt: int) -> str:
         """Commit, on a candidate, some files as they are in the commit with the story's tests."""
-        assert row.tests is not None
+        assert row.tests_commit is not None
         trailers = Trailers(loop=self._loop.id, story=row.id, attempt=attempt, role="implementor")
         from_top = [self._prefix + os.fsencode(path) for path in paths]
         message = "Configuration as before the story"
         return await self._loop.repository.restore(
-            commit, from_top, row.tests, message=message, trailers=trailers, at_s=0
+            commit, from_top, row.tests_commit, message=message, trailers=trailers, at_s=0
         )
 
     async def changed(self, base: str, commit: str) -> list[str]:
@@ -128,11 +128,11 @@ class Trees:
     async def outside(self, row: StoryRow) -> list[str]:
         """Return the files, except tests, that a merged story changed beyond its `files`; empty if it has none."""
         assert row.base is not None
-        assert row.tip is not None
+        assert row.code_commit is not None
         named = self._loop.story(row.id).files
         if not named:
             return []
-        paths = await self._loop.repository.changed(row.base, row.tip)
+        paths = await self._loop.repository.changed(row.base, row.code_commit)
         changed = [os.fsdecode(path.removeprefix(self._prefix)) for path in paths]
         is_test = self._loop.conventions.is_test
         found = [path for path in changed if not is_test(path) and not names_path(named, path)]

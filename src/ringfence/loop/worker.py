@@ -62,7 +62,7 @@ async def work(
     if is_resumed:
         with store.transaction():
             store.begin_round()
-            store.update_loop(configuration=kept(effective, settings), begun_ms=now_ms())
+            store.update_loop(configuration=kept(effective, settings), started_ms=now_ms())
     server = ControlServer(directory, cancel=runs.stop_gracefully)
     store.subscribe(lambda _event: server.notify())
     async with anyio.create_task_group() as tasks:

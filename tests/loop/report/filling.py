@@ -35,8 +35,8 @@ class Filling:
         values: dict[str, Any] = {
             "id": self.directory.id, "source": "/work/pieces", "state": LoopState.RUNNING, "reason": "",
             "plan": plan_to_json(self.plan), "configuration": "{}", "base": COMMIT, "round": 1,
-            "branch": f"ringfence/loop-{self.directory.id}", "record": "2026-01-01T00-00-00-00000001",
-            "created_ms": BEGUN_MS, "begun_ms": BEGUN_MS, "ended_ms": None, **changed,
+            "branch": f"ringfence/loop-{self.directory.id}", "record_run_id": "2026-01-01T00-00-00-00000001",
+            "created_ms": BEGUN_MS, "started_ms": BEGUN_MS, "ended_ms": None, **changed,
         }  # fmt: skip
         rows = [self._row(number, story) for number, story in enumerate(self.plan.ordered())]
         create_database(self.directory, LoopRow(**values), rows)
@@ -46,7 +46,7 @@ class Filling:
     def _row(self, number: int, story: Story) -> StoryRow:
         return StoryRow(
             loop=self.directory.id, id=story.id, position=number, state=StoryState.WAITING, reason="", generation=1,
-            attempt=0, stage="", slot=None, base=None, tests=None, tip=None, merged=None,
+            attempt=0, stage="", slot=None, base=None, tests_commit=None, code_commit=None, merged_commit=None,
         )  # fmt: skip
 
     async def step(
@@ -70,7 +70,7 @@ class Filling:
         )
         await self.committed(story, f"tests.{number}", ["tests/test_it.py"])
         await self.step(story, f"red.{number}", outcome="check_red", result=reports(failed=1))
-        self.store.update_story(story, tests=COMMIT)
+        self.store.update_story(story, tests_commit=COMMIT)
 
     async def code(
         self, story: str, number: int, *, said: str = "built", files: tuple[str, ...] = ("it.py",)
@@ -133,7 +133,7 @@ class Filling:
     async def passed(self, story: str, *, reason: str = "") -> None:
         """It is on the branch."""
         self.store.update_story(
-            story, state=StoryState.PASSED, stage="", tip=COMMIT, merged=COMMIT, reason=reason
+            story, state=StoryState.PASSED, stage="", code_commit=COMMIT, merged_commit=COMMIT, reason=reason
         )
 
     async def at_fixed_times(self) -> None:

@@ -183,7 +183,7 @@ async def test_a_story_on_the_branch_is_shown_as_git_has_it(
     repository = await LoopRepository.make(
         await look(user), filling.directory.repository_dir, loop=filling.directory.id
     )
-    filling.store.update_story("one", state=StoryState.PASSED, base=base, tip=tip, merged=tip)
+    filling.store.update_story("one", state=StoryState.PASSED, base=base, code_commit=tip, merged_commit=tip)
     (filling.directory.path / "loop.patch").write_text("all of it")
     report = await build_report(filling.directory, filling.store, repository, filling.plan)
     stat = report.stories[0].stat
@@ -267,7 +267,7 @@ async def test_a_story_that_was_begun_anew_keeps_its_earlier_attempts(filling: F
     filling.store.add_event(
         "anew", "story.retried", story="one", attempt=1, role="merge", complaints=["conflict"]
     )
-    filling.store.update_story("one", generation=2, attempt=0, tests=None, base=None)
+    filling.store.update_story("one", generation=2, attempt=0, tests_commit=None, base=None)
     await filling.tests("one")
     found = (await _report(filling)).stories[0]
     assert [(each.generation, each.kind, each.state, each.complaints) for each in found.attempts] == [

@@ -39,9 +39,9 @@ from ringfence.loop.report.model import (
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.rows import (
     CODE,
+    JUDGE_STEP,
     REJECTED,
     TESTS,
-    VERDICT,
     EventRow,
     LoopRow,
     StepRow,
@@ -99,7 +99,7 @@ async def build_report(
         branch=row.branch,
         tip=tip,
         patch=_saved_patch(directory),
-        record=row.record,
+        record=row.record_run_id,
         round=row.round,
         created_ms=row.created_ms,
         ended_ms=row.ended_ms,
@@ -180,7 +180,7 @@ def stages(row: StoryRow, steps: Sequence[StepRow]) -> tuple[str, ...]:
     own = _current(row, steps)
     last = max(_numbers(own, "tests"), default=0)
     is_rejected = f"rejected.test_writer.{last}" in own
-    tests = "ok" if row.tests is not None else "" if not last else "no" if is_rejected else "..."
+    tests = "ok" if row.tests_commit is not None else "" if not last else "no" if is_rejected else "..."
     code = [own.get(f"{name}.{row.attempt}") for name in CODE]
     found = ["" if step is None else "..." if step.outcome is None else "ok" for step in code]
     if f"rejected.implementor.{row.attempt}" in own and any(found):
@@ -190,7 +190,7 @@ def stages(row: StoryRow, steps: Sequence[StepRow]) -> tuple[str, ...]:
 
 async def _tip(repository: LoopRepository | None, rows: Sequence[StoryRow]) -> str | None:
     """The commit of the loop's branch, if a story passed."""
-    if repository is not None and any(row.state is StoryState.PASSED and row.merged for row in rows):
+    if repository is not None and any(row.state is StoryState.PASSED and row.merged_commit for row in rows):
         with suppress(RingfenceError):
             return await repository.tip()
     return None
@@ -198,7 +198,7 @@ async def _tip(repository: LoopRepository | None, rows: Sequence[StoryRow]) -> s
 
 async def _is_delivered(repository: LoopRepository | None, rows: Sequence[StoryRow], state: str) -> bool:
     """Whether the user's repository has the loop's branch; without the loop's repository, by the loop's state."""
-    if not any(row.merged for row in rows):
+    if not any(row.merged_commit for row in rows):
         return False
     if repository is None:
         return state not in (INTERRUPTED, LoopState.RUNNING.value)
@@ -230,7 +230,7 @@ def _used(steps: Sequence[StepRow]) -> Used:
 
 
 def _seconds(step: StepRow) -> float:
-    return 0.0 if step.ended_ms is None else max(0, step.ended_ms - step.began_ms) / 1000
+    return 0.0 if step.ended_ms is None else max(0, step.ended_ms - step.started_ms) / 1000
 
 
 def _roles(steps: Sequence[StepRow]) -> tuple[RoleUsed, ...]:
@@ -307,7 +307,7 @@ async def _story(
         most_attempts=settings.attempts,
         generation=row.generation,
         criteria=judged[-1].verdict if judged else _criteria(rows.criteria, None),
-        merged=row.merged,
+        merged=row.merged_commit,
         stat=stat,
         attempts=tuple(attempts),
         used=_used(rows.steps),
@@ -353,7 +353,7 @@ def _with_decision(attempt: Attempt, step: StepRow) -> Attempt:
     """An attempt as rejected, if a person rejected it in this step; another attempt as it is."""
     if (attempt.kind, attempt.generation, attempt.number) != ("code", step.generation, step.attempt):
         return attempt
-    result, at_ms = step.result, step.ended_ms or step.began_ms
+    result, at_ms = step.result, step.ended_ms or step.started_ms
     decision = PersonRejection(str(result.get("by")), str(result.get("reason", "")), at_ms)
     patch = attempt.patch or result.get("patch")
     return replace(attempt, state="rejected", rejected_by=decision, patch=patch)
@@ -373,7 +373,7 @@ def _attempt(
     last = parts.get(_PARTS[kind][-1])
     is_over = last is not None and last.outcome is not None
     checks = parts.get("red" if kind == "tests" else "checks")
-    verdict = _answer(parts.get(VERDICT)).get("verdict")
+    verdict = _answer(parts.get(JUDGE_STEP)).get("verdict")
     return Attempt(
         kind=kind,
         generation=generation,

@@ -72,14 +72,16 @@ async def story_patch(directory: LoopDirectory, store: LoopStore, story: str) ->
         RepositoryRemoved: The loop's repository was removed.
     """
     row = store.story(story)
-    if row.state is not StoryState.PASSED or row.merged is None:
+    if row.state is not StoryState.PASSED or row.merged_commit is None:
         tried = [step.attempt for step in _rejected(store, story)]
         hint = f"; --rejected {tried[-1]} prints its attempt {tried[-1]}" if tried else ""
         raise UsageError(f"story {story[:80]!r} is {row.state.value}: nothing of it is on the branch{hint}")
     repository = LoopRepository.open(directory.repository_dir)
-    if row.base is None or row.tip is None:
+    if row.base is None or row.code_commit is None:
         raise UsageError(f"the record of story {story[:80]!r} does not name its commits")
-    patch = await repository.patch(await repository.before_story(row.merged, row.base, row.tip), row.merged)
+    patch = await repository.patch(
+        await repository.before_story(row.merged_commit, row.base, row.code_commit), row.merged_commit
+    )
     if patch is None:
         raise UsageError(f"the patch of story {story[:80]!r} {_TOO_LARGE}")
     return patch
@@ -139,10 +141,13 @@ def numbers_of(diff: Diff) -> Stat:
 
 async def read_story(repository: LoopRepository, row: StoryRow, reader: "PatchReader") -> Stat | None:
     """The diff of a story that is on the loop's branch; only its numbers if it is too large."""
-    if row.merged is None or row.base is None or row.tip is None:
+    if row.merged_commit is None or row.base is None or row.code_commit is None:
         return None
     with suppress(RingfenceError):
-        commits = await repository.before_story(row.merged, row.base, row.tip), row.merged
+        commits = (
+            await repository.before_story(row.merged_commit, row.base, row.code_commit),
+            row.merged_commit,
+        )
         try:
             command = ("diff-tree", *_OPTIONS, *commits)
             answer = await repository.git.run(*command, output_limit_bytes=_READ_BYTES)

@@ -55,7 +55,7 @@ async def _write(
     )  # Jinja is imported on use: no loop waits for it at its start
     from ringfence.loop.report.markdown import render_markdown
 
-    if any(story.state is StoryState.PASSED and story.merged for story in store.stories):
+    if any(story.state is StoryState.PASSED and story.merged_commit for story in store.stories):
         patch = await repository.patch(repository.base, await repository.tip())
         if patch is not None:
             await anyio.to_thread.run_sync(write_atomically, directory.path / PATCH, patch)
