@@ -195,7 +195,7 @@ class LoopScheduler:
         assert row.code_commit is not None
         loop, store, trees = self._loop, self._loop.store, Trees(self._loop, row.slot or 0)
         check_runner = CheckRunner(loop, trees)
-        tip, found = row.code_commit, await loop.repository.merge(row.code_commit)
+        tip, found = row.code_commit, await loop.repository.fast_forward_or_rebase(row.code_commit)
         accepted = store.step(row.key(ACCEPTED))
         is_by_person = accepted is not None and accepted.result.get("commit") == row.code_commit
         while not isinstance(found, Merged):
@@ -211,7 +211,7 @@ class LoopScheduler:
                     return self._restart(
                         row, f"together with stories merged meanwhile: {complaints[0][:1000]}"
                     )
-            found = await loop.repository.merge(tip)
+            found = await loop.repository.fast_forward_or_rebase(tip)
         outside = await trees.outside(row)
         # An attempt that a person accepts already has an event with the key `ended`.
         ended = "accepted" if is_by_person else "ended"

@@ -40,11 +40,11 @@ async def tell(source: Path, place: Path) -> dict[str, Any]:
     code = await _commit(loop, tests, Change(b"sub/one", 0o100755, b"1"), Change(b"run.sh", None))
     tree = await loop.checkout(0, code)
     second = await _commit(loop, base, Change(b"two", 0o120000, b"a.txt"), Change(b"a.txt", 0o100644, b"2"))
-    first_end = await loop.merge(code)
-    again = await loop.merge(second)
+    first_end = await loop.fast_forward_or_rebase(code)
+    again = await loop.fast_forward_or_rebase(second)
     if isinstance(again, Candidate):  # not so where the killed one had it merged already
         await loop.checkout(1, again.tip)
-        await loop.merge(again.tip)
+        await loop.fast_forward_or_rebase(again.tip)
     found = await loop.merge_to_user()
     return {
         "commits": [base, bad, tests, code, second],

@@ -20,7 +20,7 @@ async def work(loop: LoopRepository, *changes: Change) -> str:
     """A story's commit on the loop's branch."""
     base = await loop.tip()
     made = await loop.commit(base, changes, message="A title", trailers=TRAILERS, at_s=1_700_000_000)
-    await loop.merge(made)
+    await loop.fast_forward_or_rebase(made)
     return made
 
 

@@ -98,8 +98,8 @@ async def go_through(users: Path, place: Path) -> LoopRepository:
         change = Change(name, 0o100644, b"1")
         made.append(await loop.commit(loop.base, [change], message="t", trailers=TRAILERS, at_s=1))
         await loop.checkout(number, made[-1])
-    await loop.merge(made[0])
-    await loop.merge(made[1])
+    await loop.fast_forward_or_rebase(made[0])
+    await loop.fast_forward_or_rebase(made[1])
     await loop.revert(loop.base, made[0], message="t", trailers=TRAILERS, at_s=1)
     await loop.keep_rejected(loop.base, made[1], story="S", attempt=1)
     with suppress(DeliveryRefused):  # files that git would send through a filter stay as they are
@@ -159,7 +159,7 @@ async def test_names_of_any_bytes(users: Path, place: Path) -> None:
     tree = await loop.checkout(0, made)
     found = {os.fsencode(path.name): path.read_bytes() for path in tree.path.iterdir() if path.is_file()}
     assert {name: found[name] for name in names} == {name: name * 2 for name in names}
-    await loop.merge(made)
+    await loop.fast_forward_or_rebase(made)
     assert (await loop.merge_to_user()).branch == "main"
     assert run_git(users, "status", "--porcelain") == ""
 
@@ -188,7 +188,7 @@ async def test_ids_of_any_text(name: str, users: Path, place: Path) -> None:
     patch = await loop.keep_rejected(loop.base, made, story=name, attempt=1)
     assert patch is not None
     assert patch.is_relative_to(loop.directory.root)
-    await loop.merge(made)
+    await loop.fast_forward_or_rebase(made)
     found = await loop.deliver()
     assert run_git(users, "rev-parse", f"refs/heads/{found.branch}") == made
     run_git(users, "fsck", "--strict")
@@ -216,7 +216,7 @@ async def test_what_a_run_changed(users: Path, place: Path, tmp_path: Path) -> N
     ]
     made = await loop.commit(loop.base, changes, message="t", trailers=TRAILERS, at_s=1)
     assert await loop.changed(loop.base, made) == (b"a.txt", b"new", b"run.sh")
-    assert await loop.merge(made) == Merged(made)
+    assert await loop.fast_forward_or_rebase(made) == Merged(made)
 
 
 @pytest.fixture(scope="module")

@@ -122,14 +122,14 @@ class Loop(RuleBasedStateMachine):
         if not self.made[number]:
             return
         sha = data.draw(st.sampled_from(self.made[number]))
-        found = anyio.run(self.loop.merge, sha)
+        found = anyio.run(self.loop.fast_forward_or_rebase, sha)
         if isinstance(found, Conflict):
             assert found.paths
             assert found.base == self.tip
             return
         if isinstance(found, Candidate):
             assert found.base == self.tip
-            replayed = anyio.run(self.loop.merge, found.tip)
+            replayed = anyio.run(self.loop.fast_forward_or_rebase, found.tip)
             assert replayed == Merged(found.tip)
             tree = run_git(self.loop.directory.git_dir, "ls-tree", "-r", "--name-only", "-z", found.tip)
             self.files[found.tip] = self._read(found.tip, tree)

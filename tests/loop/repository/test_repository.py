@@ -103,7 +103,7 @@ async def test_shallow_and_sha256_sources(users: Path, ground: Path, tmp_path: P
         made = await commit(loop, loop.base, write("a.txt"))
         slot = await loop.checkout(0, made)
         assert is_exactly(slot, made)
-        assert await loop.merge(made) == Merged(made)
+        assert await loop.fast_forward_or_rebase(made) == Merged(made)
         await loop.deliver()
         assert run_git(ground / name, "rev-parse", "ringfence/loop-l1") == made
         run_git(ground / name, "fsck", "--strict")
@@ -118,7 +118,7 @@ async def test_source_of_another_user(users: Path, place: Path) -> None:
             os.chown(Path(folder, name), 12_345, 12_345, follow_symlinks=False)
     loop = await make(users, place, loop="l1")
     made = await commit(loop, loop.base, write("a.txt"))
-    await loop.merge(made)
+    await loop.fast_forward_or_rebase(made)
     await loop.deliver()
     assert run_git(users, "rev-parse", "ringfence/loop-l1") == made
     assert owners(users) == {12_345}
@@ -169,8 +169,8 @@ async def test_worktree_shows_nothing_of_others(loop: LoopRepository) -> None:
     tree = await loop.checkout(0, loop.base)
     run_git(tree.path, "update-ref", "refs/ringfence/run/x", loop.base)
     first = await commit(loop, loop.base, write("one"))
-    await loop.merge(first)
-    await loop.merge(await commit(loop, loop.base, write("two")))
+    await loop.fast_forward_or_rebase(first)
+    await loop.fast_forward_or_rebase(await commit(loop, loop.base, write("two")))
     second = await commit(loop, loop.base, write("three"))
     tree = await loop.checkout(0, second)
     refs = run_git(tree.path, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
@@ -315,8 +315,8 @@ async def test_merge_moves_the_branch_once(loop: LoopRepository) -> None:
     """What is on the branch's tip becomes it; again changes nothing."""
     tests = await commit(loop, loop.base, write("test_x"))
     code = await commit(loop, tests, write("x"))
-    assert await loop.merge(code) == await loop.merge(code) == Merged(code)
-    assert await loop.merge(tests) == Merged(tests)
+    assert await loop.fast_forward_or_rebase(code) == await loop.fast_forward_or_rebase(code) == Merged(code)
+    assert await loop.fast_forward_or_rebase(tests) == Merged(tests)
     assert await loop.tip() == code
 
 
@@ -325,17 +325,21 @@ async def test_story_that_was_overtaken_is_replayed(loop: LoopRepository) -> Non
     first = await commit(loop, loop.base, write("one"), write("a.txt", b"zero\none\n"))
     tests = await commit(loop, loop.base, write("test_two"))
     code = await commit(loop, tests, write("two"), Change(b"sub/b.txt", None))
-    await loop.merge(first)
-    found = await loop.merge(code)
+    await loop.fast_forward_or_rebase(first)
+    found = await loop.fast_forward_or_rebase(code)
     assert isinstance(found, Candidate)
-    assert found == await loop.merge(code)
+    assert found == await loop.fast_forward_or_rebase(code)
     assert (found.base, await loop.tip()) == (first, first)
     other = await loop.checkout(1, found.tip)
     assert is_exactly(other, found.tip)
     told = run_git(other.path, "log", "--format=%an %at %ct %B%x00", f"{first}..{found.tip}")
     assert told == run_git(other.path, "log", "--format=%an %at %ct %B%x00", f"{loop.base}..{code}")
     assert set(await loop.changed(first, found.tip)) == {b"test_two", b"two", b"sub/b.txt"}
-    assert await loop.merge(found.tip) == await loop.merge(code) == Merged(found.tip)
+    assert (
+        await loop.fast_forward_or_rebase(found.tip)
+        == await loop.fast_forward_or_rebase(code)
+        == Merged(found.tip)
+    )
     assert await loop.tip() == found.tip
 
 
@@ -343,8 +347,8 @@ async def test_conflict_names_the_files(loop: LoopRepository) -> None:
     """Two stories that wrote one file otherwise: the second is told which, and nothing moved."""
     first = await commit(loop, loop.base, write("a.txt", b"1\n"), write("b\n\xff".encode("latin-1"), b"1\n"))
     second = await commit(loop, loop.base, write("a.txt", b"2\n"), write("b\n\xff".encode("latin-1"), b"2\n"))
-    await loop.merge(first)
-    found = await loop.merge(second)
+    await loop.fast_forward_or_rebase(first)
+    found = await loop.fast_forward_or_rebase(second)
     assert found == Conflict(first, ("a.txt", "b\n\udcff"))
     assert await loop.tip() == first
 
@@ -352,10 +356,10 @@ async def test_conflict_names_the_files(loop: LoopRepository) -> None:
 async def test_strangers_commit_is_not_merged(loop: LoopRepository) -> None:
     """A commit without the loop's history, as only a mistake could make one, does not get on the branch."""
     first = await commit(loop, loop.base, write("x"))
-    await loop.merge(first)
+    await loop.fast_forward_or_rebase(first)
     stranger = run_git(loop.directory.git_dir, "commit-tree", f"{loop.base}^{{tree}}", "-m", "no parent")
     with pytest.raises(UsageError, match="no line of commits"):
-        await loop.merge(stranger)
+        await loop.fast_forward_or_rebase(stranger)
     assert await loop.tip() == first
 
 
@@ -364,8 +368,8 @@ async def test_revert_takes_back_a_story(loop: LoopRepository) -> None:
     tests = await commit(loop, loop.base, write("test_one"))
     one = await commit(loop, tests, write("one"), Change(b"sub/b.txt", None))
     two = await commit(loop, one, write("two"), write("a.txt", b"2\n"))
-    await loop.merge(one)
-    await loop.merge(two)
+    await loop.fast_forward_or_rebase(one)
+    await loop.fast_forward_or_rebase(two)
     found = await revert(loop, one)
     assert isinstance(found, Merged)
     assert await loop.tip() == found.tip
@@ -379,7 +383,7 @@ async def test_revert_that_does_not_fit(loop: LoopRepository) -> None:
     one = await commit(loop, loop.base, write("a.txt", b"1\n"), write("x"))
     two = await commit(loop, one, write("a.txt", b"2\n"))
     other = await commit(loop, loop.base, write("y"))
-    await loop.merge(two)
+    await loop.fast_forward_or_rebase(two)
     assert await revert(loop, one) == Conflict(two, ("a.txt",))
     with pytest.raises(UsageError, match="not on the loop's branch"):
         await revert(loop, other)
@@ -396,7 +400,7 @@ async def test_loop_of_version_0_1_goes_on(loop: LoopRepository, ground: Path) -
     again = LoopRepository.open(loop.directory.root)
     assert not slot.parent.exists()
     assert is_exactly(await again.checkout(0, made), made)
-    assert await again.merge(made) == Merged(made)
+    assert await again.fast_forward_or_rebase(made) == Merged(made)
     assert await LoopRepository.open(loop.directory.root).tip() == made
 
 

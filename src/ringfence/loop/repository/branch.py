@@ -35,7 +35,7 @@ class Merged:
 class Candidate:
     """The branch had moved: the commits were replayed on its tip, and the branch was not changed.
 
-    The combination has not been checked yet: run the checks on `tip`, then merge that.
+    The combination has not been checked yet: run the checks on `tip`, then fast-forward to it.
     """
 
     tip: str
@@ -70,8 +70,8 @@ async def _write_ref(git: Git, name: str, commit: str) -> None:
     await anyio.to_thread.run_sync(write_atomically, git.directory / name, f"{commit}\n".encode())
 
 
-async def merge_into(git: Git, branch_tip: str, tip: str) -> Merged | Candidate | Conflict:
-    """Merge a story's commits into the loop's branch, or replay them if the branch has moved.
+async def fast_forward_or_rebase(git: Git, branch_tip: str, tip: str) -> Merged | Candidate | Conflict:
+    """Fast-forward the loop's branch to a story's commits, or replay them on its tip if the branch has moved.
 
     Args:
         git: Git on the loop's repository, under its lock.

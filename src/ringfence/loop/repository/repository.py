@@ -12,7 +12,14 @@ import anyio.to_thread
 
 from ringfence.config.paths import make_private_dir
 from ringfence.errors import InfrastructureFault, UsageError, next_step
-from ringfence.loop.repository.branch import Candidate, Conflict, Merged, merge_into, read_tip, revert_on
+from ringfence.loop.repository.branch import (
+    Candidate,
+    Conflict,
+    Merged,
+    fast_forward_or_rebase,
+    read_tip,
+    revert_on,
+)
 from ringfence.loop.repository.change import Change, check_changes
 from ringfence.loop.repository.commit import (
     Trailers,
@@ -233,11 +240,11 @@ class LoopRepository:
         await anyio.to_thread.run_sync(write_atomically, file, patch)
         return file
 
-    async def merge(self, tip: str) -> Merged | Candidate | Conflict:
-        """Merge a story's commits into the loop's branch.
+    async def fast_forward_or_rebase(self, tip: str) -> Merged | Candidate | Conflict:
+        """Fast-forward the loop's branch to a story's commits, or rebase the commits if the branch has moved.
 
-        If the branch has moved since the story was started, the commits are replayed on its tip, and the branch is not
-        changed. Run the checks on the `Candidate` that is returned, then merge its tip.
+        A rebase replays the commits on the branch's tip and does not move the branch. Run the checks on the `Candidate`
+        that is returned, then call this method with its tip.
 
         Args:
             tip: The last of the story's commits.
@@ -247,7 +254,7 @@ class LoopRepository:
             InfrastructureFault: Git failed.
         """
         async with self.directory.locked("loop") as git:
-            return await merge_into(git, await self.tip(), tip)
+            return await fast_forward_or_rebase(git, await self.tip(), tip)
 
     async def revert(
         self, base: str, commit: str, *, message: str, trailers: Trailers, at_s: int
