@@ -13,7 +13,7 @@ from ringfence.loop.check_runner import CheckRunner, kept_reports, merged
 from ringfence.loop.loop import Loop
 from ringfence.loop.repository import Tree
 from ringfence.loop.rows import StoryRow
-from ringfence.loop.trees import Trees
+from ringfence.loop.story_commits import StoryCommits
 
 _MAX_LISTED = 20
 _OUTPUT_CHARS = 8000
@@ -29,13 +29,13 @@ class Acceptance:
 
     Args:
         loop: The loop.
-        trees: The story's trees.
+        commits: The story's commits.
         check_runner: Runs the checks.
     """
 
-    def __init__(self, loop: Loop, trees: Trees, check_runner: CheckRunner) -> None:
+    def __init__(self, loop: Loop, commits: StoryCommits, check_runner: CheckRunner) -> None:
         self._loop = loop
-        self._trees = trees
+        self._commits = commits
         self._check_runner = check_runner
 
     async def check_tests_fail(
@@ -53,7 +53,7 @@ class Acceptance:
         if not reporting:
             return unproved
         before, after = merged(_of(earlier, reporting)), merged(_of(later, reporting))
-        tree, story = await self._trees.tree(commit), self._loop.story(row.id)
+        tree, story = await self._commits.tree(commit), self._loop.story(row.id)
         text = "\n".join((story.title, story.description, *story.criteria))
         project = Project((*tree.files, *story.files), text)
         complaints = red_for_the_right_reason(after, written, before, project=project, checks=reporting)
@@ -153,7 +153,7 @@ class Acceptance:
     async def _written(self, row: StoryRow) -> dict[str, str]:
         """Map each of the story's own test files to the check that ran it when it was red."""
         assert row.tests_commit is not None
-        tree, changed = await self._trees.tree(row.tests_commit), await self._changed_by_writer(row)
+        tree, changed = await self._commits.tree(row.tests_commit), await self._changed_by_writer(row)
         return {
             each.file: check
             for check, report in self._last_red(row).items()
@@ -166,8 +166,8 @@ class Acceptance:
         assert row.base is not None
         assert row.tests_commit is not None
         before, after = (
-            (await self._trees.tree(row.base)).files,
-            (await self._trees.tree(row.tests_commit)).files,
+            (await self._commits.tree(row.base)).files,
+            (await self._commits.tree(row.tests_commit)).files,
         )
         return frozenset(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
 

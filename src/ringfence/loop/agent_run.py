@@ -16,7 +16,7 @@ from ringfence.loop.runs import AgentEnd
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import ENDS_LOOP, FAULTS, LoopEnd, LoopState
 from ringfence.loop.steps import run_once
-from ringfence.loop.trees import Trees
+from ringfence.loop.story_commits import StoryCommits
 
 
 @frozen
@@ -63,12 +63,12 @@ class AgentRuns:
 
     Args:
         loop: The loop.
-        trees: The trees that the roles are shown.
+        commits: The commits that are checked out for the roles.
     """
 
-    def __init__(self, loop: Loop, trees: Trees) -> None:
+    def __init__(self, loop: Loop, commits: StoryCommits) -> None:
         self._loop = loop
-        self._trees = trees
+        self._commits = commits
 
     async def run(self, key: StepKey, task: Task) -> AgentResult:
         """Run a role's agent on its task, or return the result of the step if it was completed before.
@@ -89,7 +89,7 @@ class AgentRuns:
         loop.check_agent_may_run()
         spent = store.spent
         effective = effective_for(loop.effective, loop.settings, task.role, attempt=task.attempt, spent=spent)
-        workspace = await self._trees.checkout(task.commit)
+        workspace = await self._commits.checkout(task.commit)
         run_id, model = new_run_id(), effective.settings.run.model
         step = store.begin_step(key, run_id=run_id, role=task.role, attempt=task.attempt, model=model)
         end = await loop.runs.agent(

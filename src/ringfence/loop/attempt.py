@@ -24,7 +24,7 @@ from ringfence.loop.rows import JUDGE_STEP, CommittedWork, StoryRow, check_steps
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopEnd, LoopState, StoryState
 from ringfence.loop.steps import keep_once
-from ringfence.loop.trees import Trees
+from ringfence.loop.story_commits import StoryCommits
 
 _MAX_LISTED = 20
 
@@ -40,10 +40,12 @@ class StoryRunner:
     def __init__(self, loop: Loop, story: str) -> None:
         self._loop = loop
         self._story = story
-        self._trees = Trees(loop, self._row.slot or 0)
-        self._acceptance = Acceptance(loop, self._trees, CheckRunner(loop, self._trees))
-        self._agents = AgentRuns(loop, self._trees)
-        self._tasks = TaskBuilder(loop, self._trees, self._acceptance.removed_tests)
+        worktree = self._row.slot
+        assert worktree is not None
+        self._commits = StoryCommits(loop, worktree)
+        self._acceptance = Acceptance(loop, self._commits, CheckRunner(loop, self._commits))
+        self._agents = AgentRuns(loop, self._commits)
+        self._tasks = TaskBuilder(loop, self._commits, self._acceptance.removed_tests)
 
     @property
     def _row(self) -> StoryRow:
@@ -85,7 +87,7 @@ class StoryRunner:
                 try:
                     return await try_attempt(attempt)
                 except Rejected as exc:
-                    rejection = await reject(self._loop, self._trees, self._row, role, attempt, exc)
+                    rejection = await reject(self._loop, self._commits, self._row, role, attempt, exc)
             reason = reason_of(rejection)
         raise Skipped(reason)
 
@@ -151,8 +153,8 @@ class StoryRunner:
         assert row.base is not None
         assert row.tests_commit is not None
         reported = await self._acceptance.tested_files(row)
-        protected = await self._trees.protected(row.tests_commit, base=row.base, reported=reported)
-        before, named = await self._trees.tree(row.tests_commit), self._loop.story(row.id).files
+        protected = await self._commits.protected(row.tests_commit, base=row.base, reported=reported)
+        before, named = await self._commits.tree(row.tests_commit), self._loop.story(row.id).files
         assembled = await anyio.to_thread.run_sync(lambda: assemble(before, protected, changes, named=named))
         if assembled.complaints or not assembled.changes:
             raise Rejected([*assembled.complaints, *_left_out(assembled.left_out)])
@@ -180,7 +182,7 @@ class StoryRunner:
     ) -> list[str]:
         """Check a candidate with the configuration as it was before the story. Return the complaints."""
         assert row.tests_commit is not None
-        other = await self._trees.restore(row, commit, configuration, attempt=attempt)
+        other = await self._commits.restore(row, commit, configuration, attempt=attempt)
         complaints, _ = await self._acceptance.check_candidate(row, f"configuration.{attempt}", other)
         return [f"with {', '.join(configuration)} as before the story: {each}" for each in complaints]
 
@@ -217,7 +219,7 @@ class StoryRunner:
         title = self._loop.story(self._story).title
         message = f"{title}: tests" if role == "test_writer" else title
         try:
-            commit = await self._trees.commit(
+            commit = await self._commits.commit(
                 base, changes, story=self._story, message=message, role=role, attempt=attempt, model=result.model,
                 at_s=result.at_s,
             )  # fmt: skip

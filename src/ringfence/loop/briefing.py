@@ -27,7 +27,7 @@ from ringfence.loop.rows import CommittedWork, StepRow, StoryRow
 from ringfence.loop.runs import AgentEnd
 from ringfence.loop.settings import RoleName
 from ringfence.loop.story import details
-from ringfence.loop.trees import Trees
+from ringfence.loop.story_commits import StoryCommits
 
 _GUIDES = ("AGENTS.md", "CLAUDE.md")
 _GUIDE_CHARS = 20_000
@@ -57,28 +57,28 @@ class TaskBuilder:
 
     Args:
         loop: The loop.
-        trees: The story's trees.
+        commits: The story's commits.
         removed_tests: Returns the tests that a story's test writer removed.
     """
 
-    def __init__(self, loop: Loop, trees: Trees, removed_tests: RemovedTests) -> None:
+    def __init__(self, loop: Loop, commits: StoryCommits, removed_tests: RemovedTests) -> None:
         self._loop = loop
-        self._trees = trees
+        self._commits = commits
         self._removed_tests = removed_tests
 
     async def test_writer(self, row: StoryRow, attempt: int, past: Sequence[StepRow]) -> Task:
         """Build the test writer's task, on the commit at which the story was started."""
         assert row.base is not None
-        tree = await self._trees.tree(row.base)
+        tree = await self._commits.tree(row.base)
         briefing = await self._briefing(row, tree, past)
         return self._task(TEST_WRITER, attempt, row.base, briefing, read=_read_work)
 
     async def implementor(self, row: StoryRow, attempt: int, past: Sequence[StepRow]) -> Task:
         """Build the implementor's task, on the commit with the story's tests."""
         assert row.tests_commit is not None
-        tree = await self._trees.tree(row.tests_commit)
+        tree = await self._commits.tree(row.tests_commit)
         assert row.base is not None
-        protected = await self._trees.protected(row.tests_commit, base=row.base)
+        protected = await self._commits.protected(row.tests_commit, base=row.base)
         tests, paths = self._own_tests(row, tree), protected.describe(most=_MAX_PROTECTED)
         briefing = await self._briefing(row, tree, past, tests=tests, protected=paths)
         return self._task(IMPLEMENTOR, attempt, row.tests_commit, briefing, read=_read_work)
@@ -93,7 +93,7 @@ class TaskBuilder:
         step = self._loop.store.step(row.key(f"review.{attempt}"))
         review = json.dumps(step.result["answer"], indent=1) if step is not None else ""
         briefing = await self._candidate_briefing(row, attempt, commit, review=review)
-        tree = await self._trees.tree(commit)
+        tree = await self._commits.tree(commit)
 
         def read(end: AgentEnd) -> Any:
             verdict = JUDGE.read(end.text, end.structured)
@@ -120,13 +120,13 @@ class TaskBuilder:
         A reviewer or judge must not be instructed by the attempt that it judges.
         """
         assert row.base is not None
-        changed = set(await self._trees.changed(row.base, commit))
-        before, after = await self._trees.tree(row.base), await self._trees.tree(commit)
+        changed = set(await self._commits.changed(row.base, commit))
+        before, after = await self._commits.tree(row.base), await self._commits.tree(commit)
         changes = restore_agent_instructions(before, after, changed)
         if not changes:
             return commit
         message = "What instructs agents, as it was before the story"
-        return await self._trees.commit(
+        return await self._commits.commit(
             commit, changes, story=row.id, message=message, role=role, attempt=attempt, is_work=False
         )
 
@@ -172,7 +172,7 @@ class TaskBuilder:
     async def _guides(self, row: StoryRow) -> dict[str, str]:
         """Return the project's instructions for agents as they were before the story."""
         assert row.base is not None
-        files = (await self._trees.tree(row.base)).files
+        files = (await self._commits.tree(row.base)).files
         return {name: _text(files.get(name))[:_GUIDE_CHARS] for name in _GUIDES if name in files}
 
     async def _candidate_briefing(
@@ -180,8 +180,8 @@ class TaskBuilder:
     ) -> Briefing:
         """Return the briefing about a candidate, with only the changes that this story's attempt made."""
         assert row.tests_commit is not None
-        tree = await self._trees.tree(commit)
-        diff = await self._trees.patch(row.tests_commit, commit)
+        tree = await self._commits.tree(commit)
+        diff = await self._commits.patch(row.tests_commit, commit)
         reports = self._reports(row, attempt)
         checks = self._loop.checks_of(self._loop.story(row.id))
         outputs = {
@@ -215,10 +215,10 @@ class TaskBuilder:
         """Return the test writer's changes of existing tests as a patch, as their new text does not show them."""
         assert row.base is not None
         assert row.tests_commit is not None
-        before = await self._trees.tree(row.base)
+        before = await self._commits.tree(row.base)
         if not any(before.read(name) for name in self._own_test_names(row)):
             return {}
-        patch = await self._trees.patch(row.base, row.tests_commit)
+        patch = await self._commits.patch(row.base, row.tests_commit)
         return {"(the test writer changed tests that were there; its changes as a patch)": patch}
 
     def _own_tests(self, row: StoryRow, tree: Tree) -> dict[str, str]:

@@ -26,7 +26,7 @@ from ringfence.loop.rows import StepKey, StepRow, base_key
 from ringfence.loop.runs import Runs
 from ringfence.loop.state import ENDS_LOOP, FAULTS, LoopEnd, LoopState
 from ringfence.loop.steps import run_once
-from ringfence.loop.trees import Trees
+from ringfence.loop.story_commits import StoryCommits
 from ringfence.sandbox import Sandbox
 
 _MAX_LISTED = 20
@@ -78,12 +78,12 @@ class CheckRunner:
 
     Args:
         loop: The loop.
-        trees: The trees that are checked.
+        commits: Checks out what is checked.
     """
 
-    def __init__(self, loop: Loop, trees: Trees) -> None:
+    def __init__(self, loop: Loop, commits: StoryCommits) -> None:
         self._loop = loop
-        self._trees = trees
+        self._commits = commits
 
     async def reports(
         self,
@@ -137,8 +137,8 @@ class CheckRunner:
     ) -> StepRow:
         loop = self._loop
         loop.check_not_stopped()
-        tests = await self._trees.test_files(commit)
-        workspace, run_id = await self._trees.checkout(commit), new_run_id()
+        tests = await self._commits.test_files(commit)
+        workspace, run_id = await self._commits.checkout(commit), new_run_id()
         loop.store.begin_step(key, run_id=run_id)
         end = await run_checks(
             loop.runs, loop.effective, checks, workspace, run_id=run_id, test_files=tests, limit_s=limit_s
@@ -162,7 +162,7 @@ class CheckRunner:
         self, end: CheckRunEnd, commit: str, base: str, checks: Sequence[Check]
     ) -> dict[str, Report]:
         """Report protected files that changed during the run as altered: code could overwrite a test before it runs."""
-        protected = (await self._trees.protected(commit, base=base)).paths
+        protected = (await self._commits.protected(commit, base=base)).paths
         changed = [path for path in await changed_paths(end.run_id) if path in protected]
         names = tuple(f"the file {ascii(path)[:_NAME_CHARS]}" for path in sorted(changed)[:_MAX_LISTED])
         reports = {

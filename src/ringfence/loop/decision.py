@@ -7,6 +7,7 @@ accepted stories, works on waiting ones, delivers the branch and writes its repo
 import getpass
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 
 import anyio.to_thread
 
@@ -128,10 +129,16 @@ async def accept(directory: LoopDirectory, story: str, number: int | None) -> No
             store.keep_step(row.key(ACCEPTED), outcome="accepted", result=result, attempt=attempt)
             store.update_story(
                 story, state=StoryState.RUNNING, stage="merge", code_commit=commit, attempt=attempt, reason="",
-                slot=row.slot or 0,
+                slot=_free_worktree(store),
             )  # fmt: skip
             decision.release_dependents()
             store.begin_round()
+
+
+def _free_worktree(store: LoopStore) -> int:
+    """Return the number of a worktree that no story uses which is resumed."""
+    used = {each.slot for each in store.stories if each.state is StoryState.RUNNING}
+    return next(number for number in count() if number not in used)
 
 
 async def reject(directory: LoopDirectory, story: str, reason: str | None) -> None:

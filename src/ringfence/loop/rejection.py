@@ -7,7 +7,7 @@ from ringfence.loop.loop import Loop
 from ringfence.loop.rows import REJECTED, StepRow, StoryRow, code_steps, describe_rejection, tests_steps
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopEnd, LoopState
-from ringfence.loop.trees import Trees
+from ringfence.loop.story_commits import StoryCommits
 
 _MAX_LISTED = 20
 _LISTED_CHARS = 500
@@ -34,7 +34,7 @@ def reason_of(rejection: StepRow) -> str:
 
 
 async def reject(
-    loop: Loop, trees: Trees, row: StoryRow, role: RoleName, attempt: int, rejected: Rejected
+    loop: Loop, commits: StoryCommits, row: StoryRow, role: RoleName, attempt: int, rejected: Rejected
 ) -> StepRow:
     """Record why an attempt was rejected, and keep its work as a patch.
 
@@ -47,7 +47,7 @@ async def reject(
     )
     patch = None
     if rejected.commit is not None and base is not None:
-        patch = await trees.keep_rejected(row, base, rejected.commit, role=role, attempt=attempt)
+        patch = await commits.keep_rejected(row, base, rejected.commit, role=role, attempt=attempt)
     name = f"rejected.{role}.{attempt}"
     result = {
         "complaints": complaints,

@@ -18,7 +18,7 @@ from ringfence.loop.repository import Conflict, Merged
 from ringfence.loop.rows import ACCEPTED, StoryRow, code_steps
 from ringfence.loop.state import LoopEnd, LoopState, StoryState
 from ringfence.loop.story import Ready, ready
-from ringfence.loop.trees import Trees
+from ringfence.loop.story_commits import StoryCommits
 
 _MAX_LISTED = 20
 
@@ -64,7 +64,7 @@ class LoopScheduler:
             LoopStopped: The checks cannot be run, or tests fail and the setting `baseline` is `refuse`.
         """
         loop, base = self._loop, self._loop.store.loop.base
-        reports = await CheckRunner(loop, Trees(loop, 0)).base_reports(base)
+        reports = await CheckRunner(loop, StoryCommits(loop, 0)).base_reports(base)
         suite = merged([report for name, report in reports.items() if name in loop.test_check_names])
         red = [each.id for each in suite.red()]
         if not suite.is_complete:
@@ -193,8 +193,9 @@ class LoopScheduler:
 
     async def _merge(self, row: StoryRow) -> None:
         assert row.code_commit is not None
-        loop, store, trees = self._loop, self._loop.store, Trees(self._loop, row.slot or 0)
-        check_runner = CheckRunner(loop, trees)
+        assert row.slot is not None
+        loop, store, commits = self._loop, self._loop.store, StoryCommits(self._loop, row.slot)
+        check_runner = CheckRunner(loop, commits)
         tip, found = row.code_commit, await loop.repository.fast_forward_or_rebase(row.code_commit)
         accepted = store.step(row.key(ACCEPTED))
         is_by_person = accepted is not None and accepted.result.get("commit") == row.code_commit
@@ -204,7 +205,7 @@ class LoopScheduler:
                 return self._restart(row, why)
             tip = found.tip
             if not is_by_person:
-                complaints, _ = await Acceptance(loop, trees, check_runner).check_candidate(
+                complaints, _ = await Acceptance(loop, commits, check_runner).check_candidate(
                     row, f"merge.{tip}", tip
                 )
                 if complaints:
@@ -212,7 +213,7 @@ class LoopScheduler:
                         row, f"together with stories merged meanwhile: {complaints[0][:1000]}"
                     )
             found = await loop.repository.fast_forward_or_rebase(tip)
-        outside = await trees.outside(row)
+        outside = await commits.outside(row)
         # An attempt that a person accepts already has an event with the key `ended`.
         ended = "accepted" if is_by_person else "ended"
         accepted_by = str(accepted.result.get("by") or "") if accepted is not None and is_by_person else ""

@@ -1,10 +1,13 @@
 """What a person decides where the machine cannot: an attempt is accepted, and what passed is delivered."""
 
 import getpass
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.loop.machine.project import Project, case, events_of, judged, parts_of, story_of
+from tests.loop.machine.test_dying import dying
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 _USAGE, _INCOMPLETE = 2, 3
@@ -37,6 +40,22 @@ def test_a_rejected_attempt_is_accepted_by_a_person(tmp_path: Path):
     assert rows["one"]["reason"].startswith("accepted by a person (")
     assert rows["two"]["reason"] == ""
     assert f"accepted by a person ({getpass.getuser()}), attempt 2" in project.run("loop", "logs").stdout
+
+
+def test_an_accepted_story_is_merged_in_a_worktree_of_its_own(tmp_path: Path):
+    """The loop was interrupted in the next story, which uses the worktree that the rejected story had."""
+    project = Project.make(
+        tmp_path, [story_of("one"), story_of("two")], [*_rejected("one"), *parts_of("two")]
+    )
+    project.start("--attempts", "1", command=dying("step", 9))
+    while {row["state"] for row in project.rows().values()} != {"skipped", "running"}:
+        assert project.run("loop", "resume", command=dying("step", 2)).returncode != 0
+    accepted = project.run("loop", "accept", "one")
+    assert accepted.returncode == 0, accepted
+    (database,) = (project.root / "state" / "loops").glob("*/loop.db")
+    with closing(sqlite3.connect(database)) as link:
+        slots = dict(link.execute("SELECT id, slot FROM loop_stories"))
+    assert slots == {"one": 1, "two": 0}
 
 
 def test_an_earlier_attempt_can_be_accepted(tmp_path: Path):

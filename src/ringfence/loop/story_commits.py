@@ -17,12 +17,12 @@ from ringfence.loop.story import names_path
 _TOO_LARGE = "(larger than 256 MiB)"
 
 
-class Trees:
+class StoryCommits:
     """Reads and writes commits of the loop's repository, and checks them out in one worktree.
 
     Args:
         loop: The loop.
-        worktree: The worktree's number.
+        worktree: The number of the worktree, which no other story uses at the same time.
     """
 
     def __init__(self, loop: Loop, worktree: int) -> None:
