@@ -79,7 +79,7 @@ class StoryRetried(Event, frozen=True, kw_only=True, tag="story.retried"):
 
 
 class StoryFailed(Event, frozen=True, kw_only=True, tag="story.failed"):
-    """The last attempt was rejected."""
+    """A role's last attempt was rejected; `story.skipped` follows."""
 
     number: int
     story: str

@@ -20,6 +20,7 @@ from ringfence.loop.exceptions import Blocked, LoopStopped, Rejected, Skipped
 from ringfence.loop.loop import Loop
 from ringfence.loop.rejection import reason_of, reject, rejections, shorten_list
 from ringfence.loop.repository import Change, NothingChanged, WorkRefused
+from ringfence.loop.role import IMPLEMENTOR, TEST_WRITER, AuthorRole
 from ringfence.loop.rows import JUDGE_STEP, CommittedWork, StoryRow, check_steps, tests_steps
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopEnd, LoopState, StoryState
@@ -58,8 +59,8 @@ class StoryRunner:
             LoopStopped: The loop ends.
         """
         try:
-            await self._retry("test_writer", self._tests_attempt)
-            commit = await self._retry("implementor", self._code_attempt)
+            await self._retry(TEST_WRITER, self._tests_attempt)
+            commit = await self._retry(IMPLEMENTOR, self._code_attempt)
         except Skipped as exc:
             self._end(StoryState.SKIPPED, exc.reason, "story.skipped", reason=exc.reason)
         except Blocked as exc:
@@ -74,7 +75,7 @@ class StoryRunner:
             self._loop.store.update_story(self._story, state=state, reason=why, stage="")
             self._loop.add_event(self._row, "ended", kind, **data)
 
-    async def _retry(self, role: RoleName, try_attempt: Callable[[int], Awaitable[str]]) -> str:
+    async def _retry(self, role: AuthorRole, try_attempt: Callable[[int], Awaitable[str]]) -> str:
         """Make attempts until one is not rejected, and return its commit.
 
         Raises:
@@ -82,7 +83,7 @@ class StoryRunner:
         """
         reason = ""
         for attempt in range(1, self._loop.settings.attempts + 1):
-            rejection = self._loop.store.step(self._row.key(f"rejected.{role}.{attempt}"))
+            rejection = self._loop.store.step(self._row.key(f"rejected.{role.name}.{attempt}"))
             if rejection is None:
                 try:
                     return await try_attempt(attempt)

@@ -5,7 +5,7 @@ from ringfence.frozen import frozen
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.report.files import write_report
 from ringfence.loop.repository import LoopRepository
-from ringfence.loop.rows import REJECTED, StoryRow
+from ringfence.loop.rows import REJECTED_BY_PERSON, StoryRow
 from ringfence.loop.state import LoopEnd, LoopState, StoryState
 from ringfence.loop.store import LoopStore, now_ms
 from ringfence.loop.story import Plan
@@ -74,7 +74,7 @@ async def deliver_branch(repository: LoopRepository, store: LoopStore) -> None:
         DeliveryRefused: The user's repository cannot take the branch in its current state.
         InfrastructureFault: Git failed.
     """
-    is_reverted = any(step.name == REJECTED and step.result.get("commit") for step in store.steps())
+    is_reverted = any(step.name == REJECTED_BY_PERSON and step.result.get("commit") for step in store.steps())
     if is_reverted or merged_stories(store):
         await repository.deliver()
 

@@ -17,7 +17,7 @@ from ringfence.loop.configuration import restore_configuration
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.plans import plan_from_json, plan_to_json, with_mended
 from ringfence.loop.repository import Conflict, DeliveryRefused, LoopRepository, RepositoryRefused, Trailers
-from ringfence.loop.rows import ACCEPTED, REJECTED, StoryRow, describe_rejection
+from ringfence.loop.rows import ACCEPTED_BY_PERSON, REJECTED_BY_PERSON, StoryRow, describe_rejection
 from ringfence.loop.state import StoryState
 from ringfence.loop.store import LoopStore, now_ms, open_store
 from ringfence.loop.story import Plan
@@ -117,7 +117,7 @@ async def accept(directory: LoopDirectory, story: str, number: int | None) -> No
         store, row = decision.store, decision.row
         if row.state is StoryState.PASSED:
             raise UsageError(f"story {story!r} has passed: nothing of it is left to accept")
-        rejected = store.step(row.key(REJECTED))
+        rejected = store.step(row.key(REJECTED_BY_PERSON))
         if rejected is not None and rejected.outcome is not None:
             raise UsageError(
                 f"story {story!r} was {row.reason or 'rejected by a person'}; `ringfence loop retry` starts it again"
@@ -126,7 +126,7 @@ async def accept(directory: LoopDirectory, story: str, number: int | None) -> No
         attempt, commit = _find_attempt(store, row, number, settings.attempts)
         with store.transaction():
             result = {"commit": commit, "by": _user_name()}
-            store.keep_step(row.key(ACCEPTED), outcome="accepted", result=result, attempt=attempt)
+            store.keep_step(row.key(ACCEPTED_BY_PERSON), outcome="accepted", result=result, attempt=attempt)
             store.update_story(
                 story, state=StoryState.RUNNING, stage="merge", code_commit=commit, attempt=attempt, reason="",
                 slot=_free_worktree(store),
@@ -170,7 +170,9 @@ async def reject(directory: LoopDirectory, story: str, reason: str | None) -> No
         patch = await _keep_patch(decision)
         result = {"commit": commit, "by": by, "reason": why, "patch": patch}
         with store.transaction():
-            store.keep_step(row.key(REJECTED), outcome="rejected", result=result, attempt=row.attempt)
+            store.keep_step(
+                row.key(REJECTED_BY_PERSON), outcome="rejected", result=result, attempt=row.attempt
+            )
             store.update_story(
                 story,
                 state=StoryState.SKIPPED,
@@ -181,7 +183,7 @@ async def reject(directory: LoopDirectory, story: str, reason: str | None) -> No
             )
             store.begin_round()
             store.add_event(
-                f"{story}.{row.generation}.{REJECTED}", "story.rejected", story=story, attempt=row.attempt,
+                f"{story}.{row.generation}.{REJECTED_BY_PERSON}", "story.rejected", story=story, attempt=row.attempt,
                 commit=commit, by=by, reason=why,
             )  # fmt: skip
         if commit is not None:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from ringfence.loop.exceptions import LoopStopped, Rejected
 from ringfence.loop.loop import Loop
-from ringfence.loop.rows import REJECTED, StepRow, StoryRow, code_steps, describe_rejection, tests_steps
+from ringfence.loop.role import AuthorRole
+from ringfence.loop.rows import REJECTED_BY_PERSON, StepRow, StoryRow, describe_rejection
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopEnd, LoopState
 from ringfence.loop.story_commits import StoryCommits
@@ -24,7 +25,7 @@ def rejections(loop: Loop, row: StoryRow, role: RoleName) -> list[StepRow]:
 
 def rejections_by_person(loop: Loop, row: StoryRow) -> list[str]:
     """Why a person rejected the story after it had been accepted, the oldest reason first."""
-    steps = [step for step in loop.store.steps(row.id) if step.name == REJECTED]
+    steps = [step for step in loop.store.steps(row.id) if step.name == REJECTED_BY_PERSON]
     return [describe_rejection(step.result) for step in steps if step.outcome is not None]
 
 
@@ -34,32 +35,31 @@ def reason_of(rejection: StepRow) -> str:
 
 
 async def reject(
-    loop: Loop, commits: StoryCommits, row: StoryRow, role: RoleName, attempt: int, rejected: Rejected
+    loop: Loop, commits: StoryCommits, row: StoryRow, role: AuthorRole, attempt: int, rejected: Rejected
 ) -> StepRow:
     """Record why an attempt was rejected, and keep its work as a patch.
 
     Raises:
         LoopStopped: As many attempts in a row as the limit `no_progress` were rejected with the same complaints.
     """
-    complaints, base = (
-        bound_complaints(rejected.complaints),
-        row.tests_commit if role == "implementor" else row.base,
-    )
+    complaints, base = bound_complaints(rejected.complaints), role.base_of(row)
     patch = None
     if rejected.commit is not None and base is not None:
-        patch = await commits.keep_rejected(row, base, rejected.commit, role=role, attempt=attempt)
-    name = f"rejected.{role}.{attempt}"
+        patch = await commits.keep_rejected(row, base, rejected.commit, role=role.name, attempt=attempt)
+    name = f"rejected.{role.name}.{attempt}"
     result = {
         "complaints": complaints,
         "patch": None if patch is None else str(patch),
         "commit": rejected.commit,
     }
-    kind = "story.failed" if attempt >= loop.settings.attempts else "story.retried"
-    of = tests_steps(attempt) if role == "test_writer" else code_steps(attempt)
+    is_last_attempt = attempt >= loop.settings.attempts
+    kind = "story.failed" if is_last_attempt else "story.retried"
     shown = [each[:_LISTED_CHARS] for each in complaints[:_MAX_LISTED]]
     with loop.store.transaction():
         step = loop.store.keep_step(row.key(name), outcome="rejected", result=result, attempt=attempt)
-        loop.add_event(row, name, kind, of=of, attempt=attempt, role=role, complaints=shown)
+        loop.add_event(
+            row, name, kind, of=role.steps_of(attempt), attempt=attempt, role=role.name, complaints=shown
+        )
     _check_progress(loop)
     return step
 

@@ -95,9 +95,9 @@ STAGES: Mapping[str, str] = {
     "alone": "checks", "review": "review", JUDGE_STEP: JUDGE_STEP,
 }  # fmt: skip
 """The stage that a story enters when a step begins, by the first part of the step's name."""
-ACCEPTED = "accepted"
+ACCEPTED_BY_PERSON = "accepted"
 """The step in which a person accepted an attempt."""
-REJECTED = "rejected"
+REJECTED_BY_PERSON = "rejected"
 """The step in which a person rejected a story that had passed, or that waited to be merged."""
 COUNTED = "counted"
 """In an unfinished step's result: the id of the last run whose usage is already in `tokens` and `cost_usd`."""
@@ -207,6 +207,6 @@ def code_steps(attempt: int) -> list[str]:
 
 
 def describe_rejection(result: Mapping[str, Any]) -> str:
-    """Name the person who rejected a story and the reason, from the result of the step `REJECTED`."""
+    """Name the person who rejected a story and the reason, from the result of the step `REJECTED_BY_PERSON`."""
     reason = result.get("reason")
     return f"rejected by a person ({result.get('by')})" + (f": {reason}" if reason else "")

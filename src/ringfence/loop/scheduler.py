@@ -15,7 +15,7 @@ from ringfence.loop.completion import finish_loop
 from ringfence.loop.exceptions import LoopStopped
 from ringfence.loop.loop import Loop
 from ringfence.loop.repository import Conflict, Merged
-from ringfence.loop.rows import ACCEPTED, StoryRow, code_steps
+from ringfence.loop.rows import ACCEPTED_BY_PERSON, StoryRow, code_steps
 from ringfence.loop.state import LoopEnd, LoopState, StoryState
 from ringfence.loop.story import Ready, ready
 from ringfence.loop.story_commits import StoryCommits
@@ -197,7 +197,7 @@ class LoopScheduler:
         loop, store, commits = self._loop, self._loop.store, StoryCommits(self._loop, row.slot)
         check_runner = CheckRunner(loop, commits)
         tip, found = row.code_commit, await loop.repository.fast_forward_or_rebase(row.code_commit)
-        accepted = store.step(row.key(ACCEPTED))
+        accepted = store.step(row.key(ACCEPTED_BY_PERSON))
         is_by_person = accepted is not None and accepted.result.get("commit") == row.code_commit
         while not isinstance(found, Merged):
             if isinstance(found, Conflict):

@@ -40,7 +40,7 @@ from ringfence.loop.repository import LoopRepository
 from ringfence.loop.rows import (
     CODE,
     JUDGE_STEP,
-    REJECTED,
+    REJECTED_BY_PERSON,
     TESTS,
     EventRow,
     LoopRow,
@@ -339,7 +339,7 @@ def _attempts(rows: _StoryRows) -> list[Attempt]:
                 _attempt(kind, number, generation, own, rows.criteria, checked)
                 for number in _numbers(own, kind)
             ]
-        is_earlier, step = generation < rows.row.generation, own.get(REJECTED)
+        is_earlier, step = generation < rows.row.generation, own.get(REJECTED_BY_PERSON)
         if step is not None:
             found = [_with_decision(each, step) for each in found]
         elif is_earlier and found and (found[-1].kind, found[-1].state) == ("code", "accepted"):

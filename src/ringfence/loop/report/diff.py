@@ -13,7 +13,7 @@ from ringfence.frozen import frozen
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.report.model import FileStat, Hunk, Stat
 from ringfence.loop.repository import LoopRepository, RepositoryRemoved
-from ringfence.loop.rows import REJECTED, StepRow, StoryRow
+from ringfence.loop.rows import REJECTED_BY_PERSON, StepRow, StoryRow
 from ringfence.loop.state import StoryState
 from ringfence.loop.store import LoopStore
 from ringfence.sandbox.workspace.git.command import GitBoundReached
@@ -115,7 +115,7 @@ def _rejected(store: LoopStore, story: str) -> list[StepRow]:
     steps = [
         step
         for step in store.steps(story)
-        if step.name.startswith("rejected.implementor.") or step.name == REJECTED
+        if step.name.startswith("rejected.implementor.") or step.name == REJECTED_BY_PERSON
     ]
     with_work = [step for step in steps if step.result.get("patch")]
     return sorted(with_work, key=lambda step: (step.generation, step.attempt))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ringfence.loop.role.base import Role
+from ringfence.loop.role.base import AuthorRole, Role
 from ringfence.loop.role.implementor import Implementor
 from ringfence.loop.role.judge import Judge, Verdict, check_evidence, complaints_of, is_passed
 from ringfence.loop.role.planner import Planner
@@ -26,6 +26,7 @@ __all__ = [
     "REVIEWER",
     "ROLES",
     "TEST_WRITER",
+    "AuthorRole",
     "Briefing",
     "Role",
     "Verdict",

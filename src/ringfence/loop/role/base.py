@@ -1,13 +1,14 @@
 """Defines the contract of a role: the sections of its prompt, its template, and how its answer is parsed."""
 
 import json
-from abc import ABC
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Generic
 
 from ringfence.loop.role.answer import A, WorkAnswer, read_answer, read_work, strict_schema
 from ringfence.loop.role.prompt import Prompt, build_prompt
 from ringfence.loop.role.sections import SECTIONS, Briefing
+from ringfence.loop.rows import StoryRow
 from ringfence.loop.settings import RoleName
 
 PROMPT_CHARS = 160_000
@@ -58,6 +59,14 @@ class AuthorRole(Role[WorkAnswer]):
     """A role that changes files, which count even without an answer; it must answer only to ask a question."""
 
     answer = WorkAnswer
+
+    @abstractmethod
+    def base_of(self, row: StoryRow) -> str | None:
+        """Return the commit on which the role's attempts at a story are made; None if there is none yet."""
+
+    @abstractmethod
+    def steps_of(self, attempt: int) -> list[str]:
+        """Return the names of the steps, with a run, of one of the role's attempts."""
 
     def read(self, text: str, structured: Any = None) -> WorkAnswer:
         """Return its answer; a text without one is its summary.
