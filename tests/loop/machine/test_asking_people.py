@@ -25,7 +25,7 @@ def test_questions_are_asked_answered_and_gone_on_with(tmp_path: Path):
         tmp_path, stories,
         [answered[0], case("role: test_writer", "story: role\n", say=asks), *answered[1:], *parts],
     )  # fmt: skip
-    checked = project.run("loop", "check", str(project.prd))
+    checked = project.run("loop", "check", str(project.prd), "--model", f"scripted:{project.script}")
     assert (checked.returncode, "Is it wanted at all?" in checked.stdout) == (0, True), checked
     done = project.start()
     assert done.returncode == _BLOCKED, done

@@ -63,7 +63,7 @@ def test_a_question_blocks_a_story_and_those_that_wait_for_it(plan_of: PlanOf):
     )
     found = ready(plan, (), (), ())
     assert found.blocked == {
-        "a": 'it needs a person: "Red or \\x1b[31mblue?"',
+        "a": 'it needs an answer: "Red or \\x1b[31mblue?"',
         "b": "it depends on 'a', which is blocked",
     }
     assert _ids(found) == ["c"]
@@ -202,10 +202,10 @@ def test_a_story_that_needs_a_person_does_not_hold_up_the_others(plan_of: PlanOf
         {"id": "a"}, {"id": "b", "question": "Which\n\x07one?"}, {"id": "c", "question": "?", "passes": True}
     )
     (told,) = questions(plan)
-    assert told.startswith("story 'b': it needs a person: \"Which \\x07one?\"; answer it in the description")
+    assert told.startswith("story 'b': it needs an answer: \"Which \\x07one?\"; answer it in the description")
     assert check_plan(plan, has_check=True) == []
     assert check_plan(plan_of({"id": "b", "question": "?"}), has_check=True) == [
-        "every story that is left needs a person; answer the questions, and remove them"
+        "every story that is left needs an answer; answer the questions, and remove them"
     ]
 
 
@@ -218,9 +218,9 @@ def test_a_preflight_judges_a_plan_that_no_file_holds():
     """What a reader would refuse is refused of a plan that was made otherwise."""
     stories = (_story("a", needs=["b"]), _story("b", needs=["a", "z"]), Story("A", "t", "", (), 1))
     assert check_plan(Plan("P", stories=stories), has_check=True) == [
-        "story 'A': id: there is a story 'a' already, which is taken for the same as 'A'; give each an id of its own",
+        "story 'A': id: there is a story 'a' already, which has the same slug as 'A'; give each an id of its own",
         "story 'b': depends_on: there is no story 'z'; write the id of one, or remove it",
-        "story 'a': depends_on: 'a' -> 'b' -> 'a' is a circle; remove one of these",
+        "story 'a': depends_on: 'a' -> 'b' -> 'a' is a dependency cycle; remove one of these",
         "story 'A': it has no criteria; write when it is done",
     ]
 

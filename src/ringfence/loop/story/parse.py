@@ -162,9 +162,9 @@ def _unfit(value: Any) -> str | None:
     elif isinstance(value, int):
         return "this number is too large" if value.bit_length() > _NUMBER_BITS else None
     elif isinstance(value, float):
-        return None if math.isfinite(value) else f"{value!r} is not a number that can be reckoned with"
+        return None if math.isfinite(value) else f"{value!r} is not finite"
     elif isinstance(value, str):
-        return "it holds half a surrogate pair" if SURROGATE.search(value) else None
+        return "it contains a lone surrogate" if SURROGATE.search(value) else None
     else:
-        return f"a value of kind {type(value).__name__!r} has no place in stories"
+        return f"unsupported type {type(value).__name__!r}"
     return None

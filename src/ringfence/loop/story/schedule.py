@@ -42,7 +42,7 @@ def problems(stories: Sequence[Story]) -> Iterator[Problem]:
     yield from _unknown_dependencies(stories)
     if cycle := _find_cycle(stories):
         index = next(number for number, story in enumerate(stories) if story.id == cycle[0])
-        message = f"{_format_cycle(cycle)} is a circle; remove one of these"
+        message = f"{_format_cycle(cycle)} is a dependency cycle; remove one of these"
         yield Problem(index, "depends_on", message, cycle[1] if len(cycle) > 1 else cycle[0])
 
 
@@ -67,7 +67,7 @@ def _duplicates(stories: Sequence[Story]) -> Iterator[Problem]:
         first = min(seen.setdefault(key, index) for key in (id_key(story.id), story.slug))
         if first != index:
             other = stories[first].id
-            how = "" if other == story.id else f", which is taken for the same as {quoted(story.id)}"
+            how = "" if other == story.id else f", which has the same slug as {quoted(story.id)}"
             yield Problem(
                 index, "id", f"there is a story {quoted(other)} already{how}; give each an id of its own"
             )
@@ -124,7 +124,7 @@ def _objections(plan: Plan, *, has_check: bool) -> Iterator[str]:
     elif not open_stories:
         yield "every story is done already; nothing is left to do"
     elif all(story.question is not None for story in open_stories):
-        yield "every story that is left needs a person; answer the questions, and remove them"
+        yield "every story that is left needs an answer; answer the questions, and remove them"
     for problem in problems(plan.stories):
         yield f"story {quoted(plan.stories[problem.index].id)}: {problem.field}: {problem.message}"
     for story in open_stories:
@@ -199,7 +199,7 @@ def _depends_on(story: Story, others: Collection[str], outcome: str) -> str:
 def _question(story: Story) -> str:
     if story.question is None:
         return ""
-    return f'it needs a person: "{one_line(story.question, _QUESTION_CHARS)}"'
+    return f'it needs an answer: "{one_line(story.question, _QUESTION_CHARS)}"'
 
 
 def names_path(named: Iterable[str], path: str) -> bool:
