@@ -2,7 +2,7 @@
 
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.job.request import Notify
-from ringfence.loop.completion import deliver_branch, finish_loop, merged_stories, record_end
+from ringfence.loop.completion import deliver_branch, finish_loop, record_end
 from ringfence.loop.control import send_cancel
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.plans import plan_from_json
@@ -80,4 +80,5 @@ async def _cancel_stored(directory: LoopDirectory, store: LoopStore, notify: Not
     if finished.delivery_error is not None:
         notify(f"the branch of loop {directory.id} could not be delivered: {finished.delivery_error}")
         return ""
-    return f"; what passed is on branch {store.loop.branch!r}" if merged_stories(store) else ""
+    has_passed = any(row.is_merged for row in store.stories)
+    return f"; what passed is on branch {store.loop.branch!r}" if has_passed else ""

@@ -5,7 +5,7 @@ from ringfence.frozen import frozen
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.report.files import write_report
 from ringfence.loop.repository import LoopRepository
-from ringfence.loop.rows import REJECTED_BY_PERSON, StoryRow
+from ringfence.loop.rows import REJECTED_BY_PERSON
 from ringfence.loop.state import LoopEnd, LoopState, StoryState
 from ringfence.loop.store import LoopStore, now_ms
 from ringfence.loop.story import Plan
@@ -75,13 +75,8 @@ async def deliver_branch(repository: LoopRepository, store: LoopStore) -> None:
         InfrastructureFault: Git failed.
     """
     is_reverted = any(step.name == REJECTED_BY_PERSON and step.result.get("commit") for step in store.steps())
-    if is_reverted or merged_stories(store):
+    if is_reverted or any(row.is_merged for row in store.stories):
         await repository.deliver()
-
-
-def merged_stories(store: LoopStore) -> list[StoryRow]:
-    """Return the stories that passed in this loop, so that its branch contains them."""
-    return [row for row in store.stories if row.state is StoryState.PASSED and row.merged_commit]
 
 
 def record_end(store: LoopStore, end: LoopEnd) -> None:

@@ -75,6 +75,11 @@ class StoryRow:
     answer: str = ""
     """A person's answer to the story's question."""
 
+    @property
+    def is_merged(self) -> bool:
+        """Whether the story passed in this loop, so that the loop's branch contains it; not if it was done before."""
+        return self.state is StoryState.PASSED and self.merged_commit is not None
+
     def key(self, name: str) -> StepKey:
         """Return the key of a step of the story's current generation."""
         return StepKey(self.id, self.generation, name)

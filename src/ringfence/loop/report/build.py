@@ -190,7 +190,7 @@ def stages(row: StoryRow, steps: Sequence[StepRow]) -> tuple[str, ...]:
 
 async def _tip(repository: LoopRepository | None, rows: Sequence[StoryRow]) -> str | None:
     """The commit of the loop's branch, if a story passed."""
-    if repository is not None and any(row.state is StoryState.PASSED and row.merged_commit for row in rows):
+    if repository is not None and any(row.is_merged for row in rows):
         with suppress(RingfenceError):
             return await repository.tip()
     return None

@@ -8,7 +8,6 @@ from ringfence.loop.report.build import build_report
 from ringfence.loop.report.diff import PATCH
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.repository.repository_directory import write_atomically
-from ringfence.loop.state import StoryState
 from ringfence.loop.store import LoopStore
 from ringfence.loop.story import Plan
 from ringfence.secret import Redactor
@@ -55,7 +54,7 @@ async def _write(
     )  # Jinja is imported on use: no loop waits for it at its start
     from ringfence.loop.report.markdown import render_markdown
 
-    if any(story.state is StoryState.PASSED and story.merged_commit for story in store.stories):
+    if any(story.is_merged for story in store.stories):
         patch = await repository.patch(repository.base, await repository.tip())
         if patch is not None:
             await anyio.to_thread.run_sync(write_atomically, directory.path / PATCH, patch)
