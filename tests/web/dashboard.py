@@ -81,6 +81,20 @@ def running_api(open_api: OpenApi, socket_path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def running_server(open_api: OpenApi) -> Iterator[str]:
+    """Serve an API on TCP; gives its URL."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[None]:
+        async with serving_on(await open_api(), listener):
+            yield
+
+    with _in_thread(serve):
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@contextmanager
 def _in_thread(enter: Callable[[], AbstractAsyncContextManager[None]]) -> Iterator[None]:
     is_up, is_over = threading.Event(), threading.Event()
 

@@ -142,6 +142,10 @@ def make_example(home: Path, *, hostile: str = "a <b>text</b>") -> Example:
     done = subprocess.run([*command, *options], cwd=home, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (run,) = run_dirs()
+    for number in range(3):
+        _write_run(
+            f"2026-11-28T06-{number}0-00-0000{number}{number}aa", text=_TASKS[number + 3], turns=number + 1
+        )
     file = made.home / "fleet" / "ringfence.yaml"
     file.parent.mkdir()
     file.write_text(FILE.format(folder=made.project))

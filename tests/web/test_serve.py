@@ -10,8 +10,15 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from starlette.types import ASGIApp
+from tests.web.dashboard import running_server
+from tests.web.example import Example, open_daemon
 
+from ringfence.fleet.api.access import TokenAccess
+from ringfence.fleet.api.app import create_app
+from ringfence.fleet.api.context import ApiContext
 from ringfence.fleet.client import socket_path
+from ringfence.fleet.store.tokens import Tokens
 
 pytestmark = pytest.mark.slow
 Serve = Callable[..., subprocess.Popen[str]]
@@ -105,6 +112,34 @@ def test_behind_a_proxy_the_link_has_its_name_and_cookies_are_for_tls(
         )
         assert answer.status_code == 303
         assert "secure" in answer.headers["set-cookie"].lower()
+
+
+def test_it_shows_the_fleet_of_another_machine(
+    environment: dict[str, str], tmp_path: Path, example: Example
+) -> None:
+    """With its URL and a token it shows that fleet's jobs, and refuses what the token does not allow."""
+    tokens: dict[str, str] = {"wrong": "rft_wrong"}
+
+    async def open_api() -> ASGIApp:
+        daemon = await open_daemon(example)
+        store = Tokens(daemon.database)
+        tokens["right"] = await store.create("anna", scope="read")
+        return TokenAccess(
+            create_app(ApiContext.of_daemon(daemon)), daemon.database, hosts=["127.0.0.1"], log=daemon.log
+        )
+
+    with running_server(open_api) as url:
+        for name, status in (("right", 200), ("wrong", 401)):
+            variables = {**environment, "RINGFENCE_TOKEN": tokens[name]}
+            with serving(variables, tmp_path, "--server", url) as process, httpx2.Client() as client:
+                link = httpx2.URL(_link(process))
+                client.get(link)
+                page = client.get(link.join("/jobs"))
+                assert page.status_code == status
+                assert ("Wait for a worker" if name == "right" else "the access token is wrong") in page.text
+                action = link.join(f"/jobs/{example.live}/cancel")
+                refused = client.post(action, headers={"X-Ringfence": "page"})
+                assert refused.status_code == (403 if name == "right" else 401)
 
 
 def _port_of(process: int) -> int:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ringfence.cli.options import ServerOption
 from ringfence.cli.output import note, notify
 from ringfence.errors import InfrastructureFault, UsageError
 
 if TYPE_CHECKING:
     from ringfence.web import ApiClient
-
-_TOKEN = "RINGFENCE_TOKEN"  # noqa: S105 -- the name of a variable
 
 
 def serve(
@@ -24,10 +23,7 @@ def serve(
         str, typer.Option("--address", metavar="HOST:PORT", help="Where to listen; port 0: a free one.")
     ] = "127.0.0.1:0",
     open_browser: Annotated[bool, typer.Option("--open", help="Open the link in a browser.")] = False,
-    server: Annotated[
-        str | None,
-        typer.Option("--server", metavar="URL", help=f"Show the fleet of another machine; needs {_TOKEN}."),
-    ] = None,
+    server: ServerOption = None,
     allow_remote: Annotated[
         list[str] | None,
         typer.Option(
@@ -102,7 +98,7 @@ async def _open_api(server: str | None) -> AsyncIterator["ApiClient"]:
     from ringfence.config.paths import state_dir
     from ringfence.fleet.api.app import create_local_app
     from ringfence.fleet.api.context import ApiContext
-    from ringfence.fleet.client import socket_path
+    from ringfence.fleet.client import find_server, socket_path
     from ringfence.fleet.daemon.http_server import serving
     from ringfence.fleet.queries.local import find_fleet
     from ringfence.fleet.queries.source import FleetSource
@@ -110,7 +106,8 @@ async def _open_api(server: str | None) -> AsyncIterator["ApiClient"]:
     from ringfence.web import ApiClient
 
     if server is not None:
-        client = ApiClient.remote(server, _read_token())
+        remote = find_server(server)
+        client = ApiClient.remote(remote.url, remote.token)
         try:
             yield client
         finally:
@@ -127,15 +124,6 @@ async def _open_api(server: str | None) -> AsyncIterator["ApiClient"]:
                 yield client
             finally:
                 await client.aclose()
-
-
-def _read_token() -> str:
-    token = os.environ.get(_TOKEN, "").strip()
-    if not token:
-        raise UsageError(
-            f"{_TOKEN} is not set; `ringfence fleet token create NAME` on the fleet's machine creates one"
-        )
-    return token
 
 
 def _parse_address(address: str) -> tuple[str, int]:

@@ -59,8 +59,15 @@ def open_client(server: str | None = None) -> "FleetClient":
     Raises:
         UsageError: The URL cannot be used, or there is no token.
     """
-    if server is None:
-        return FleetClient()
+    return FleetClient() if server is None else FleetClient(server=find_server(server))
+
+
+def find_server(server: str) -> "Server":
+    """The server at a URL, with the token for it.
+
+    Raises:
+        UsageError: The URL cannot be used, or there is no token.
+    """
     try:
         parsed = urlsplit(server)
         port = parsed.port
@@ -75,9 +82,7 @@ def open_client(server: str | None = None) -> "FleetClient":
             f"--server: {server!r} would send the token in plain text; write https://, or forward a port of 127.0.0.1 "
             "to it by ssh"
         )
-    return FleetClient(
-        server=Server(parsed.scheme, parsed.hostname, port, parsed.path.rstrip("/"), _read_token())
-    )
+    return Server(parsed.scheme, parsed.hostname, port, parsed.path.rstrip("/"), _read_token())
 
 
 def _read_token() -> str:

@@ -26,7 +26,14 @@ ActionHandler = Callable[[Request, ApiClient, dict[str, str]], Awaitable[str]]
 """Does what a button asks for; returns the path of the next page, or a sentence about the result."""
 
 _BODY_BYTES = 1024 * 1024
-_TITLES = {400: "That is not possible", 404: "Not found", 409: "Refused", 503: "Not available now"}
+_TITLES = {
+    400: "This cannot be shown",
+    401: "The fleet's server refuses the token",
+    403: "The token does not allow this",
+    404: "Not found",
+    409: "This cannot be shown here",
+    503: "Not available now",
+}
 
 _NO_FLEET = (
     "Describe agents in a ringfence.yaml and start them with `ringfence fleet up`; this page then shows them. Runs and "
@@ -123,9 +130,9 @@ def _page(handler: PageHandler) -> Callable[[Request], Awaitable[Response]]:
             return render(request, await handler(request, api), chrome=chrome)
         except ApiError as exc:
             if chrome["status"] is None and not chrome["banner"] and request.url.path.startswith(FLEET_PATHS):
-                return render_problem(404, "There is no fleet here", _NO_FLEET, chrome)
+                return render_problem(404, "There is no fleet here", _NO_FLEET, chrome, request.url.path)
             title = _TITLES.get(exc.status, "This did not work")
-            return render_problem(exc.status, title, str(exc), chrome)
+            return render_problem(exc.status, title, str(exc), chrome, request.url.path)
 
     return endpoint
 

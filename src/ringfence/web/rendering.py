@@ -51,11 +51,11 @@ def render(
 
 
 def render_problem(
-    status: int, title: str, message: str, chrome: dict[str, Any] | None = None
+    status: int, title: str, message: str, chrome: dict[str, Any] | None = None, path: str = ""
 ) -> HTMLResponse:
     """Render a page that says why a request is refused."""
     template = _environment().get_template("problem.html.j2")
-    text = template.render(title=title, message=message, chrome=chrome or _BARE, path="", query={})
+    text = template.render(title=title, message=message, chrome=chrome or _BARE, path=path, query={})
     return HTMLResponse(text.encode("utf-8", "backslashreplace"), status_code=status)
 
 
