@@ -36,7 +36,8 @@ class HookRecord:
         for _, hook in self._all_hooks():
             self._hooks[id(hook)] = (hook, hook.function, integrity.codes_of(_function_of(hook)))
         # An xdist worker is a program that is no module in `sys.modules`, and registers an object of its own.
-        self._namespaces = list(_running_namespaces())
+        self._programs = list(_running_namespaces())
+        self._namespaces = list(self._programs)
         self._definitions = {}
 
     def unexpected(self):
@@ -133,8 +134,11 @@ class HookRecord:
             self._definitions[code.co_filename] = definitions.defined_in(code.co_filename)
         body, codes = self._definitions[code.co_filename]
         same = [each for each in codes if each.co_name == name and each.co_firstlineno == code.co_firstlineno]
+        # execnet compiles the program of an xdist worker with flags of its own, so that its code differs, too.
+        if code in same or (bool(same) and _contains(self._programs, function.__globals__)):
+            return True
         # pytest rewrites the assertions of plugins, so that such a function has other code than its file.
-        return code in same or (bool(same) and code.co_firstlineno in _lines_with_assertions(body))
+        return bool(same) and code.co_firstlineno in _lines_with_assertions(body)
 
 
 def _function_of(hook):
