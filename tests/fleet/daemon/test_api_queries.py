@@ -1,5 +1,6 @@
 """What the API says of jobs, agents, schedules and spend."""
 
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -201,3 +202,33 @@ def test_a_schedule_runs_now(client: TestClient):
     client.post("/v1/schedules/a/hourly/pause")
     paused = {each["name"]: each for each in client.get("/v1/schedules").json()}["hourly"]
     assert (paused["is_paused"], paused["next_at"]) == (True, None)
+
+
+def test_a_full_disk_is_why_jobs_wait(client: TestClient, monkeypatch: pytest.MonkeyPatch, daemon: Daemon):
+    """With a worker, but without space, the state of the fleet and its jobs say that the disk is full."""
+    monkeypatch.setattr("ringfence.fleet.daemon.supervisor.Supervisor.pids", [1])
+    job = _trigger(client, "a", "x")
+    assert client.get(f"/v1/jobs/{job}").json()["waits_for"] is None
+    usage = shutil.disk_usage(daemon.state)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=1000))
+    for found in (client.get("/v1/status").json(), client.get(f"/v1/jobs/{job}").json()):
+        assert (
+            found["waits_for"]
+            == f"the disk of the state directory {str(daemon.state)!r} is full; free some space"
+        )
+
+
+def test_what_an_agent_waits_for_stands_before_the_limit_of_the_fleet(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, daemon: Daemon
+):
+    """A job names the reason that is nearest to it: its agent's, its workspace's, then the fleet's."""
+    monkeypatch.setattr("ringfence.fleet.daemon.supervisor.Supervisor.pids", [1])
+    job = _trigger(client, "a", "x")
+    workspace = client.get(f"/v1/jobs/{job}").json()["workspace"]
+    for waiting, reason in (
+        ({"": "fleet"}, "fleet"),
+        ({"": "fleet", workspace: "workspace"}, "workspace"),
+        ({"": "fleet", workspace: "workspace", "a": "agent"}, "agent"),
+    ):
+        daemon.dispatcher.waiting = waiting
+        assert client.get(f"/v1/jobs/{job}").json()["waits_for"] == reason

@@ -45,16 +45,16 @@ class LiveWorkers:
 class Waiting:
     """Why jobs do not start, or why nothing works on them."""
 
+    blocked: str | None
+    """What the fleet lacks to start any job: a daemon, a worker, or space on the disk."""
     fleet: str | None
-    """What keeps all jobs from starting."""
+    """That, or what else keeps all jobs from starting."""
     is_unattended: bool
     """Whether no worker could have the jobs that were taken."""
     names: Mapping[str, str]
-    """By agent or workspace."""
+    """By agent, workspace, or `label:` and a label."""
     disabled: Mapping[str, str]
     """By agent: what its configuration says."""
-    labels: frozenset[str] | None
-    """What jobs may ask of a worker now; None: not known."""
     agents: frozenset[str] | None
     """The configured agents; None: not known."""
 
@@ -62,7 +62,7 @@ class Waiting:
         """Why the queued jobs of an agent do not start."""
         if self.agents is not None and name not in self.agents:
             return "there is no such agent any more"
-        return self.disabled.get(name) or self.fleet or self.names.get(name)
+        return self.disabled.get(name) or self.blocked or self.names.get(name) or self.fleet
 
     def of_job(self, job: Job) -> str | None:
         """Why a job waits; None if it does not."""
@@ -72,9 +72,9 @@ class Waiting:
             return "a person's answer; `ringfence inbox ls` lists the questions"
         if job.state is not JobState.QUEUED:
             return self.fleet if self.is_unattended else None
-        found = self.of_agent(job.agent) or self.names.get(job.workspace)
-        if found is None and self.labels is not None and job.placement and job.placement not in self.labels:
-            return f"no worker with the label {job.placement!r} takes jobs"
+        found = self.of_agent(job.agent)
+        if found == self.fleet and self.blocked is None:
+            return self.names.get(job.workspace) or self.names.get(f"label:{job.placement}") or found
         return found
 
 
@@ -157,8 +157,6 @@ class FleetSource:
         workers = await self.live_workers()
         fleet = self.fleet
         agents = None if fleet is None else frozenset(fleet.agents)
-        open_workers = [worker for worker in workers.known if not worker.is_draining]
-        labels = frozenset(label for worker in open_workers for label in (*worker.labels, worker.host))
         reason = self._missing(workers) or await anyio.to_thread.run_sync(self._full_disk)
         names = {} if self.daemon is None else self.daemon.dispatcher.waiting
         disabled = {
@@ -167,11 +165,11 @@ class FleetSource:
             if not agent.settings.is_enabled
         }
         return Waiting(
+            blocked=reason,
             fleet=reason or names.get(""),
             is_unattended=reason is not None and not workers.count,
             names=names,
             disabled=disabled,
-            labels=labels if len(workers.known) == workers.count else None,
             agents=agents if self.daemon is not None else None,
         )
 
