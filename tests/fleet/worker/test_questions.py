@@ -267,3 +267,26 @@ def test_a_signed_request_answers_a_question(crew: FleetFiles):
         status, refused = post(question, content, key)
         assert (status, "was allowed by ann (webhook)" in refused["error"]) == (409, True)
         assert crew.ends(job)["attempt"] == 2
+
+
+@pytest.mark.parametrize("end", ["deny", "cancel"])
+def test_the_hooks_and_the_source_hear_of_a_job_that_ends_while_it_waits(crew: FleetFiles, end: str):
+    """As of any other end: the file of the task is put aside, and the person notified."""
+    tasks = crew.home / "tasks"
+    tasks.mkdir()
+    trigger = {"type": "directory", "path": str(tasks), "every": "0.2s"}
+    with receiver() as told:
+        hooks = {"after_run": [{"type": "webhook", "url": told.url}]}
+        agent = {**_common(crew), "triggers": {"tasks": trigger}, "hooks": hooks}
+        crew.write(fleet={"name": "c", "drain": "1s"}, agents={"asker": agent})
+        crew.up()
+        (tasks / "fetch.md").write_text("Fetch it.")
+        (job,) = crew.waits(lambda: crew.jobs(agent="asker", state="waiting"), bool)
+        question = _waits(crew, job["id"])["id"]
+        assert told.got == []
+        crew.does(*(["inbox", "answer", question, "deny"] if end == "deny" else ["job", "cancel", job["id"]]))
+        facts = json.loads(told.take()[1])
+        state = "blocked" if end == "deny" else "cancelled"
+        assert (facts["job"]["id"], facts["job"]["state"]) == (job["id"], state)
+        failed = tasks / "failed"
+        crew.waits(lambda: sorted(failed.glob("*fetch.md")) if failed.is_dir() else [], bool)

@@ -105,7 +105,12 @@ class Dispatcher:
         """Do all that can be done now; returns for how many seconds nothing is to be done, unless something changes."""
         now = datetime.now(UTC)
         await self._reconcile()
-        while await self._jobs.follow(self._followers, limit=_ENDS, left_out=self._left_out) == _ENDS:
+        while (
+            await self._jobs.follow(
+                self._followers, limit=_ENDS, left_out=self._left_out, finish=self._finish
+            )
+            == _ENDS
+        ):
             pass
         if not self.is_accepting:
             return _BUSY_S
@@ -119,6 +124,17 @@ class Dispatcher:
 
     def _left_out(self, ended: Job, why: QueueFull) -> None:
         self._log(f"nothing follows job {ended.id}: {why}", event="job.refused", job=ended.id)
+
+    def _finish(self, connection: Connection, job: Job) -> None:
+        """Have the hooks run, and the source of the work told, of a job that ended between two attempts."""
+        self._engine.enqueue_in(
+            connection,
+            JOB_WORKFLOW,
+            id=job.workflow_id,
+            argument={"job": job.id, "has_ended": True},
+            priority=max(0, min(1000, job.priority)),
+            label=job.placement,
+        )
 
     def _enqueue(self, connection: Connection, job: Job) -> None:
         self._engine.enqueue_in(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection, RowMapping, Select, bindparam, delete, func, insert, select, update
@@ -228,6 +229,7 @@ class Jobs:
         *,
         limit: int = 100,
         left_out: Callable[[Job, QueueFull], None] = lambda _ended, _why: None,
+        finish: Callable[[Connection, Job], None] = lambda _connection, _ended: None,
     ) -> int:
         """Enter the jobs that follow those that have ended, each once; returns how many ends were looked at.
 
@@ -237,6 +239,8 @@ class Jobs:
             make: What follows a job. It is asked once for each end, and again only if we died before it was kept.
             limit: Ends that are looked at in one go.
             left_out: Is told of an end that somebody's queue had no room for.
+            finish: Called within the transaction for each job that ended between two attempts: no worker ran its hooks.
+                The job has a new workflow id.
         """
 
         def act(connection: Connection) -> int:
@@ -249,6 +253,8 @@ class Jobs:
             if not ended:
                 return 0
             for job in ended:
+                if job.attempt and job.worker is None:
+                    finish(connection, _with_new_workflow(connection, job))
                 for new in make(job):
                     try:
                         insert_in(connection, new)
@@ -285,6 +291,12 @@ class Jobs:
         return await self._database.write(act)
 
 
+def _with_new_workflow(connection: Connection, job: Job) -> Job:
+    """The job with the id of a workflow that it has not had."""
+    connection.execute(update(JOBS).where(JOBS.c.id == job.id).values(admissions=JOBS.c.admissions + 1))
+    return replace(job, admissions=job.admissions + 1)
+
+
 def cancel_in(connection: Connection, job_id: str, *, reason: str) -> Job | None:
     """Cancel a job within a transaction: at once if it is queued. None if it has ended, or is not there."""
     job = get_in(connection, job_id, to_change=True)
@@ -298,6 +310,7 @@ def cancel_in(connection: Connection, job_id: str, *, reason: str) -> Job | None
     }
     if job.state in (JobState.QUEUED, JobState.WAITING):
         values |= {"state": JobState.CANCELLED, "ended_ms": now_ms()}
+        values["worker"] = None  # none will run its hooks
         withdraw_questions_in(connection, job_id)
     connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(**values))
     return get_in(connection, job_id)

@@ -111,6 +111,8 @@ class JobWorkflow:
         """Run one admission of a job to its end."""
         job_id = str(argument["job"])
         try:
+            if argument.get("has_ended"):
+                return await self._finish(context, job_id)
             return await self._to_its_end(context, job_id)
         finally:
             # The workflow of an earlier admission, which another worker left, may end beside the one that counts.
@@ -124,13 +126,22 @@ class JobWorkflow:
             return None
         job = await self._jobs.get(job_id)
         is_end = job is not None and (job.state.is_terminal or job.state is JobState.WAITING)
-        if (
-            job is not None and is_end and job.state.value == state
-        ):  # else a later attempt has brought it there
+        # In another state, a later attempt has brought it there.
+        if job is not None and is_end and job.state.value == state:
             self._workflows[job_id] = context.id
             for errand in await self._performer.after(job):
                 await _run(errand, context)
         return state
+
+    async def _finish(self, context: Context, job_id: str) -> Json:
+        """Do what follows the end of a job that ended between two attempts: denied, or cancelled."""
+        job = await self._jobs.get(job_id)
+        if job is None:
+            return None
+        self._workflows[job_id] = context.id
+        for errand in await self._performer.after(job):
+            await _run(errand, context)
+        return job.state.value
 
     async def _attempt(self, job_id: str, workflow_id: str) -> Json:
         """Execute an attempt, and return its end state; None if the job belongs to another workflow or worker."""
