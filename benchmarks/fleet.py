@@ -194,7 +194,9 @@ def _throughput(count: int, postgres: Cluster | None, user: int | None) -> Row:
     agents: dict[str, dict[str, Any]] = {f"agent{number}": {} for number in range(_AGENTS)}
     fleet: dict[str, Any] = {"workers": 2, "concurrency": _AGENTS}
     if postgres is not None:
-        fleet["engine"] = {"type": "postgres", "url": postgres.make_database()}
+        url = postgres.make_database()
+        fleet["engine"] = {"type": "postgres", "url": url}
+        Path(str(sa.make_url(url).query["host"])).chmod(0o711)  # its socket is for every user of this machine
     with _started(fleet, agents, _DONE, user=user) as crew:
         warm = [crew.trigger(name) for name in agents for _ in range(2)]
         crew.waits_for(len(warm))
