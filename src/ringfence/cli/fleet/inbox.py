@@ -27,7 +27,7 @@ def ls(
     server: ServerOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List questions that wait for a person, the newest first."""
+    """List questions that wait for a person."""
     from ringfence.cli.render.console import print_list
     from ringfence.fleet.queries.local import open_reader
 
@@ -58,7 +58,7 @@ def answer(
     server: ServerOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Answer a question: its job continues, or ends."""
+    """Answer a question: allow or deny."""
     from getpass import getuser
 
     from ringfence.fleet.api.models import AnswerRequest
@@ -80,7 +80,7 @@ def answer(
 
 
 def grants(*, server: ServerOption = None, json: JsonOption = False) -> None:
-    """List rules that agents were granted for all their jobs."""
+    """List rules that agents were granted."""
     from ringfence.cli.render.console import print_list
     from ringfence.fleet.queries.local import open_reader
     from ringfence.job.question import read_rule
