@@ -71,3 +71,16 @@ async def test_another_jobs_clone_is_never_gone_on_with(tmp_path: Path, settings
     async with places.of(_attempt(2), settings, as_it_was_left=True) as clone:
         assert not (clone / "made").exists()
     places.release("j1")
+
+
+async def test_the_clone_of_a_job_that_waits_is_given_to_no_other(tmp_path: Path, settings: AgentSettings):
+    """Its work is in it, and its next attempt finds it there; nothing holds it meanwhile."""
+    await _left(JobWorkspaces(tmp_path / "clones"), settings, _attempt(1))
+    others = JobWorkspaces(tmp_path / "clones")
+    async with others.of(_attempt(1, "j2"), settings, kept={"j1"}) as other:
+        assert not (other / "made").exists()
+    others.release("j2")
+    places = JobWorkspaces(tmp_path / "clones")
+    async with places.of(_attempt(2), settings, as_it_was_left=True, kept={"j1"}) as clone:
+        assert (clone != other, (clone / "made").exists()) == (True, True)
+    places.release("j1")
