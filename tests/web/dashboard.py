@@ -1,5 +1,6 @@
 """A dashboard in a thread of the test's process, over the real HTTP API."""
 
+import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -13,6 +14,8 @@ from starlette.types import ASGIApp
 
 from ringfence.fleet.daemon.http_server import serving, serving_on
 from ringfence.web import ApiClient, Sessions, create_dashboard
+
+_PATIENCE_S = 10.0
 
 
 @dataclass
@@ -102,6 +105,12 @@ def _in_thread(enter: Callable[[], AbstractAsyncContextManager[None]]) -> Iterat
         async with enter():
             is_up.set()
             await anyio.to_thread.run_sync(is_over.wait)
+        left = asyncio.all_tasks() - {
+            asyncio.current_task()
+        }  # uvicorn's, which close connections that were cut
+        if left:
+            await asyncio.wait(left, timeout=_PATIENCE_S)
+        await anyio.sleep(0.05)  # the loop closes their sockets after the tasks have ended
 
     thread = threading.Thread(target=anyio.run, args=(run,))
     thread.start()
