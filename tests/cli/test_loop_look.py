@@ -272,7 +272,8 @@ def test_what_cannot_be_shown_is_said(ringfence: Run, arguments: list[str], code
 def test_an_export_has_the_progress(ringfence: Run, tmp_path: Path):
     """Stories that have not ended stay as they are."""
     _fill(story("one"), story("two"), story("three"))
-    assert ringfence("loop", "export", tmp_path / "out.json").code == 0
+    ended = ringfence("loop", "export", tmp_path / "out.json")
+    assert (ended.code, str(tmp_path / "out.json") in ended.err) == (0, True)
     stories = json.loads((tmp_path / "out.json").read_text())["stories"]
     assert [each["passes"] for each in stories] == [True, False, False]
     assert "criterion 1 is not met" in stories[1]["notes"]

@@ -1,12 +1,13 @@
 """Cancels loops: those that a process works on, and those that were interrupted."""
 
-from ringfence.errors import RingfenceError, UsageError
+from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
 from ringfence.job.request import Notify
-from ringfence.loop.completion import deliver_branch, finish_loop, record_end
+from ringfence.loop.completion import deliver_branch, finish_loop, is_delivered, record_end
 from ringfence.loop.control import send_cancel
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.plans import plan_from_json
-from ringfence.loop.repository import LoopRepository
+from ringfence.loop.repository import DeliveryRefused, LoopRepository
+from ringfence.loop.rows import DELIVERED
 from ringfence.loop.state import LoopEnd, LoopState
 from ringfence.loop.store import LoopStore, open_store
 
@@ -46,24 +47,54 @@ async def cancel(directory: LoopDirectory, notify: Notify, *, is_named: bool) ->
     return f"loop {directory.id} is cancelled{where}; `ringfence loop resume {directory.id[-6:]}` resumes it"
 
 
-async def cancel_interrupted(directory: LoopDirectory, notify: Notify) -> None:
-    """Cancel a loop that was interrupted and deliver the stories that passed, before its repository is removed.
+async def deliver_before_removal(directory: LoopDirectory, notify: Notify, *, is_forced: bool) -> str:
+    """Deliver what is not delivered yet of a loop whose working files will be removed; cancel it unless it is closed.
 
     Args:
         directory: The directories of the loop, on which no process works.
         notify: Called with a line about the cancellation.
+        is_forced: Whether the working files are removed even if the work cannot be delivered.
+
+    Returns:
+        Where the loop's work is, as the end of a message; empty if it has none.
 
     Raises:
-        RingfenceError: The loop's state cannot be read, or its work cannot be delivered to the user's repository. The
-            loop is not cancelled then.
+        DeliveryRefused: The user's repository cannot take the work, and `is_forced` is not set.
+        InfrastructureFault: Git failed, and `is_forced` is not set; or the loop's database cannot be used.
     """
     with open_store(directory) as store:
-        if store.loop.state is not LoopState.RUNNING:
-            return
+        state, error = store.loop.state, None
         if directory.repository_dir.is_dir():
-            await deliver_branch(LoopRepository.open(directory.repository_dir), store)
-        where = await _cancel_stored(directory, store, notify)
-        notify(f"loop {directory.id} was interrupted; it is cancelled{where}")
+            error = await _deliver_missing(directory, store)
+            if error is not None and not is_forced:
+                raise error
+        if (
+            not state.is_closed
+        ):  # it cannot be resumed without its files, and would be in the way of another loop
+            await _cancel_stored(directory, store, notify)
+            how = "was interrupted" if state is LoopState.RUNNING else f"had ended with {state.value!r}"
+            notify(f"loop {directory.id} {how}; it is cancelled")
+        if error is not None:
+            if store.step(DELIVERED) is None:
+                store.keep_step(DELIVERED, outcome="refused", result={"commit": None})
+            return "; its work was not delivered"
+        has_passed = any(row.is_merged for row in store.stories)
+        return f"; what passed is on branch {store.loop.branch!r}" if has_passed else ""
+
+
+async def _deliver_missing(directory: LoopDirectory, store: LoopStore) -> RingfenceError | None:
+    """Deliver the loop's branch unless it was delivered. Return the error, with the options that the user has."""
+    repository = LoopRepository.open(directory.repository_dir)
+    try:
+        if not await is_delivered(repository, store):
+            await deliver_branch(repository, store)
+    except RingfenceError as exc:
+        kind = InfrastructureFault if isinstance(exc, InfrastructureFault) else DeliveryRefused
+        return kind(
+            f"loop {directory.id} is not removed, as its branch could not be delivered: {exc}; then `ringfence loop rm "
+            f"{directory.id[-6:]}` delivers it, or remove the loop without its work by --force"
+        )
+    return None
 
 
 async def _cancel_stored(directory: LoopDirectory, store: LoopStore, notify: Notify) -> str:

@@ -5,7 +5,7 @@ from ringfence.frozen import frozen
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.report.files import write_report
 from ringfence.loop.repository import LoopRepository
-from ringfence.loop.rows import REJECTED_BY_PERSON
+from ringfence.loop.rows import DELIVERED, REJECTED_BY_PERSON
 from ringfence.loop.state import LoopEnd, LoopState, StoryState
 from ringfence.loop.store import LoopStore, now_ms
 from ringfence.loop.story import Plan
@@ -33,8 +33,8 @@ async def finish_loop(
 ) -> FinishedLoop:
     """Deliver the loop's branch, record the loop's end and write the report.
 
-    A branch that cannot be delivered changes how the loop ends: its reason names the error; a loop that succeeded is
-    `refused`, and after a failure of git every loop that was not cancelled is `infrastructure`.
+    A branch that cannot be delivered changes how the loop ends: its reason names the error; a loop that succeeded or is
+    incomplete is `refused`, and after a failure of git every loop that was not cancelled is `infrastructure`.
 
     Args:
         directory: The loop's directories.
@@ -52,7 +52,10 @@ async def finish_loop(
         await deliver_branch(repository, store)
     except RingfenceError as exc:
         error = exc
-        reason = f"{end.reason}; the branch could not be delivered: {exc}"
+        reason = (
+            f"{end.reason}; the branch could not be delivered: {exc}; then "
+            f"`ringfence loop resume {directory.id[-6:]}` delivers it"
+        )
         end = LoopEnd(_state_without_delivery(end.state, exc), reason)
     record_end(store, end)
     return FinishedLoop(error, await write_report(directory, store, repository, plan, redactor=redactor))
@@ -61,11 +64,11 @@ async def finish_loop(
 def _state_without_delivery(state: LoopState, error: RingfenceError) -> LoopState:
     if isinstance(error, InfrastructureFault):
         return state if state is LoopState.CANCELLED else LoopState.INFRASTRUCTURE
-    return LoopState.REFUSED if state is LoopState.SUCCEEDED else state
+    return LoopState.REFUSED if state.is_settled else state
 
 
 async def deliver_branch(repository: LoopRepository, store: LoopStore) -> None:
-    """Deliver the loop's branch, if it contains commits that the loop made.
+    """Deliver the loop's branch, if it contains commits that the loop made, and record its commit.
 
     Besides merged stories, these are the commits that revert stories which a person rejected.
 
@@ -74,9 +77,32 @@ async def deliver_branch(repository: LoopRepository, store: LoopStore) -> None:
         DeliveryRefused: The user's repository cannot take the branch in its current state.
         InfrastructureFault: Git failed.
     """
+    if _has_commits(store):
+        delivered = await repository.deliver()
+        store.keep_step(DELIVERED, outcome="delivered", result={"commit": delivered.tip})
+
+
+async def is_delivered(repository: LoopRepository, store: LoopStore) -> bool:
+    """Whether the loop's branch was delivered with all of its commits, or has none.
+
+    A branch that the user removed after its delivery counts as delivered. The user's repository is read only if no
+    delivery is recorded, as by version 0.1.
+
+    Raises:
+        RepositoryRefused: The user's repository was removed.
+        InfrastructureFault: Git failed.
+    """
+    if not _has_commits(store):
+        return True
+    step = store.step(DELIVERED)
+    if step is None:
+        return await repository.is_delivered()
+    return bool(step.result["commit"] == await repository.tip())
+
+
+def _has_commits(store: LoopStore) -> bool:
     is_reverted = any(step.name == REJECTED_BY_PERSON and step.result.get("commit") for step in store.steps())
-    if is_reverted or any(row.is_merged for row in store.stories):
-        await repository.deliver()
+    return is_reverted or any(row.is_merged for row in store.stories)
 
 
 def record_end(store: LoopStore, end: LoopEnd) -> None:

@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
+from ringfence.loop.completion import deliver_branch
 from ringfence.loop.configuration import restore_configuration
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.plans import plan_from_json, plan_to_json, with_mended
@@ -197,7 +198,7 @@ async def _deliver(decision: _Decision, story: str) -> None:
         DeliveryRefused: The branch cannot be delivered to the user's repository, or the repository was removed.
     """
     try:
-        await decision.repository.deliver()
+        await deliver_branch(decision.repository, decision.store)
     except (DeliveryRefused, RepositoryRefused) as exc:
         raise DeliveryRefused(
             f"story {story!r} is rejected, but the branch without it could not be delivered: {exc}; then "

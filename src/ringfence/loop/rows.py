@@ -104,6 +104,8 @@ ACCEPTED_BY_PERSON = "accepted"
 """The step in which a person accepted an attempt."""
 REJECTED_BY_PERSON = "rejected"
 """The step in which a person rejected a story that had passed, or that waited to be merged."""
+DELIVERED = StepKey("", 1, "delivered")
+"""The step in which the loop's branch was last delivered; its result has the `commit`, None if it never was."""
 COUNTED = "counted"
 """In an unfinished step's result: the id of the last run whose usage is already in `tokens` and `cost_usd`."""
 

@@ -33,6 +33,17 @@ async def select_loop(loop: str | None, here: Path) -> LoopDirectory:
     )
 
 
+async def closed_loops(here: Path) -> list[LoopDirectory]:
+    """Return the loops of a repository that succeeded, are incomplete or were cancelled, the newest first.
+
+    Args:
+        here: A directory in the repository.
+    """
+    root = await anyio.to_thread.run_sync(lambda: root_of(here.resolve()))
+    own = [directory for directory in loop_directories() if await _root(directory) == root]
+    return [directory for directory in own if read_overview(directory)[0].state.is_closed]
+
+
 async def _root(directory: LoopDirectory) -> Path | None:
     """Return the repository of a loop; None if its database cannot be read."""
     try:

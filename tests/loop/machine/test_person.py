@@ -10,7 +10,7 @@ from tests.loop.machine.project import Project, case, events_of, judged, parts_o
 from tests.loop.machine.test_dying import dying
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-_USAGE, _INCOMPLETE = 2, 3
+_USAGE, _INCOMPLETE, _REFUSED = 2, 3, 4
 
 
 def _rejected(name: str) -> list[dict[str, object]]:
@@ -209,8 +209,48 @@ def test_a_rejection_that_cannot_be_delivered_is_delivered_by_resume(tmp_path: P
     assert "`ringfence loop resume" in refused.stderr
     assert project.rows()["one"]["state"] == "skipped"
     assert project.git("rev-parse", project.branch) == moved
-    project.git("update-ref", project.branch, delivered)
+    for _ in range(2):  # too early, and again
+        early = project.run("loop", "resume")
+        assert (early.returncode, "` delivers it" in early.stdout) == (_REFUSED, True), early
+        assert "next: git merge" not in early.stdout + project.run("loop", "status").stdout
+    named = project.branch.removeprefix("refs/heads/")
+    assert f"`git branch -m {named} NAME`" in early.stdout
+    project.git("branch", "-m", named, "mine")
     resumed = project.run("loop", "resume")
     assert resumed.returncode == _INCOMPLETE, resumed
-    assert "pieces/one.py" not in project.git("ls-tree", "-r", "--name-only", project.branch)
-    assert project.git("merge-base", "--is-ancestor", delivered, project.branch) == ""
+    delivered_branch = f"refs/heads/{named}"
+    assert "pieces/one.py" not in project.git("ls-tree", "-r", "--name-only", delivered_branch)
+    assert project.git("merge-base", "--is-ancestor", delivered, delivered_branch) == ""
+    assert project.run("loop", "resume").returncode == _USAGE  # nothing is left to deliver
+
+
+def test_a_loop_whose_work_is_not_delivered_is_removed_only_by_force(tmp_path: Path):
+    """Without --force the command delivers it, or says how; `next` names no branch that does not have the work."""
+    project = Project.make(tmp_path, [story_of("one")], parts_of("one"))
+    obstacle = project.work / ".git" / "refs" / "heads" / "ringfence"
+    obstacle.write_text(project.git("rev-parse", "HEAD") + "\n")  # a branch of the user's that leaves no room
+    ended = project.start()
+    assert (ended.returncode, "next: ringfence loop resume" in ended.stdout) == (_REFUSED, True), ended
+    assert "git merge" not in ended.stdout + project.run("loop", "status").stdout
+    refused = project.run("loop", "rm")
+    assert (refused.returncode, "is not removed" in refused.stderr, "--force" in refused.stderr) == (
+        _REFUSED,
+        True,
+        True,
+    ), refused
+    assert [*(project.root / "cache").rglob("loop.git")]
+    forced = project.run("loop", "rm", "--force")
+    assert (forced.returncode, "its work was not delivered" in forced.stderr) == (0, True), forced
+    (patch,) = (project.root / "state" / "loops").glob("*/loop.patch")
+    assert (str(patch) in forced.stderr, "pieces/one.py" in patch.read_text()) == (True, True), forced
+    assert not [*(project.root / "cache").rglob("loop.git")]
+    assert "git merge" not in project.run("loop", "status").stdout
+    obstacle.unlink()
+    assert project.start().returncode == 0
+    removed = project.run("loop", "rm", "--all")
+    assert (removed.returncode, removed.stderr.count("removed loop ")) == (0, 2), removed
+    assert [*(project.root / "state" / "loops").glob("2*")] == [], removed
+    named = project.branch.removeprefix("refs/heads/")
+    assert f"what passed is on branch {named!r}" in removed.stderr
+    again = project.run("loop", "rm", "--all")
+    assert (again.returncode, "nothing was removed" in again.stderr) == (0, True), again

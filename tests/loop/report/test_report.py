@@ -111,6 +111,25 @@ async def test_markdown_of_hostile_texts_has_no_link_picture_or_markup(tmp_path:
     assert sum(token.type == "table_open" for token in tokens) == 1
 
 
+async def test_the_verdict_on_another_attempt_is_not_that_of_the_current_one(filling: Filling):
+    """As where a person accepts an attempt that was never judged: its criteria are `not judged`."""
+    await filling.tests("one")
+    await filling.code("one", 1)
+    await filling.rejected("one", 1, "unittest: 1 test fails")
+    await filling.code("one", 2)
+    await filling.judged("one", 2)
+    await filling.rejected("one", 2, "criterion 1 is not met: it is not")
+    await filling.passed("one")
+    filling.store.update_story("one", attempt=1)
+    report = await _report(filling)
+    assert [each.verdict for each in report.stories[0].criteria] == [None]
+    assert "1. **not judged**: one is there" in render_markdown(report)
+    filling.store.update_story("one", attempt=2)
+    assert [each.verdict for each in (await _report(filling)).stories[0].criteria] == ["met"]
+    filling.store.update_story("one", generation=2, attempt=0)
+    assert [each.verdict for each in (await _report(filling)).stories[0].criteria] == [None]
+
+
 async def test_a_report_tells_attempts_with_their_complaints_runs_and_verdicts(filling: Filling):
     """A story that was rejected once and then accepted."""
     await filling.tests("one")

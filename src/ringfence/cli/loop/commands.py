@@ -390,8 +390,15 @@ def rm(
     everything: Annotated[
         bool, typer.Option("--all", help="Also remove the report and database rows; run records stay.")
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Remove it although its work cannot be delivered.")
+    ] = False,
 ) -> None:
-    """Remove a loop's working files; its branch stays."""
-    from ringfence.cli.loop.start import clean_loop
+    """Remove a loop's working files; its branch stays.
 
-    clean_loop(loop, everything=everything)
+    Work that is not in your repository yet is delivered first. With --all and without LOOP, it removes all loops of the
+    repository that succeeded, are incomplete or were cancelled.
+    """
+    from ringfence.cli.loop.start import clean_loops
+
+    raise typer.Exit(clean_loops(loop, everything=everything, is_forced=force))

@@ -44,7 +44,7 @@ def show_status(loop_ref: str | None, *, json: bool) -> None:
     from ringfence.loop.report.model import STAGES
     from ringfence.loop.report.text import next_steps, one_line, status_table, used_words
 
-    report = _read_report(loop_ref, with_repository=False)
+    report = _read_report(loop_ref, with_changes=False)
     if json:
         stories = [
             {
@@ -146,6 +146,7 @@ def export_plan(loop_ref: str | None, file: Path, *, force: bool) -> None:
             "another file"
         )
     export(plan, file, ends)
+    notify(f"the stories with their progress are in {str(file.absolute())!r}")
 
 
 def _has_stories_of(plan: "Plan", file: Path) -> bool:
@@ -171,7 +172,7 @@ def _find_loop(loop_ref: str | None) -> "LoopDirectory":
     return anyio.run(find)
 
 
-def _read_report(loop_ref: str | None, *, with_repository: bool = True) -> "LoopReport":
+def _read_report(loop_ref: str | None, *, with_changes: bool = True) -> "LoopReport":
     import anyio
 
     from ringfence.loop.report.reader import read_report
@@ -179,7 +180,7 @@ def _read_report(loop_ref: str | None, *, with_repository: bool = True) -> "Loop
     directory = _find_loop(loop_ref)
 
     async def read() -> "LoopReport":
-        return await read_report(directory, with_repository=with_repository)
+        return await read_report(directory, with_changes=with_changes)
 
     return anyio.run(read)
 

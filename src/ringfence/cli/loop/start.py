@@ -161,19 +161,23 @@ def resume_loop(
 async def _resume(
     loop_ref: str | None, limits: Mapping[str, Any], flags: "Sequence[Flag]", json: bool
 ) -> int:
+    from ringfence.loop.completion import is_delivered
     from ringfence.loop.configuration import restore_configuration, with_others
     from ringfence.loop.credentials import check_credentials, check_roles
     from ringfence.loop.repository import LoopRepository
     from ringfence.loop.settings import LoopLimits
     from ringfence.loop.start import reopen
     from ringfence.loop.state import EXIT_CODES, LoopState
-    from ringfence.loop.store import read_overview
+    from ringfence.loop.store import read_overview, read_store
 
     directory = await _my_loop(loop_ref)
     row, _ = read_overview(directory)
     if not directory.repository_dir.is_dir():
         LoopRepository.open(directory.repository_dir)  # raises: without its repository no loop is resumed
-    if row.state.is_settled and not _outstanding_steps(directory, row):
+    has_nothing_left = row.state.is_settled and not _outstanding_steps(directory, row)
+    if has_nothing_left and await is_delivered(
+        LoopRepository.open(directory.repository_dir), read_store(directory)
+    ):
         if row.state is LoopState.SUCCEEDED:
             notify(f"loop {directory.id} has ended: {row.reason}; nothing is left to do")
             return int(EXIT_CODES[row.state])
@@ -267,38 +271,75 @@ def cancel_loop(loop_ref: str | None) -> None:
     anyio.run(cancel)
 
 
-def clean_loop(loop_ref: str | None, *, everything: bool) -> None:
-    """Remove a loop's files on this machine; the user's repository keeps its branch."""
+def clean_loops(loop_ref: str | None, *, everything: bool, is_forced: bool) -> int:
+    """Remove a loop's files on this machine, or those of all closed loops of a repository; return the exit code.
+
+    Args:
+        loop_ref: The id of a loop or its end. None: the newest loop of this repository, or with `everything` all of its
+            loops that succeeded, are incomplete or were cancelled.
+        everything: Whether to remove the reports and the database rows, too.
+        is_forced: Whether to remove work that cannot be delivered.
+    """
     import anyio
 
+    if loop_ref is not None or not everything:
+        _clean_loop(anyio.run(_my_loop, loop_ref), everything=everything, is_forced=is_forced)
+        return 0
+    from ringfence.loop.selection import closed_loops
+
+    found, code = anyio.run(closed_loops, Path.cwd()), 0
+    if not found:
+        notify(
+            "nothing was removed: no loop of this repository has ended; to remove one that can be resumed, name it"
+        )
+    for directory in found:
+        try:
+            _clean_loop(directory, everything=True, is_forced=is_forced)
+        except RingfenceError as exc:  # the others are removed
+            notify(str(exc))
+            code = code or int(exc.exit_code)
+    return code
+
+
+def _clean_loop(directory: "LoopDirectory", *, everything: bool, is_forced: bool) -> None:
+    """Remove the files of one loop, and print what was removed and where its work is."""
+    import anyio
+
+    from ringfence.loop.report.diff import PATCH
     from ringfence.loop.repository import LoopRepository
     from ringfence.removal import remove_tree
     from ringfence.sandbox.pool.pool import drain_pool
 
-    directory = anyio.run(_my_loop, loop_ref)
-    if not directory.is_worked_on:
-        anyio.run(_end_resumable_loop, directory)
+    where = "" if directory.is_worked_on else anyio.run(_deliver_before_removal, directory, is_forced)
     outstanding = _describe_outstanding(directory)
     with directory.held():
         anyio.run(drain_pool, directory.repository_dir)
-        if directory.repository_dir.is_dir():
+        has_files = directory.repository_dir.is_dir()
+        if has_files:
             anyio.run(LoopRepository.open(directory.repository_dir).clean)
         if everything:
             remove_tree(directory.path)
+    patch = directory.path / PATCH
+    kept = f"; {str(patch)!r} has all that passed" if patch.is_file() else ""
+    if everything:
+        notify(f"removed loop {directory.id} with its report{where}")
+    elif has_files:
+        notify(f"removed the working files of loop {directory.id}{where}{kept}")
+    else:
+        notify(f"the working files of loop {directory.id} were removed earlier{where}{kept}")
     if outstanding:
-        notify(f"not done, although it was requested: {outstanding}; the branch is in your repository")
+        notify(f"not done, although it was requested: {outstanding}")
 
 
-async def _end_resumable_loop(directory: "LoopDirectory") -> None:
-    """End a loop that could be resumed, so that its accepted stories reach the branch."""
-    from ringfence.loop.cancellation import cancel_interrupted
+async def _deliver_before_removal(directory: "LoopDirectory", is_forced: bool) -> str:
+    from ringfence.loop.cancellation import deliver_before_removal
     from ringfence.loop.store import read_overview
 
     try:
         read_overview(directory)
     except RingfenceError:
-        return  # its rows are damaged or missing; it can be removed all the same
-    await cancel_interrupted(directory, notify)
+        return ""  # its rows are damaged or missing; it can be removed all the same
+    return await deliver_before_removal(directory, notify, is_forced=is_forced)
 
 
 def _describe_outstanding(directory: "LoopDirectory") -> str:

@@ -121,7 +121,7 @@ class LoopView:
             return
         states = ", ".join(f"{count} {state}" for state, count in counts.items())
         self._print_line(
-            f"resumed: {states}; `ringfence loop show {self._directory.id[-6:]}` shows earlier events", ""
+            f"resumed: {states}; `ringfence loop logs {self._directory.id[-6:]}` shows earlier events", ""
         )
 
     def _print_end(self, report: "LoopReport", problem: "RingfenceError | None") -> None:

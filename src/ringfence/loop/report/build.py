@@ -39,6 +39,7 @@ from ringfence.loop.report.model import (
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.rows import (
     CODE,
+    DELIVERED,
     JUDGE_STEP,
     REJECTED_BY_PERSON,
     TESTS,
@@ -60,6 +61,8 @@ _ROLES = ("planner", "test_writer", "implementor", "", "reviewer", "judge")
 """In the order of their work; checks have no role."""
 _OUTCOMES = ("passed", "failed", "error", "skipped")
 _MAX_NAMES = 200
+_CHANGES = ("story.passed", "story.rejected")
+"""The events that name the new commit of the loop's branch."""
 
 
 async def build_report(
@@ -69,6 +72,7 @@ async def build_report(
     plan: Plan | None,
     *,
     with_diffs: bool = True,
+    with_changes: bool = True,
 ) -> LoopReport:
     """Build the report of a loop in its current state.
 
@@ -78,6 +82,7 @@ async def build_report(
         repository: The loop's repository. None: it was removed, and the report lacks what only it contains.
         plan: The loop's stories. None: they cannot be read any more.
         with_diffs: Whether to read the lines that stories changed.
+        with_changes: Whether to compare the loop's branch with its base.
 
     Raises:
         InfrastructureFault: The loop's repository cannot be read.
@@ -85,7 +90,8 @@ async def build_report(
     row, rows, steps, events = store.loop, store.stories, store.steps(), store.events
     state, settings = state_of(directory, row), settings_of(row)
     tip = await _tip(repository, rows)
-    diff = await compare_commits(repository, row.base, tip) if repository is not None and tip else None
+    compared = repository if with_changes else None
+    diff = await compare_commits(compared, row.base, tip) if compared is not None and tip else None
     flagged = _flagged(change.path for change in diff.files) if diff is not None else []
     started = next((event.data for event in events if event.type == "loop.started"), None)
     return LoopReport(
@@ -114,7 +120,7 @@ async def build_report(
         directory="" if repository is None or repository.inside == Path() else str(repository.inside),
         has_repository=directory.repository_dir.is_dir(),
         is_started=started is not None,
-        is_delivered=await _is_delivered(repository, rows, state),
+        is_delivered=await _is_delivered(repository, store, state),
         is_merged=any(event.type == "loop.merged" for event in events),
         outstanding=() if directory.is_worked_on else outstanding(directory, row, settings, events),
     )
@@ -196,12 +202,16 @@ async def _tip(repository: LoopRepository | None, rows: Sequence[StoryRow]) -> s
     return None
 
 
-async def _is_delivered(repository: LoopRepository | None, rows: Sequence[StoryRow], state: str) -> bool:
-    """Whether the user's repository has the loop's branch; without the loop's repository, by the loop's state."""
-    if not any(row.merged_commit for row in rows):
+async def _is_delivered(repository: LoopRepository | None, store: LoopStore, state: str) -> bool:
+    """Whether the user's repository has the loop's branch; without the loop's repository, by the recorded delivery."""
+    if not any(row.merged_commit for row in store.stories):
         return False
     if repository is None:
-        return state not in (INTERRUPTED, LoopState.RUNNING.value)
+        step = store.step(DELIVERED)
+        if step is None:  # as by version 0.1, which recorded none
+            return state not in (INTERRUPTED, LoopState.RUNNING.value, LoopState.REFUSED.value)
+        commits = [event.data.get("commit") for event in store.events if event.type in _CHANGES]
+        return bool(step.result["commit"] == next(filter(None, reversed(commits)), None))
     with suppress(RingfenceError):
         return await repository.is_delivered()
     return False
@@ -292,7 +302,6 @@ async def _story(
             replace(each, stat=await read_rejected(each.patch, reader)) if each.patch is not None else each
             for each in attempts
         ]
-    judged = [attempt for attempt in attempts if attempt.verdict]
     return StoryReport(
         id=row.id,
         title=story.title if story is not None else "",
@@ -306,7 +315,7 @@ async def _story(
         tests_attempt=max(_numbers(_current(row, rows.steps), "tests"), default=0),
         most_attempts=settings.attempts,
         generation=row.generation,
-        criteria=judged[-1].verdict if judged else _criteria(rows.criteria, None),
+        criteria=_criteria_of(rows, attempts),
         merged=row.merged_commit,
         stat=stat,
         attempts=tuple(attempts),
@@ -314,6 +323,13 @@ async def _story(
         outside=tuple(rows.passed.get("outside", ())),
         outside_count=rows.passed.get("outside_count", 0),
     )
+
+
+def _criteria_of(rows: _StoryRows, attempts: Sequence[Attempt]) -> tuple[CriterionVerdict, ...]:
+    """The story's criteria with the verdict on its current attempt, which is the accepted one if the story passed."""
+    current = ("code", rows.row.generation, rows.row.attempt)
+    found = (each.verdict for each in attempts if (each.kind, each.generation, each.number) == current)
+    return next(found, ()) or _criteria(rows.criteria, None)
 
 
 def _current(row: StoryRow, steps: Iterable[StepRow]) -> Mapping[str, StepRow]:

@@ -232,7 +232,7 @@ class StoryReport:
     most_attempts: int
     generation: int
     criteria: tuple[CriterionVerdict, ...]
-    """With the last verdict on each."""
+    """With the verdict on the current attempt, which is the accepted one if the story passed."""
     merged: str | None
     stat: Stat | None
     """The diff of its part of the loop's branch."""
@@ -250,13 +250,15 @@ class StoryReport:
 
     @property
     def judged_stat(self) -> Stat | None:
-        """The diff that `criteria` were last judged on, if it is known."""
-        return self.stat or (self.last_judged.stat if self.last_judged is not None else None)
+        """The diff that `criteria` were judged on, if it is known."""
+        return self.stat or (self.judged_attempt.stat if self.judged_attempt is not None else None)
 
     @property
-    def last_judged(self) -> Attempt | None:
-        """The attempt whose verdict `criteria` shows; None: the judge has judged none."""
-        return next((attempt for attempt in reversed(self.attempts) if attempt.verdict), None)
+    def judged_attempt(self) -> Attempt | None:
+        """The attempt whose verdict `criteria` shows; None: the judge has not judged the current attempt."""
+        current = ("code", self.generation, self.attempt)
+        own = (each for each in self.attempts if (each.kind, each.generation, each.number) == current)
+        return next((each for each in own if each.verdict), None)
 
 
 @frozen

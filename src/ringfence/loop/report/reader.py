@@ -28,20 +28,22 @@ def summarize_loop(directory: LoopDirectory, store: LoopStore) -> dict[str, Any]
     }
 
 
-async def read_report(directory: LoopDirectory, *, with_repository: bool = True) -> LoopReport:
+async def read_report(directory: LoopDirectory, *, with_changes: bool = True) -> LoopReport:
     """Return the report of a loop.
 
     Args:
         directory: The loop's directory.
-        with_repository: Whether to read the changes, too.
+        with_changes: Whether to read the changes, too.
 
     Raises:
         InfrastructureFault: Its rows or its repository cannot be read.
         UsageError: There is no such loop.
     """
     store = read_store(directory)
-    repository = open_repository(directory) if with_repository else None
-    return await build_report(directory, store, repository, plan_of(store), with_diffs=with_repository)
+    repository = open_repository(directory)
+    return await build_report(
+        directory, store, repository, plan_of(store), with_diffs=with_changes, with_changes=with_changes
+    )
 
 
 def plan_of(store: LoopStore) -> Plan | None:

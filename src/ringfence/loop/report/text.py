@@ -153,7 +153,9 @@ def _last_stage(story: StoryReport) -> str:
 def next_steps(report: LoopReport) -> list[str]:
     """The commands that are useful next; the first is the most likely."""
     short, has_work = report.id[-6:], any(story.merged for story in report.stories)
-    merge = [f"git merge {report.branch}"] if has_work and not report.is_merged else []
+    merge = (
+        [f"git merge {report.branch}"] if has_work and report.is_delivered and not report.is_merged else []
+    )
     if report.state == "running":
         return [f"ringfence loop logs --follow {short}"]
     if not report.has_repository:
@@ -170,7 +172,7 @@ def next_steps(report: LoopReport) -> list[str]:
 
 def _next_without_clones(report: LoopReport, short: str, merge: list[str]) -> list[str]:
     """Without its working files a loop cannot be resumed; its branch is there if it has ended."""
-    found = merge if report.state != INTERRUPTED else []
+    found = [*merge]
     if report.state == "succeeded":
         return found
     if report.state not in ("incomplete", "cancelled"):  # it would refuse another loop

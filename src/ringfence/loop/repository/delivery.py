@@ -98,20 +98,18 @@ async def _check_branch(to_deliver: BranchToDeliver, source: Source, view: Sourc
     """Check that the branch can be created or moved, and that it is this loop's."""
     branch, refs = to_deliver.ref, view.refs.direct
     if branch in view.refs.symbolic:
-        raise DeliveryRefused(
-            f"{branch!r} is a name for another ref in your repository; remove it and deliver again"
-        )
+        raise DeliveryRefused(f"{branch!r} is a name for another ref in your repository; remove it")
     _check_free(branch, view)
     if branch in refs and not await _is_of_loop(to_deliver, refs[branch]):
         raise DeliveryRefused(
             f"a branch {_short(branch)!r} with other commits is in your repository; rename it"
-            f" (`git branch -m {_short(branch)} NAME`) and deliver again"
+            f" (`git branch -m {_short(branch)} NAME`)"
         )
     holder = await source.actor.call(lambda: _checked_out_in(source, branch))
     if holder is not None:
         raise DeliveryRefused(
             f"the branch {_short(branch)!r} is checked out in {str(holder)!r} and would change under it; check out"
-            " another one and deliver again"
+            " another one"
         )
 
 
@@ -126,7 +124,7 @@ def _check_free(branch: str, view: SourceView) -> None:
     if in_the_way is not None:
         raise DeliveryRefused(
             f"your branch {_short(in_the_way)!r} leaves no room for one called {_short(branch)!r}; rename it"
-            f" (`git branch -m {_short(in_the_way)} NAME`) and deliver again"
+            f" (`git branch -m {_short(in_the_way)} NAME`)"
         )
 
 
@@ -225,9 +223,7 @@ async def _set_ref(source: Source, name: str, commit: str, before: str | None, *
     updated = await users.run(*command, accept=(0, 1, 128))
     if not updated.ok:
         message = updated.stderr.decode("utf-8", "replace").strip()[:300]
-        raise DeliveryRefused(
-            f"{name!r} could not be set in {str(source.root)!r}: {message!r}; deliver again"
-        )
+        raise DeliveryRefused(f"{name!r} could not be set in {str(source.root)!r}: {message!r}")
 
 
 async def merge_delivered(to_deliver: BranchToDeliver, source: Source, done: Delivered) -> Delivered:

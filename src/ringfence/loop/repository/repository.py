@@ -355,9 +355,9 @@ class LoopRepository:
             return await deliver(BranchToDeliver(git, self.origin, await self.tip()), source)
 
     async def is_delivered(self) -> bool:
-        """Whether the user's repository has a branch of the name under which the loop's branch is delivered.
+        """Whether the loop's branch in the user's repository contains all of the loop's commits.
 
-        The branch's commit is not compared: after a refused delivery it can be that of an earlier one.
+        After a refused delivery it can be absent, or have only the commits of an earlier one.
 
         Raises:
             RepositoryRefused: The user's repository was removed.
@@ -366,7 +366,11 @@ class LoopRepository:
         source = await self._find_source()
         to_deliver = BranchToDeliver(self.git, self.origin, await self.tip())
         async with open_source(source) as view:
-            return to_deliver.ref in view.refs.direct
+            found = view.refs.direct.get(to_deliver.ref)
+            if found is None or found == to_deliver.tip:
+                return found is not None
+            command = ("merge-base", "--is-ancestor", to_deliver.tip, found)
+            return (await view.git.run(*command, accept=(0, 1, 128))).ok
 
     async def merge_to_user(self) -> Delivered:
         """Deliver, and fast-forward the branch that was checked out when the loop was started, with files and index.
