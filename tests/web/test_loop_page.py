@@ -8,7 +8,7 @@ from tests.loop.report.sample import lifelike
 
 from ringfence.web.rendering import Page, render
 
-_CHROME = {"nav": [], "fleet": "", "version": "", "banner": "", "status": None}
+_CHROME: dict[str, object] = {"nav": [], "fleet": "", "version": "", "banner": "", "status": None}
 
 
 def test_a_loop_shows_stories_verdicts_and_evidence() -> None:
