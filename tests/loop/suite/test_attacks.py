@@ -754,6 +754,114 @@ DECORATED_ATTACKS = {
 }
 
 
+_DECORATED_CLASS = """
+import unittest
+from calc import add
+
+@unittest.skipIf(False, "never")
+class Adding(unittest.TestCase):
+    def test_more(self): self.assertEqual(add(2, 2), 4)
+"""
+_HELPERS = """
+import contextlib
+from calc import add
+
+def call(function): function()
+
+def once(function):
+    def inner(): call(function)
+    return inner
+
+class TestAdd:
+    @staticmethod
+    def check(a, b, total): assert add(a, b) == total
+
+    @contextlib.contextmanager
+    def equal(self, total):
+        found = []
+        yield found
+        assert found == [total]
+
+    @property
+    def four(self):
+        assert add(2, 2) == 4
+        return 4
+
+@once
+def test_more(): %s
+"""
+_CONDITIONAL = """
+import sys
+from calc import add
+
+if sys.version_info:
+    def test_more(): assert add(2, 2) == 4
+"""
+_MARKED = """
+import pytest
+from calc import add
+
+def test_more(): assert add(2, 2) == 4
+test_more = pytest.mark.filterwarnings("ignore")(test_more)
+"""
+DECORATED_ATTACKS |= {
+    "bases of a decorated class": (
+        _DECORATED_CLASS,
+        (
+            "import unittest\n"
+            "class Calm(unittest.TestCase):\n    def assertEqual(self, *any): pass\n"
+            "def change(found): found['Adding'].__bases__ = (Calm,)"
+        ),
+    ),
+    "method from text in a decorated class": (
+        _DECORATED_CLASS,
+        (
+            "TEXT = 'def __getattribute__(self, name): return (lambda *any: None) if name == \\'assertEqual\\' else '\n"
+            "TEXT += 'object.__getattribute__(self, name)'\n"
+            "def change(found):\n    made = {}\n    exec(TEXT, made)\n"
+            "    found['Adding'].__getattribute__ = made['__getattribute__']"
+        ),
+    ),
+    "patch that is none": (
+        _PATCHED,
+        (
+            "class Calm:\n    attribute_name, new = None, 'x'\n    def __enter__(self): return self\n"
+            "    def __exit__(self, *any): return True\n"
+            "def change(found): found['test_more'].patchings = [*getattr(found['test_more'], 'patchings', []), Calm()]"
+        ),
+    ),
+    "static method of a helper": (
+        _HELPERS % "TestAdd.check(2, 2, 4)",
+        (
+            "import functools\n"
+            "def change(found): found['TestAdd'].check = staticmethod(functools.partial(lambda *any: None))"
+        ),
+    ),
+    "context manager of a helper": (
+        _HELPERS % "exec('with TestAdd().equal(4) as found: found.append(add(2, 2))')",
+        (
+            "import contextlib\n@contextlib.contextmanager\ndef equal(self, total): yield []\n"
+            "def change(found): found['TestAdd'].equal = equal"
+        ),
+    ),
+    "property of a helper": (
+        _HELPERS % "TestAdd().four",
+        "def change(found): found['TestAdd'].four = property(lambda self: 0)",
+    ),
+    "wrapper with other globals": (
+        _HELPERS % "TestAdd.check(2, 2, 4)",
+        (
+            "import types\n"
+            "def change(found):\n    old = found['test_more']\n"
+            "    other = {**found, 'call': lambda *any: None}\n"
+            "    found['test_more'] = types.FunctionType(old.__code__, other, 'test_more', None, old.__closure__)"
+        ),
+    ),
+    "definition under a condition": (_CONDITIONAL, "def change(found): found['test_more'] = lambda: None"),
+    "definition that is marked later": (_MARKED, "def change(found): found['test_more'] = lambda: None"),
+}
+
+
 @pytest.mark.parametrize("name", slow_after(2, DECORATED_ATTACKS))
 async def test_decorated_tests_are_compared_with_their_files(name: str, run: Run) -> None:
     """A decorated test leads to its file's own code, and around that code there is none of the product's."""
@@ -842,6 +950,35 @@ def test_client(): return 3
 
 @careful
 def test_careful(): assert add(1, 1) == 2
+
+if two:
+    def test_if(): assert add(1, 1) == 2
+else:
+    def test_if(): pass
+
+try:
+    import calc.absent
+except ImportError:
+    def test_else(): pass
+
+def test_marked(): assert add(1, 1) == 2
+test_marked = pytest.mark.filterwarnings("ignore")(test_marked)
+
+def test_wrapped(): assert add(1, 1) == 2
+test_wrapped = careful(test_wrapped)
+
+class Made:
+    @property
+    def size(self): return self._size
+    @size.setter
+    def size(self, value): self._size = value
+    @functools.cached_property
+    def cached(self): return 1
+    @staticmethod
+    @functools.lru_cache()
+    def stored(): return 1
+    @classmethod
+    def of(cls): return cls()
 
 @settings(max_examples=5)
 @given(st.integers())

@@ -6,8 +6,6 @@ wrappers whose own code is that of a test file or an installed package, each of 
 
 import ast
 import builtins
-import contextlib
-import functools
 import importlib.util
 import itertools
 import os
@@ -15,10 +13,10 @@ import sys
 import types
 
 from .channel import clean
-from .integrity import SPECIAL, is_installed, is_installed_module
+from .integrity import SPECIAL
+from .wrappers import Wrappers, defined_in
 
 _MAX_LISTED = 20
-_MAX_WRAPPERS = 100
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _RUNNERS = ("pytest", "_pytest", "unittest", "contextlib")
 _MODULE_HOOKS = (
@@ -55,7 +53,18 @@ _MADE = (
 """Methods that Python itself adds to a class, by the type of the class."""
 
 
-def altered_definitions(test_files, workspace):
+_MAKERS = ("dataclasses", "attr", "attrs", "pydantic", "functools")
+"""Packages whose decorators add special methods to a class."""
+_BUILT_IN_DECORATORS = ("staticmethod", "classmethod", "property")
+_TRANSPARENT_MODULES = ("contextlib", "functools", "abc", "typing", "typing_extensions")
+_TRANSPARENT = (
+    *("contextmanager", "asynccontextmanager", "lru_cache", "cache", "cached_property"),
+    *("abstractmethod", "override", "final", "no_type_check"),
+)
+"""Decorators of Python that make something which leads to the function."""
+
+
+def altered_definitions(test_files, workspace, running=()):
     """Return the names of what loaded test files define otherwise than their files say.
 
     It compares functions and methods (decorated ones only if they are tests), attributes of a class that hide a
@@ -65,20 +74,41 @@ def altered_definitions(test_files, workspace):
     Args:
         test_files: The test files, relative to the workspace.
         workspace: The directory with the product's code.
+        running: (file, variables) of the module of each test that runs: of a module that is loaded from elsewhere, or
+            that `sys.modules` does not have, a test file is not what runs. Variables of None: they are not known.
     """
-    loaded = {}
-    for module in list(sys.modules.values()):
-        if isinstance(getattr(module, "__file__", None), str):
-            loaded[os.path.realpath(module.__file__)] = module
     paths = {file: os.path.realpath(os.path.join(workspace, file)) for file in test_files}
-    defined = {file: defined_in(path) for file, path in paths.items() if path in loaded}
-    codes = [code for _, codes in defined.values() for code in codes]
-    wrappers = _Wrappers(codes, frozenset(paths.values()), workspace)
-    names = []
-    for file, (body, codes) in defined.items():
-        module = _Module(body, codes, vars(loaded[paths[file]]), wrappers)
+    loaded = _loaded_modules(paths, running)
+    bodies = {file: defined_in(paths[file]) for file, _ in loaded}
+    wrappers = Wrappers(
+        [(bodies[file][1], variables) for file, variables in loaded], frozenset(paths.values()), workspace
+    )
+    files = {file for file, _ in loaded}
+    names = ["the module of %s" % file for file, _ in running if file in paths and file not in files]
+    for file, variables in loaded:
+        module = _Module(*bodies[file], variables, wrappers)
         names += ["%s in %s" % (name, file) for name in module.altered()]
     return [clean(name, 200) for name in names[:_MAX_LISTED]]
+
+
+def _loaded_modules(paths, running):
+    """Return (file, variables) of all modules that say that they are one of some files, and of those that run."""
+    files = {path: file for file, path in paths.items()}
+    found = [(file, variables) for file, variables in running if file in paths and variables is not None]
+    for module in list(sys.modules.values()):
+        place = getattr(module, "__file__", None)
+        file = files.get(os.path.realpath(place)) if isinstance(place, str) else None
+        variables = getattr(module, "__dict__", None)
+        if file is not None and not any(variables is other for _, other in found):
+            found.append((file, variables))
+    return found
+
+
+def file_of_class(kind, test_files):
+    """Return the test file that defines a class by the name of its module; None: it is none of the test files."""
+    end = kind.__module__.replace(".", "/") + ".py"
+    found = [file for file in test_files if file == end or file.endswith("/" + end)]
+    return min(found, key=len) if found else None
 
 
 def names_in(path):
@@ -93,126 +123,6 @@ def names_in(path):
             elif isinstance(node, ast.Name):
                 names.add(node.id)
     return names
-
-
-def defined_in(path):
-    """Return the statements of a file and all code objects that it compiles to; nothing if it is not valid Python."""
-    try:
-        with open(path, "rb") as source:
-            tree = ast.parse(source.read())
-        waiting = [compile(tree, path, "exec", dont_inherit=True)]
-    except (OSError, SyntaxError, ValueError):
-        return [], []
-    codes = []
-    while waiting:
-        code = waiting.pop()
-        codes.append(code)
-        waiting += [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return tree.body, codes
-
-
-class _Wrappers:
-    """Follows the wrappers that decorators put around a function to the code that its file has.
-
-    Args:
-        codes: All code objects of the loaded test files.
-        files: The absolute paths of these files.
-        workspace: The directory with the product's code.
-    """
-
-    def __init__(self, codes, files, workspace):
-        self.codes = codes
-        self._files = files
-        self._workspace = workspace
-        self._installed = {}
-
-    def is_known(self, code):
-        """Whether code is that of a test file or an installed package."""
-        return code in self.codes or code in self._codes_of(os.path.realpath(code.co_filename))
-
-    def is_product(self, module):
-        """Whether a module belongs to the product: it is neither installed nor a test file."""
-        if module is None or is_installed_module(module.split(".")[0], self._workspace):
-            return False
-        loaded = sys.modules.get(module)
-        path = getattr(loaded, "__file__", None) or next(iter(getattr(loaded, "__path__", ())), None)
-        return isinstance(path, str) and os.path.realpath(path) not in self._files
-
-    def _codes_of(self, path):
-        if not is_installed(path, self._workspace):
-            return []
-        if path not in self._installed:
-            self._installed[path] = defined_in(path)[1]
-        return self._installed[path]
-
-    def lead_to(self, value, codes, namespace, is_any_allowed=False):
-        """Whether a value is a function with one of some code objects, or such a function in known wrappers.
-
-        Args:
-            value: The value of the definition's name.
-            codes: Code objects of the definition.
-            namespace: The global variables that the function must have.
-            is_any_allowed: Whether a wrapper may be code of the product, as the test file applies its decorator.
-        """
-        waiting, seen, is_found = [value], [], False
-        while waiting and len(seen) < _MAX_WRAPPERS:
-            each = waiting.pop()
-            if any(each is other for other in seen):
-                continue
-            seen.append(each)
-            function = getattr(each, "__func__", each) if isinstance(each, _METHODS) else each
-            if not isinstance(function, types.FunctionType):
-                if not (is_any_allowed or self._is_known_object(each)):
-                    return False
-                waiting += _held_by(each)
-            elif function.__code__ in codes:
-                is_found = is_found or function.__globals__ is namespace
-            elif is_any_allowed or self.is_known(function.__code__):
-                is_file_s = function.__code__ in self.codes
-                cells = _cells(function)
-                # What a wrapper of a test file holds is that file's choice; an installed one calls what it holds.
-                waiting += [one for one in cells if not is_file_s or self._may_lead(one)]
-            else:
-                return False
-        return is_found
-
-    def _may_lead(self, value):
-        function = getattr(value, "__func__", value)
-        if isinstance(function, types.FunctionType):
-            return self.is_known(function.__code__)
-        return self._is_known_object(value)
-
-    def _is_known_object(self, value):
-        """Whether a callable object or context manager runs no code of the product when it is called or entered."""
-        if isinstance(value, type):
-            return True
-        functions = [getattr(type(value), name, None) for name in ("__call__", "__enter__", "__exit__")]
-        if isinstance(value, contextlib.ContextDecorator):
-            functions.append(getattr(value, "func", None))
-        codes = [getattr(each, "__code__", None) for each in functions]
-        return all(self.is_known(code) for code in codes if code is not None)
-
-
-_METHODS = (types.MethodType, staticmethod, classmethod)
-
-
-def _cells(function):
-    found = []
-    for cell in function.__closure__ or ():
-        try:
-            found.append(cell.cell_contents)
-        except ValueError:  # it is empty
-            continue
-    return [each for each in found if callable(each) or isinstance(each, _METHODS)]
-
-
-def _held_by(value):
-    """Return the functions that a callable object, such as a `functools.partial`, calls."""
-    if isinstance(value, (functools.partial, functools.partialmethod)):
-        return [value.func]
-    if isinstance(value, type(functools.lru_cache(maxsize=1)(len))):
-        return [value.__wrapped__]
-    return [value.fget] if isinstance(value, property) else []
 
 
 class _Module:
@@ -263,19 +173,48 @@ class _Module:
             owner: The class whose body it is; None: the module.
             wrapped_by: Decorators of the class, which may wrap its methods.
         """
-        names = _bound(body)
-        for each in body:
-            if not isinstance(each, _DEFINITIONS) or names.count(each.name) > 1:
-                continue  # what an assignment makes of it is not known
-            value = found.get(each.name)
-            if isinstance(each, ast.ClassDef):
-                for name in self._unlike_class(each, value):
+        names, definitions = _bound(body), {}
+        for each in _statements(body):
+            if isinstance(each, _DEFINITIONS):
+                definitions.setdefault(each.name, []).append(each)
+        for name, ways in definitions.items():
+            if len(ways) < names.count(name):
+                if name.startswith("test") and not self._is_assigned_test(body, ways, found.get(name)):
                     yield name
-            elif not (each.decorator_list or wrapped_by):
-                if not self._is_plain(each, value):
-                    yield each.name
-            elif not self._is_decorated(each, value, owner, wrapped_by):
-                yield each.name
+                continue
+            if name not in found and not any(way in body for way in ways):
+                continue  # the statement around it did not run it
+            unlike = [[*self._unlike_definition(way, found.get(name), owner, wrapped_by)] for way in ways]
+            for other in min(unlike, key=len):
+                yield other
+
+    def _unlike_definition(self, definition, value, owner, wrapped_by):
+        if isinstance(definition, ast.ClassDef):
+            for name in self._unlike_class(definition, value):
+                yield name
+        elif not (definition.decorator_list or wrapped_by):
+            if not self._is_plain(definition, value):
+                yield definition.name
+        elif not self._is_decorated(definition, value, owner, wrapped_by):
+            yield definition.name
+
+    def _is_assigned_test(self, body, definitions, value):
+        """Whether a test that is defined and assigned, too, is what the assignment may have made of it."""
+        name = definitions[0].name
+        assignments = [
+            each for each in _statements(body)
+            if isinstance(each, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and name in _stored(each)
+        ]  # fmt: skip
+        read = [
+            node for each in assignments for node in ast.walk(each)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        ]  # fmt: skip
+        is_wrapped = bool(assignments) and name in [node.id for node in read]
+        if not is_wrapped or not callable(value):
+            return True  # another value, which the file does not define
+        is_by_product = any(self._wrappers.is_product(self._module_of(node)) for node in read)
+        codes = [code for each in definitions for code in self._codes_of(each)]
+        return self._wrappers.lead_to(value, codes, self._namespace, is_by_product)
 
     def _unlike_class(self, definition, value):
         if isinstance(value, type):
@@ -283,7 +222,7 @@ class _Module:
             for name in itertools.chain(methods, self._further(definition, value)):
                 yield "%s.%s" % (definition.name, name)
             bases = [self._named(each) for each in definition.bases]
-            if definition.decorator_list or definition.keywords or not all(map(_is_class, bases)):
+            if definition.keywords or not all(map(_is_class, bases)) or not self._keeps_class(definition):
                 return
             kinds = {type, *map(type, bases)}
             if type(value) not in kinds:
@@ -292,6 +231,18 @@ class _Module:
                 yield "%s.__bases__" % definition.name
         elif not definition.decorator_list:
             yield definition.name
+
+    def _keeps_class(self, definition):
+        """Whether the decorators of a class return it, or one with the same bases: all that are installed but six's."""
+        modules = [self._module_of(each) for each in definition.decorator_list]
+        return not self._is_by_product(definition) and all(
+            module is not None and module.split(".")[0] != "six" for module in modules
+        )
+
+    def _makes_special_methods(self, definition):
+        """Whether a decorator of a class adds methods such as `__init__` to it."""
+        modules = [self._module_of(each) or "" for each in definition.decorator_list]
+        return self._is_by_product(definition) or any(each.split(".")[0] in _MAKERS for each in modules)
 
     def _is_plain(self, definition, value):
         function = getattr(value, "__func__", value)
@@ -315,14 +266,26 @@ class _Module:
             value = getattr(owner, definition.name, None)
         function = getattr(value, "__func__", value)
         is_test = definition.name.startswith("test") and not any(map(_is_fixture, decorators))
-        if not (is_test and callable(function)) and (owner is None or not _is_function(function)):
+        is_transparent = not is_test and all(map(self._is_transparent, definition.decorator_list))
+        is_compared = is_transparent or (is_test and callable(function))
+        if not is_compared and (owner is None or not _is_function(function)):
             return True
         is_by_product = self._is_by_product(definition, *wrapped_by)
         if any((self._module_of(each) or "").split(".")[0] == "hypothesis" for each in decorators):
             value = getattr(getattr(value, "hypothesis", None), "inner_test", value)
         if self._wrappers.lead_to(value, self._codes_of(definition), self._namespace, is_by_product):
             return True
-        return not is_test and (is_by_product or self._wrappers.is_known(function.__code__))
+        is_known = _is_function(function) and self._wrappers.is_known_function(function)
+        return not is_test and (is_by_product or (is_known and not is_transparent))
+
+    def _is_transparent(self, decorator):
+        """Whether a decorator, of Python's own, leaves a way from what it makes to the function."""
+        node = decorator.func if isinstance(decorator, ast.Call) else decorator
+        name = getattr(node, "attr", getattr(node, "id", None))
+        module = self._module_of(node)
+        if module is None:
+            return name in _BUILT_IN_DECORATORS and name not in _all_bound(self._body)
+        return module in _TRANSPARENT_MODULES and name in _TRANSPARENT
 
     def _is_by_product(self, definition, *further):
         decorators = [*definition.decorator_list, *further]
@@ -349,14 +312,17 @@ class _Module:
         for name, held in list(vars(value).items()):
             function = getattr(held, "__func__", held)
             if isinstance(function, types.FunctionType):
-                if name in own or function.__code__ in self._wrappers.codes:
+                if name in own or self._is_of_test_file(function):
                     continue
                 if not self._may_have_made(definition, kind, name, function):
                     yield name
             elif not (name in own or name in dict(_MADE).get(kind, ())) and callable(held):
-                is_special = name in SPECIAL and not definition.decorator_list
+                is_special = name in SPECIAL and not self._makes_special_methods(definition)
                 if is_special or (not name.startswith("__") and callable(_inherited(value, name))):
                     yield name
+
+    def _is_of_test_file(self, function):
+        return function.__code__ in self._wrappers.codes and self._wrappers.is_known_function(function)
 
     def _may_have_made(self, definition, kind, name, function):
         """Whether Python, or a decorator of the class or of a method, may have added a function to a class."""
@@ -376,7 +342,7 @@ class _Module:
         if name.startswith("test"):  # an inherited one, wrapped
             return self._wrappers.lead_to(function, self._wrappers.codes, function.__globals__)
         if name.startswith("__") and is_made_of_text:
-            return True
+            return name not in SPECIAL or self._makes_special_methods(definition)
         return (name in _HOOKS or name.startswith("__")) and self._wrappers.is_known(function.__code__)
 
 
@@ -400,14 +366,44 @@ def _inherited(kind, name):
     return None
 
 
-def _bound(body):
-    """Return the names that statements define, import or assign, each as often as they do."""
-    names = [each.name for each in body if isinstance(each, _DEFINITIONS)]
-    names += [each.id for line in body for each in ast.walk(line) if _is_assigned(line, each)]
+def _statements(body):
+    """Yield the statements of a scope, with those inside `if`, `try`, `with` and loops."""
     for line in body:
-        if isinstance(line, (ast.Import, ast.ImportFrom)):
+        yield line
+        if isinstance(line, _DEFINITIONS):
+            continue
+        parts = [line, *getattr(line, "handlers", ()), *getattr(line, "cases", ())]
+        for field in ("body", "orelse", "finalbody"):
+            for part in parts:
+                for each in _statements(getattr(part, field, ())):
+                    yield each
+
+
+def _bound(body):
+    """Return the names that the statements of a scope define, import or assign, each as often as they do."""
+    names = []
+    for line in _statements(body):
+        if isinstance(line, _DEFINITIONS):
+            names.append(line.name)
+        elif isinstance(line, (ast.Import, ast.ImportFrom)):
             names += [each.asname or each.name.split(".")[0] for each in line.names]
+        else:
+            names += _stored(line)
     return names
+
+
+def _stored(line):
+    """Return the names that a statement itself assigns, not those in it."""
+    if isinstance(line, (ast.For, ast.AsyncFor)):
+        parts = [line.target]
+    elif isinstance(line, (ast.With, ast.AsyncWith)):
+        parts = [each.optional_vars for each in line.items if each.optional_vars is not None]
+    elif isinstance(line, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        parts = [line]
+    else:
+        return []
+    nodes = (node for part in parts for node in ast.walk(part))
+    return [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
 
 
 def _all_bound(body):
@@ -424,13 +420,6 @@ def _all_bound(body):
             elif isinstance(node, ast.ExceptHandler):
                 names.add(node.name)
     return names
-
-
-def _is_assigned(line, node):
-    is_statement = isinstance(
-        line, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.With, ast.If, ast.Try)
-    )
-    return is_statement and isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 def _imported(body, package):
@@ -459,7 +448,7 @@ def altered_attributes(instance, kind, workspace):
         kind: The class that it had before the test.
         workspace: The directory with the product's code.
     """
-    wrappers = _Wrappers([], frozenset(), workspace)
+    wrappers = Wrappers([], frozenset(), workspace)
     found = sys.modules.get(kind.__module__)
     for part in kind.__qualname__.split("."):
         found = getattr(found, part, None)

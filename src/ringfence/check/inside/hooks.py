@@ -9,7 +9,7 @@ import os
 import sys
 import types
 
-from . import definitions, integrity
+from . import definitions, integrity, wrappers
 from .channel import clean, shown
 
 _MAX_NAME_CHARS = 200
@@ -131,7 +131,7 @@ class HookRecord:
         if integrity.is_same(recorded, integrity.codes_of(function)):
             return True
         if code.co_filename not in self._definitions:
-            self._definitions[code.co_filename] = definitions.defined_in(code.co_filename)
+            self._definitions[code.co_filename] = wrappers.defined_in(code.co_filename)
         body, codes = self._definitions[code.co_filename]
         same = [each for each in codes if each.co_name == name and each.co_firstlineno == code.co_firstlineno]
         # execnet compiles the program of an xdist worker with flags of its own, so that its code differs, too.
@@ -166,7 +166,7 @@ def _running_namespaces():
 def _plugins_named_in(path):
     """Return all literal names that a file assigns to `pytest_plugins`."""
     names = set()
-    for line in definitions.defined_in(path)[0]:
+    for line in wrappers.defined_in(path)[0]:
         targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
         if getattr(line, "value", None) is None or "pytest_plugins" not in [
             getattr(each, "id", "") for each in targets

@@ -3,6 +3,7 @@
 Also holds the body of the canary: a test that must fail, and fails in every way that a test can.
 """
 
+import functools
 import os
 import site
 import sys
@@ -19,6 +20,7 @@ SPECIAL = ("__getattribute__", "__getattr__", "__setattr__", "__call__", "__new_
 _REPLACED_BY_PYTEST = ("_pytest.config.Config._getini_unknown_type",)  # in its module legacypath
 # A test that raises this exception counts as passed. It stops a run at the first failure, which no check needs.
 unittest.case._ShouldStop = ()  # type: ignore[attr-defined]
+_TRACERS = ("coverage", "_pydevd_bundle")
 _WATCHED = ("_pytest", "pytest", "pluggy", "unittest", "contextlib", "pytest_mock", __package__)
 _MOCK = "unittest.mock.NonCallableMock."
 
@@ -102,6 +104,7 @@ def functions():
     found = {}
     for name, module in list(sys.modules.items()):
         if isinstance(module, types.ModuleType) and name.split(".")[0] in _WATCHED:
+            found[name + ".__class__"] = [type(module)]
             _add_functions(found, name, vars(module))
             for key, value in list(vars(module).items()):
                 if isinstance(value, (type, tuple)):
@@ -115,7 +118,7 @@ def _bases_and_special_methods(value):
     """Return what determines the other attributes of a class; special methods need not be functions."""
     if not isinstance(value, type):
         return []
-    return [*value.__mro__, *(vars(value)[name] for name in SPECIAL if name in vars(value))]
+    return [type(value), *value.__mro__, *(vars(value)[name] for name in SPECIAL if name in vars(value))]
 
 
 def _add_functions(found, prefix, namespace):
@@ -142,10 +145,16 @@ def is_same(codes, others):
 
 
 def is_traced_by(workspace):
-    """Whether the trace function is code of the workspace: it could skip lines of a test. That of coverage is not."""
-    code = getattr(sys.gettrace(), "__code__", None)
-    own = os.path.realpath(workspace) + os.sep
-    return code is not None and os.path.realpath(code.co_filename).startswith(own)
+    """Whether a trace function may skip lines of a test: whether it is neither coverage's nor an installed package's."""
+    tracer = sys.gettrace()
+    for _ in range(10):
+        tracer = tracer.func if isinstance(tracer, functools.partial) else tracer
+    if tracer is None:
+        return False
+    code = getattr(tracer, "__code__", None) or getattr(type(tracer).__call__, "__code__", None)
+    if code is None:  # it is written in C
+        return type(tracer).__module__.split(".")[0] not in _TRACERS
+    return not is_installed(code.co_filename, workspace)
 
 
 def altered_functions(before):

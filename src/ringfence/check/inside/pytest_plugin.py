@@ -169,7 +169,10 @@ def _compare(item):
     """Record what differs from the test files, and what would be run in place of a test; only for tests run alone."""
     if not _SETTINGS["only"]:
         return
-    _STATE.altered.update(definitions.altered_definitions(_SETTINGS["test_files"], _WORKSPACE))
+    running = []
+    if isinstance(item, pytest.Function):
+        running.append((_id_and_file(item.nodeid)[1], vars(item.module)))
+    _STATE.altered.update(definitions.altered_definitions(_SETTINGS["test_files"], _WORKSPACE, running))
     if isinstance(item, pytest.Function):
         owner = item.cls or item.module
         defined = getattr(owner, item.originalname or item.name, None)

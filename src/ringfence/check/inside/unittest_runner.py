@@ -125,7 +125,9 @@ def _compare(cases, kinds):
     """
     for case, kind in zip(cases, kinds):  # noqa: B905 - Python 3.8 and 3.9 have no strict
         _ALTERED.update(definitions.altered_attributes(case, kind, _SETTINGS["workspace"]))
-    _ALTERED.update(definitions.altered_definitions(_SETTINGS["test_files"], _SETTINGS["workspace"]))
+    files = [definitions.file_of_class(kind, _SETTINGS["test_files"]) for kind in kinds]
+    running = [(file, None) for file in files if file is not None]
+    _ALTERED.update(definitions.altered_definitions(_SETTINGS["test_files"], _SETTINGS["workspace"], running))
     if integrity.is_traced_by(_SETTINGS["workspace"]):
         _ALTERED.add("a trace function")
 

@@ -22,6 +22,7 @@ _SENT = (
     "channel.py",
     "integrity.py",
     "definitions.py",
+    "wrappers.py",
     "hooks.py",
     "pytest_plugin.py",
     "unittest_runner.py",
