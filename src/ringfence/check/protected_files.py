@@ -184,9 +184,10 @@ class ProtectedFiles:
             )
         )
 
-    def may_hold_inline_tests(self, path: str) -> bool:
-        """Whether tests that a runner runs may stand in a file of product code, beside what an attempt may change."""
-        return path.endswith(".rs") and self._conventions.uses("cargo")
+    @property
+    def may_be_compiled_with_inline_tests(self) -> bool:
+        """Whether tests that a runner runs may stand in files of product code, beside what an attempt may change."""
+        return self._conventions.uses("cargo")
 
     def is_of_story(self, path: str) -> bool:
         """Whether only checks of single stories run a path, so that it is what a story that names it builds."""

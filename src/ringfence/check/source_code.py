@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 _ATTRIBUTE = (
-    r"#\s*!?\[\s*(?:cfg\s*\(\s*(?:(?:all|any)\s*\([^\]]{0,200}?)?\btest\b"
+    r"#\s*!?\[\s*(?:cfg\s*\(\s*(?:(?:all|any)\s*\([^\]]{0,1000}?)?\btest\b"
     r"|(?:\w+\s*::\s*)*(?:test|rstest|test_case|quickcheck|proptest)\b)[^\]]{0,500}\]"
 )
 _TOKEN = re.compile(
-    r"""//[^\n]*|(?P<comment>/\*)|\bb?r(?P<hashes>\#*)".*?(?:"(?P=hashes)|\Z)|b?"(?:\\.|[^"\\])*+(?:"|\\?\Z)"""
-    r"""|b?'(?:\\.[^']{0,10}|[^'\\])'|[{};]|(?P<attribute>""" + _ATTRIBUTE + ")",
+    r"""//[^\n]*|(?P<comment>/\*)|\b[bc]?r(?P<hashes>\#*)".*?(?:"(?P=hashes)|\Z)|b?"(?:\\.|[^"\\])*+(?:"|\\?\Z)"""
+    r"""|b?'(?:\\u\{[^}']*+\}|\\.[^']{0,10}|[^'\\])'|[{};]|(?P<attribute>""" + _ATTRIBUTE + ")",
     re.DOTALL,
 )
 """What is not closed goes to the end, so that a file full of openings takes no longer than another.
@@ -61,31 +61,31 @@ _COMMENT = re.compile(r"/\*|\*/")
 _TEST_FUNCTION = re.compile(r"#\[test\]\s*fn\s+(\w+)\s*\(\s*\)\s*\{")
 
 
-_OTHER_CODE = "has other code for tests:"
-_REACHES_TESTS = (
-    (
-        "defines the macro",
-        re.compile(r"\bmacro_rules\s*!\s*((?:r#)?(?:(?:debug_)?assert(?:_eq|_ne)?|panic))\b"),
-    ),
-    (_OTHER_CODE, re.compile(r"(cfg_attr\s*\(\s*(?:not\s*\(\s*)?test\b[^\]]{0,80}\b(?:path|cfg)\b)")),
-    (
-        _OTHER_CODE,
-        re.compile(
-            r"(cfg!\s*\([^\];{}]{0,100}?(?<![\w\"-])test\b(?![\"-])"
-            r"|cfg\s*\([^\]]{0,100}?\bnot\s*\([^\]]{0,100}?(?<![\w\"-])test\b(?![\"-]))"
-        ),
-    ),
-)
+_ASSERTIONS = re.compile(r"\bmacro_rules\s*!\s*((?:r#)?(?:(?:debug_)?assert(?:_eq|_ne)?|panic))\b")
+_CONDITION = re.compile(r"\b(cfg_attr\s*+\(|cfg!\s*+\(|cfg\s*+\()([^\];{}]*+)")
+_TEST = re.compile(r"(?<![\w\"-])test\b(?![\"-])")
+_NEGATION = re.compile(r"\bnot\s*+\(")
+_OTHER_FILE = re.compile(r"\b(?:path|cfg)\b")
 
 
 def reaches_tests(text: str) -> set[str]:
     """What in product code of Rust would be other code for the tests beside it, or other assertions."""
     text = _without_comments(text)
-    return {
-        f"{what} {' '.join(match[1].split())[:80]!r}"
-        for what, pattern in _REACHES_TESTS
-        for match in pattern.finditer(text)
-    }
+    found = {f"defines the macro {match[1]!r}" for match in _ASSERTIONS.finditer(text)}
+    for match in _CONDITION.finditer(text):
+        if _decides_for_tests(match[1], match[2]):
+            found.add(f"has other code for tests: {' '.join(match[0].split())[:80]!r}")
+    return found
+
+
+def _decides_for_tests(kind: str, condition: str) -> bool:
+    """Whether a condition of Rust makes other code, or another file, for tests than for the product."""
+    if kind.startswith("cfg!"):
+        return _TEST.search(condition) is not None
+    if kind.startswith("cfg_attr"):
+        return _TEST.search(condition) is not None and _OTHER_FILE.search(condition) is not None
+    negation = _NEGATION.search(condition)
+    return negation is not None and _TEST.search(condition, negation.end()) is not None
 
 
 def becomes_binary(path: str, before: bytes, after: bytes) -> bool:

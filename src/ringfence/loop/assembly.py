@@ -94,11 +94,10 @@ def assemble(
         if why is None or is_lifted:
             kept.append(change)
             entry = before.read(path)
-            if becomes_binary(path, b"" if entry is None else entry.data, change.data):
+            if becomes_binary(path, entry.data if entry else b"", change.data):
                 complaints.append(f"{path!r} contains a NUL character, so that no diff shows its lines")
-            complaints += (
-                _inline_complaints(path, before, change) if protected.may_hold_inline_tests(path) else []
-            )
+            if protected.may_be_compiled_with_inline_tests:
+                complaints += _inline_complaints(path, before, change)
         else:
             left_out.append(f"{path!r} {why}")
     return Assembled(tuple(kept), tuple(left_out), frozenset(configuration), tuple(complaints))
@@ -134,12 +133,17 @@ def _is_named(named: Collection[str], path: str) -> bool:
 def _inline_complaints(path: str, before: Tree, change: Change) -> list[str]:
     """Return complaints about changed tests in a file of product code.
 
-    Rust has tests in such files, so that they cannot be restored without the code; their text is compared instead. The
+    Rust has tests in such files, so that they cannot be restored without the code; their text is compared instead. A
+    file with another ending may be included in one. The
     change contains the complete file, while a tree contains no large files.
     """
     entry = before.read(path)
     was, now = (_source(data) for data in (b"" if entry is None else entry.data, change.data))
-    changed = [f"{path!r}: tests in it were changed"] if changed_inline_tests(was, now) else []
+    changed = (
+        [f"{path!r}: tests in it were changed"]
+        if path.endswith(".rs") and changed_inline_tests(was, now)
+        else []
+    )
     return [*changed, *(f"{path!r} {what}" for what in sorted(reaches_tests(now) - reaches_tests(was)))]
 
 

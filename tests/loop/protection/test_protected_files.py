@@ -808,6 +808,11 @@ def test_a_story_may_change_protected_files_that_it_names(before, conventions, a
         b'#[cfg_attr(test, path = "fake.rs")]\nmod a;\n' + LIB,
         LIB.replace(b"{ 0 }", b"{ if cfg!(all(unix, any(test))) { 3 } else { 0 } }"),
         b"#[cfg(all(not(any(test))))]\nmod a;\n#[cfg(all(test))]\nmod b;\n" + LIB,
+        b"const A: [char; 2] = ['\\u{0____________1}','\"']; const B: &str = \" /* \";\n"
+        b"macro_rules! assert_eq { ($($t:tt)*) => {}; }\n// */\n" + LIB,
+        b'const A: &CStr = cr#""/*"#;\nmacro_rules! assert_eq { () => {} }\n// */\n' + LIB,
+        b'#[cfg_attr(any(test), path = "good.rs")]\nmod bad;\n' + LIB,
+        b'#[cfg(not(any(feature = "%b", test)))]\nfn half() {}\n' % (b"a" * 300) + LIB,
         b"macro_rules /* %b /* */ */ ! // a\n r#assert_eq { ($($any:tt)*) => {} }\n" % (b"a\n" * 200) + LIB,
     ],
     ids=[
@@ -818,6 +823,10 @@ def test_a_story_may_change_protected_files_that_it_names(before, conventions, a
         "another file for tests",
         "other code, less plainly",
         "other module, less plainly",
+        "after a long character",
+        "after a raw C string",
+        "another file, less plainly",
+        "after a long condition",
         "comments",
     ],
 )
@@ -838,6 +847,18 @@ def test_tests_beside_code_are_compared_where_cargo_runs_them():
     """Elsewhere a file of Rust is product code like any other."""
     other = LIB.replace(b"3", b"0")
     assert [bool(_assembled(runner, other).complaints) for runner in ("cargo", "pytest")] == [True, False]
+
+
+def test_files_of_rust_with_another_ending_are_compared():
+    """`#[path = "calm.inc"]` and `include!` make any file a part of the code."""
+    change = Change(b"src/calm.inc", 0o100644, b"macro_rules! assert_eq { () => {}; }\n")
+    found = [
+        assemble(
+            GitTree(entries(CARGO)), protection(CARGO, Conventions(frozenset({runner}))), [change], named=()
+        )
+        for runner in ("cargo", "pytest")
+    ]
+    assert [bool(each.complaints) for each in found] == [True, False]
 
 
 def test_large_files_of_rust_are_compared():
@@ -1184,6 +1205,10 @@ def test_hostile_paths_are_only_data(path, more):
             ("a.rs", b"#[" * 100_000),
             ("a.rs", b"cfg(not(" * 25_000),
             ("a.rs", b"cfg!(" * 40_000),
+            ("a.rs", b"'\\u{" * 60_000),
+            ("a.rs", b"'\\u{" + b"_" * 200_000),
+            ("a.rs", b"cfg(not(test" * 20_000),
+            ("a.rs", b"#[cfg(all(" * 25_000),
             ("a.rs", b"#[a::" + b"a::" * 60_000),
             ("a.rs", b"cfg_attr(test, " * 13_000),
             ("a.rs", b"#[test]" * 50_000),
