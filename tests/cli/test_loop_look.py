@@ -487,7 +487,11 @@ def test_without_an_id_a_command_means_a_loop_of_this_repository(
         ended = ringfence("loop", command)
         assert (ended.code, ended.out) == (2, ""), ended
         assert f"no loop was started on {str(work)!r}; name the id" in ended.err
-    assert ringfence("loop", "status", "abcdef").code == 0
+        assert "`--loop ID`" in ended.err
+    ended = ringfence("loop", "status", "abcdef")
+    assert (ended.code, "\nrepository: " in ended.out) == (0, True), ended
+    by_story = ringfence("loop", "show", "one")
+    assert (by_story.code, "`ringfence loop show ID --story STORY`" in by_story.err) == (2, True), by_story
 
 
 def test_a_check_of_a_place_that_is_no_repository_is_a_misuse(ringfence: Run, tmp_path: Path):

@@ -64,7 +64,7 @@ def _decide(directory: LoopDirectory, story: str) -> Iterator[_Decision]:
         yield _Decision(store, repository, store.story(story), plan_from_json(store.loop.plan))
 
 
-async def retry(directory: LoopDirectory, story: str, answer: str | None) -> None:
+async def retry(directory: LoopDirectory, story: str, answer: str | None) -> str | None:
     """Start a skipped or blocked story from the beginning, with its current text in the stories' file.
 
     Stories that were skipped or blocked because of it wait again, too.
@@ -73,6 +73,9 @@ async def retry(directory: LoopDirectory, story: str, answer: str | None) -> Non
         directory: The loop's directories.
         story: The story's id.
         answer: The answer to a blocked story's question, for the roles' prompts.
+
+    Returns:
+        A line for the user if the story's text is not that of the stories' file; None if it is.
 
     Raises:
         UsageError: There is no such story, it is neither skipped nor blocked, or another process works on the loop.
@@ -87,7 +90,7 @@ async def retry(directory: LoopDirectory, story: str, answer: str | None) -> Non
             )
         if row.state is StoryState.BLOCKED and answer is None:
             raise UsageError(f"story {story!r} asks: {row.reason}; answer by --answer TEXT")
-        plan = await anyio.to_thread.run_sync(with_mended, decision.plan, story)
+        plan, problem = await anyio.to_thread.run_sync(with_mended, decision.plan, story)
         with store.transaction():
             store.update_loop(plan=plan_to_json(plan))
             store.update_story(
@@ -97,9 +100,12 @@ async def retry(directory: LoopDirectory, story: str, answer: str | None) -> Non
             )  # fmt: skip
             _Decision(store, decision.repository, row, plan).release_dependents()
             store.begin_round()
+        return (
+            None if problem is None else f"{story}: {problem}; its text is as it was when it was last started"
+        )
 
 
-async def accept(directory: LoopDirectory, story: str, number: int | None) -> None:
+async def accept(directory: LoopDirectory, story: str, number: int | None) -> str:
     """Accept a rejected attempt at a story as if the judge had accepted it; the resumed loop merges it.
 
     Stories that were skipped because of this one wait again.
@@ -108,6 +114,9 @@ async def accept(directory: LoopDirectory, story: str, number: int | None) -> No
         directory: The loop's directories.
         story: The story's id.
         number: The attempt's number, as for `loop diff STORY --rejected N`. None: the last attempt.
+
+    Returns:
+        A line for the user, which says whether the attempt failed its checks.
 
     Raises:
         UsageError: There is no such story or attempt, the story has passed or was rejected by a person, or another
@@ -121,12 +130,14 @@ async def accept(directory: LoopDirectory, story: str, number: int | None) -> No
         rejected = store.step(row.key(REJECTED_BY_PERSON))
         if rejected is not None and rejected.outcome is not None:
             raise UsageError(
-                f"story {story!r} was {row.reason or 'rejected by a person'}; `ringfence loop retry` starts it again"
+                f"story {story!r} was {row.reason or 'rejected by a person'}; such a story is not accepted again, and "
+                f"`ringfence loop retry` starts it again"
             )
         settings = restore_configuration(store.loop.configuration, loop=directory.id)[1]
         attempt, commit = _find_attempt(store, row, number, settings.attempts)
         with store.transaction():
-            result = {"commit": commit, "by": _user_name()}
+            by, failing = _user_name(), _failing_checks(store, row, attempt)
+            result = {"commit": commit, "by": by, "is_failing": failing is not None}
             store.keep_step(row.key(ACCEPTED_BY_PERSON), outcome="accepted", result=result, attempt=attempt)
             store.update_story(
                 story, state=StoryState.RUNNING, stage="merge", code_commit=commit, attempt=attempt, reason="",
@@ -134,6 +145,24 @@ async def accept(directory: LoopDirectory, story: str, number: int | None) -> No
             )  # fmt: skip
             decision.release_dependents()
             store.begin_round()
+        shown = (row.generation - 1) * settings.attempts + attempt
+        how = "" if failing is None else f" although {failing}"
+        return f"{story}: attempt {shown} is accepted by {by}{how}"
+
+
+def _failing_checks(store: LoopStore, row: StoryRow, attempt: int) -> str | None:
+    """Return what is wrong with an attempt's checks, as the end of a sentence; None if it passed them."""
+    step = store.step(row.key(f"checks.{attempt}"))
+    events = [
+        event.data for event in store.events if (event.type, event.story) == ("checks.completed", row.id)
+    ]
+    found = next((data for data in reversed(events) if data.get("attempt") == attempt), None)
+    if step is None or step.outcome is None or found is None:
+        return "its checks were not run"
+    if found.get("is_green"):
+        return None
+    red = [name for name, colour in found.get("checks", {}).items() if colour == "red"]
+    return f"its checks failed ({', '.join(red)})" if red else "its checks failed"
 
 
 def _free_worktree(store: LoopStore) -> int:
@@ -142,7 +171,7 @@ def _free_worktree(store: LoopStore) -> int:
     return next(number for number in count() if number not in used)
 
 
-async def reject(directory: LoopDirectory, story: str, reason: str | None) -> None:
+async def reject(directory: LoopDirectory, story: str, reason: str | None) -> str:
     """Reject a story that passed, or that waits to be merged; its merged commits are reverted on the loop's branch.
 
     A call that was interrupted can be repeated.
@@ -151,6 +180,9 @@ async def reject(directory: LoopDirectory, story: str, reason: str | None) -> No
         directory: The loop's directories.
         story: The story's id.
         reason: Why, for events and report, and for the agents of the next attempt; its first 2,000 characters are kept.
+
+    Returns:
+        A line for the user.
 
     Raises:
         UsageError: There is no such story, it neither passed nor was accepted, other stories depend on it, another of
@@ -166,8 +198,8 @@ async def reject(directory: LoopDirectory, story: str, reason: str | None) -> No
             raise UsageError(
                 f"story {story!r} is {row.state.value}; only a story that passed, or that was accepted, can be rejected"
             )
-        commit = None if row.merged_commit is None else await _revert(decision, row.merged_commit, by)
         why = (reason or "").strip()[:_MAX_REASON_CHARS]
+        commit = None if row.merged_commit is None else await _revert(decision, row.merged_commit, by, why)
         patch = await _keep_patch(decision)
         result = {"commit": commit, "by": by, "reason": why, "patch": patch}
         with store.transaction():
@@ -189,6 +221,8 @@ async def reject(directory: LoopDirectory, story: str, reason: str | None) -> No
             )  # fmt: skip
         if commit is not None:
             await _deliver(decision, story)
+        taken_back = "" if commit is None else f"; taken back from {store.loop.branch}"
+        return f"{story}: rejected by {by}{f': {why}' if why else ''}{taken_back}"
 
 
 async def _deliver(decision: _Decision, story: str) -> None:
@@ -222,7 +256,7 @@ async def _keep_patch(decision: _Decision) -> str | None:
     return None if file is None else str(file)
 
 
-async def _revert(decision: _Decision, merged: str, by: str) -> str:
+async def _revert(decision: _Decision, merged: str, by: str, why: str) -> str:
     """Revert a story on the loop's branch, and return the branch's commit.
 
     Raises:
@@ -251,11 +285,12 @@ async def _revert(decision: _Decision, merged: str, by: str) -> str:
             f"story {row.id!r} is already in your branch {_names(holders)}, which no loop changes; revert it there: "
             f"`git revert --no-commit {before[:12]}..{merged[:12]}`"
         )
+    one_line = " ".join(why.split())  # no line of it is taken for a trailer
     title = next((each.title for each in decision.plan.stories if each.id == row.id), row.id)
     done = await repository.revert(
         before,
         merged,
-        message=f"Revert: {title}\n\nRejected by {by}.",
+        message=f"Revert: {title}\n\nRejected by {by}{f': {one_line}' if one_line else '.'}",
         trailers=Trailers(store.loop_id, row.id, row.attempt, "person"),
         at_s=now_ms() // 1000,
     )

@@ -126,5 +126,8 @@ def find_loop(reference: str | None, state: Path | None = None) -> LoopDirectory
     ]
     if len(found) != 1:
         how = "no loop" if not found else f"{len(found)} loops"
-        raise UsageError(f"{how} named {str(reference)[:60]!r}; `ringfence loop ls` shows them")
+        raise UsageError(
+            f"{how} named {str(reference)[:60]!r}; `ringfence loop ls` shows them, and "
+            "`ringfence loop show ID --story STORY` one of its stories"
+        )
     return found[0]

@@ -29,25 +29,29 @@ def plan_from_json(text: str) -> Plan:
     return plan_again(found["document"], source=Path(found["source"]) if found["source"] else None)
 
 
-def with_mended(plan: Plan, story: str) -> Plan:
-    """Return a plan with one story's current fields in the stories' file; unchanged if the file has no such story.
+def with_mended(plan: Plan, story: str) -> tuple[Plan, str | None]:
+    """Return a plan with one story's current fields in the stories' file, and None.
+
+    If the file does not exist or has no such story, return the plan as it is, and what is missing.
 
     Raises:
         ConfigurationError: The file exists, but is not valid.
     """
-    if plan.source is None or not plan.source.exists():
-        return plan
+    if plan.source is None:
+        return plan, None
+    if not plan.source.exists():
+        return plan, f"the stories' file {str(plan.source)!r} does not exist any more"
     document = copy.deepcopy(plan.document)
     found = read_plan(plan.source)
     kept, now = _entries_of(plan, document)[story], _entries_of(found, found.document).get(story)
     if now is None:
-        return plan
+        return plan, f"the stories' file {str(plan.source)!r} has no such story any more"
     *way, last = kept.path
     parent: Any = document
     for step in way:
         parent = parent[step]
     parent[last] = now.values
-    return plan_again(document, source=plan.source)
+    return plan_again(document, source=plan.source), None
 
 
 def _entries_of(plan: Plan, document: Any) -> Mapping[str, Entry]:

@@ -107,6 +107,7 @@ async def preflight(
     if plan is not None and tree is not None:  # a file that cannot be read may say how tests are run
         with found.gathering():
             found.checks = checks_for(settings, plan, tree, found.lacking.append)
+            found.notes.append("the checks were not run; `ringfence loop start` runs them first, on the base")
             conventions = conventions_of(found.checks, plan, settings, effective.settings.sandbox.setup)
             found.protected = await anyio.to_thread.run_sync(
                 lambda: ProtectedFiles(tree.files, conventions).describe()

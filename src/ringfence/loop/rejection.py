@@ -1,5 +1,6 @@
 """Records rejected attempts, with their work as a patch, and ends a loop that makes no progress."""
 
+import re
 from collections.abc import Sequence
 
 from ringfence.loop.exceptions import LoopStopped, Rejected
@@ -12,6 +13,10 @@ from ringfence.loop.story_commits import StoryCommits
 
 _MAX_LISTED = 20
 _LISTED_CHARS = 500
+_TRACEBACK = re.compile(
+    r"^(?:Traceback \(most recent call last\):|E  ).*?(?=^## |\Z)", re.MULTILINE | re.DOTALL
+)
+"""A traceback in the feedback of a check, which begins the text of each failing test with `## `."""
 _MAX_COMPLAINTS = 50
 _MAX_CHARS = 16_000
 """Limit for one attempt's complaints together."""
@@ -31,7 +36,20 @@ def rejections_by_person(loop: Loop, row: StoryRow) -> list[str]:
 
 def reason_of(rejection: StepRow) -> str:
     """Return the first complaint of a rejection, as a story's reason."""
-    return str(rejection.result["complaints"][0])[:_LISTED_CHARS]
+    return shorten_complaint(str(rejection.result["complaints"][0]))
+
+
+def shorten_complaint(text: str) -> str:
+    """Shorten a complaint for events and reasons: the error of its first traceback comes first, the middle is cut."""
+    found = _TRACEBACK.search(text)
+    if found is not None:
+        lines = [line.strip() for line in found[0].splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("E ")]  # as pytest marks them
+        text = f"{(errors or lines)[-1].removeprefix('E ').strip()} | {text}"
+    if len(text) <= _LISTED_CHARS:
+        return text
+    half = _LISTED_CHARS // 2 - 5
+    return f"{text[:half]} [...] {text[-half:]}"
 
 
 async def reject(
@@ -54,7 +72,7 @@ async def reject(
     }
     is_last_attempt = attempt >= loop.settings.attempts
     kind = "story.failed" if is_last_attempt else "story.retried"
-    shown = [each[:_LISTED_CHARS] for each in complaints[:_MAX_LISTED]]
+    shown = [shorten_complaint(each) for each in complaints[:_MAX_LISTED]]
     with loop.store.transaction():
         step = loop.store.keep_step(row.key(name), outcome="rejected", result=result, attempt=attempt)
         loop.add_event(

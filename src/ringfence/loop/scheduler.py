@@ -172,14 +172,25 @@ class LoopScheduler:
         ids_by_state = {state: [row.id for row in rows if row.state is state] for state in StoryState}
         if len(ids_by_state[StoryState.PASSED]) == len(rows):
             passed = "the story passed" if len(rows) == 1 else f"all {len(rows)} stories passed"
-            return LoopEnd(LoopState.SUCCEEDED, passed)
+            return LoopEnd(LoopState.SUCCEEDED, f"{passed}{self._accepted_failing()}")
         counts = ", ".join(f"{len(names)} {state.value}" for state, names in ids_by_state.items() if names)
+        counts += self._accepted_failing()
         if ids_by_state[StoryState.BLOCKED] and not ids_by_state[StoryState.SKIPPED]:
             return LoopEnd(
                 LoopState.BLOCKED,
                 f"{counts}; answer their questions with `ringfence loop retry STORY --answer TEXT`",
             )
         return LoopEnd(LoopState.INCOMPLETE, counts)
+
+    def _accepted_failing(self) -> str:
+        """Count the stories that persons accepted although checks failed, as the end of the loop's reason."""
+        persons = list[str]()
+        for row in self._loop.store.stories:
+            step = self._loop.store.step(row.key(ACCEPTED_BY_PERSON))
+            if row.is_merged and step is not None and step.result.get("is_failing"):
+                persons.append(str(step.result.get("by")))
+        names = ", ".join(sorted({*persons}))
+        return f"; {len(persons)} accepted by {names} with failing checks" if persons else ""
 
     async def _merge_accepted(self) -> None:
         """Merge accepted stories into the loop's branch, one after another.
@@ -217,7 +228,8 @@ class LoopScheduler:
         # An attempt that a person accepts already has an event with the key `ended`.
         ended = "accepted" if is_by_person else "ended"
         accepted_by = str(accepted.result.get("by") or "") if accepted is not None and is_by_person else ""
-        reason = _acceptance_reason(accepted_by) if is_by_person else ""
+        is_failing = accepted is not None and bool(accepted.result.get("is_failing"))
+        reason = _acceptance_reason(accepted_by, is_failing=is_failing) if is_by_person else ""
         with store.transaction():
             if found.tip == tip:
                 name = f"checks.{row.attempt}" if tip == row.code_commit else f"merge.{tip}"
@@ -250,9 +262,10 @@ class LoopScheduler:
             )  # fmt: skip
 
 
-def _acceptance_reason(person: str) -> str:
+def _acceptance_reason(person: str, *, is_failing: bool) -> str:
     """Return the reason of a story that a person accepted."""
-    return f"accepted by a person ({person})" if person else "accepted by a person"
+    reason = f"accepted by a person ({person})" if person else "accepted by a person"
+    return f"{reason} with failing checks" if is_failing else reason
 
 
 def _ready(loop: Loop, rows: Mapping[str, StoryRow]) -> Ready:

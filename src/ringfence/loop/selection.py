@@ -29,7 +29,7 @@ async def select_loop(loop: str | None, here: Path) -> LoopDirectory:
             return directory
     raise UsageError(
         f"no loop was started on {str(root)!r}; name the id of a loop of another repository, as `ringfence loop ls` "
-        "lists them"
+        "lists them; commands that take a story have the option `--loop ID` for it"
     )
 
 

@@ -10,7 +10,7 @@ from tests.loop.machine.project import Project, case, events_of, judged, parts_o
 from tests.loop.machine.test_dying import dying
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-_USAGE, _INCOMPLETE, _REFUSED = 2, 3, 4
+_USAGE, _INCOMPLETE, _REFUSED, _CONFIGURATION = 2, 3, 4, 78
 
 
 def _rejected(name: str) -> list[dict[str, object]]:
@@ -75,6 +75,35 @@ def test_an_earlier_attempt_can_be_accepted(tmp_path: Path):
     assert "# first" in project.git("show", f"{project.branch}:pieces/one.py")
 
 
+def test_an_attempt_with_failing_checks_is_accepted_as_such(tmp_path: Path):
+    """The command names the checks; the loop's summary and the story's reason say it, and no verdict is shown."""
+    wrong = "printf 'def one():\\n    return 1\\n' > pieces/one.py"
+    project = Project.make(tmp_path, [story_of("one")], parts_of("one", code=wrong))
+    assert project.start("--attempts", "1").returncode == _INCOMPLETE
+    accepted = project.run("loop", "accept", "one")
+    assert accepted.returncode == 0, accepted
+    assert (
+        f"one: attempt 1 is accepted by {getpass.getuser()} although its checks failed (" in accepted.stderr
+    )
+    said = f"the story passed; 1 accepted by {getpass.getuser()} with failing checks"
+    assert said in accepted.stdout
+    assert project.rows()["one"]["reason"].endswith(" with failing checks")
+    assert "**not judged**" in project.run("loop", "show").stdout
+
+
+@pytest.mark.parametrize("decision", ["retry", "accept"])
+def test_a_decision_after_which_the_loop_cannot_be_resumed_changes_nothing(tmp_path: Path, decision: str):
+    """Configuration, roles and credentials are checked first: the loop stays as it ended, with its reasons."""
+    project = Project.make(tmp_path, [story_of("one")], _rejected("one"))
+    assert project.start("--attempts", "1").returncode == _INCOMPLETE
+    before = project.rows()
+    project.script.unlink()
+    refused = project.run("loop", decision, "one")
+    assert (refused.returncode, "cannot read the script" in refused.stderr) == (_CONFIGURATION, True), refused
+    assert project.rows() == before
+    assert "  incomplete: 1 skipped" in project.run("loop", "status").stdout
+
+
 def test_what_cannot_be_accepted_is_named(tmp_path: Path):
     """A story that has passed, one without an attempt, and a number that there is not."""
     project = Project.make(
@@ -113,6 +142,11 @@ def test_a_story_that_passed_is_rejected_by_a_person(tmp_path: Path):
     assert project.start().returncode == 0
     rejected = project.run("loop", "reject", "one", "--reason", "not like this")
     assert rejected.returncode == _INCOMPLETE, rejected
+    branch = project.branch.removeprefix("refs/heads/")
+    line = f"one: rejected by {getpass.getuser()}: not like this; taken back from {branch}\n"
+    assert line in rejected.stderr
+    reverting = project.git("log", "-1", "--format=%B", project.branch)
+    assert f"Rejected by {getpass.getuser()}: not like this\n" in reverting
     (told,) = [
         each for each in events_of(project.run("loop", "logs", "--json")) if each["event"] == "story.rejected"
     ]

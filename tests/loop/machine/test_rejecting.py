@@ -149,9 +149,14 @@ def test_a_story_that_is_begun_anew_has_the_words_that_its_file_has_now(tmp_path
         "skipped",
     ), slip
     project.prd.write_text(json.dumps({"stories": [story_of("two")]}))
-    assert project.run("loop", "retry", "one").returncode == 3
+    other_text = project.run("loop", "retry", "one")
+    assert (other_text.returncode, "has no such story any more" in other_text.stderr) == (3, True)
     project.prd.unlink()
-    assert project.run("loop", "retry", "one").returncode == 3
+    old_text = project.run("loop", "retry", "one")
+    assert (old_text.returncode, "does not exist any more; its text is as it was" in old_text.stderr) == (
+        3,
+        True,
+    ), old_text
     project.prd.write_text(json.dumps({"stories": [story_of("one", description="MENDED WORDS"), *other]}))
     done = project.run("loop", "retry", "one")
     assert done.returncode == 0, done

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.loop.role import Verdict, check_evidence, is_passed
-from ringfence.loop.role.judge import CodeLine, CriterionVerdict, PassedTest
+from ringfence.loop.role.judge import CodeLine, CriterionVerdict, PassedTest, complaints_of
 
 LINES = {"src/cart.py": 10, "empty.py": 0}
 
@@ -105,3 +105,10 @@ def test_it_fails_closed(verdict, criteria):
         assert sorted(each.criterion for each in verdict.criteria) == list(range(1, criteria + 1))
         assert all(each.verdict == "met" and each.evidence for each in verdict.criteria)
         assert all(evidence in (PLACE, TEST) for each in verdict.criteria for evidence in each.evidence)
+
+
+def test_feedback_is_no_complaint_of_its_own():
+    """It ends the last complaint; it is one only where every criterion is met and the judge rejects all the same."""
+    (told,) = complaints_of(whole(of(1, PLACE), of(2, says="not_met"), overall="reject", feedback="mend it"))
+    assert told == "criterion 2 is not met: seen\n\nThe judge's feedback: mend it"
+    assert complaints_of(whole(of(1, PLACE), overall="reject", feedback="mend it")) == ["mend it"]

@@ -43,6 +43,7 @@ def show_status(loop_ref: str | None, *, json: bool) -> None:
     from ringfence.cli.render.console import open_console, print_line
     from ringfence.loop.report.model import STAGES
     from ringfence.loop.report.text import next_steps, one_line, status_table, used_words
+    from ringfence.loop.selection import root_of
 
     report = _read_report(loop_ref, with_changes=False)
     if json:
@@ -68,6 +69,8 @@ def show_status(loop_ref: str | None, *, json: bool) -> None:
     console = open_console()
     reason = f": {one_line(report.reason)}" if report.reason not in ("", report.state) else ""
     print_line(console, f"loop {report.id}  {report.state}{reason}", "bold")
+    if root_of(Path(report.source)) != root_of(Path.cwd()):
+        print_line(console, f"repository: {report.source}")
     for line in status_table(report):
         print_line(console, line)
     for story in report.stories:

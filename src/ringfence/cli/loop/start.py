@@ -1,7 +1,7 @@
 """Start, resume, retry, cancel, remove and check loops, once the command line is parsed."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,10 +162,7 @@ async def _resume(
     loop_ref: str | None, limits: Mapping[str, Any], flags: "Sequence[Flag]", json: bool
 ) -> int:
     from ringfence.loop.completion import is_delivered
-    from ringfence.loop.configuration import restore_configuration, with_others
-    from ringfence.loop.credentials import check_credentials, check_roles
     from ringfence.loop.repository import LoopRepository
-    from ringfence.loop.settings import LoopLimits
     from ringfence.loop.start import reopen
     from ringfence.loop.state import EXIT_CODES, LoopState
     from ringfence.loop.store import read_overview, read_store
@@ -185,6 +182,28 @@ async def _resume(
             f"loop {directory.id} has ended: {row.reason}; `ringfence loop retry STORY` restarts a story, `ringfence "
             "loop accept STORY` accepts its last attempt"
         )
+    effective, settings = await _check_resumable(directory, limits, flags)
+    return await _run_to_end(reopen(directory, settings), effective, settings, json=json, is_resumed=True)
+
+
+async def _check_resumable(
+    directory: "LoopDirectory", limits: Mapping[str, Any], flags: "Sequence[Flag]"
+) -> "tuple[Effective, LoopSettings]":
+    """Check that a loop can be resumed, before anything of it is changed. Return the configuration for it.
+
+    Raises:
+        RepositoryRemoved: The loop's repository was removed.
+        RingfenceError: The configuration, a role or a credential is wrong.
+    """
+    from ringfence.loop.configuration import restore_configuration, with_others
+    from ringfence.loop.credentials import check_credentials, check_roles
+    from ringfence.loop.repository import LoopRepository
+    from ringfence.loop.settings import LoopLimits
+    from ringfence.loop.store import read_overview
+
+    if not directory.repository_dir.is_dir():
+        LoopRepository.open(directory.repository_dir)  # raises: without its repository no loop is resumed
+    row, _ = read_overview(directory)
     effective, settings = restore_configuration(row.configuration, loop=directory.id)
     if limits:
         try:
@@ -195,8 +214,7 @@ async def _resume(
     effective, settings = with_others(effective, settings, flags)
     await check_roles(effective, settings, Path(row.source))
     await check_credentials(effective, settings, Path(row.source), notify)
-    beginning = reopen(directory, settings)
-    return await _run_to_end(beginning, effective, settings, json=json, is_resumed=True)
+    return effective, settings
 
 
 async def _my_loop(loop_ref: str | None) -> "LoopDirectory":
@@ -215,41 +233,54 @@ def _outstanding_steps(directory: "LoopDirectory", row: "LoopRow") -> tuple[str,
 
 def retry_story(loop_ref: str | None, story: str, answer: str | None, *, json: bool) -> int:
     """Restart a story, resume its loop and return the loop's exit code."""
-    import anyio
 
-    async def prepare() -> None:
+    async def decide(directory: "LoopDirectory") -> str | None:
         from ringfence.loop.decision import retry
 
-        await retry(await _my_loop(loop_ref), story, answer)
+        return await retry(directory, story, answer)
 
-    anyio.run(prepare)
-    return anyio.run(_resume, loop_ref, {}, (), json)
+    return _decide(loop_ref, decide, json=json)
 
 
 def accept_story(loop_ref: str | None, story: str, attempt: int | None, *, json: bool) -> int:
     """Accept an attempt at a story, resume its loop and return the loop's exit code."""
-    import anyio
 
-    async def prepare() -> None:
+    async def decide(directory: "LoopDirectory") -> str:
         from ringfence.loop.decision import accept
 
-        await accept(await _my_loop(loop_ref), story, attempt)
+        return await accept(directory, story, attempt)
 
-    anyio.run(prepare)
-    return anyio.run(_resume, loop_ref, {}, (), json)
+    return _decide(loop_ref, decide, json=json)
 
 
 def reject_story(loop_ref: str | None, story: str, reason: str | None, *, json: bool) -> int:
     """Take a story back from the loop's branch, resume the loop and return the loop's exit code."""
-    import anyio
 
-    async def prepare() -> None:
+    async def decide(directory: "LoopDirectory") -> str:
         from ringfence.loop.decision import reject
 
-        await reject(await _my_loop(loop_ref), story, reason)
+        return await reject(directory, story, reason)
 
-    anyio.run(prepare)
-    return anyio.run(_resume, loop_ref, {}, (), json)
+    return _decide(loop_ref, decide, json=json)
+
+
+def _decide(
+    loop_ref: str | None, decide: "Callable[[LoopDirectory], Awaitable[str | None]]", *, json: bool
+) -> int:
+    """Check that the loop can be resumed, carry a decision out, print its line and resume the loop."""
+    import anyio
+
+    from ringfence.loop.start import reopen
+
+    async def check_and_decide() -> int:
+        directory = await _my_loop(loop_ref)
+        effective, settings = await _check_resumable(directory, {}, ())
+        line = await decide(directory)
+        if line is not None:
+            notify(line)
+        return await _run_to_end(reopen(directory, settings), effective, settings, json=json, is_resumed=True)
+
+    return anyio.run(check_and_decide)
 
 
 def cancel_loop(loop_ref: str | None) -> None:

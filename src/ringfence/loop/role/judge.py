@@ -81,7 +81,7 @@ def is_passed(verdict: Verdict) -> bool:
 
 
 def complaints_of(verdict: Verdict) -> list[str]:
-    """Return what the next attempt must hear; empty if the attempt passes."""
+    """Return what the next attempt must hear; empty if the attempt passes. The last one ends with the feedback."""
     if is_passed(verdict):
         return []
     complaints = [
@@ -89,7 +89,10 @@ def complaints_of(verdict: Verdict) -> list[str]:
         for each in verdict.criteria
         if each.verdict != "met"
     ]
-    complaints += [verdict.feedback] if verdict.feedback else []
+    if complaints and verdict.feedback:
+        complaints[-1] += f"\n\nThe judge's feedback: {verdict.feedback}"
+    elif verdict.feedback:
+        complaints = [verdict.feedback]
     return complaints or ["the judge rejected it and gave no reason"]
 
 
