@@ -116,7 +116,7 @@ class Dispatcher:
             return _BUSY_S
         admitted = await self._admission.admit(self._bounds(), now=now, day_began=self._day_began(now))
         self.waiting = admitted.waiting
-        if admitted.active:
+        if admitted.active or admitted.lacks_workers:
             return _BUSY_S
         if admitted.next_at is None:
             return _IDLE_S

@@ -97,6 +97,8 @@ class Admitted:
     """When to look again, if nothing ends before."""
     active: int
     """How many run now, these among them."""
+    lacks_workers: bool = False
+    """Whether jobs wait for a worker: one may register, or take jobs again, at any moment."""
 
 
 class Admission:
@@ -170,7 +172,14 @@ class _Round:
         waiting = {**self._blocked.agents, **self._blocked.workspaces, **labels}
         if self._blocked.everything:
             waiting[""] = self._blocked.everything
-        return Admitted(jobs, waiting, self._next_at(), sum(self._by_agent.values()))
+        is_full = self._capacity is not None and self._blocked.everything == self._capacity.why_full
+        return Admitted(
+            jobs,
+            waiting,
+            self._next_at(),
+            sum(self._by_agent.values()),
+            lacks_workers=bool(self._queues) and (is_full or bool(self._blocked.labels)),
+        )
 
     def _block_disabled(self) -> None:
         disabled = select(AGENTS.c.name).where(AGENTS.c.is_enabled.is_(False))
