@@ -84,7 +84,7 @@ async def test_a_loop_that_goes_on_is_told_from_where_it_stands(
         assert parse(before)["stories"] == {"passed": 1, "running": 1, "waiting": 1}
         assert parse(new)["event"] == "story.skipped"
     else:
-        assert before.startswith("resumed: 1 passed, 1 running, 1 waiting; `ringfence loop show")
+        assert before.startswith("resumed: 1 passed, 1 running, 1 waiting; `ringfence loop logs")
         assert new.endswith("two: skipped: no")
 
 
