@@ -86,7 +86,7 @@ def test_a_signed_request_makes_a_job(shop: FleetFiles):
         [EXAMPLE / "order.sh", "Eve"], env=forged, capture_output=True, text=True, timeout=60
     )
     assert refused.returncode != 0
-    assert "not of this body by the secret of this webhook" in refused.stdout
+    assert "does not match this body and the secret of this webhook" in refused.stdout
     assert len([each for each in shop.jobs() if each["trigger"] == "webhook"]) == 1
 
 
