@@ -50,7 +50,7 @@ def test_what_its_user_has_it_do_is_in_the_log(crew: FleetFiles):
     assert said[1]["message"].startswith("agents.a.priority: ")
     assert "did you mean 'prompt'?" in said[3]["message"]
     assert (said[4]["message"], said[5]["message"]) == (
-        "stopping: running jobs have 1s to end; the rest restart at the next `ringfence fleet up`",
+        "stopping: running jobs have 1s to end; the rest is queued again",
         "fleet 'c' is down",
     )
 
