@@ -38,6 +38,7 @@ from ringfence.loop.report.model import (
 )
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.rows import (
+    CHECKS,
     CODE,
     DELIVERED,
     JUDGE_STEP,
@@ -56,6 +57,8 @@ from ringfence.sandbox.workspace.protect.flags import flag, reason
 
 MAX_FLAGGED = 50
 _PARTS: Mapping[AttemptKind, tuple[str, ...]] = {"tests": TESTS, "code": CODE}
+_TURNS: Mapping[AttemptKind, tuple[str, ...]] = {"tests": TESTS, "code": ("code", *CHECKS, *CODE[2:])}
+"""The steps that are runs, those of checks that not every attempt has among them."""
 _AUTHORS: Mapping[AttemptKind, str] = {"tests": "test_writer", "code": "implementor"}
 _ROLES = ("planner", "test_writer", "implementor", "", "reviewer", "judge")
 """In the order of their work; checks have no role."""
@@ -395,7 +398,7 @@ def _attempt(
         generation=generation,
         number=number,
         state="rejected" if rejected is not None else "accepted" if is_over else "under way",
-        turns=tuple(map(_turn, parts.values())),
+        turns=tuple(_turn(own[f"{name}.{number}"]) for name in _TURNS[kind] if f"{name}.{number}" in own),
         checks=_checks(checks, _take_colours(checked, number) if kind == "code" and checks else {}),
         review=tuple(
             Answer(each["id"], each["answer"], each["evidence"])
