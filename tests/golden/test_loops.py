@@ -68,7 +68,8 @@ def test_a_killed_loop_is_resumed(golden: Unpack):
 def test_a_killed_loop_is_removed(golden: Unpack):
     """The commits of the story that passed are on the branch before the clones are removed."""
     loop = golden("loop-killed")
-    loop.run("loop clean", "--all")
+    (killed,) = loop.run("loop ls", "--json").json["loops"]
+    loop.run("loop clean", killed["id"], "--all")
     assert loop.run("loop ls", "--json").json["loops"] == []
     assert commit_subjects(loop)[1:3] == ["The piece one: tests", "The piece one"]
 

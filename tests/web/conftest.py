@@ -21,9 +21,9 @@ HOSTILE = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The system's Chromium, without a window."""
+    """The system's Chromium, without a window. While it runs, so does its event loop: no other test could run one."""
     program = shutil.which("chromium")
     if program is None:
         assert "CI" not in os.environ, "chromium is missing"

@@ -19,7 +19,7 @@ from ringfence.fleet.store.jobs import now_ms
 from ringfence.fleet.store.tables import INBOX, JOBS
 from ringfence.journal import Journal, run_dir
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dashboard")]
 _PAGES = (
     "inbox",
     "jobs",
@@ -33,6 +33,7 @@ _PAGES = (
     "doctor",
 )
 _PARTS = ("", "/changes", "/attempts", "/record", "/task")
+
 
 
 def _settle(page: Page, path: str) -> None:

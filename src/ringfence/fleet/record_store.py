@@ -184,6 +184,10 @@ def _unpack(file: IO[bytes], into: Path, run_id: str) -> None:
                     bounds = f"{MAX_RECORD_BYTES} bytes or {MAX_RECORD_FILES} files"
                     raise RecordError(f"the stored record of run {run_id!r} exceeds {bounds}")
                 _write(archive.extractfile(member), into / member.name)
+            if (
+                len(unpacked.read(_CHUNK_BYTES)) == _CHUNK_BYTES
+            ):  # and its checksum, which says that it is whole
+                raise RecordError(f"the stored record of run {run_id!r} does not end where its files end")
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError) as exc:
         raise RecordError(f"the stored record of run {run_id!r} cannot be unpacked: {exc}") from exc
     if not (into / JOURNAL_NAME).is_file():
