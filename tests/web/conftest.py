@@ -1,12 +1,11 @@
 """The system's Chromium, a fleet of examples, and a dashboard of it."""
 
-import os
-import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 from starlette.types import ASGIApp
+from tests.chromium import running_chromium
 from tests.web.dashboard import Dashboard, running_dashboard
 from tests.web.example import Example, example_environment, make_example, open_daemon
 
@@ -23,15 +22,9 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The system's Chromium, without a window. While it runs, so does its event loop: no other test could run one."""
-    program = shutil.which("chromium")
-    if program is None:
-        assert "CI" not in os.environ, "chromium is missing"
-        pytest.skip("chromium is missing")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program)
-        yield started
-        started.close()
+    """The system's Chromium."""
+    with running_chromium() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

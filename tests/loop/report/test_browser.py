@@ -1,14 +1,14 @@
 """The report in a real browser: Chromium, with a hostile page and a server that would notice a request."""
 
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
+from tests.chromium import running_chromium
 from tests.loop.report.sample import lifelike
 
 from ringfence.loop.report.html import render_html
@@ -16,15 +16,9 @@ from ringfence.loop.report.html import render_html
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The system's Chromium, without a window."""
-    program = shutil.which("chromium")
-    if program is None:
-        assert "CI" not in os.environ, "chromium is missing"
-        pytest.skip("chromium is missing")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program)
-        yield started
-        started.close()
+    """The system's Chromium."""
+    with running_chromium() as running:
+        yield running
 
 
 class _Visited(BaseHTTPRequestHandler):

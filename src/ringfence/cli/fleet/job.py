@@ -1,6 +1,7 @@
 """`ringfence job`: the jobs of the fleet."""
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -95,10 +96,8 @@ def _parse_time(option: str, text: str) -> str:
 
     from ringfence.config.units import parse_duration
 
-    try:
+    with suppress(ValueError, OverflowError):  # then it is an age, or neither
         return datetime.fromisoformat(text).astimezone(UTC).isoformat()
-    except (ValueError, OverflowError):
-        pass
     try:
         return (datetime.now(UTC) - timedelta(seconds=parse_duration(text))).isoformat()
     except (ValueError, OverflowError):
