@@ -1,6 +1,7 @@
-"""HTTP for addresses that strangers may reach: who has asked nothing yet keeps nobody out, and has a time and a bound.
+"""Limits the HTTP connections at addresses that strangers may reach, so that idle clients cannot shut out others.
 
-uvicorn waits for a request's head as long as it takes, however long that grows, and counts who waits as being served.
+uvicorn itself sets no limit on the time or the size of a request's head, and counts a connection that has sent no
+request towards its limit of connections.
 """
 
 import asyncio
@@ -9,15 +10,15 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_S = 20.0
-"""For a request's head, and for what of a request still comes when it is answered."""
+"""Time limit for a request's head, and for the rest of a request that has already been answered."""
 HEAD_BYTES = 64 * 1024
-"""Of a head that has not come to its end."""
+"""Size limit of a request's head while it is incomplete."""
 _ROOM = 10
-"""So many connections before there are as many as may be: who gives way is counted a moment longer."""
+"""Connections are closed when this many are left below the limit: a closed one is still counted for a moment."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """A connection. Where there are as many as may be, the one that has longest not asked all of it gives way."""
+    """A connection. At the limit, the connection that has gone longest without a complete request is closed."""
 
     _timer: asyncio.TimerHandle | None = None
     _since = 0.0
@@ -25,8 +26,8 @@ class LimitedProtocol(HttpToolsProtocol):
     _requests = 0
     _head_bytes = 0
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """A stranger is there."""
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's signature
+        """Accept a connection, and close an idle one if the limit is near."""
         most = self.limit_concurrency
         if most is not None and len(self.connections) >= most - _ROOM:
             known = [each for each in self.connections if isinstance(each, LimitedProtocol)]
@@ -37,13 +38,13 @@ class LimitedProtocol(HttpToolsProtocol):
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Stop the timer of a connection that was closed."""
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Some of a request, or of several."""
+        """Parse received bytes, and abort the connection if an incomplete head is too long."""
         before = self._requests
         super().data_received(data)
         if self._is_head and self._requests == before:
@@ -52,30 +53,30 @@ class LimitedProtocol(HttpToolsProtocol):
                 self.transport.abort()
 
     def on_message_begin(self) -> None:
-        """The parser has a request's first byte."""
+        """Restart the timer at a request's first byte."""
         self._wait()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """The parser has a head."""
+        """Note that the head is complete."""
         self._is_head = False
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """The parser has a request; another one may follow."""
+        """Note that the request is complete, and expect the head of the next one."""
         super().on_message_complete()
         self._requests += 1
         self._expect_head()
 
     @property
     def has_asked(self) -> bool:
-        """Whether all of a request is there, and has no answer yet."""
+        """Whether a complete request has arrived and is not answered yet."""
         cycle: Any = self.cycle
         return cycle is not None and not cycle.response_complete and not cycle.more_body
 
     @property
     def since(self) -> float:
-        """When it was connected, or had asked the last time, by the loop's clock."""
+        """When it was opened, or its last request was complete, by the event loop's clock."""
         return self._since
 
     def _expect_head(self) -> None:
@@ -94,4 +95,4 @@ class LimitedProtocol(HttpToolsProtocol):
         if cycle is None or cycle.response_complete:
             self.transport.abort()
         else:
-            self._wait()  # for the body its application has a time
+            self._wait()  # the application has its own time limit for the body

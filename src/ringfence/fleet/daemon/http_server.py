@@ -1,4 +1,4 @@
-"""The daemon's socket: made with rights for its owner only, served until the daemon ends."""
+"""Serves HTTP applications on Unix sockets, which only their owner can open, and on TCP addresses."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ from ringfence.filesystem import short_path
 from ringfence.fleet.daemon.connection_limits import LimitedProtocol
 
 _MOST_AT_ONCE = 200
-"""Connections at an address that strangers may reach; more are answered with 503."""
+"""Concurrent connections at an address that strangers may reach; further requests are answered with 503."""
 
 _TICK_S = 1.0
 
@@ -28,16 +28,16 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the command: what is told to stop is still asked how it stands."""
+        """Leave signals to the command: while the daemon stops, it must still answer requests for its status."""
         yield
 
     def end(self) -> None:
-        """End soon."""
+        """Make the server end soon."""
         self.should_exit = True
         self._ending.set()
 
     async def main_loop(self) -> None:
-        """Set the date of answers once a second, until told to end: uvicorn's own looks ten times whether it is."""
+        """Set the date of responses once a second until `end` is called; uvicorn's own loop wakes ten times a second."""
         while not await self.on_tick(0):
             with anyio.move_on_after(_TICK_S):
                 await self._ending.wait()
@@ -45,10 +45,10 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(app: Any, path: Path) -> AsyncIterator[None]:
-    """Serve an application on a Unix socket. Who holds the daemon's lock may remove what a dead one left there.
+    """Serve an application on a Unix socket. The caller holds the daemon's lock, so a socket left there is removed.
 
     Raises:
-        InfrastructureFault: The socket cannot be made.
+        InfrastructureFault: The socket cannot be created.
     """
     try:
         async with _served(app, _listen(path)):
@@ -62,7 +62,7 @@ async def serving_at(app: Any, address: str) -> AsyncIterator[None]:
     """Serve an application at HOST:PORT.
 
     Raises:
-        InfrastructureFault: Nothing can listen there.
+        InfrastructureFault: The address cannot be listened on.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -77,7 +77,7 @@ async def serving_at(app: Any, address: str) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def serving_on(app: Any, listener: socket.socket) -> AsyncIterator[None]:
-    """Serve an application on a socket that listens already; it is closed at the end."""
+    """Serve an application on a socket that is already listening, and close the socket at the end."""
     async with _served(app, listener):
         yield
 

@@ -21,7 +21,7 @@ from ringfence.fleet.trigger.payload import WebhookRefused
 
 
 class SignedAnswer(BaseModel):
-    """The body of a request. It names the question, so that its signature is of no use for another one."""
+    """The body of a request. It names the question, so that its signature is valid for no other question."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -45,10 +45,10 @@ def inbox_hook(
 
     Args:
         fleet: Returns the present configuration.
-        database: Where the questions are.
+        database: The database that holds the questions.
         on_answer: Called after an answer was stored.
         state: The state directory.
-        log: Logs requests that are refused although they are signed, and secrets that cannot be had.
+        log: Logs signed requests that are refused, and secrets that cannot be obtained.
     """
 
     async def answer(request: Request) -> Response | None:
@@ -56,13 +56,13 @@ def inbox_hook(
         if settings is None:
             return None
         try:
-            wanted = await _read_answer(request, settings, _secrets_of(fleet(), settings), state)
+            signed = await _read_answer(request, settings, _secrets_of(fleet(), settings), state)
             answered = await Inbox(database).answer(
-                wanted.question,
-                wanted.answer,
-                by=f"{wanted.by} (webhook)",
-                scope=wanted.scope,
-                reply=wanted.reply,
+                signed.question,
+                signed.answer,
+                by=f"{signed.by} (webhook)",
+                scope=signed.scope,
+                reply=signed.reply,
             )
         except WebhookRefused as exc:
             return refuse(exc.status, str(exc))
@@ -90,20 +90,20 @@ async def _read_answer(
         request, settings.secret, settings.signature, references=references, state=state
     )
     try:
-        wanted = SignedAnswer.model_validate(delivery.payload)
+        signed = SignedAnswer.model_validate(delivery.payload)
     except ValidationError as exc:
         first = exc.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the body"
         raise WebhookRefused(400, f"{place}: {first['msg']}") from exc
-    if wanted.question != request.path_params["name"]:
+    if signed.question != request.path_params["name"]:
         raise WebhookRefused(
-            400, f"the body answers {wanted.question!r}, and the address is another question's"
+            400, f"the body answers {signed.question!r}, and the address is another question's"
         )
-    return wanted
+    return signed
 
 
 def _secrets_of(fleet: Fleet, settings: InboxSettings) -> Mapping[str, SecretReference]:
-    """The references of secrets that the fleet's file gives to all agents, with that of the inbox among them."""
+    """The secret references of the first agent that has all names which the inbox's secret uses."""
     names = set(names_in(settings.secret))
     known = (agent.settings.secrets for agent in fleet.agents.values())
     return next((each for each in known if names <= set(each)), {})

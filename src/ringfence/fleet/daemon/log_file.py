@@ -1,8 +1,8 @@
-"""The log of a daemon in the background, and its bound.
+"""Opens the log of a daemon in the background, and limits its size.
 
-The daemon, its workers and what they start write to it by descriptors that they inherited, the interpreter's last words
-among them. So the file stays the same one: what is in it is copied beside it, and it is cut to nothing. Who appends goes
-on at its new beginning. A line of a worker that comes just between the two is lost.
+The daemon, its workers and their child processes write to the log by inherited descriptors; the interpreter's last
+messages arrive that way, too. So the file itself is kept: its content is copied to a second file, and it is truncated.
+Writers append at its new beginning. A line that a worker writes between the copy and the truncation is lost.
 """
 
 import fcntl
@@ -18,26 +18,26 @@ from ringfence.config.paths import make_private_dir
 from ringfence.fleet.log import Log
 
 LIMIT_BYTES = 8 * 1024**2
-"""Of the log; as much of the older one."""
+"""Size limit of the log; the older file may be as large."""
 _LOOK_S = 5.0
 _STDERR = 2
 
 
 def log_file(state: Path) -> Path:
-    """Where a state directory's daemon in the background writes; its directory is there."""
+    """Return the log file of a state directory's background daemon, and create its directory."""
     return make_private_dir(state / "fleet") / "daemon.log"
 
 
 def older_file(log: Path) -> Path:
-    """Where what was in a log before is kept."""
+    """The file that keeps the older lines of a log."""
     return log.with_name(f"{log.name}.1")
 
 
 def open_log(log: Path) -> int:
-    """A descriptor that appends to a log, which need not be there. Only its owner can read it.
+    """Return a descriptor that appends to a log, which is created if necessary. Only its owner can read it.
 
     Raises:
-        OSError: It cannot be opened.
+        OSError: The log cannot be opened.
     """
     return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
@@ -50,14 +50,14 @@ async def keep_short(
     limit_bytes: int = LIMIT_BYTES,
     look_s: float = _LOOK_S,
 ) -> None:
-    """See every few seconds that a log does not grow for ever, until cancelled.
+    """Check the size of a log every few seconds and truncate it when it is too large, until cancelled.
 
     Args:
         file: The log.
-        log: Reports that the older lines could not be kept; they are gone then, as a bound must hold.
-        descriptor: What this process writes by. Nothing is done unless that appends to the log.
-        limit_bytes: A larger file is moved to `older_file`, in place of what was there.
-        look_s: Seconds between two looks.
+        log: Reports that the older lines could not be kept. They are lost then, because the limit must hold.
+        descriptor: The descriptor this process writes to. Nothing is done unless it appends to the log.
+        limit_bytes: The content of a larger file is moved to `older_file`, which is replaced.
+        look_s: Seconds between two checks.
     """
     if not _appends_to(descriptor, file):
         return
@@ -71,19 +71,19 @@ async def keep_short(
 
 def _appends_to(descriptor: int, log: Path) -> bool:
     try:
-        is_it = os.path.samestat(os.fstat(descriptor), log.lstat())
+        is_log = os.path.samestat(os.fstat(descriptor), log.lstat())
     except OSError:
         return False
-    return is_it and bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND)
+    return is_log and bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND)
 
 
 def _move(descriptor: int, older: Path) -> str | None:
-    """Move what is in a log beside it; says what went wrong. In either case it is empty then."""
+    """Move the content of a log to its older file. The log is empty afterwards even if that failed; returns why."""
     problem = None
     fresh = older.with_name(f"{older.name}.new")
     try:
         fresh.unlink(missing_ok=True)
-        # Not by its name: somebody may have removed that, and the log grows all the same.
+        # Not by its name: the file may have been unlinked, and grows all the same.
         with open(f"/proc/self/fd/{descriptor}", "rb") as source, os.fdopen(open_log(fresh), "wb") as target:  # noqa: PTH123
             shutil.copyfileobj(source, target, 1024 * 1024)
         fresh.replace(older)

@@ -1,4 +1,4 @@
-"""Where webhook triggers listen: an address of its own, and on it nothing but `/hooks/AGENT/NAME`."""
+"""Serves the webhook triggers at `/hooks/AGENT/NAME`, on an address that serves nothing else."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -41,13 +41,13 @@ def webhook_app(
     log: Log,
     inbox: InboxHook,
 ) -> Starlette:
-    """The application.
+    """Create the application.
 
     Args:
-        find: Gives an agent by its name.
+        find: Returns an agent by its name.
         submit: Enters a job.
         state: The state directory.
-        log: Is told of requests that are refused though they are signed, and of secrets that cannot be had.
+        log: Logs signed requests that are refused, and secrets that cannot be obtained.
         inbox: Answers the request at `/hooks/inbox/ID`; returns None if the fleet has no such hook.
     """
 
@@ -89,7 +89,7 @@ async def read_delivery(
     references: Mapping[str, SecretReference],
     state: Path,
 ) -> Delivery:
-    """Verify a request, and read no more of its body than allowed.
+    """Verify a request, and read no more of its body than is allowed.
 
     Args:
         request: The request.
@@ -99,11 +99,11 @@ async def read_delivery(
         state: The state directory.
 
     Raises:
-        WebhookRefused: It is not signed as it should be, or too long.
-        AuthenticationFailed, InfrastructureFault: The secret cannot be had.
+        WebhookRefused: The request is not signed correctly, or is too long.
+        AuthenticationFailed, InfrastructureFault: The secret cannot be obtained.
     """
     headers: Headers = [(name.decode(_LATIN), value.decode(_LATIN)) for name, value in request.headers.raw]
-    # What anybody can see to be none costs nothing; a secret may be a program's, started anew each time.
+    # These checks come first because they cost nothing; for the secret, a program may have to be started.
     refuse_length(headers)
     refuse_unsigned(signature, headers)
     body = bytearray()
@@ -128,7 +128,7 @@ async def _entered(
     submit: Callable[[JobRequest], Awaitable[Submission]],
     log: Log,
 ) -> Response:
-    # A sender's key is not signed: whoever recorded a request could send it again under another one.
+    # A sender's key is not signed: a recorded request could be replayed under another key.
     key = delivery.signed_hash
     try:
         entered = await submit(
