@@ -1,7 +1,7 @@
-"""Whose a database's fleet is: the one daemon, of all machines, that admits its jobs and follows their ends.
+"""Ensures that one daemon, across all machines, admits the jobs of a database's fleet and follows their ends.
 
-On SQLite the lock on the state directory is enough. On Postgres daemons with other state directories, and on other
-machines, see the same jobs: the one that works for them holds an advisory lock, for as long as its connection lasts.
+On SQLite the lock on the state directory is enough. On Postgres, daemons with other state directories and on other
+machines see the same jobs: the daemon that runs them holds an advisory lock for as long as its connection lasts.
 """
 
 import os
@@ -18,16 +18,16 @@ from ringfence.engine.liveness import Database
 from ringfence.errors import InfrastructureFault
 
 KEY = 0x72696E69
-"""Of the advisory lock."""
-_PATIENCE_S = 3.0
-"""The connection of a daemon that was just killed may be there for a moment."""
-_STEP_S = 0.2
-_LOOK_S = 2.0
+"""Key of the advisory lock."""
+_RETRY_FOR_S = 3.0
+"""How long to retry: the connection of a daemon that was just killed may exist for a moment longer."""
+_RETRY_PAUSE_S = 0.2
+_CHECK_S = 2.0
 _STANDBY_S = 1.0
-_NAME = 63
+_NAME_LENGTH = 63
 """Characters of a connection's name that Postgres keeps."""
-_SOON = "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 -c tcp_user_timeout=10000"
-"""The server, too, notices within some ten seconds that a machine is gone: its lock is free then."""
+_KEEPALIVE = "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 -c tcp_user_timeout=10000"
+"""Makes the server, too, notice within some ten seconds that a machine is gone, and free its lock."""
 _TRY = sa.select(sa.func.pg_try_advisory_lock(KEY))
 _HOLDER = sa.text(
     "SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' "
@@ -37,53 +37,53 @@ _HOLDER = sa.text(
 
 
 class AnotherLeader(InfrastructureFault):
-    """Another daemon works for the database's fleet. It may be about to end: who tries again stands by."""
+    """Another daemon runs the database's fleet. It may be about to end, so a standby daemon retries."""
 
 
 class LeaderLock:
-    """The lock of a database's daemon. `taken` holds it; `kept` watches over it.
+    """The lock of a database's daemon. `taken` acquires and holds it; `kept` watches it.
 
     Args:
-        url: Of the database.
-        fleet: What the fleet is called.
+        url: The URL of the database.
+        fleet: The name of the fleet.
     """
 
     def __init__(self, url: str, *, fleet: str) -> None:
         self._database = Database(url)
-        self._name = f"{socket.gethostname()[:20]}, process {os.getpid()}, fleet {fleet}"[:_NAME]
-        self._link: sa.Connection | None = None
+        self._name = f"{socket.gethostname()[:20]}, process {os.getpid()}, fleet {fleet}"[:_NAME_LENGTH]
+        self._connection: sa.Connection | None = None
 
     @property
     def is_local(self) -> bool:
-        """Whether the database is one of this machine, which no other daemon can share."""
+        """Whether the database is a file of this machine, which no other daemon can share."""
         return self._database.file is not None
 
     @asynccontextmanager
     async def taken(self, *, on_wait: Callable[[str], None] | None = None) -> AsyncIterator[None]:
-        """Hold it.
+        """Hold the lock.
 
         Args:
-            on_wait: Called each second, with the reason, while another daemon holds it or the database is away; an
-                exception of it ends the wait. None: do not wait.
+            on_wait: Called each second, with the reason, while another daemon holds the lock or the database cannot be
+                reached; an exception that it raises ends the wait. None: do not wait.
 
         Raises:
-            OwnedByAnother: Another daemon does.
+            AnotherLeader: Another daemon holds the lock.
             InfrastructureFault: The database cannot be reached.
         """
         if self._database.file is not None:
             yield
             return
         try:
-            await self._take_in_turn(on_wait)
+            await self._acquire_or_wait(on_wait)
             yield
         finally:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._drop)
+                await anyio.to_thread.run_sync(self._release)
 
-    async def _take_in_turn(self, on_wait: Callable[[str], None] | None) -> None:
+    async def _acquire_or_wait(self, on_wait: Callable[[str], None] | None) -> None:
         while True:
             try:
-                await anyio.to_thread.run_sync(self._take)
+                await anyio.to_thread.run_sync(self._acquire)
             except InfrastructureFault as exc:  # AnotherLeader among them
                 if on_wait is None:
                     raise
@@ -93,57 +93,59 @@ class LeaderLock:
                 return
 
     async def kept(self) -> str:
-        """Watch over it, for as long as it can be held: taken again after a break. Returns why it is lost for good."""
+        """Watch the lock and acquire it again after a lost connection. Returns why it is lost for good."""
         if self._database.file is not None:
             await anyio.sleep_forever()
         while True:
-            await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_CHECK_S)
             try:
-                await anyio.to_thread.run_sync(self._look)
+                await anyio.to_thread.run_sync(self._check)
             except AnotherLeader as exc:
                 return str(exc)
             except InfrastructureFault:
-                continue  # while the database is away nobody works for its fleet; the daemon tells of that elsewhere
+                continue  # no daemon can run the fleet without its database; the dispatcher logs that
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         try:
-            if self._link is not None:
-                self._link.execute(sa.select(1))
+            if self._connection is not None:
+                self._connection.execute(sa.select(1))
                 return
         except sa.exc.DBAPIError:
-            self._drop()
-        self._take()
+            self._release()
+        self._acquire()
 
-    def _take(self) -> None:
-        told = {"application_name": self._name, "options": _SOON}
-        links = sa.create_engine(
-            self._database.url.update_query_dict(told), poolclass=sa.NullPool, isolation_level="AUTOCOMMIT"
+    def _acquire(self) -> None:
+        settings = {"application_name": self._name, "options": _KEEPALIVE}
+        engine = sa.create_engine(
+            self._database.url.update_query_dict(settings),
+            poolclass=sa.NullPool,
+            isolation_level="AUTOCOMMIT",
         )
         with self._database.translated_errors():
-            link = links.connect()
-            until = time.monotonic() + _PATIENCE_S
+            connection = engine.connect()
+            give_up_at = time.monotonic() + _RETRY_FOR_S
             try:
-                while not link.execute(_TRY).scalar_one():
-                    if time.monotonic() > until:
-                        raise AnotherLeader(self._held_by(link))
-                    time.sleep(_STEP_S)
+                while not connection.execute(_TRY).scalar_one():
+                    if time.monotonic() > give_up_at:
+                        raise AnotherLeader(self._held_by(connection))
+                    time.sleep(_RETRY_PAUSE_S)
             except BaseException:
-                link.close()
+                connection.close()
                 raise
-        self._link = link
+        self._connection = connection
 
-    def _held_by(self, link: sa.Connection) -> str:
-        holder = link.execute(_HOLDER, {"key": KEY}).scalar() or "another daemon"
+    def _held_by(self, connection: sa.Connection) -> str:
+        holder = connection.execute(_HOLDER, {"key": KEY}).scalar() or "another daemon"
         return (
             f"the database {self._database.shown!r} has a daemon already: {holder}; end that one "
             "(`ringfence fleet down` there), have this machine join it with `ringfence fleet worker`, or give it "
             "one of its own"
         )
 
-    def _drop(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
+    def _release(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
             with suppress(sa.exc.DBAPIError):
-                link.invalidate()
+                connection.invalidate()
             with suppress(sa.exc.DBAPIError):
-                link.close()
+                connection.close()

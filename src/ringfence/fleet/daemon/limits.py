@@ -1,11 +1,11 @@
-"""What may run at once and be spent, from the configuration to what admission goes by."""
+"""Converts the configured limits of concurrency, rate and spend into the values that admission enforces."""
 
 from ringfence.fleet.config.definition import Agent, Fleet
 from ringfence.fleet.store.admission import AgentBounds, Bounds, Budget, Rate
 
 
 def limits_of(fleet: Fleet) -> Bounds:
-    """What may run at once and be spent, by the configuration."""
+    """The limits of concurrency, rate and spend that the configuration sets."""
     settings = fleet.settings
     return Bounds(
         agents={

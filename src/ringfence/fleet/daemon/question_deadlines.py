@@ -13,7 +13,7 @@ _LOOK_S = 2.0
 
 
 async def keep_deadlines(database: Database, log: Log) -> None:
-    """Close expired questions until cancelled. Deadlines are in the database, so a restart changes none."""
+    """Close expired questions until cancelled. Deadlines are stored in the database, so a restart changes none."""
     inbox, fault = Inbox(database), ""
     while True:
         try:
@@ -22,7 +22,7 @@ async def keep_deadlines(database: Database, log: Log) -> None:
                 log(line, event="question.expired", job=job)
             fault = ""
         except RingfenceError as exc:
-            if str(exc) != fault:  # logged once, however long the database is away
+            if str(exc) != fault:  # logged once, however long the database is unreachable
                 fault = str(exc)
                 log(f"questions: {exc}", event="question.failed")
         await anyio.sleep(_LOOK_S)

@@ -1,4 +1,4 @@
-"""The workers of this machine: started, restarted when they die, and stopped."""
+"""Starts the workers of this machine, restarts them when they die, and stops them."""
 
 import json
 import sys
@@ -20,16 +20,16 @@ _GRACE_S = 30.0
 
 
 class Supervisor:
-    """Keeps so many workers running.
+    """Keeps a number of workers running.
 
-    A worker is told by its stdin what to work on, as its argument list can be read by others; the end of its stdin is
-    how it learns that its daemon is gone.
+    A worker reads its settings from stdin, because other users can read its argument list. When its stdin ends, it
+    knows that its daemon is gone.
 
     Args:
-        url: Of the database.
-        slots: Jobs at once, of each worker.
-        more: What else each is told.
-        log: Is told of deaths.
+        url: The URL of the database.
+        slots: Jobs that each worker runs at once.
+        more: Further settings for each worker.
+        log: Logs workers that end.
     """
 
     def __init__(self, url: str, *, slots: int, more: Mapping[str, Any], log: Log) -> None:
@@ -37,15 +37,15 @@ class Supervisor:
         self._log = log
         self._running: dict[int, Process] = {}
         self.restarts = 0
-        """How often one ended and was started again."""
+        """How often a worker ended and was started again."""
 
     @property
     def pids(self) -> list[int]:
-        """Of those that run."""
+        """The process ids of the running workers."""
         return [process.pid for process in self._running.values()]
 
     async def run(self, count: int) -> None:
-        """Keep `count` workers running until cancelled; they are gone when this returns."""
+        """Keep `count` workers running until cancelled; they have ended when this returns."""
         async with anyio.create_task_group() as tasks:
             for number in range(count):
                 tasks.start_soon(self._keep, number)
@@ -55,21 +55,21 @@ class Supervisor:
         while True:
             began = anyio.current_time()
             try:
-                how = f"ended with code {await self._one(number)}"
-            except InfrastructureFault as exc:  # no more processes, no memory: that passes
-                how = f"could not be started: {exc}"
+                end = f"ended with code {await self._run_worker(number)}"
+            except InfrastructureFault as exc:  # a shortage of processes or memory is temporary
+                end = f"could not be started: {exc}"
             pause_s = (
                 _FIRST_PAUSE_S
                 if anyio.current_time() - began > _STEADY_S
                 else min(_LONGEST_PAUSE_S, pause_s * 2)
             )
             self.restarts += 1
-            line = f"a worker {how}; another is started in {pause_s:g} s"
+            line = f"a worker {end}; another is started in {pause_s:g} s"
             self._log(line, event="worker.ended", pause_s=pause_s)
             await anyio.sleep(pause_s)
 
-    async def _one(self, number: int) -> int:
-        """Run one worker to its end; it is told to stop, and then made to, if we are cancelled."""
+    async def _run_worker(self, number: int) -> int:
+        """Run one worker to its end. On cancellation, terminate it, and kill it after a grace period."""
         process = await start_process(
             [sys.executable, "-P", "-m", "ringfence", "fleet", "worker", "--told"],
             stdin=PIPE,

@@ -1,4 +1,4 @@
-"""What systemd is told of the daemon: that it is ready, reads its files again, stops, and is alive.
+"""Notifies systemd that the daemon is ready, reloads its files, stops, or is alive.
 
 The protocol is a datagram of lines on the socket that NOTIFY_SOCKET names: sd_notify(3).
 """
@@ -14,10 +14,10 @@ _NANOSECONDS = 1000
 
 
 class Notifier:
-    """Tells systemd, or nobody where the daemon was not started by it.
+    """Notifies systemd, and does nothing if systemd did not start the daemon.
 
     Args:
-        environ: The process's variables. Those of the protocol are taken out, so that no child can speak for us.
+        environ: The process's variables. Those of the protocol are removed, so that no child can notify systemd.
     """
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
@@ -25,25 +25,27 @@ class Notifier:
         watchdog = environ.pop("WATCHDOG_USEC", "")
         environ.pop("WATCHDOG_PID", None)
         self._address = "\0" + address[1:] if address.startswith("@") else address
-        self._every_s = int(watchdog) / _MICROSECONDS / 2 if watchdog.isdecimal() and int(watchdog) else None
+        self._keep_alive_s = (
+            int(watchdog) / _MICROSECONDS / 2 if watchdog.isdecimal() and int(watchdog) else None
+        )
 
     def ready(self) -> None:
-        """It works, or works again."""
+        """Report that the daemon is ready, also after a reload."""
         self._send("READY=1")
 
     def reloading(self) -> None:
-        """It reads its files again; `ready` follows."""
+        """Report that the daemon reloads its files; a call of `ready` must follow."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // _NANOSECONDS}")
 
     def stopping(self) -> None:
-        """It is about to end."""
+        """Report that the daemon is about to end."""
         self._send("STOPPING=1")
 
     async def stay_alive(self) -> None:
-        """Say that the loop turns, as often as systemd wants to hear it; until cancelled, or at once if it does not."""
-        while self._every_s is not None:
+        """Send keep-alive messages from the event loop until cancelled. Returns at once if systemd expects none."""
+        while self._keep_alive_s is not None:
             self._send("WATCHDOG=1")
-            await anyio.sleep(self._every_s)
+            await anyio.sleep(self._keep_alive_s)
 
     def _send(self, message: str) -> None:
         if not self._address:
@@ -53,4 +55,4 @@ class Notifier:
             try:
                 sender.sendto(message.encode(), self._address)
             except OSError:
-                return  # nobody listens any more: systemd finds out by itself, and the fleet goes on
+                return  # systemd does not listen any more; the fleet keeps running

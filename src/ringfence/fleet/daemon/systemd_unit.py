@@ -1,4 +1,4 @@
-"""The systemd unit of a fleet."""
+"""Renders the systemd unit of a fleet."""
 
 import sys
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from ringfence.fleet.config.definition import Fleet
 
 _END_S = 60
 _WATCHDOG_S = 60
-_KEPT = ("RINGFENCE_STATE_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "PATH")
+_KEPT_VARIABLES = ("RINGFENCE_STATE_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "PATH")
 
 
 def unit_of(fleet: Fleet, environ: Mapping[str, str]) -> str:
@@ -16,10 +16,12 @@ def unit_of(fleet: Fleet, environ: Mapping[str, str]) -> str:
 
     Args:
         fleet: The fleet.
-        environ: Variables of whoever asks; where the state is, and where programs are, must be the same for the daemon.
+        environ: The caller's variables; the daemon must find state and programs in the same places.
     """
     command = [sys.executable, "-P", "-m", "ringfence", "fleet", "up", "--file", str(fleet.file)]
-    variables = [f"Environment={_quoted(f'{name}={environ[name]}')}" for name in _KEPT if environ.get(name)]
+    variables = [
+        f"Environment={_quoted(f'{name}={environ[name]}')}" for name in _KEPT_VARIABLES if environ.get(name)
+    ]
     return "\n".join(
         [
             "[Unit]",
