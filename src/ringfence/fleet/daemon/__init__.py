@@ -1,1 +1,1 @@
-"""The one process that owns a fleet's state: it fires schedules, admits jobs, and answers on a socket."""
+"""The daemon: the one process that owns a fleet's state, fires schedules, admits jobs, and serves the API."""

@@ -1,4 +1,4 @@
-"""A fleet's daemon: one process that owns the state, and does nothing that could hold it up."""
+"""The fleet's daemon: the one process that owns the fleet's state, and runs nothing that could block it."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -49,8 +49,8 @@ from ringfence.fleet.submission import JobRequest, Submission, after_jobs, new_j
 from ringfence.job.state import JobState
 
 _END_S = 40.0
-_AWAY_S = 10.0
-_ERRANDS_S = 10.0
+_UNREACHABLE_S = 10.0
+_FOLLOW_UPS_S = 10.0
 _RETAIN_S = 600.0
 _RETAIN_PAUSE_S = 10.0
 
@@ -63,9 +63,9 @@ class Daemon:
         file: The fleet's file.
         state: The state directory.
         environ: Variables that the file may name.
-        log: Is told what a person should know.
-        notifier: Tells whoever started the daemon how it stands.
-        log_format: Of this daemon and its workers, whatever the file says.
+        log: Receives messages for a person.
+        notifier: Reports the daemon's state to systemd, if systemd started it.
+        log_format: The log format of this daemon and its workers; overrides the one in the file.
     """
 
     file: Path
@@ -106,22 +106,23 @@ class Daemon:
         self.supervisor = Supervisor(self.url, slots=slots, more=more, log=self.log)
         self.is_ready = False
         self._leader_lock = LeaderLock(self.url, fleet=self.fleet.settings.name)
-        self._lost = ""
-        self._waits_for = ""
+        self._lost_reason = ""
+        self._standby_reason = ""
         self._stopping = anyio.Event()
         self._at_once = anyio.Event()
         self._reloading = anyio.Lock()
 
     async def run(self, *, on_ready: Callable[[], None], is_standby: bool = False) -> None:
-        """Work until told to stop.
+        """Run the fleet until `stop` is called.
 
         Args:
-            on_ready: Called once the daemon works for the fleet.
-            is_standby: Wait while another daemon works for the fleet, and take over when that one is gone.
+            on_ready: Called once the daemon runs the fleet.
+            is_standby: Wait while another daemon runs the fleet, and take over when that one has ended.
 
         Raises:
-            UsageError: Another daemon has the state directory; or there can be no other, as the database is SQLite.
-            InfrastructureFault: The database cannot be reached, or another daemon works for its fleet.
+            UsageError: Another daemon uses the state directory, or `is_standby` is set and the database is SQLite,
+                which no second daemon can share.
+            InfrastructureFault: The database cannot be reached, or another daemon runs its fleet.
         """
         from ringfence.fleet.api.access import LocalAccess
         from ringfence.fleet.api.app import create_app
@@ -132,12 +133,12 @@ class Daemon:
         with exclusive(self.state, self.file):
             note_file(self.state, self.file)
             async with (
-                self._owned(is_standby=is_standby),
+                self._leading(is_standby=is_standby),
                 self.engine,
                 serving(LocalAccess(api), socket_path(self.state)),
                 self._remote_api(api),
                 self._webhooks(),
-                self._watched(),
+                self._monitoring(),
                 anyio.create_task_group() as tasks,
             ):
                 await self.scheduling.take(self.fleet)
@@ -148,25 +149,25 @@ class Daemon:
                 tasks.start_soon(self.notifier.stay_alive)
                 tasks.start_soon(self._retain)
                 tasks.start_soon(keep_deadlines, self.database, self.log)
-                tasks.start_soon(self._keep_owning)
+                tasks.start_soon(self._watch_leader_lock)
                 tasks.start_soon(keep_short, log_file(self.state), self.log)
                 self.is_ready = True
                 self.notifier.ready()
                 on_ready()
                 await self._stopping.wait()
                 self.notifier.stopping()
-                if not self._lost:  # else the jobs are another daemon's
+                if not self._lost_reason:  # otherwise another daemon runs the jobs
                     await self._drain()
                 tasks.cancel_scope.cancel()
             self.database.close()
             line = f"fleet {self.fleet.settings.name!r} is down"
             self.log(line, event="fleet.stopped", level="info", fleet=self.fleet.settings.name)
-            if self._lost:
-                raise InfrastructureFault(f"this daemon works for its fleet no more: {self._lost}")
+            if self._lost_reason:
+                raise InfrastructureFault(f"this daemon works for its fleet no more: {self._lost_reason}")
 
     @asynccontextmanager
-    async def _owned(self, *, is_standby: bool) -> AsyncIterator[None]:
-        """Be the one daemon that works for the database's fleet; its tables are there."""
+    async def _leading(self, *, is_standby: bool) -> AsyncIterator[None]:
+        """Hold the leader lock, so that only this daemon runs the database's fleet, and create the tables."""
         if is_standby and self._leader_lock.is_local:
             raise UsageError(
                 "--standby needs a database that several machines share; set `fleet.engine.type: postgres`"
@@ -176,21 +177,21 @@ class Daemon:
             yield
 
     def _stand_by(self, reason: str) -> None:
-        """Log once why this daemon waits, and leave if it was told to stop meanwhile."""
+        """Log each reason to wait once, and raise if `stop` was called in the meantime."""
         if self._stopping.is_set():
             raise InfrastructureFault("stopped before it took over from the daemon that works for the fleet")
-        if reason != self._waits_for:
-            self._waits_for = reason
+        if reason != self._standby_reason:
+            self._standby_reason = reason
             self.log(f"standing by: {reason}", event="fleet.standby", level="info")
 
-    async def _keep_owning(self) -> None:
-        """End, if another daemon has come to work for the fleet while the database was away."""
-        self._lost = await self._leader_lock.kept()
+    async def _watch_leader_lock(self) -> None:
+        """Stop this daemon if another one took over the fleet while the database was unreachable."""
+        self._lost_reason = await self._leader_lock.kept()
         self.stop()
 
     @asynccontextmanager
     async def _remote_api(self, api: ASGIApp) -> AsyncIterator[None]:
-        """Serve the API to clients with a token, if the fleet has an address for it."""
+        """Serve the API to clients with a token, if the fleet sets an address for it."""
         from ringfence.fleet.api.access import TokenAccess
 
         listen = self.fleet.settings.api
@@ -203,7 +204,7 @@ class Daemon:
 
     @asynccontextmanager
     async def _webhooks(self) -> AsyncIterator[None]:
-        """Listen for webhooks, if the fleet has an address for them."""
+        """Serve webhooks, if the fleet sets an address for them."""
         listen = self.fleet.settings.webhooks
         if listen is None:
             yield
@@ -226,8 +227,8 @@ class Daemon:
             yield
 
     @asynccontextmanager
-    async def _watched(self) -> AsyncIterator[None]:
-        """Let others watch the fleet, if it has an address for them."""
+    async def _monitoring(self) -> AsyncIterator[None]:
+        """Serve metrics and health checks, if the fleet sets an address for them."""
         from ringfence.fleet.api.monitoring import monitoring_app
 
         listen = self.fleet.settings.metrics
@@ -238,7 +239,7 @@ class Daemon:
             yield
 
     async def _takes_work(self, name: str) -> bool:
-        """Whether work is claimed for an agent now: not while it has more than it can do, or rests."""
+        """Whether to claim work for an agent now: not if it is disabled or has a queued job, or the fleet drains."""
         agent = self.fleet.agents.get(name)
         if agent is None or not agent.settings.is_enabled or not (await self.agents.get(name)).is_enabled:
             return False
@@ -246,7 +247,7 @@ class Daemon:
         return not waiting and self.dispatcher.is_accepting
 
     def stop(self) -> None:
-        """Let what runs come to its end, for a while; the second time at once."""
+        """Stop after running jobs have had `fleet.drain` to end; a second call stops at once."""
         if not self._stopping.is_set():
             drain = format_duration(self.fleet.settings.drain)
             line = f"stopping: running jobs have {drain} to end; the rest is queued again"
@@ -261,7 +262,7 @@ class Daemon:
         self._stopping.set()
 
     async def forget(self, *, dry_run: bool = False) -> Forgotten:
-        """Forget what need not be kept any more of jobs that have ended, by the configuration.
+        """Remove the data of ended jobs that the configuration no longer requires to be kept.
 
         Raises:
             InfrastructureFault: The database cannot be reached, or a record cannot be removed.
@@ -275,23 +276,23 @@ class Daemon:
         return done
 
     async def _retain(self) -> None:
-        """Forget every few minutes, for as long as the daemon runs."""
+        """Apply the retention settings every few minutes until cancelled."""
         while True:
             await anyio.sleep(_RETAIN_S)
             try:
                 await remove_old_deliveries(self.database, datetime.now(UTC))
-                while not (await self.forget()).is_all:  # noqa: ASYNC110 -- there is more, a little later
+                while not (await self.forget()).is_all:  # noqa: ASYNC110 -- the next batch follows after a pause
                     await anyio.sleep(_RETAIN_PAUSE_S)
             except RingfenceError as exc:
                 self.log(f"retention: {exc}", event="retention.failed")
-            except Exception as exc:  # noqa: BLE001 -- what cannot be forgotten now stops nothing else
+            except Exception as exc:  # noqa: BLE001 -- a failed removal must not stop the daemon
                 self.log(f"retention: internal error: {exc!r}", event="retention.failed")
 
     async def _drain(self) -> None:
         """Start no more jobs, and wait for those that run, for `fleet.drain` at most.
 
-        The workers queue again what has not ended by then, without using up an attempt. A database that cannot be
-        reached may be back before that.
+        The workers queue unfinished jobs again, without using up an attempt. A database that cannot be reached may be
+        back before the time is over.
         """
         self.is_ready = False
         self.dispatcher.is_accepting = False
@@ -304,7 +305,7 @@ class Daemon:
                 await anyio.sleep(0.2)
         with anyio.move_on_after(_END_S):
             await self._report_unfinished()
-        with anyio.move_on_after(_ERRANDS_S):  # what is not done by then is done at the next start
+        with anyio.move_on_after(_FOLLOW_UPS_S):  # the rest is done at the next start
             while await self._follow_ups():  # noqa: ASYNC110 -- workers end workflows
                 await anyio.sleep(0.2)
 
@@ -314,7 +315,7 @@ class Daemon:
         Raises:
             InfrastructureFault: The database cannot be reached.
         """
-        give_up_at = anyio.current_time() + _AWAY_S
+        give_up_at = anyio.current_time() + _UNREACHABLE_S
         while True:
             try:
                 ids = [job.id for job in await self._active()]
@@ -333,7 +334,7 @@ class Daemon:
             self.log(line, event="fleet.left", level="info", jobs=ids)
 
     async def _follow_ups(self) -> bool:
-        """Whether a worker still runs hooks, or tells others of a job's end; what is left for the next start is none."""
+        """Whether a worker still runs hooks or reports a job's end; work left for the next start does not count."""
         running = await self.engine.list(states=[WorkflowState.RUNNING])
         left = await self.jobs.active_workflows()
         return bool(self.supervisor.pids) and any(each.id not in left for each in running)
@@ -342,7 +343,7 @@ class Daemon:
         return await self.jobs.list(states=ACTIVE, limit=1000)
 
     async def submit(self, wanted: JobRequest) -> Submission:
-        """Enter a job, and look at the queue.
+        """Enter a job and wake the dispatcher.
 
         Raises:
             UsageError: There is no task.
@@ -353,23 +354,23 @@ class Daemon:
         return entered
 
     async def cancel(self, job_id: str, *, reason: str) -> Job:
-        """Cancel a job, wherever it is.
+        """Cancel a job, queued or running.
 
         Raises:
-            UsageError: There is none, or it has ended.
+            UsageError: The job does not exist, or has ended.
         """
         job = await self.jobs.request_cancel(job_id, reason=reason)
         self.dispatcher.wake()
         return job
 
     async def reload(self) -> list[str]:
-        """Read the files again, and go by them; running jobs go on as they began. Returns what changed, in lines.
+        """Reload the configuration files; running jobs keep their settings. Returns what changed, one line per change.
 
-        The log has these, too, or why nothing came of it.
+        The changes, or the reason why the reload failed, are logged as well.
 
         Raises:
-            ConfigurationError, PolicyRefused: They are wrong, not trusted, or set a limit that cannot be enforced; all
-                stays as it was.
+            ConfigurationError, PolicyRefused: The files are invalid, not trusted, or set a limit that cannot be
+                enforced; the previous configuration stays in effect.
         """
         try:
             changed = await self._reloaded()
@@ -383,7 +384,7 @@ class Daemon:
         return changed
 
     async def _reloaded(self) -> list[str]:
-        async with self._reloading, self._telling():
+        async with self._reloading, self._report_reload():
             fleet = await anyio.to_thread.run_sync(partial(load_trusted, self.file, environ=self.environ))
             await check_limits(fleet)
             changed = differences(self.fleet, fleet)
@@ -394,7 +395,7 @@ class Daemon:
         return changed
 
     @asynccontextmanager
-    async def _telling(self) -> AsyncIterator[None]:
+    async def _report_reload(self) -> AsyncIterator[None]:
         self.notifier.reloading()
         try:
             yield
@@ -402,10 +403,10 @@ class Daemon:
             self.notifier.ready()
 
     async def pending(self) -> list[str]:
-        """What a reload would change, in lines; nobody need trust the files for that.
+        """Return what a reload would change, one line per change. The files need not be trusted for this.
 
         Raises:
-            ConfigurationError: They are wrong.
+            ConfigurationError: The files are invalid.
         """
         fleet = await anyio.to_thread.run_sync(partial(load_fleet, self.file, environ=self.environ))
         return differences(self.fleet, fleet)
@@ -424,7 +425,7 @@ class Daemon:
 
 
 def worker_settings(fleet: Fleet, *, log_format: LogFormat) -> dict[str, Any]:
-    """What of the configuration workers go by, as JSON can say it."""
+    """The part of the configuration that workers need, as JSON values."""
     return {
         "fleet": fleet.settings.name,
         "log_format": log_format,

@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 _BUSY_S = 0.2
 _IDLE_S = 2.0
 _RECONCILE_S = 5.0
-_ENDS = 100
+_ENDED_JOBS_BATCH = 100
 _LIVE = (WorkflowState.WAITING, WorkflowState.RUNNING)
 
 
 class Dispatcher:
-    """Admits jobs whenever something changes, and ends jobs whose workflow ended without them.
+    """Admits jobs whenever something changes, and ends jobs whose workflow has ended without an outcome.
 
     Args:
-        database: Where the jobs are.
-        engine: The durable engine that workers take workflows from; on the same database.
-        bounds: What is allowed just now.
-        followers: The jobs that follow one that has ended.
-        log: Is told of faults of the database; they pass, and are tried again.
-        timezone: In which a budget's day begins.
+        database: The database that holds the jobs.
+        engine: The durable engine that workers take workflows from; it uses the same database.
+        bounds: Returns the limits that apply now.
+        followers: Returns the jobs that follow a job that has ended.
+        log: Logs faults of the database; the dispatcher retries after them.
+        timezone: The time zone in which a budget's day begins.
     """
 
     def __init__(
@@ -61,22 +61,22 @@ class Dispatcher:
         self._followers = followers
         self._log = log
         self.timezone = timezone
-        """In which a budget's day begins; None: the machine's."""
+        """The time zone in which a budget's day begins; None means the machine's."""
         self._woken = anyio.Event()
         self._reconciled_at = float("-inf")
         self._fault = ""
         self._unreadable: set[str] = set()
         self.is_accepting = True
-        """False while the fleet is let run dry: nothing new starts."""
+        """False while the fleet drains: no new job starts."""
         self.waiting: dict[str, str] = {}
         """Why queued jobs wait, by agent, workspace, or '' for all."""
 
     def wake(self) -> None:
-        """Look at once: a job was entered, or something else has changed."""
+        """Start the next round at once, because a job was entered or something else has changed."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Go on until cancelled. A database that cannot be reached is waited for."""
+        """Dispatch jobs until cancelled, and wait for the database while it cannot be reached."""
         while True:
             self._woken = anyio.Event()
             pause_s = await self._try_round()
@@ -84,12 +84,12 @@ class Dispatcher:
                 await self._woken.wait()
 
     async def _try_round(self) -> float:
-        """A round whose fault is told once, however long it lasts: else a night's outage fills the log."""
+        """Run a round. A fault that lasts is logged once, so that a night's outage does not fill the log."""
         try:
             pause_s = await self.round()
         except InfrastructureFault as exc:
             line, event = str(exc), "database.failed"
-        except Exception as exc:  # noqa: BLE001 -- a fault of ours must not end the daemon
+        except Exception as exc:  # noqa: BLE001 -- an internal error must not end the daemon
             line, event = f"no jobs are started: internal error: {exc!r}", "dispatch.failed"
         else:
             if self._fault:
@@ -102,14 +102,14 @@ class Dispatcher:
         return _IDLE_S
 
     async def round(self) -> float:
-        """Do all that can be done now; returns for how many seconds nothing is to be done, unless something changes."""
+        """Do all work that is possible now. Returns the seconds to wait, unless something changes earlier."""
         now = datetime.now(UTC)
         await self._reconcile()
         while (
             await self._jobs.follow(
-                self._followers, limit=_ENDS, left_out=self._left_out, finish=self._finish
+                self._followers, limit=_ENDED_JOBS_BATCH, left_out=self._log_left_out, finish=self._finish
             )
-            == _ENDS
+            == _ENDED_JOBS_BATCH
         ):
             pass
         if not self.is_accepting:
@@ -122,11 +122,11 @@ class Dispatcher:
             return _IDLE_S
         return min(_IDLE_S, max(0.0, (admitted.next_at - now).total_seconds()))
 
-    def _left_out(self, ended: Job, why: QueueFull) -> None:
+    def _log_left_out(self, ended: Job, why: QueueFull) -> None:
         self._log(f"nothing follows job {ended.id}: {why}", event="job.refused", job=ended.id)
 
     def _finish(self, connection: Connection, job: Job) -> None:
-        """Have the hooks run, and the source of the work told, of a job that ended between two attempts."""
+        """Enqueue the hooks and the report to the work's source for a job that ended between two attempts."""
         self._engine.enqueue_in(
             connection,
             JOB_WORKFLOW,
@@ -147,7 +147,7 @@ class Dispatcher:
         )
 
     async def _reconcile(self) -> None:
-        """End each active job whose workflow has ended, or is not there."""
+        """End each active job whose workflow has ended or does not exist."""
         if anyio.current_time() - self._reconciled_at < _RECONCILE_S:
             return
         self._reconciled_at = anyio.current_time()

@@ -1,4 +1,4 @@
-"""Slots of many schedules, made into jobs in one transaction: statements for each would take too long."""
+"""Enters the jobs of many schedules' due times in one transaction; separate statements for each would be too slow."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ringfence.fleet.store.tables import JOBS
 from ringfence.fleet.submission import Overlap, Submission, cancel_replaced_in
 from ringfence.job.state import JobState
 
-_KNOWN = select(JOBS).where(JOBS.c.dedupe_key.in_(bindparam("keys", expanding=True)))
+_SAME_KEY = select(JOBS).where(JOBS.c.dedupe_key.in_(bindparam("keys", expanding=True)))
 _LIVE = select(JOBS).where(
     JOBS.c.agent.in_(bindparam("agents", expanding=True)),
     JOBS.c.trigger == "schedule",
@@ -28,28 +28,28 @@ _QUEUED = (
 
 @dataclass(frozen=True)
 class DueJobs:
-    """What of one schedule is due."""
+    """The jobs of one schedule that are due."""
 
     agent: str
     schedule: str
     handled: datetime
-    """How far the schedule has come with them."""
+    """The time up to which the schedule is handled once they are entered."""
     jobs: tuple[NewJob, ...]
-    """One for each slot, the oldest first."""
+    """One for each due time, the oldest first."""
     overlap: Overlap
 
 
 def fire_in(connection: Connection, due: Sequence[DueJobs]) -> list[list[Submission] | Exception]:
-    """Enter the jobs of slots, as `enter_in` would one after another, and note how far their schedules have come.
+    """Enter due jobs, as `enter_in` would one after another, and record how far their schedules are handled.
 
-    Of a schedule with a slot that cannot be entered nothing is done: what was in the way stands in its place.
+    If a job cannot be entered, nothing is done for its schedule; the result holds the exception in its place.
 
     Raises:
-        Twice: Somebody has just entered one of the jobs.
+        Twice: Another process has just entered one of the jobs.
     """
-    entering = _Entering(connection, due)
-    answers = [entering.answer(each) for each in due]
-    insert_prepared_in(connection, entering.made)
+    batch = _DueBatch(connection, due)
+    answers = [batch.answer(each) for each in due]
+    insert_prepared_in(connection, batch.made)
     for answer in answers:
         for entered in answer if isinstance(answer, list) else ():
             cancel_replaced_in(connection, entered)
@@ -58,15 +58,15 @@ def fire_in(connection: Connection, due: Sequence[DueJobs]) -> list[list[Submiss
     return answers
 
 
-class _Entering:
-    """What the database says, and what of it is different once the jobs are in it."""
+class _DueBatch:
+    """The database's jobs that matter here, updated as jobs are added that are not inserted yet."""
 
     def __init__(self, connection: Connection, due: Sequence[DueJobs]) -> None:
         agents = {"agents": sorted({each.agent for each in due})}
         keys = [new.dedupe_key for each in due for new in each.jobs]
         self.made: list[PreparedJob] = []
-        known = connection.execute(_KNOWN, {"keys": keys}).mappings()
-        self._known = {row["dedupe_key"]: job_of(row) for row in known}
+        known = connection.execute(_SAME_KEY, {"keys": keys}).mappings()
+        self._duplicates = {row["dedupe_key"]: job_of(row) for row in known}
         self._queued: dict[str, int] = {}
         for agent, queued in connection.execute(_QUEUED, agents):
             self._queued[agent] = queued
@@ -93,11 +93,11 @@ class _Entering:
                 why = f"job {others[0].id} of the same {new.trigger} still goes on"
                 entered.append(Submission(None, is_new=False, reason=why))
                 continue
-            known = self._known.get(new.dedupe_key or "")
+            known = self._duplicates.get(new.dedupe_key or "")
             if known is not None:
                 entered.append(Submission(known, is_new=False))
                 continue
-            # Who takes others' place makes the queue no longer.
+            # A job that replaces others does not make the queue longer.
             if not others and new.most_queued is not None and queued >= new.most_queued:
                 raise QueueFull(new.agent, new.most_queued)
             one = made(new)

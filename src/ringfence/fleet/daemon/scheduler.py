@@ -1,4 +1,4 @@
-"""The schedules of a fleet's agents, on one clock; each slot makes at most one job, whoever is killed when."""
+"""Fires the schedules of a fleet's agents; each due time makes at most one job, even if a process is killed."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from ringfence.fleet.submission import JobRequest, new_job
 
 @dataclass(frozen=True)
 class PlannedSchedule:
-    """A schedule of an agent, as it stands."""
+    """A schedule of an agent, with its present settings."""
 
     agent: Agent
     name: str
@@ -31,20 +31,20 @@ class PlannedSchedule:
 
     @property
     def key(self) -> str:
-        """Its name among all."""
+        """Its unique name, `AGENT/SCHEDULE`."""
         return f"{self.agent.name}/{self.name}"
 
     @property
     def is_enabled(self) -> bool:
-        """Whether it fires, by the configuration: what is made for an agent that rests would only wait."""
+        """Whether the configuration lets it fire. It does not for a disabled agent, whose jobs would only wait."""
         return self.settings.is_enabled and self.agent.settings.is_enabled
 
 
 def planned(fleet: Fleet) -> Iterator[PlannedSchedule]:
-    """All schedules of a fleet.
+    """Iterate over all schedules of a fleet.
 
     Raises:
-        UsageError: One makes no sense; its text has no place.
+        UsageError: A schedule is invalid; the message does not name its place.
     """
     for agent in fleet.agents.values():
         for name, settings in agent.settings.schedules.items():
@@ -55,10 +55,10 @@ class Scheduling:
     """Fires schedules as jobs.
 
     Args:
-        database: Where it is remembered how far each has come.
-        on_entered: Is told that there are new jobs.
-        report: Is told of errors and of jumps of the clock.
-        counters: Count what fires, and what does not.
+        database: Stores how far each schedule is handled.
+        on_entered: Called after new jobs were entered.
+        report: Called with errors and with jumps of the clock.
+        counters: Count missed due times and measure delays.
     """
 
     def __init__(
@@ -71,22 +71,22 @@ class Scheduling:
     ) -> None:
         self._counters = counters or Counters()
         self._states = ScheduleStates(database)
-        self._together = BatchWriter(database, fire_in)
+        self._batch_writer = BatchWriter(database, fire_in)
         self._on_entered = on_entered
-        self._known: dict[str, PlannedSchedule] = {}
+        self._schedules: dict[str, PlannedSchedule] = {}
         self.clock = Clock(self._fire, report=report)
 
     async def take(self, fleet: Fleet) -> None:
-        """Go by these schedules from now on. Those that are as they were go on undisturbed."""
+        """Replace the schedules by those of a fleet. Unchanged schedules are left alone."""
         states = await self._states.all()
         wanted = {each.key: each for each in planned(fleet)}
         new: list[tuple[PlannedSchedule, datetime]] = []
-        for key in set(self._known) - set(wanted):
+        for key in set(self._schedules) - set(wanted):
             self.clock.remove(key)
         for key, each in wanted.items():
             state = states.get((each.agent.name, each.name))
             is_paused = not each.is_enabled or (state is not None and state.is_paused)
-            before = self._known.get(key)
+            before = self._schedules.get(key)
             if (
                 before is None
                 or before.settings != each.settings
@@ -103,22 +103,22 @@ class Scheduling:
                 if state is None:
                     new.append((each, handled))
         await self._states.mark_handled((each.agent.name, each.name, handled) for each, handled in new)
-        self._known = wanted
+        self._schedules = wanted
 
     def all(self) -> list[tuple[PlannedSchedule, datetime | None]]:
-        """Every schedule, and when it fires next; None while it is paused, or if never."""
+        """Return every schedule and when it fires next; None while it is paused, or if it never fires again."""
         return [
             (each, None if self.clock.is_paused(key) else self.clock.next_due(key))
-            for key, each in sorted(self._known.items())
+            for key, each in sorted(self._schedules.items())
         ]
 
     def next_times(self, key: str, count: int) -> list[datetime]:
-        """When a schedule would fire next, paused or not.
+        """Return when a schedule would fire next, paused or not.
 
         Raises:
-            UsageError: There is none of this name.
+            UsageError: There is no schedule of this name.
         """
-        each = self._known.get(key)
+        each = self._schedules.get(key)
         if each is None:
             raise UsageError(f"there is no schedule {key!r}; `ringfence fleet schedules ls` lists them")
         found: list[datetime] = []
@@ -129,8 +129,8 @@ class Scheduling:
         return found
 
     async def pause(self, key: str, *, is_paused: bool) -> bool:
-        """Have a schedule rest, or go on; False if there is none of this name. What it missed meanwhile is past."""
-        each = self._known.get(key)
+        """Pause or resume a schedule; due times missed in between are skipped. Returns False if there is none."""
+        each = self._schedules.get(key)
         if each is None:
             return False
         await self._states.pause(each.agent.name, each.name, is_paused=is_paused)
@@ -143,17 +143,17 @@ class Scheduling:
         return True
 
     async def _fire(self, timer: Timer, due: DueTimes, /) -> None:
-        each = self._known.get(timer.key)
+        each = self._schedules.get(timer.key)
         if each is None:
             return
-        news = tuple(self._new(each, due_time) for due_time in due.times)
-        slots = DueJobs(each.agent.name, each.name, due.handled, news, each.settings.overlap)
-        await self._together.write(slots)
+        jobs = tuple(self._new_job(each, due_time) for due_time in due.times)
+        due_jobs = DueJobs(each.agent.name, each.name, due.handled, jobs, each.settings.overlap)
+        await self._batch_writer.write(due_jobs)
         self._on_entered()
-        self._count(each.agent.name, due)
+        self._count_due_times(each.agent.name, due)
 
     @staticmethod
-    def _new(each: PlannedSchedule, due_time: datetime) -> NewJob:
+    def _new_job(each: PlannedSchedule, due_time: datetime) -> NewJob:
         return new_job(
             JobRequest(
                 each.agent,
@@ -165,7 +165,7 @@ class Scheduling:
             )
         )
 
-    def _count(self, agent: str, due: DueTimes) -> None:
+    def _count_due_times(self, agent: str, due: DueTimes) -> None:
         self._counters.missed.labels(agent).inc(due.dropped)
         now = datetime.now(UTC)
         for due_time in due.times:

@@ -1,6 +1,6 @@
-"""What else makes jobs: changes of files, and work that others leave.
+"""Runs the triggers that make jobs of file changes and of items in work sources.
 
-Each trigger stands alone: one that fails is told of and tried again, and holds up no other.
+Each trigger is independent: one that fails is logged and retried, and delays no other.
 """
 
 import secrets
@@ -29,13 +29,13 @@ _MOST_AT_ONCE = 20
 
 
 class Triggers:
-    """The triggers of a fleet that wait by themselves.
+    """The triggers of a fleet that watch files or poll work sources.
 
     Args:
-        database: Where claims are noted that have not become jobs yet.
+        database: Stores claims that have not become jobs yet.
         submit: Enters a job.
         is_wanted: Whether an agent takes work now.
-        log: Is told what went wrong.
+        log: Logs failures.
         state: The state directory.
     """
 
@@ -57,14 +57,14 @@ class Triggers:
         self._tasks: TaskGroup | None = None
 
     async def run(self, fleet: Fleet) -> None:
-        """Wait for what the triggers wait for, until cancelled."""
+        """Run the triggers until cancelled."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             self.take(fleet)
             await anyio.sleep_forever()
 
     def take(self, fleet: Fleet) -> None:
-        """Go by these triggers from now on. Those that are as they were go on undisturbed."""
+        """Replace the triggers by those of a fleet. Unchanged triggers keep running."""
         wanted = {
             f"{agent.name}/{name}": (agent, name, trigger)
             for agent in fleet.agents.values()
@@ -82,16 +82,16 @@ class Triggers:
             scope = anyio.CancelScope()
             self._running[key] = (agent.settings, scope)
             assert self._tasks is not None
-            self._tasks.start_soon(self._keep, agent, name, trigger, scope)
+            self._tasks.start_soon(self._keep_running, agent, name, trigger, scope)
 
-    async def _keep(
+    async def _keep_running(
         self,
         agent: Agent,
         name: str,
         trigger: FilesTrigger | DirectoryTrigger | GithubTrigger,
         scope: anyio.CancelScope,
     ) -> None:
-        """Have one trigger go on, whatever goes wrong with it."""
+        """Run one trigger, and restart it after each failure with a growing pause."""
         pause_s = _FIRST_PAUSE_S
         with scope:
             while True:
@@ -100,10 +100,10 @@ class Triggers:
                     if isinstance(trigger, FilesTrigger):
                         await self._watch(agent, name, trigger)
                     else:
-                        await self._ask(agent, name, trigger)
+                        await self._poll(agent, name, trigger)
                 except RingfenceError as exc:
                     problem = str(exc)
-                except Exception as exc:  # noqa: BLE001 -- one trigger's fault is told, and stops no other
+                except Exception as exc:  # noqa: BLE001 -- one trigger's fault is logged and stops no other
                     problem = f"internal error: {exc!r}"
                 is_lasting = anyio.current_time() - began > _LONGEST_PAUSE_S
                 pause_s = _FIRST_PAUSE_S if is_lasting else min(_LONGEST_PAUSE_S, pause_s * 2)
@@ -128,7 +128,7 @@ class Triggers:
             await self._submit_until_done(wanted)
 
     async def _submit_until_done(self, wanted: JobRequest) -> None:
-        """Enter a job of changes that nobody would tell of again: its key makes it one, however often it is tried."""
+        """Enter a job of file changes, which are reported only once. Its key makes it one job despite retries."""
         told = ""
         while True:
             try:
@@ -142,7 +142,7 @@ class Triggers:
             else:
                 return
 
-    async def _ask(self, agent: Agent, name: str, trigger: DirectoryTrigger | GithubTrigger) -> None:
+    async def _poll(self, agent: Agent, name: str, trigger: DirectoryTrigger | GithubTrigger) -> None:
         async with AsyncExitStack() as stack:
             source = await open_source(trigger, agent.settings, stack=stack, state=self._state)
             told: set[str] = set()
@@ -178,10 +178,10 @@ class Triggers:
         source: WorkSource,
         pending_claim: PendingClaim,
     ) -> UsageError | None:
-        """Take an item, and enter its job. Who dies in between takes it again by the same token, which is noted.
+        """Claim an item and enter its job. After a crash in between, it is claimed again by the same stored token.
 
         Returns:
-            Why the source refuses it, which may be about this item alone: the others are to be taken first.
+            Why the source refuses the claim. That may concern this item alone, so the others are claimed first.
         """
         try:
             claim = await source.claim(pending_claim.item, pending_claim.token)
