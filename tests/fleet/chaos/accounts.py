@@ -1,4 +1,4 @@
-"""What must be true of a crew after whatever was done to it."""
+"""Checks what must hold for a fleet after any sequence of faults: ends of jobs, records, and nothing left behind."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from ringfence.job.state import JobState
 
 _TERMINAL = frozenset(state.value for state in JobState if state.is_terminal)
 _AGAIN = frozenset({"infrastructure", "interrupted", "sandbox_start"})
-"""Ends of attempts after which a job may go on."""
+"""End states of attempts after which the job may have another attempt."""
 _LOCKS = sa.text(
     "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' "
     "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -43,26 +43,26 @@ class Books:
     jobs: Sequence[Mapping[str, Any]]
     attempts: Sequence[Mapping[str, Any]]
     locks: int
-    """Advisory locks that are held."""
+    """Number of advisory locks that are held."""
     executors: int
-    """That are known."""
+    """Number of executors that are registered."""
 
     @property
     def states(self) -> Counter[str]:
-        """How many jobs are in each state."""
+        """The number of jobs in each state."""
         return Counter(job["state"] for job in self.jobs)
 
     def unended(self) -> list[str]:
-        """Jobs that have no end."""
+        """Return the jobs that have not ended."""
         return [f"{job['id']}: {job['state']}" for job in self.jobs if job["state"] not in _TERMINAL]
 
     def of(self, job: str) -> list[Mapping[str, Any]]:
-        """A job's attempts, in order."""
+        """Return a job's attempts, in order."""
         return sorted((row for row in self.attempts if row["job"] == job), key=lambda row: int(row["number"]))
 
 
 def read(url: str) -> Books:
-    """Read them, of Postgres or SQLite."""
+    """Read the rows of a database, Postgres or SQLite."""
     engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=sa.NullPool)
     with engine.connect() as connection:
         locks = 0 if url.startswith("sqlite") else connection.execute(_LOCKS).scalar_one()
@@ -75,7 +75,7 @@ def read(url: str) -> Books:
 
 
 def wrong_ends(books: Books) -> list[str]:
-    """Jobs without one end, or with ends that their attempts contradict."""
+    """Return the jobs that do not have exactly one end, or whose end contradicts their attempts."""
     wrong = [f"{each}: no end" for each in books.unended()]
     for job in (each for each in books.jobs if each["state"] in _TERMINAL):
         tries = books.of(job["id"])
@@ -89,7 +89,7 @@ def wrong_ends(books: Books) -> list[str]:
 
 
 def given_up(books: Books, retries: int) -> list[str]:
-    """Jobs that ended by what was done to them, though they had tries left."""
+    """Return the jobs that a fault ended although they had retries left."""
     return [
         f"{job['id']}: {job['state']} after {job['attempt']} attempts: {job['reason']}"
         for job in books.jobs
@@ -98,12 +98,12 @@ def given_up(books: Books, retries: int) -> list[str]:
 
 
 def own_faults(crew: FleetFiles) -> list[str]:
-    """What the daemon or a worker said of itself that nobody did to it."""
+    """Return the log lines in which the daemon or a worker reports an internal error of its own."""
     return [line for line in crew.log.splitlines() if "Traceback" in line or "internal error" in line]
 
 
 def records(crew: FleetFiles) -> dict[str, tuple[str, str | None]]:
-    """What verification says of each record: its status, and a reason."""
+    """Verify each record; return its status and the reason."""
     folders = sorted(path for path in (crew.state / "runs").iterdir() if (path / "journal.jsonl").exists())
     found: dict[str, tuple[str, str | None]] = {}
     for begin in range(0, len(folders), 500):
@@ -118,7 +118,7 @@ def records(crew: FleetFiles) -> dict[str, tuple[str, str | None]]:
 
 
 def left_behind(crew: FleetFiles) -> list[str]:
-    """Processes, containers, volumes and temporary files of a crew that is down."""
+    """Return processes, containers, volumes and temporary files of a fleet that is down."""
     base = crew.home
     left = [*processes_below(base)]
     left += anyio.run(things_of, instances_below(base), engines_below(base))

@@ -1,4 +1,4 @@
-"""A crew whose agent works until it is let go: each fault happens while it does."""
+"""A fleet whose agent works until the test releases it, so that each fault occurs while a job runs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,14 +12,14 @@ _HOLD = "echo begun >>/gate/begun; until [ -e /gate/go ]; do sleep 0.1; done; ec
 
 
 class Holding:
-    """One crew.
+    """One fleet.
 
     Args:
-        crew: Its files.
-        fleet: What stands below `fleet:` besides.
-        sandbox: What stands below each agent's `sandbox:` besides.
-        others: Agents besides `a`, and what stands below each that does not below that one.
-        agent: What stands below each agent besides.
+        crew: The fleet's files.
+        fleet: Further keys below `fleet:`.
+        sandbox: Further keys below each agent's `sandbox:`.
+        others: Agents besides `a`, each with the keys that `a` does not have.
+        agent: Further keys below each agent.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Holding:
         self.machine = Machine(Path(crew.environment["XDG_STATE_HOME"]))
         self.gate = crew.home / "gate"
         self.gate.mkdir()
-        self.gate.chmod(0o777)  # whoever the agent is, inside
+        self.gate.chmod(0o777)  # the agent may be any user inside the sandbox
         settings = {"workers": 2, "drain": "1s", **(fleet or {})}
         self._workers = settings["workers"]
         holds = {"text": "I wait.", "tools": [{"run": _HOLD}]}
@@ -49,7 +49,7 @@ class Holding:
         crew.write(fleet=settings, agents={name: {**each, **more} for name, more in named.items()})
 
     def repeat_request(self) -> None:
-        """Hold agents again that were let go, for another test on the same crew; all of its workers are there."""
+        """Make agents wait again for another test on the same fleet; return once all of its workers are there."""
         for file in self.gate.iterdir():
             file.unlink()
         self._all_workers()
@@ -63,37 +63,37 @@ class Holding:
         self.crew.waits(lambda: self.crew.status()["workers"], lambda found: len(found) == self._workers)
 
     def begun(self, times: int = 1) -> None:
-        """Wait until the agent's command was begun so often."""
+        """Wait until the agent's command has started so many times."""
         file = self.gate / "begun"
         self.crew.waits(
             lambda: len(file.read_text().split()) if file.exists() else 0, lambda count: count >= times
         )
 
     def begin(self, agent: str = "a") -> str:
-        """A new job, at work."""
+        """Create a job, and wait until it works; return its id."""
         job = self.crew.trigger(agent)
         self.begun()
         return job
 
     def let_go(self) -> None:
-        """Let the agent come to its end."""
+        """Let the agent finish."""
         (self.gate / "go").touch()
 
     def worker(self) -> int:
-        """The worker that has a sandbox."""
+        """Return the process id of the worker that has a sandbox."""
         (found,) = [pid for pid in self.machine.workers() if self.machine.fences(pid)]
         return found
 
     @property
     def url(self) -> str:
-        """Of its database, where no other was named."""
+        """The URL of the fleet's own database, used unless another one was named."""
         return f"sqlite:///{self.crew.state}/fleet/fleet.db"
 
     def ends(self, job: str, url: str = "") -> list[str | None]:
-        """How each attempt at a job ended, in order, once the job has."""
+        """Wait for the end of a job; return how each of its attempts ended, in order."""
         self.crew.ends(job)
         return [row["state"] for row in accounts.read(url or self.url).of(job)]
 
     def runs(self, job: str, url: str = "") -> list[str]:
-        """The run of each attempt at a job, in order."""
+        """Return the run of each attempt at a job, in order."""
         return [row["run_id"] for row in accounts.read(url or self.url).of(job)]

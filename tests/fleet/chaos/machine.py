@@ -1,4 +1,4 @@
-"""The processes of a crew on this machine, found without asking the crew: it may be dead."""
+"""Finds the processes of a fleet on this machine without asking the fleet, which may be dead."""
 
 import os
 import signal
@@ -15,15 +15,15 @@ class Process:
     pid: int
     parent: int
     state: str
-    """A letter of proc_pid_stat(5)."""
+    """The state letter of proc_pid_stat(5)."""
     words: tuple[str, ...]
 
 
 def processes() -> Iterator[Process]:
-    """All that are there and no mere zombies."""
+    """Yield all processes except zombies."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with suppress(OSError, IndexError):  # it is gone meanwhile
+            with suppress(OSError, IndexError):  # the process has ended meanwhile
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
                 if fields[0] not in "ZX":
@@ -38,10 +38,10 @@ def _has(pid: int, variable: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Machine:
-    """What runs of the crew whose state lies below `state`.
+    """The processes of the fleet whose state directory is below `state`.
 
     Args:
-        state: What the crew has as XDG_STATE_HOME.
+        state: The fleet's XDG_STATE_HOME.
     """
 
     state: Path
@@ -55,21 +55,21 @@ class Machine:
         )
 
     def daemons(self) -> list[int]:
-        """Pids of daemons."""
+        """Return the process ids of daemons."""
         return self._mine("fleet", "up", "--file")
 
     def workers(self) -> list[int]:
-        """Pids of workers."""
+        """Return the process ids of workers."""
         return self._mine("fleet", "worker", "--told")
 
     def fences(self, *workers: int) -> list[int]:
-        """Pids of the outermost bubblewraps of some workers, or of all."""
+        """Return the process ids of the outermost bubblewrap processes of these workers, or of all workers."""
         roots = workers or self.workers()
         return sorted(each.pid for each in processes() if each.parent in roots and "--args" in each.words)
 
 
 def send(pid: int, number: signal.Signals) -> bool:
-    """Send a signal; whether there was anybody to get it."""
+    """Send a signal; return whether the process existed."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

@@ -1,7 +1,7 @@
-"""Twenty agents at work while workers, the daemon, sandboxes and Postgres are killed; then the books are checked.
+"""Runs twenty agents while workers, the daemon, sandboxes and Postgres are killed, then checks what is left.
 
-`python -m tests.fleet.chaos.storm --seconds 1800` is `make test-chaos`. What is done to them is random, by a seed that
-is printed: the same one does the same things in the same order, at about the same moments.
+`make test-chaos` runs `python -m tests.fleet.chaos.storm --seconds 1800`. The faults are random, from a seed that is
+printed: the same seed causes the same faults in the same order, at about the same moments.
 """
 
 import argparse
@@ -28,20 +28,20 @@ from ringfence.sandbox.docker.client import open_engine
 
 _PAUSE_S = (3.0, 9.0)
 _FIRST_S = 12.0
-"""Before anything is done to them."""
+"""Time before the first fault."""
 _DRAIN_S = 400.0
 _SEALED_S = 60.0
 
 
 @dataclass
 class Storm:
-    """One storm over one crew.
+    """One storm over one fleet.
 
     Args:
-        crew: Whose machine it is.
-        postgres: What its database lies in.
-        seed: Of what is done.
-        log: Is told what happens.
+        crew: The fleet's files.
+        postgres: The server that holds its database.
+        seed: Seed of the faults.
+        log: Called with a line for each event.
     """
 
     crew: FleetFiles
@@ -50,7 +50,7 @@ class Storm:
     log: Callable[[str], None]
     done: Counter[str] = field(default_factory=Counter)
     asked: dict[str, str] = field(default_factory=dict)
-    """Jobs that were entered by hand, by their keys."""
+    """Jobs that were created by hand, by their keys."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -68,14 +68,14 @@ class Storm:
         )
 
     def begin(self) -> None:
-        """Start the crew."""
+        """Start the fleet."""
         for line in self.means.lacking():
             self.log(line)
         self.crew.write(**twenty.configuration(self.crew, self.url, self.means))
         self.crew.up()
 
     def rage(self, seconds: float) -> None:
-        """Do harm for so long, and ask for jobs meanwhile."""
+        """Cause faults for so many seconds, and create jobs meanwhile."""
         began = time.monotonic()
         self._live(_FIRST_S)
         while time.monotonic() - began < seconds:
@@ -88,7 +88,7 @@ class Storm:
             self._live(self.random.uniform(*_PAUSE_S))
 
     def _live(self, seconds: float) -> None:
-        """Let them work for a while; who was killed is started, who was stopped goes on."""
+        """Let the fleet work for a while; start a killed daemon again, and continue stopped workers."""
         deadline = time.monotonic() + seconds
         self._ask()
         while time.monotonic() < deadline:
@@ -156,7 +156,7 @@ class Storm:
         return f"for {seconds:g} s"
 
     def settle(self) -> None:
-        """Nothing more is asked for; wait until all that was has ended."""
+        """Create no more jobs; wait until all jobs have ended."""
         for _, pid in self._stopped:
             send(pid, signal.SIGCONT)
         self._stopped.clear()
@@ -192,7 +192,7 @@ class Storm:
             time.sleep(1.0)
 
     def wrong(self) -> list[str]:
-        """What is not as it must be."""
+        """Return everything that is not as it must be."""
         books = accounts.read(self.url)
         wrong = accounts.wrong_ends(books)
         there = {job["id"] for job in books.jobs}
@@ -223,7 +223,7 @@ class Storm:
         ]
 
     def summary(self) -> str:
-        """What happened, in a line."""
+        """Summarize what happened, in one line."""
         books = accounts.read(self.url)
         ends = ", ".join(f"{count} {state}" for state, count in books.states.most_common())
         harm = ", ".join(f"{count} x {name}" for name, count in self.done.most_common())
@@ -234,13 +234,13 @@ class Storm:
 
 
 def run(seconds: float, seed: int, *, log: Callable[[str], None], folder: Path | None = None) -> list[str]:
-    """Let it storm; returns what is wrong afterwards.
+    """Run a storm; return what is wrong afterwards.
 
     Args:
-        seconds: For how long harm is done.
-        seed: Of what is done.
-        log: Is told what happens.
-        folder: Where the crew's files lie; short. They are kept if something is wrong.
+        seconds: How long to cause faults.
+        seed: Seed of the faults.
+        log: Called with a line for each event.
+        folder: The directory for the fleet's files; a short path. The files are kept if something is wrong.
     """
     home = Path(tempfile.mkdtemp(prefix="rf-storm-", dir=folder))
     home.chmod(0o755)
@@ -272,7 +272,7 @@ def run(seconds: float, seed: int, *, log: Callable[[str], None], folder: Path |
 
 
 def main() -> int:
-    """Run one; 1 if something was wrong."""
+    """Run one storm; return 1 if anything was wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))

@@ -22,7 +22,7 @@ _TIMES = 40
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """One of each kind."""
+    """A database of each kind."""
     if request.param == "sqlite":
         made = Database(f"sqlite:///{tmp_path / 'crew.db'}")
         made.create_tables()
@@ -37,7 +37,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 
 async def _race(database: Database) -> tuple[str, JobState]:
-    """A job that ends, and is cancelled at the same time: what who cancelled was told, and what it came to."""
+    """End a job and cancel it at the same time; return the answer to the cancellation, and the job's state."""
     jobs, attempts = Jobs(database), Attempts(database)
     job, _ = await jobs.add(NewJob(agent="a", trigger="manual", prompt="do it"))
     bounds = Bounds({"a": AgentBounds(concurrency=1000)}, concurrency=1000)
@@ -64,6 +64,6 @@ async def _race(database: Database) -> tuple[str, JobState]:
 
 
 async def test_an_end_is_never_overwritten(database: Database):
-    """Either the job was cancelled, or who cancelled it is told that it had ended; and so it stays."""
+    """Either the job is cancelled, or the cancellation is refused because the job has ended; that end stays."""
     found = {await _race(database) for _ in range(_TIMES)}
     assert found <= {("accepted", JobState.CANCELLED), ("refused", JobState.UNVERIFIED)}

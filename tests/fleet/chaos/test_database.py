@@ -1,4 +1,4 @@
-"""What happens to jobs when their database is away, or full, and on several machines that share one."""
+"""What happens to jobs when their database is unavailable or full, and on several machines that share one."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Cluster]:
-    """A Postgres of these tests' own."""
+    """A Postgres for these tests alone."""
     with cluster() as running:
         yield running
 
@@ -31,13 +31,13 @@ def _on(url: str, workers: int) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def url(postgres: Cluster) -> str:
-    """The database of the crew that tests share."""
+    """The database of the fleet that tests share."""
     return postgres.make_database()
 
 
 @pytest.fixture(scope="module")
 def shared(make_crew: Make, url: str) -> Iterator[Holding]:
-    """A crew with an agent that watches files, too; it ends before its database does."""
+    """A fleet in which one agent also watches files; it stops before its database does."""
     files = {"type": "files", "paths": ["*.task"], "settle": "100ms"}
     made = Holding(make_crew(), _on(url, 1), others={"watches": {"triggers": {"files": files}}})
     made.up()
@@ -47,14 +47,14 @@ def shared(make_crew: Make, url: str) -> Iterator[Holding]:
 
 @pytest.fixture
 def holding(shared: Holding) -> Iterator[Holding]:
-    """The crew with all of its workers, and agents that are held."""
+    """The fleet with all of its workers, and with agents that wait for the test."""
     shared.repeat_request()
     yield shared
     shared.let_go()
 
 
 def test_an_end_while_the_database_is_away_is_kept(holding: Holding, postgres: Cluster, url: str):
-    """An agent that comes to its end then has its outcome and answer in the database as soon as that is back."""
+    """The outcome and answer of an agent that ends during an outage are stored once the database is back."""
     crew = holding.crew
     job = holding.begin()
     run = crew.job(job)["run_id"]
@@ -71,7 +71,7 @@ def test_an_end_while_the_database_is_away_is_kept(holding: Holding, postgres: C
 
 
 def test_a_database_that_restarts_in_mid_run_is_not_noticed(holding: Holding, postgres: Cluster, url: str):
-    """What runs goes on: the job has one attempt, and one end."""
+    """A running job survives a restart of the database: it has one attempt, and one end."""
     job = holding.begin()
     postgres.stop()
     postgres.start()
@@ -80,7 +80,7 @@ def test_a_database_that_restarts_in_mid_run_is_not_noticed(holding: Holding, po
 
 
 def test_a_change_while_the_database_is_away_is_not_forgotten(holding: Holding, postgres: Cluster, url: str):
-    """A watched file that changes then makes its job as soon as the database is back, and one only."""
+    """A watched file that changes during an outage creates its job once the database is back, and only one job."""
     crew = holding.crew
     holding.let_go()
 
@@ -102,7 +102,7 @@ def test_a_change_while_the_database_is_away_is_not_forgotten(holding: Holding, 
 
 
 def test_a_database_that_is_away_while_a_crew_stops_breaks_nothing_off(crew: FleetFiles, postgres: Cluster):
-    """What runs may still come to its end, in the same attempt, and the daemon ends as it was told."""
+    """A job that runs while the fleet stops may still end in the same attempt, and the daemon exits normally."""
     url = postgres.make_database()
     holding = Holding(crew, {**_on(url, 1), "drain": "1h"})
     daemon = crew.start("fleet", "up", "--log-format", "json")
@@ -127,7 +127,7 @@ _ELSEWHERE = ("unshare", "--uts", "sh", "-c", 'echo other >/proc/sys/kernel/host
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a process another host name")
 def test_a_stopped_machine_is_fenced(crew: FleetFiles, postgres: Cluster):
-    """What the worker of a machine that stands still had runs on another; once awake, it ends, and spoils nothing."""
+    """The job of a suspended machine's worker runs on another; once resumed, that worker exits and changes nothing."""
     url = postgres.make_database()
     holding = Holding(crew, _on(url, 0))
     holding.up()
@@ -160,7 +160,7 @@ def test_a_stopped_machine_is_fenced(crew: FleetFiles, postgres: Cluster):
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
 def test_a_disk_that_fills_up_in_mid_run_loses_nothing(crew: FleetFiles):
-    """While it is full, commands say so; when there is room again, the job that ran meanwhile comes to one end."""
+    """While the disk is full, commands report it; a job that ran meanwhile still comes to one end."""
     crew.state.mkdir(parents=True, mode=0o700)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m,mode=0700", "tmpfs", crew.state], check=True)
     try:
@@ -171,7 +171,7 @@ def test_a_disk_that_fills_up_in_mid_run_loses_nothing(crew: FleetFiles):
         _fill(filler)
         refused = crew.run("fleet", "trigger", "a")
         holding.let_go()
-        meanwhile = crew.run("fleet", "trigger", "a")  # taken if what the first leaves is room enough
+        meanwhile = crew.run("fleet", "trigger", "a")  # accepted if the first job leaves enough room
         filler.unlink()
         assert (refused.code, refused.err.count("\n")) == (75, 1), refused
         assert holding.ends(job)[-1] == "unverified"

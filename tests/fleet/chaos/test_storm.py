@@ -1,4 +1,4 @@
-"""A storm, as CI has it, and whether its books would notice what is wrong."""
+"""Runs a storm, as CI does, and tests that its checks notice what is wrong."""
 
 import os
 import random
@@ -44,7 +44,7 @@ def _books(job: dict[str, Any], *ends: str | None) -> accounts.Books:
     ids=["no end", "two ends", "an open attempt", "another end", "a lost attempt", "no moment"],
 )
 def test_the_books_notice(job: dict[str, Any], ends: list[str | None]):
-    """A job without one end is told."""
+    """A job without exactly one end is reported."""
     assert len(accounts.wrong_ends(_books(job, *ends))) == 1
 
 
@@ -54,5 +54,5 @@ def test_the_books_notice(job: dict[str, Any], ends: list[str | None]):
     ids=["tried again", "cancelled meanwhile", "cancelled in the queue"],
 )
 def test_the_books_are_content(state: str, ends: list[str]):
-    """What may be is not told."""
+    """A job whose attempts agree with its end is not reported."""
     assert accounts.wrong_ends(_books({"state": state}, *ends)) == []

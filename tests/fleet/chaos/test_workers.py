@@ -1,4 +1,4 @@
-"""What happens to jobs when their worker, their sandbox or the daemon dies: one crew for all of it but containers."""
+"""What happens to jobs when their worker, sandbox or daemon dies; all tests but that of containers share a fleet."""
 
 import signal
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def shared(make_crew: Make) -> Holding:
-    """A crew with an agent that is tried once only, and one that goes on with its sessions."""
+    """A fleet with an agent that has one attempt only, and one that resumes its sessions."""
     others: dict[str, dict[str, Any]] = {
         "once": {"retry": {"attempts": 1}},
         "remembers": {"session": {"policy": "always"}},
@@ -31,20 +31,20 @@ def shared(make_crew: Make) -> Holding:
 
 @pytest.fixture
 def holding(shared: Holding) -> Iterator[Holding]:
-    """The crew with all of its workers, and agents that are held."""
+    """The fleet with all of its workers, and with agents that wait for the test."""
     shared.repeat_request()
     yield shared
     shared.let_go()
 
 
 def _verified(crew: FleetFiles, run: str) -> dict[str, Any]:
-    """A record's summary, after it was verified."""
+    """Verify a record; return its summary."""
     crew.does("runs", "verify", run)
     return next(one for one in crew.does("runs", "ls", "--json").json if one["id"] == run)
 
 
 def test_a_killed_workers_job_runs_on_another(holding: Holding):
-    """Its sandbox is gone, the job runs again in another worker, and the first try's record is closed and sealed."""
+    """The job of a killed worker runs again in another; the first attempt's sandbox ends, and its record is sealed."""
     crew = holding.crew
     job = holding.begin()
     worker = holding.worker()
@@ -61,7 +61,7 @@ def test_a_killed_workers_job_runs_on_another(holding: Holding):
 
 
 def test_what_no_try_clears_away_the_next_worker_does(holding: Holding):
-    """The record of a job that was cancelled as its worker died is closed by whichever worker starts next."""
+    """The record of a job that was cancelled as its worker died is closed by the worker that starts next."""
     crew = holding.crew
     job = holding.begin()
     worker = holding.worker()
@@ -75,7 +75,7 @@ def test_what_no_try_clears_away_the_next_worker_does(holding: Holding):
 
 
 def test_a_stopped_workers_job_is_taken_over(holding: Holding):
-    """A worker of this machine that is silent (SIGSTOP) is ended with its sandbox: the job has one end."""
+    """A worker of this machine that does not respond (SIGSTOP) is killed with its sandbox, and the job has one end."""
     job = holding.begin()
     worker = holding.worker()
     (fence,) = holding.machine.fences(worker)
@@ -87,7 +87,7 @@ def test_a_stopped_workers_job_is_taken_over(holding: Holding):
 
 
 def test_a_job_whose_sandbox_dies_is_tried_again(holding: Holding):
-    """That is a fault of the machinery, not of the agent: the same worker tries again, as its policy says."""
+    """The death of a sandbox counts as a fault of the infrastructure: the same worker retries by the agent's policy."""
     job = holding.begin()
     worker = holding.worker()
     (fence,) = holding.machine.fences(worker)
@@ -99,7 +99,7 @@ def test_a_job_whose_sandbox_dies_is_tried_again(holding: Holding):
 
 
 def test_a_daemon_killed_at_work_loses_nothing(holding: Holding):
-    """Its workers leave what they do to those of the next daemon, which costs no try; none of them stays."""
+    """Jobs of a killed daemon pass to the next daemon's workers without using up an attempt; no old worker remains."""
     crew = holding.crew
     job = holding.begin("once")
     waiting = crew.trigger("once", "--key", "waits")
@@ -115,7 +115,7 @@ def test_a_daemon_killed_at_work_loses_nothing(holding: Holding):
 
 
 def test_an_interrupted_job_goes_on_in_its_session(holding: Holding):
-    """Where the agent's policy is to go on with sessions, the next try goes on with the conversation of the last."""
+    """Where the agent's policy is to resume sessions, the next attempt continues the conversation of the last."""
     crew = holding.crew
     job = holding.begin("remembers")
     crew.kill(holding.worker())
@@ -127,7 +127,7 @@ def test_an_interrupted_job_goes_on_in_its_session(holding: Holding):
 
 @pytest.mark.docker
 def test_a_killed_workers_container_is_removed(crew: FleetFiles):
-    """A container does not die with the worker: it is removed before the job runs again."""
+    """The container of a killed worker, which survives it, is removed before the job runs again."""
     image = image_for("docker")
     holding = Holding(crew, sandbox={"backend": "docker", "image": image})
     holding.up()
@@ -147,7 +147,7 @@ def _containers(crew: FleetFiles) -> list[str]:
 
 
 def _busy(holding: Holding) -> int:
-    """The worker of a job in a container, by what the database says of it."""
+    """Return the process id of the worker whose job runs in a container, from the database."""
     import sqlalchemy as sa
 
     engine = sa.create_engine(holding.url, poolclass=sa.NullPool)

@@ -1,4 +1,4 @@
-"""A crew of twenty agents of every runtime, with schedules and triggers, on Postgres and with two workers."""
+"""A fleet of twenty agents of every runtime, with schedules and triggers, on Postgres and with two workers."""
 
 import os
 import sys
@@ -28,16 +28,16 @@ RETRIES = 15
 
 @dataclass(frozen=True)
 class Means:
-    """What this machine has beside bubblewrap."""
+    """The agent programs and container image that this machine has beside bubblewrap."""
 
     claude: Path | None
     codex: Path | None
     has_sdk: bool
     image: str | None
-    """For containers, if Docker answers."""
+    """The image for containers, if Docker answers."""
 
     def lacking(self) -> list[str]:
-        """What is not there, in lines."""
+        """Return a line for each thing that is missing."""
         found = []
         if self.claude is None:
             found.append("no clients: TEST_CLIENTS names no directory that scripts/clients.sh made")
@@ -48,7 +48,7 @@ class Means:
         return found
 
     def runtimes(self) -> list[str]:
-        """Of the agents, in order."""
+        """Return the agents' runtimes, in order."""
         clients = []
         if self.claude is not None:
             clients = ["claude-cli", "codex-cli", "claude-sdk" if self.has_sdk else "claude-cli"] * 2
@@ -56,7 +56,7 @@ class Means:
 
 
 def look() -> Means:
-    """See what there is."""
+    """Find out what this machine has."""
     named = os.environ.get("TEST_CLIENTS")
     found = clients_in(Path(named)) if named else {}
     return Means(
@@ -81,9 +81,9 @@ async def _image() -> str | None:
 
 @contextmanager
 def model() -> Iterator[dict[str, str]]:
-    """The scripted model in a process of its own, as what agents are told of the providers' APIs."""
+    """Run the scripted model in a process of its own; yield the variables that point agents at it."""
     command = [sys.executable, "-m", "ringfence.testing.scripted_model"]
-    # Its loop complains of each client that was killed in the middle of an answer.
+    # The server complains about each agent that is killed in the middle of a response.
     with Popen(command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True) as server:
         assert server.stdout is not None
         try:
@@ -99,7 +99,7 @@ def model() -> Iterator[dict[str, str]]:
 
 
 def prompt(seconds: int) -> str:
-    """A task that takes so long, and leaves a note."""
+    """Return a task that takes so many seconds, and leaves a note."""
     script = {
         "turns": [
             {
@@ -118,7 +118,7 @@ def _agent(crew: FleetFiles, number: int, runtime: str, means: Means) -> dict[st
     (workspace / "note.txt").write_text("one\n")
     for path in (workspace, workspace / "note.txt"):
         if os.geteuid() == 0:
-            os.chown(path, 12_345, 12_345)  # root lends nothing of its own
+            os.chown(path, 12_345, 12_345)  # root's own directories are refused as workspaces
     agent: dict[str, Any] = {
         "prompt": prompt(1 + number % 3),
         "workspace": str(workspace),
@@ -133,13 +133,13 @@ def _agent(crew: FleetFiles, number: int, runtime: str, means: Means) -> dict[st
 
 
 def configuration(crew: FleetFiles, url: str, means: Means, *, is_busy: bool = True) -> dict[str, Any]:
-    """The crew's file.
+    """Return the fleet's configuration.
 
     Args:
-        crew: Whose.
-        url: Of its database.
+        crew: The fleet's files.
+        url: The URL of its database.
         means: What its agents may use.
-        is_busy: Whether schedules and changes of files make jobs.
+        is_busy: Whether schedules and changed files create jobs.
     """
     agents = {}
     for number, runtime in enumerate(means.runtimes()):
@@ -172,6 +172,6 @@ def configuration(crew: FleetFiles, url: str, means: Means, *, is_busy: bool = T
 FOLLOWERS = {f"a{number - 4}": f"a{number}" for number in (_AGENTS - 4, _AGENTS - 3)}
 """Agents whose jobs follow those of others."""
 MANUAL = f"a{_AGENTS - 1}"
-"""The one that is asked for by hand."""
+"""The agent whose jobs are created by hand."""
 WATCHING = f"w{_AGENTS - 2}"
-"""Where files make jobs."""
+"""The workspace in which changed files create jobs."""
