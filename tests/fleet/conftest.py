@@ -1,4 +1,4 @@
-"""Crews with daemons."""
+"""Fixtures for fleets with daemons."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -27,12 +27,12 @@ def _crews(base: Path) -> Iterator[Make]:
 
 @pytest.fixture
 def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetFiles]:
-    """A crew of the test's own; its daemon is ended after the test."""
+    """A fleet for one test; its daemon is stopped after the test."""
     for make in _crews(tmp_path_factory.getbasetemp()):
         yield make()
 
 
 @pytest.fixture(scope="module")
 def make_crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
-    """Crews that the tests of a module share."""
+    """Return a function that makes fleets for all tests of a module."""
     yield from _crews(tmp_path_factory.getbasetemp())

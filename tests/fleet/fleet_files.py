@@ -1,4 +1,4 @@
-"""A crew as its user has it: files, a state directory of its own, a daemon that is driven by its command line."""
+"""A fleet as its user has it: files, a state directory, and a daemon that is controlled by the command line."""
 
 import json
 import os
@@ -22,7 +22,7 @@ PATIENCE_S = 90.0
 
 @dataclass(frozen=True)
 class Ended:
-    """What a command came to."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -30,16 +30,16 @@ class Ended:
 
     @property
     def json(self) -> Any:
-        """What it printed for programs."""
+        """The command's JSON output."""
         return json.loads(self.out)
 
 
 @dataclass
 class FleetFiles:
-    """One crew.
+    """One fleet.
 
     Args:
-        home: Where all of it lies; short, since a socket lies in it.
+        home: The directory of the fleet; a short path, since it contains a socket.
     """
 
     home: Path
@@ -59,16 +59,16 @@ class FleetFiles:
 
     @property
     def file(self) -> Path:
-        """Its configuration."""
+        """The fleet's configuration file."""
         return self.project / "ringfence.yaml"
 
     @property
     def log(self) -> str:
-        """What its daemon said."""
+        """The daemon's log."""
         return (self.state / "fleet" / "daemon.log").read_text()
 
     def script(self, name: str, *turns: dict[str, Any]) -> str:
-        """A model that follows a script, by its name in configurations."""
+        """Write a script for the scripted model; return the model's name in configurations."""
         file = self.home / f"{name}.yaml"
         file.write_text(json.dumps({"price": {"input": 1, "output": 1}, "turns": turns}))
         return f"scripted:{file}"
@@ -79,7 +79,7 @@ class FleetFiles:
         self.does("config", "trust", "--yes")
 
     def run(self, *words: str | Path, **options: Any) -> Ended:
-        """A command, to its end."""
+        """Run a command to its end."""
         done = forked.run(
             [*COMMAND, *map(str, words)],
             **{"cwd": self.project, "env": self.environment, "stdin": subprocess.DEVNULL, **options},
@@ -88,13 +88,13 @@ class FleetFiles:
         return Ended(done.returncode, done.stdout, done.stderr)
 
     def does(self, *words: str | Path) -> Ended:
-        """A command that must go well."""
+        """Run a command that must succeed."""
         ended = self.run(*words)
         assert ended.code == 0, ended
         return ended
 
     def start(self, *words: str | Path, **options: Any) -> "subprocess.Popen[str]":
-        """A command that goes on."""
+        """Start a command without waiting for its end."""
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         more = {"cwd": self.project, "env": self.environment, "text": True, **streams, **options}
         return subprocess.Popen([*COMMAND, *map(str, words)], **more)
@@ -104,23 +104,23 @@ class FleetFiles:
         self.does("fleet", "up", "--detach")
 
     def down(self) -> None:
-        """End it, if it is there, by all means."""
+        """Stop the daemon if it exists, without a grace period."""
         if (self.state / "fleet" / "daemon.sock").exists():
             self.run("fleet", "down", "--now")
 
-    # What is asked again and again is asked from the daemon itself: a command takes a third of a second each time.
+    # Repeated requests go to the daemon directly: a command takes a third of a second each time.
 
     @property
     def client(self) -> FleetClient:
-        """What talks to its daemon, as its commands do."""
+        """A client of the daemon, as its commands use it."""
         return FleetClient(self.state / "fleet" / "daemon.sock")
 
     def status(self) -> Any:
-        """How it stands."""
+        """Return the fleet's status."""
         return self.client.get("status")
 
     def is_up(self) -> bool:
-        """Whether its daemon answers."""
+        """Return whether the daemon answers."""
         try:
             self.status()
         except RingfenceError:
@@ -128,23 +128,23 @@ class FleetFiles:
         return True
 
     def trigger(self, agent: str, *words: str) -> str:
-        """A new job's id."""
+        """Create a job; return its id."""
         return str(self.does("fleet", "trigger", agent, *words, "--json").json["job"]["id"])
 
     def job(self, job: str) -> Any:
-        """One job."""
+        """Return one job."""
         return self.client.get("jobs", job)
 
     def jobs(self, **query: Any) -> list[Any]:
-        """Jobs, the newest first: those of an `agent`, in a `state`, ..."""
+        """Return jobs, the newest first: those of an `agent`, in a `state`, ..."""
         return list(self.client.get("jobs", **query))
 
     def ends(self, job: str) -> Any:
-        """A job, once it has ended."""
+        """Wait for the end of a job; return the job."""
         return self.waits(lambda: self.job(job), lambda found: found["ended_at"] is not None)
 
     def waits(self, ask: Callable[[], Any], is_it: Callable[[Any], bool]) -> Any:
-        """The first answer that is as it should be."""
+        """Ask until the answer meets the condition; return it."""
         deadline = time.monotonic() + PATIENCE_S
         while not is_it(answer := ask()):
             assert time.monotonic() < deadline, (answer, self.log)
@@ -152,13 +152,13 @@ class FleetFiles:
         return answer
 
     def kill(self, pid: int) -> None:
-        """End one of its processes without a word, and wait until it is gone."""
+        """Kill a process of the fleet, and wait until it is gone."""
         os.kill(pid, signal.SIGKILL)
         self.waits(lambda: is_alive(pid), lambda alive: not alive)
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there, and no mere zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

@@ -1,4 +1,4 @@
-"""A service that is told things over HTTP, and remembers them."""
+"""An HTTP server that records the requests it receives."""
 
 import threading
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Receiver:
-    """What came, and what is answered: one status after the other, then 200."""
+    """The recorded requests, and the statuses to answer: one after the other, then 200."""
 
     url: str = ""
     statuses: list[int] = field(default_factory=list)
@@ -17,14 +17,14 @@ class Receiver:
     came: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def take(self) -> tuple[dict[str, str], bytes]:
-        """The next request that came: headers by small names, with `:path`, and body."""
+        """Return the next request: headers by lower-case names, with `:path`, and the body."""
         assert self.came.acquire(timeout=60)
         return self.got.pop(0)
 
 
 @contextmanager
 def receiver(*statuses: int) -> Iterator[Receiver]:
-    """Run one."""
+    """Run a receiver."""
     made = Receiver(statuses=list(statuses))
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""A daemon in this process, on a crew of a test's own."""
+"""Runs a daemon in this process, for a fleet of one test."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -24,12 +24,12 @@ agents:
 async def standing(
     folder: Path, *, fleet: str = "", log: Callable[[str], None] | None = None
 ) -> AsyncIterator[Daemon]:
-    """A daemon that is ready; no workers, so that its jobs stay as they are.
+    """Run a daemon until it is ready; without workers, so that its jobs stay as they are.
 
     Args:
-        folder: Of the test; the state directory is below.
+        folder: The test's directory; the state directory is below it.
         fleet: Further lines of `fleet:`.
-        log: Is told what the daemon warns of; else it may warn of nothing.
+        log: Called with each warning of the daemon; without it, a warning fails the test.
     """
     file = folder / "ringfence.yaml"
     file.write_text(CREW.format(fleet="".join(f"  {line}\n" for line in fleet.splitlines()), folder=folder))

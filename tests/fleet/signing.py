@@ -1,4 +1,4 @@
-"""Signatures of webhooks, as senders make them."""
+"""Signs webhook requests, as senders do."""
 
 import hashlib
 import hmac
@@ -6,7 +6,7 @@ from datetime import datetime
 
 
 def sign(secret: bytes, body: bytes, *, at: datetime | None = None) -> str:
-    """A signature of a body in GitHub's style, or with a time in Stripe's."""
+    """Return a signature of a body in GitHub's style, or with a time in Stripe's."""
     if at is None:
         return "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()
     seconds = str(int(at.timestamp()))

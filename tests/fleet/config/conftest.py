@@ -1,4 +1,4 @@
-"""Files of a crew in a directory of their own."""
+"""Fixtures that write the files of a fleet into a directory of their own."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +13,13 @@ Load = Callable[..., Fleet]
 
 @pytest.fixture(autouse=True)
 def _no_user_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user of these tests has no file of his own, unless a test writes one."""
+    """Give these tests a user without a configuration file, unless a test writes one."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """Writes files by their names and reads the first one."""
+    """Return a function that writes files by their names and reads the first one."""
 
     def act(text: str, *, environ: dict[str, str] | None = None, **files: str) -> Fleet:
         for name, content in {"ringfence": text, **files}.items():

@@ -1,4 +1,4 @@
-"""Files of a crew: layers, includes, overrides, and where each mistake is told."""
+"""Loading a fleet's files: layers, includes, overrides, and the place that each error names."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from ringfence.fleet.config.difference import differences, explicit_values
 
 
 def test_what_an_agent_does_not_say_its_file_says(load: Load):
-    """The sections at the top hold for all agents; what stands under one is stronger, key by key."""
+    """The sections at the top level apply to all agents; an agent's own keys override them, key by key."""
     fleet = load(
         "sandbox: {memory: 1g, pids: 90}\nagents:\n  a: {sandbox: {pids: 50}}\n  b: {}\n",
     )
@@ -22,7 +22,7 @@ def test_what_an_agent_does_not_say_its_file_says(load: Load):
 
 
 def test_the_users_file_is_the_weakest(load: Load, tmp_path: Path):
-    """What the user says for all runs holds for agents too, until a file of the crew says otherwise."""
+    """The user's own file applies to agents too, until a file of the fleet overrides it."""
     user = tmp_path / "config" / "ringfence" / "ringfence.yaml"
     user.parent.mkdir(parents=True)
     user.write_text("limits: {turns: 7, tool_calls: 8}\n")
@@ -31,7 +31,7 @@ def test_the_users_file_is_the_weakest(load: Load, tmp_path: Path):
 
 
 def test_one_small_key_turns_nothing_else_off(load: Load):
-    """An agent that sets one limit keeps all that its fleet set around it."""
+    """An agent that sets one limit keeps all other values of its fleet."""
     text = "sandbox: {backend: docker, image: 'a:1', memory: 4g, mode: read_only}\nagents: {a: {sandbox: {pids: 50}}}\n"
     sandbox = load(text).agents["a"].settings.sandbox
     assert (sandbox.backend, sandbox.mode, sandbox.memory, sandbox.pids) == (
@@ -43,7 +43,7 @@ def test_one_small_key_turns_nothing_else_off(load: Load):
 
 
 def test_includes_join_under_their_names(load: Load):
-    """Agents of included files are named by the way to them; the same file may be reached by two ways."""
+    """Agents of included files have qualified names; two includes may lead to the same file."""
     fleet = load(
         "fleet: {name: top}\ninclude:\n  - {file: left.yaml}\n  - {file: right.yaml}\nagents: {a: {}}\n",
         left="fleet: {name: left}\ninclude: [{file: shared.yaml}]\n",
@@ -54,7 +54,7 @@ def test_includes_join_under_their_names(load: Load):
 
 
 def test_overrides_from_further_out_are_stronger(load: Load):
-    """Who includes a file may change its agents, all or one; the outermost word counts, and is checked as any other."""
+    """An include may override all agents of its file or one; the outermost override wins, and is checked too."""
     files = {
         "mid": "fleet: {name: mid}\ninclude:\n  - file: low.yaml\n"
         "    overrides: {agents: {a: {priority: 1}}, limits: {turns: 2}}\n",
@@ -70,7 +70,7 @@ def test_overrides_from_further_out_are_stronger(load: Load):
 
 
 def test_paths_are_relative_to_the_file_that_says_them(load: Load, tmp_path: Path):
-    """A workspace, or a script, is looked for beside the file that names it; without one an agent works there."""
+    """Workspaces and scripts are relative to the file that names them; the default workspace is its directory."""
     fleet = load(
         "include: [{file: sub/f.yaml}]\n",
         sub__f="fleet: {name: s}\nagents: {a: {workspace: ../w}, b: {run: {model: 'scripted:m.yaml'}}}\n",
@@ -350,14 +350,14 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_mistakes_are_told_at_their_place(load: Load, case: str):
-    """Each mistake is one line with its place, the value, and what to do."""
+    """Each error is one line with the place, the value, and the remedy."""
     text, expected = WRONG[case]
     with pytest.raises(ConfigurationError, match=expected):
         load(text + "\n", sub="agents: {a: {}}\n")
 
 
 def test_the_mistakes_of_all_agents_are_reported_at_once(load: Load):
-    """One error names what is wrong in each agent, whichever check finds it."""
+    """One error lists the mistakes of all agents, whichever check finds them."""
     text = (
         "agents:\n  a: {limits: {turns: lots}}\n  b: {prompt: '${NOPE}', sandbox: {mmode: clone}}\n"
         "  c: {triggers: {t: {type: github, repository: a/b, token: plain}}}\n"
@@ -373,7 +373,7 @@ def test_the_mistakes_of_all_agents_are_reported_at_once(load: Load):
 
 
 def test_an_included_file_cannot_bound_the_crew(load: Load):
-    """What a file that is included says of the crew as a whole would be dropped unseen: it is refused."""
+    """A setting of the whole fleet in an included file, which would have no effect, is refused."""
     for include in ("{file: sub.yaml}", "{file: sub.yaml, name: s}"):
         with pytest.raises(
             ConfigurationError, match=r"sub\.yaml:1:18: fleet\.budget: it has no effect in an included file"
@@ -384,7 +384,7 @@ def test_an_included_file_cannot_bound_the_crew(load: Load):
 
 
 def test_an_override_may_put_a_key_out_of_effect(load: Load):
-    """What is said at the top against an included file's word is no mistake of that file's."""
+    """An override that leaves a key of the included file without effect is no error."""
     fleet = load(
         "include: [{file: sub.yaml, overrides: {agents: {a: {session: {policy: fresh}, retry: {attempts: 1}}}}}]\n",
         sub="fleet: {name: s}\nagents: {a: {session: {policy: resume, within: 1h}, retry: {backoff: 1s}}}\n",
@@ -393,7 +393,7 @@ def test_an_override_may_put_a_key_out_of_effect(load: Load):
 
 
 def test_two_agents_of_one_name(load: Load):
-    """Two ways to one qualified name are refused, with the place of the second."""
+    """Two includes that lead to one qualified name are refused, with the place of the second."""
     with pytest.raises(ConfigurationError, match=r"there are two agents 's\.a'"):
         load(
             "include: [{file: s.yaml}, {file: t.yaml, name: s}]\n",
@@ -403,7 +403,7 @@ def test_two_agents_of_one_name(load: Load):
 
 
 def test_what_changed(load: Load):
-    """Two readings differ by keys, as they are written."""
+    """The difference between two configurations is reported by keys, as they are written."""
     before = load("agents: {a: {priority: 1}, b: {}}\n")
     after = load("agents: {a: {priority: 2, prompt: x}}\nfleet: {workers: 3}\n")
     assert differences(before, after)[:3] == [
@@ -414,7 +414,7 @@ def test_what_changed(load: Load):
 
 
 def test_what_a_reload_does_not_change_is_said(load: Load):
-    """A value that a daemon takes up at its start only is marked as such."""
+    """A changed value that a daemon reads only at its start is marked as such."""
     before, after = (load(f"fleet: {{workers: {count}, drain: {count}s}}\n") for count in (1, 2))
     assert differences(before, after) == [
         "fleet.drain: was 1.0, is 2.0",
@@ -423,7 +423,7 @@ def test_what_a_reload_does_not_change_is_said(load: Load):
 
 
 def test_every_value_knows_its_place(load: Load):
-    """What is not a default is listed with the place that says it."""
+    """Each value that is not a default is listed with the place that sets it."""
     fleet = load("limits: {turns: 9}\nagents: {a: {priority: 1}}\nfleet: {workers: 2}\n")
     found = {each.key: str(each.origin).rpartition("/")[2] for each in explicit_values(fleet)}
     assert found["agents.a.limits.turns"] == "ringfence.yaml:1:17"

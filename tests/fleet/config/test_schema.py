@@ -1,4 +1,4 @@
-"""The JSON Schema of a crew's file, as editors read it."""
+"""The JSON Schema of a fleet's file, as editors use it."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from ringfence.fleet.config.schema import fleet_schema
 
 @pytest.fixture(scope="module")
 def check() -> Any:
-    """Validates what a file holds."""
+    """Return a validator of a file's content."""
     return jsonschema.Draft202012Validator(fleet_schema())
 
 
@@ -43,18 +43,18 @@ _BAD: dict[str, Any] = {
 
 @pytest.mark.parametrize("content", _GOOD.values(), ids=_GOOD)
 def test_what_is_right_fits(check: Any, content: Any):
-    """Files of single runs and of crews fit one schema."""
+    """Files of single runs and files of fleets match the same schema."""
     assert [error.message for error in check.iter_errors(content)] == []
 
 
 @pytest.mark.parametrize("content", _BAD.values(), ids=_BAD)
 def test_what_is_wrong_does_not_fit(check: Any, content: Any):
-    """A key that is none is found while one types."""
+    """Unknown keys and values do not match, so that an editor marks them."""
     assert not check.is_valid(content)
 
 
 def test_each_key_is_explained():
-    """Every key of a crew has its description, for who hovers over it."""
+    """Every key of a fleet has a description, which editors show."""
     definitions = fleet_schema()["$defs"]
     for name in ("FleetSettings", "AgentSettings", "ScheduleSettings", "RetrySettings"):
         said = definitions[name]["properties"].items()

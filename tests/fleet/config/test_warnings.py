@@ -1,4 +1,4 @@
-"""What is foreseen of a crew's files before a job finds out."""
+"""Warnings about a fleet's files: problems that a job would otherwise meet first."""
 
 import re
 
@@ -18,7 +18,7 @@ _BOUNDS = {
 
 @pytest.mark.parametrize("bound", _BOUNDS)
 def test_a_bound_on_dollars_without_a_price_is_foreseen(load: Load, bound: str):
-    """It is told where the model was named, with what bounds it and where its price belongs."""
+    """The warning names the place of the model, the limit that needs its price, and where to add the price."""
     (doubt,) = find_warnings(load(_BOUNDS[bound] + _COPIES), {})
     assert re.search(
         r"/ringfence\.yaml:1:27: agents\.a\.run\.model: its jobs are refused, because of "
@@ -37,12 +37,12 @@ _PRICED = {
 
 @pytest.mark.parametrize("kind", _PRICED)
 def test_a_known_price_is_no_doubt(load: Load, kind: str):
-    """Neither is an unknown one where no dollars are counted."""
+    """A model with a price, or without a limit in dollars, causes no warning."""
     assert list(find_warnings(load(_PRICED[kind] + _COPIES), {})) == []
 
 
 def test_a_price_is_asked_for_on_several_machines_too(load: Load):
-    """There it is missing as well; what need not be on this machine is not spoken of."""
+    """A missing price is reported for a fleet of several machines, too; files that this machine lacks are not."""
     engine = "\nfleet: {engine: {type: postgres, url: 'postgresql://h/d'}}"
     (doubt,) = find_warnings(load(_BOUNDS["budget.cost_usd"] + engine), {})
     assert "`prices:`" in doubt
