@@ -1,4 +1,4 @@
-"""The daemon's interface: described whole, and refusing in one form."""
+"""The daemon's local API: jobs, lists, one form for all errors, and who can reach it."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ agents:
 
 
 def daemon_of(home: Path, fleet: str = _CREW, environment: Mapping[str, str] | None = None) -> Daemon:
-    """A daemon that no loop turns, on a state directory of its own."""
+    """Return a daemon whose loop does not run, on a state directory of its own."""
     file = home / "p" / "ringfence.yaml"
     file.parent.mkdir(parents=True)
     file.write_text(fleet)
@@ -54,7 +54,7 @@ def daemon_of(home: Path, fleet: str = _CREW, environment: Mapping[str, str] | N
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    """One whose loop does not turn: what it is asked changes its database only."""
+    """A daemon whose loop does not run, so that requests change its database only."""
     made = daemon_of(tmp_path)
     yield made
     made.database.close()
@@ -62,18 +62,18 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 @pytest.fixture
 def app(daemon: Daemon) -> ASGIApp:
-    """Its interface."""
+    """The daemon's API."""
     return create_local_app(ApiContext.of_daemon(daemon))
 
 
 @pytest.fixture
 def client(app: ASGIApp) -> TestClient:
-    """Asks it."""
+    """A client of the API."""
     return TestClient(app, raise_server_exceptions=False)
 
 
 def test_a_job_is_entered_shown_and_listed(client: TestClient):
-    """What was asked for by hand is there as it was asked, and once for one key."""
+    """A job that is created by hand is shown as it was requested; the same key creates no second job."""
     asked = {"prompt": "look", "priority": 7, "key": "k"}
     first, second = (client.post("/v1/agents/a/jobs", json=asked) for _ in range(2))
     assert (first.status_code, first.json()["is_new"], second.json()["is_new"]) == (201, True, False)
@@ -85,7 +85,7 @@ def test_a_job_is_entered_shown_and_listed(client: TestClient):
 
 
 def test_a_queue_that_is_full_is_told(client: TestClient):
-    """Another job of an agent that has as many waiting as may is refused for now, and says what can be done."""
+    """A job for an agent whose queue is full is refused for now, and the error names the limit."""
     assert client.post("/v1/agents/full/jobs", json={}).status_code == 201
     refused = client.post("/v1/agents/full/jobs", json={})
     assert (refused.status_code, refused.json()["error"]["exit_code"]) == (503, 75)
@@ -93,7 +93,7 @@ def test_a_queue_that_is_full_is_told(client: TestClient):
 
 
 def test_lists_are_paged_and_filtered(client: TestClient):
-    """`before` goes on where a page ended; agent and states narrow it; more than 1,000 at once are refused."""
+    """`before` continues after a page's last job; agent and states filter; more than 1,000 jobs at once are refused."""
     made = [client.post("/v1/agents/a/jobs", json={"prompt": str(n)}).json()["job"]["id"] for n in range(5)]
     client.post(f"/v1/jobs/{made[0]}/cancel")
     first = [job["id"] for job in client.get("/v1/jobs?limit=2").json()]
@@ -133,7 +133,7 @@ _REFUSED = {
     ("method", "url", "body", "status", "said"), slow_after(3, _REFUSED.values()), ids=_REFUSED
 )
 def test_refusals_have_one_form(client: TestClient, method: str, url: str, body: Any, status: int, said: str):
-    """Whatever is refused is told in a line, with the exit code that a command ends with."""
+    """Every error is one line, with the exit code that a command ends with."""
     answer = client.request(method, url, json=body)
     problem = answer.json()["error"]
     assert (answer.status_code, problem["exit_code"]) == (status, 2)
@@ -142,14 +142,14 @@ def test_refusals_have_one_form(client: TestClient, method: str, url: str, body:
 
 
 def test_a_job_that_goes_on_is_not_removed_or_repeated(client: TestClient):
-    """What has not ended can be neither forgotten nor done again; once cancelled it can, and is cancelled only once."""
+    """A live job can be neither removed nor retried; once cancelled it can be, but not cancelled again."""
     job = client.post("/v1/agents/a/jobs", json={}).json()["job"]["id"]
     assert client.delete(f"/v1/jobs/{job}").status_code == 400
     assert client.post(f"/v1/jobs/{job}/retry", json={}).status_code == 400
     assert client.post(f"/v1/jobs/{job}/cancel").json()["state"] == "cancelled"
     assert "has ended" in client.post(f"/v1/jobs/{job}/cancel").json()["error"]["message"]
-    repeat_request = client.post(f"/v1/jobs/{job}/retry", json={}).json()["job"]
-    assert (repeat_request["parent"], repeat_request["trigger"]) == (job, "retry")
+    again = client.post(f"/v1/jobs/{job}/retry", json={}).json()["job"]
+    assert (again["parent"], again["trigger"]) == (job, "retry")
     assert client.delete(f"/v1/jobs/{job}").status_code == 200
     assert client.get(f"/v1/jobs/{job}").status_code == 400
 
@@ -173,7 +173,7 @@ def test_a_body_is_not_read_beyond_its_bound(client: TestClient):
 
 
 def test_only_its_owner_can_open_the_socket(daemon: Daemon, app: ASGIApp, tmp_path: Path):
-    """The socket and its directory are its owner's alone: another user cannot even connect, and there is no TCP port."""
+    """Only the owner can access the socket and its directory: other users cannot connect, and there is no TCP port."""
     path = tmp_path / "s" / "fleet" / "daemon.sock"
     before = os.umask(0)
 
@@ -191,7 +191,7 @@ def test_only_its_owner_can_open_the_socket(daemon: Daemon, app: ASGIApp, tmp_pa
 
 
 def _connect_as_nobody(path: Path) -> int:
-    """What another user gets who connects; 0 where nobody may become another."""
+    """Connect as another user; return the error number, or 0 where this process may not change its user."""
     if os.getuid() != 0:
         return 0
     program = (
@@ -204,7 +204,7 @@ def _connect_as_nobody(path: Path) -> int:
 
 
 def test_a_browser_cannot_drive_it(daemon: Daemon, app: ASGIApp, tmp_path: Path):
-    """While it serves, the process listens at no address of the network."""
+    """The daemon listens on no network address by default."""
 
     def listening() -> list[str]:
         inodes = {str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()}
@@ -223,7 +223,7 @@ def test_a_browser_cannot_drive_it(daemon: Daemon, app: ASGIApp, tmp_path: Path)
 
 
 def test_a_state_directory_nobody_may_write_to_is_told(app: ASGIApp, tmp_path: Path):
-    """Where no socket can be made, the error names it and what to do."""
+    """Where no socket can be created, the error names the directory and what to do."""
     nowhere = tmp_path / "none" / "daemon.sock"
 
     async def serve() -> None:

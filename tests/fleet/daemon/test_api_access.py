@@ -1,4 +1,4 @@
-"""Who may use the API over TCP, and for what."""
+"""Access to the API over TCP: tokens, scopes, and foreign web pages."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,7 @@ from ringfence.fleet.store.tokens import SCOPES, Tokens, TokenScope
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    """A daemon whose loop does not turn."""
+    """A daemon whose loop does not run."""
     made = daemon_of(tmp_path)
     yield made
     made.database.close()
@@ -33,13 +33,13 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 @pytest.fixture
 def log() -> list[str]:
-    """What is logged."""
+    """The lines that are logged."""
     return []
 
 
 @pytest.fixture
 def client(daemon: Daemon, log: list[str]) -> TestClient:
-    """Sends requests as over TCP, to `fleet.example:8443`."""
+    """A client that sends requests as over TCP, to `fleet.example:8443`."""
 
     def write(line: str, /, **_fields: object) -> None:
         log.append(line)
@@ -55,7 +55,7 @@ def _token(daemon: Daemon, scope: TokenScope, **options: Any) -> dict[str, str]:
 
 
 def _leaves(routes: Iterable[BaseRoute]) -> Iterator[BaseRoute]:
-    """All routes, those of included routers too."""
+    """Yield all routes, including those of included routers."""
     for route in routes:
         included = getattr(route, "original_router", None)
         if included is None:
@@ -98,7 +98,7 @@ def test_the_application_itself_lets_nobody_in(daemon: Daemon):
 
 @pytest.mark.parametrize("scope", SCOPES)
 def test_a_token_opens_routes_of_its_scope_only(client: TestClient, daemon: Daemon, scope: TokenScope):
-    """Reading, acting and administering need a token for it; the larger scope includes the smaller ones."""
+    """Reading, acting and administering need a token of that scope; a larger scope includes the smaller ones."""
     headers = _token(daemon, scope)
     statuses = [
         client.get("/v1/status", headers=headers).status_code,
@@ -110,7 +110,7 @@ def test_a_token_opens_routes_of_its_scope_only(client: TestClient, daemon: Daem
 
 
 def test_a_wrong_token_is_refused_and_limited(client: TestClient, daemon: Daemon):
-    """Without a token, or with a wrong one, nothing is answered; after ten failures the address has to wait."""
+    """Requests without a valid token are refused; after ten failures the address has to wait."""
     headers = _token(daemon, "read")
     refused = client.get("/v1/status")
     assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
@@ -124,7 +124,7 @@ def test_a_wrong_token_is_refused_and_limited(client: TestClient, daemon: Daemon
 
 
 def test_a_limit_passes():
-    """An address that failed ten times may try again a minute after the first; another one is not affected."""
+    """An address that failed ten times may try again a minute after the first; other addresses are not affected."""
     limiter = FailureLimiter()
     for _ in range(10):
         assert limiter.wait_s("east") == 0
@@ -134,7 +134,7 @@ def test_a_limit_passes():
 
 
 def test_a_token_ends(client: TestClient, daemon: Daemon):
-    """A token that has expired or was removed is refused; its secret is nowhere in the database's answers."""
+    """A token that has expired or was removed is refused; its secret is stored and listed nowhere."""
     old = _token(daemon, "read", expires_at=datetime.now(UTC) - timedelta(seconds=1))
     assert client.get("/v1/status", headers=old).status_code == 401
     admin = _token(daemon, "admin")
@@ -177,7 +177,7 @@ _FOREIGN = {
 def test_a_page_of_another_site_can_do_nothing(
     client: TestClient, daemon: Daemon, headers: dict[str, str], status: int
 ):
-    """Foreign hosts, origins and forms are refused, even with a valid token; nothing allows another origin."""
+    """Foreign hosts, origins and forms are refused, even with a valid token; no response allows another origin."""
     given = {"Content-Type": "application/json", **_token(daemon, "act"), **headers}
     response = client.post("/v1/agents/a/jobs", content=b"{}", headers=given)
     assert response.status_code == status, response.text
@@ -186,7 +186,7 @@ def test_a_page_of_another_site_can_do_nothing(
 
 
 def test_actions_are_logged_with_their_sender(client: TestClient, daemon: Daemon, log: list[str]):
-    """What changes something is logged with the name of the token, never with its secret."""
+    """Each changing request is logged with the name of its token, never with the secret."""
     headers = _token(daemon, "act")
     client.get("/v1/status", headers=headers)
     client.post("/v1/agents/a/jobs", json={}, headers=headers)
@@ -195,7 +195,7 @@ def test_actions_are_logged_with_their_sender(client: TestClient, daemon: Daemon
 
 @pytest.mark.slow
 async def test_a_daemon_listens_for_tokens(tmp_path: Path):
-    """With `fleet.api` the daemon answers at that address, and only requests with a token; the socket needs none."""
+    """With `fleet.api` the daemon listens there, and answers only requests with a token; the socket needs none."""
     with kept_port() as port:
         fleet = f"api: {{address: '127.0.0.1:{port}'}}"
         async with standing(tmp_path, fleet=fleet) as daemon:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
-    """A daemon whose loop does not turn."""
+    """A daemon whose loop does not run."""
     made = await anyio.to_thread.run_sync(daemon_of, tmp_path)
     yield made
     made.database.close()
@@ -31,7 +31,7 @@ def _new(prompt: str = "x") -> NewJob:
 
 
 async def test_each_change_is_read_once(daemon: Daemon):
-    """Jobs, agents and schedules that changed since the last look are named, each once, and nothing else."""
+    """Each job, agent and schedule that changed since the last read is named once, and nothing else is."""
     old, _ = await daemon.jobs.add(_new())
     reader = ChangeReader(daemon.database)
     assert await reader.read() == []
@@ -52,7 +52,7 @@ async def test_each_change_is_read_once(daemon: Daemon):
 
 
 async def test_a_late_transaction_is_not_missed(daemon: Daemon):
-    """A change whose time is a little older than the last one that was read is reported all the same."""
+    """A change that is stamped slightly earlier than the last one read is still reported."""
     job, _ = await daemon.jobs.add(_new())
     late, _ = await daemon.jobs.add(_new())
     reader = ChangeReader(daemon.database)
@@ -67,7 +67,7 @@ async def test_a_late_transaction_is_not_missed(daemon: Daemon):
 
 
 async def test_more_changes_than_can_be_listed_are_a_reset(daemon: Daemon, monkeypatch: pytest.MonkeyPatch):
-    """A listener of a fleet where thousands of jobs change at once is told to read everything again, and goes on."""
+    """When more jobs change at once than can be listed, listeners are told to read everything again."""
     monkeypatch.setattr("ringfence.fleet.queries.changes._MAX_JOBS", 3)
     reader = ChangeReader(daemon.database)
     await reader.read()
@@ -77,7 +77,7 @@ async def test_more_changes_than_can_be_listed_are_a_reset(daemon: Daemon, monke
 
 
 async def test_all_listeners_hear_of_a_change(daemon: Daemon):
-    """Two listeners have the change; one that listens later has not; nobody has what was before."""
+    """Every listener receives a change; a listener that starts later receives only later ones."""
     await daemon.jobs.add(_new())
     feed = ChangeFeed(daemon.database)
     first, second = feed.listen(), feed.listen()

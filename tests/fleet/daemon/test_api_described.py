@@ -1,4 +1,4 @@
-"""The daemon's interface, asked at random: it is as it is described."""
+"""Random requests to the daemon's API, which must answer as its OpenAPI description says."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ _CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance
 
 @pytest.fixture(scope="module")
 def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis.BaseSchema]:
-    """The description of one, and whom to ask."""
+    """The description of an API, and the application to send requests to."""
     with pytest.MonkeyPatch.context() as patch:
         home = tmp_path_factory.mktemp("described")
         for name in ("STATE", "CONFIG"):
@@ -39,7 +39,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis
 
 
 _ENDLESS = "GET /v1/changes"
-"""A stream without an end, which no test client reads to the end; test_api_changes.py is about it."""
+"""A stream without an end, which no test client reads to the end; test_api_changes.py tests it."""
 _OPERATIONS = sorted(
     f"{method.upper()} {path}"
     for path, methods in create_app(ApiContext(Path())).openapi()["paths"].items()
@@ -54,14 +54,14 @@ def _operations(described: schemathesis.BaseSchema) -> dict[str, Any]:
 
 
 def test_each_operation_is_tried(described: schemathesis.BaseSchema):
-    """The test below knows every operation that there is."""
+    """The test below covers every operation of the API."""
     assert sorted(_operations(described)) == sorted([*_OPERATIONS, _ENDLESS])
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize("label", _OPERATIONS)
 def test_it_is_as_it_is_described(described: schemathesis.BaseSchema, label: str, mode: GenerationMode):
-    """Whatever is sent, status and body of the answer are among those that are described; none is an internal error."""
+    """Whatever is sent, the response has a described status and body, and is no internal error."""
     operation = _operations(described)[label]
     if mode is GenerationMode.NEGATIVE and not any(operation.iter_parameters()):
         return

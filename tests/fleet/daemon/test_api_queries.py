@@ -1,4 +1,4 @@
-"""What the API says of jobs, agents, schedules and spend."""
+"""Jobs, agents, schedules and spend, as the API reports them."""
 
 import shutil
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ _ENVIRONMENT = {
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    """A daemon whose loop does not turn."""
+    """A daemon whose loop does not run."""
     made = daemon_of(tmp_path, _FLEET, _ENVIRONMENT)
     yield made
     made.database.close()
@@ -53,7 +53,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 @pytest.fixture
 def client(daemon: Daemon) -> TestClient:
-    """Sends requests to its API."""
+    """A client of its API."""
     return TestClient(create_local_app(ApiContext.of_daemon(daemon)), raise_server_exceptions=False)
 
 
@@ -62,7 +62,7 @@ def _trigger(client: TestClient, agent: str, prompt: str) -> str:
 
 
 def _run(daemon: Daemon, job_id: str, state: JobState, usage: Usage | None = None) -> None:
-    """Have an attempt at a job begin, and end in a state."""
+    """Begin an attempt at a job, and end it in a state."""
 
     async def run() -> None:
         await daemon.database.write(
@@ -107,7 +107,7 @@ def test_jobs_are_filtered(client: TestClient, daemon: Daemon):
 
 
 def test_a_job_has_its_attempts_and_limits(client: TestClient, daemon: Daemon):
-    """A job shows each attempt with machine, end and usage, and its limits with what is used of them."""
+    """A job shows each attempt with machine, end and usage, and its limits with the usage so far."""
     job = _trigger(client, "a", "mend")
     _run(daemon, job, JobState.FAILED, Usage(40, 0.5))
     shown = client.get(f"/v1/jobs/{job}").json()
@@ -130,7 +130,7 @@ def test_a_job_has_its_attempts_and_limits(client: TestClient, daemon: Daemon):
 
 
 def test_status_counts_today(client: TestClient, daemon: Daemon):
-    """Failures stand apart from successes; spend stands against the budget; the next schedules are named."""
+    """The status counts today's failures and successes, compares spend with the budget, and lists the next due times."""
     ends = (JobState.FAILED, JobState.UNVERIFIED, JobState.SUCCEEDED, JobState.CANCELLED, JobState.LIMIT)
     for state in ends:
         _run(daemon, _trigger(client, "a", "x"), state, Usage(10, 0.25))
@@ -152,7 +152,7 @@ def test_status_counts_today(client: TestClient, daemon: Daemon):
 
 
 def test_removed_jobs_are_not_counted_for_long(client: TestClient, daemon: Daemon):
-    """A count that no change of a job makes stale is read again after a second."""
+    """A cached count that no changed job invalidates is read again after a second."""
     job = _trigger(client, "a", "x")
     _run(daemon, job, JobState.FAILED)
     assert client.get("/v1/status").json()["failed_today"] == 1
@@ -163,7 +163,7 @@ def test_removed_jobs_are_not_counted_for_long(client: TestClient, daemon: Daemo
 
 
 def test_an_agent_shows_its_configuration_without_secrets(client: TestClient):
-    """Values have their origin; what a variable stood for where a secret is expected is not shown anywhere."""
+    """Values have their origin; a variable's value where a secret is expected is shown nowhere."""
     response = client.get("/v1/agents/a")
     values = {each["key"]: each for each in response.json()["configuration"]}
     assert values["limits.turns"]["value"] == 7
@@ -176,7 +176,7 @@ def test_an_agent_shows_its_configuration_without_secrets(client: TestClient):
 
 
 def test_spend_is_reported_by_day_and_agent(client: TestClient, daemon: Daemon):
-    """What was spent stands on its day with its agent; days without any are named, too."""
+    """Spend is reported for each day and agent; days without spend are listed, too."""
     _run(daemon, _trigger(client, "a", "x"), JobState.FAILED, Usage(10, 0.25))
     _run(daemon, _trigger(client, "b", "x"), JobState.FAILED, Usage(7, 0.5))
     report = client.get("/v1/spend?days=3").json()
@@ -191,7 +191,7 @@ def test_spend_is_reported_by_day_and_agent(client: TestClient, daemon: Daemon):
 
 
 def test_a_schedule_runs_now(client: TestClient):
-    """`run` creates the schedule's job with its own prompt, and does not change when it is due."""
+    """`run` creates the schedule's job with its own prompt, and does not change its next due time."""
     before = client.get("/v1/schedules").json()
     created = client.post("/v1/schedules/a/hourly/run")
     job = client.get(f"/v1/jobs/{created.json()['job']['id']}").json()
@@ -205,7 +205,7 @@ def test_a_schedule_runs_now(client: TestClient):
 
 
 def test_a_full_disk_is_why_jobs_wait(client: TestClient, monkeypatch: pytest.MonkeyPatch, daemon: Daemon):
-    """With a worker, but without space, the state of the fleet and its jobs say that the disk is full."""
+    """When the disk is full, the status of the fleet and its waiting jobs give that reason."""
     monkeypatch.setattr("ringfence.fleet.daemon.supervisor.Supervisor.pids", [1])
     job = _trigger(client, "a", "x")
     assert client.get(f"/v1/jobs/{job}").json()["waits_for"] is None
@@ -221,7 +221,7 @@ def test_a_full_disk_is_why_jobs_wait(client: TestClient, monkeypatch: pytest.Mo
 def test_what_an_agent_waits_for_stands_before_the_limit_of_the_fleet(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, daemon: Daemon
 ):
-    """A job names the reason that is nearest to it: its agent's, its workspace's, then the fleet's."""
+    """A job names the most specific reason: its agent's, its workspace's, then the fleet's."""
     monkeypatch.setattr("ringfence.fleet.daemon.supervisor.Supervisor.pids", [1])
     job = _trigger(client, "a", "x")
     workspace = client.get(f"/v1/jobs/{job}").json()["workspace"]

@@ -1,4 +1,4 @@
-"""Records, changes and events of jobs and of single runs, as the API has them."""
+"""Records, changes and events of jobs and of single runs, as the API reports them."""
 
 import getpass
 import json
@@ -25,7 +25,7 @@ _WORK = {"tools": [{"run": _COMMAND}]}
 
 @pytest.mark.slow
 def test_a_job_is_verified_applied_and_rejected(crew: FleetFiles):
-    """The record of a job verifies; its changes are shown by file and line, applied to the workspace, and rejected."""
+    """A job's record verifies; its changes are shown by file and line, applied to the workspace, and rejected."""
     script = crew.script("work", _WORK, {"text": "done"})
     agent = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}, "run": {"model": script}}
     crew.write(fleet={"name": "c", "drain": "1s"}, agents={"a": agent})
@@ -67,7 +67,7 @@ def test_a_job_is_verified_applied_and_rejected(crew: FleetFiles):
 
 @pytest.mark.slow
 def test_single_runs_are_shown_and_undone(crew: FleetFiles):
-    """Runs without a fleet are listed with their records, by pages, and their changes are undone and applied."""
+    """Runs without a fleet are listed in pages with their records, and their changes are applied and undone."""
     script = crew.script("work", _WORK, {"text": "done"})
     runs = []
     for _ in range(2):
@@ -99,7 +99,7 @@ def test_single_runs_are_shown_and_undone(crew: FleetFiles):
 
 
 def test_a_record_on_another_machine_is_named(tmp_path: Path):
-    """A job whose record lies elsewhere answers 409 and names the machine, for reading and for applying."""
+    """A job whose record is on another machine answers 409 and names the machine, for reading and for applying."""
     daemon = daemon_of(tmp_path)
     client = TestClient(create_local_app(ApiContext.of_daemon(daemon)))
     job = client.post("/v1/agents/a/jobs", json={}).json()["job"]["id"]
@@ -174,7 +174,7 @@ def _patched(folder: Path, patch: bytes) -> Path:
 
 
 def test_a_patch_is_split_into_its_files(tmp_path: Path):
-    """Names, kinds and numbers of lines are right, whatever the changed lines look like."""
+    """Names, kinds and line counts are right, whatever the changed lines contain."""
     run = _patched(tmp_path, _PATCH)
     found = [
         (each.path, each.kind, each.insertions, each.deletions, each.is_binary) for each in read_files(run)
@@ -195,7 +195,7 @@ def test_a_patch_is_split_into_its_files(tmp_path: Path):
 
 
 def test_a_long_diff_is_read_by_pages(tmp_path: Path):
-    """Of 50,000 lines a page holds those that were requested, with their numbers; a line that is too long is cut."""
+    """A page of a diff of 50,000 lines holds the requested lines with their numbers; a line that is too long is cut."""
     body = b"".join(b"+line %d\n" % number for number in range(50_000)) + b"+" + b"x" * 9000 + b"\n"
     run = _patched(tmp_path, b"diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -0,0 +1,50001 @@\n" + body)
     (file,) = read_files(run)
@@ -209,7 +209,7 @@ def test_a_long_diff_is_read_by_pages(tmp_path: Path):
 
 
 def test_a_link_in_place_of_the_patch_is_not_followed(tmp_path: Path):
-    """What an agent's run left there is read only if it is a file."""
+    """An agent may put a link in place of the patch; only a regular file is read."""
     (tmp_path / "secret").write_text("diff --git a/x b/x\n")
     (tmp_path / "work.patch").symlink_to(tmp_path / "secret")
     with pytest.raises(RingfenceError):

@@ -1,4 +1,4 @@
-"""The commands on a crew that works: one daemon for all of these tests."""
+"""The commands of a fleet: one daemon for most of these tests."""
 
 import json
 import os
@@ -19,7 +19,7 @@ def _shell(command: str) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def works(make_crew: Make) -> FleetFiles:
-    """A crew with an agent for each way in which a job can end."""
+    """A fleet with an agent for each way in which a job can end."""
     crew = make_crew()
     quick = crew.script("quick", {"text": "done \x1b[31mred\u202e"})
     busy = crew.script("busy", {"text": "wait", "tools": [_shell("true")]}, {"text": "done"})
@@ -65,13 +65,13 @@ def works(make_crew: Make) -> FleetFiles:
     ],
 )
 def test_the_exit_code_of_a_wait_is_the_jobs(works: FleetFiles, agent: str, code: int, state: str):
-    """`fleet trigger --wait` ends as `ringfence run` would, by what became of the job."""
+    """`fleet trigger --wait` ends with the exit code that `ringfence run` would have for the job's end."""
     ended = works.run("fleet", "trigger", agent, "--wait", "--json")
     assert (ended.json["state"], ended.code) == (state, code)
 
 
 def test_who_follows_a_job_that_waits_is_told_why(works: FleetFiles):
-    """`job logs -f` says so before there is a record to follow."""
+    """`job logs -f` gives the reason why a job waits, before there is a record to follow."""
     job = works.trigger("resting")
     following = works.start("job", "logs", "-f", job)
     assert following.stderr is not None
@@ -81,7 +81,7 @@ def test_who_follows_a_job_that_waits_is_told_why(works: FleetFiles):
 
 
 def test_a_job_without_a_record_promises_none(works: FleetFiles):
-    """Where it ended before a run began, `job show` names no work, and `job logs` says how it ended."""
+    """For a job that ended before a run began, `job show` prints no diff command, and `job logs` says how it ended."""
     job = works.trigger("broken")
     works.ends(job)
     assert "`ringfence diff" not in works.does("job", "show", job).out
@@ -90,7 +90,7 @@ def test_a_job_without_a_record_promises_none(works: FleetFiles):
 
 @pytest.mark.parametrize("agent", ["broken", "resting"])
 def test_nothing_goes_on_from_a_job_that_never_began(works: FleetFiles, agent: str):
-    """`job fork` of it is refused on asking, with what to do instead; no job is entered."""
+    """`job fork` of such a job is refused at once, with an alternative; no job is created."""
     job = works.trigger(agent)
     if agent == "resting":
         works.does("job", "cancel", job)
@@ -103,7 +103,7 @@ def test_nothing_goes_on_from_a_job_that_never_began(works: FleetFiles, agent: s
 
 
 def test_an_agent_is_shown_with_what_makes_its_jobs(works: FleetFiles):
-    """Its triggers, each with what it waits for, beside its schedules; for people and for programs."""
+    """An agent is shown with its schedules and triggers, and what each trigger waits for, as text and as JSON."""
     lines = works.does("fleet", "agents", "show", "timed").out.splitlines()
     assert [line.partition(":")[0] for line in lines if line.startswith("schedule ")] == [
         "schedule daily",
@@ -120,7 +120,7 @@ def test_an_agent_is_shown_with_what_makes_its_jobs(works: FleetFiles):
 
 
 def test_who_waits_is_told_why(works: FleetFiles):
-    """`fleet trigger --wait` says once what a job waits for, if that takes long."""
+    """`fleet trigger --wait` prints once what a job waits for, if that takes long."""
     waiting = works.start("fleet", "trigger", "resting", "--wait")
     assert waiting.stderr is not None
     said = waiting.stderr.readline()
@@ -132,7 +132,7 @@ def test_who_waits_is_told_why(works: FleetFiles):
 
 
 def test_logs_follow_a_job_to_its_end(works: FleetFiles):
-    """`job logs -f` begins before the job has, and ends with it; on a terminal nothing of the agent's acts."""
+    """`job logs -f` may start before the job, and ends with it; control characters of the agent are not printed."""
     works.does("fleet", "agents", "disable", "good")
     job = works.trigger("good")
     following = works.start("job", "logs", "--follow", job)
@@ -147,7 +147,7 @@ def test_logs_follow_a_job_to_its_end(works: FleetFiles):
 
 
 def test_logs_follow_a_job_through_its_attempts(crew: FleetFiles):
-    """Where a worker dies, `job logs -f` says so, goes on with the next attempt, and ends with the job."""
+    """Where a worker dies, `job logs -f` says so, continues with the next attempt, and ends with the job."""
     model = crew.script("slow", {"text": "wait", "tools": [_shell("sleep 600")]}, {"text": "done"})
     common = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}
     crew.write(agents={"a": {**common, "run": {"model": model}}})
@@ -169,7 +169,7 @@ def test_logs_follow_a_job_through_its_attempts(crew: FleetFiles):
 
 
 def test_work_on_a_private_copy_is_told_with_what_brings_it_in(works: FleetFiles):
-    """Whoever waits for a job, or shows it, is told the command that brings its changes into the workspace."""
+    """Waiting for a job and showing it print the command that applies its changes to the workspace."""
     waited = works.run("fleet", "trigger", "writes", "--wait")
     run = works.job(waited.out.split()[0])["run_id"][-8:]
     told = f"ringfence: the changes are in a private copy; apply them with `ringfence apply {run}`\n"
@@ -178,7 +178,7 @@ def test_work_on_a_private_copy_is_told_with_what_brings_it_in(works: FleetFiles
 
 
 def test_jobs_of_an_agent_that_is_gone_are_in_the_status(crew: FleetFiles):
-    """A job that waits for an agent which is not configured any more is shown with its agent's name."""
+    """A waiting job whose agent is no longer configured is shown with its agent's name."""
     agent = {
         "prompt": "do it",
         "workspace": ".",
@@ -196,7 +196,7 @@ def test_jobs_of_an_agent_that_is_gone_are_in_the_status(crew: FleetFiles):
 
 
 def test_who_waits_is_told_that_the_daemon_died(crew: FleetFiles):
-    """Who waits for a job when the daemon is killed learns that the job is kept, and what goes on with it."""
+    """A command that waits for a job when the daemon is killed says that the job is kept, and how to continue it."""
     agent = {
         "prompt": "do it",
         "workspace": ".",
@@ -216,7 +216,7 @@ def test_who_waits_is_told_that_the_daemon_died(crew: FleetFiles):
 
 
 def test_what_will_not_work_here_is_foreseen(crew: FleetFiles):
-    """`fleet validate` names what is not there and where that is said, root's own workspaces, and a crew of nobody."""
+    """`fleet validate` warns of missing files with their place, of workspaces that root owns, and of missing agents."""
     crew.write(agents={})
     assert crew.does("fleet", "validate", "--json").json["warnings"] == [
         "there are no agents; write some under `agents:`"
@@ -237,7 +237,7 @@ def test_what_will_not_work_here_is_foreseen(crew: FleetFiles):
 
 
 def test_programs_are_told_where_each_value_was_said(crew: FleetFiles):
-    """`fleet show --origin --json` has the places, too."""
+    """`fleet show --origin --json` has the place of each value, too."""
     crew.write(agents={"a": {"workspace": "."}})
     shown = crew.does("fleet", "show", "--origin", "--json").json
     assert shown["values"].keys() == shown["origins"].keys()
@@ -246,7 +246,7 @@ def test_programs_are_told_where_each_value_was_said(crew: FleetFiles):
 
 
 def test_a_secret_that_is_not_set_is_foreseen(crew: FleetFiles):
-    """`fleet validate` and `fleet up`, here and in the log, say which variable an agent's secret is not in."""
+    """`fleet validate`, `fleet up` and the log name the unset variable of an agent's secret."""
     agent = {"workspace": ".", "sandbox": {"mode": "clone"}, "secrets": {"token": "env:CREW_TOKEN"}}
     crew.write(agents=dict.fromkeys("abcdefg", agent))
     said = "agents.a.secrets.token: CREW_TOKEN is not set; set it where the fleet is started"
@@ -261,7 +261,7 @@ def test_a_secret_that_is_not_set_is_foreseen(crew: FleetFiles):
 
 
 def test_what_a_file_says_for_all_agents_is_doubted_once(crew: FleetFiles):
-    """A secret of the whole crew that is not set is one mistake, and one line."""
+    """An unset secret of the whole fleet is reported in one line, not once for each agent."""
     agent = {"workspace": ".", "sandbox": {"mode": "clone"}}
     crew.write(secrets={"token": "env:CREW_TOKEN"}, agents=dict.fromkeys("abc", agent))
     (doubt,) = crew.does("fleet", "validate", "--json").json["warnings"]
@@ -269,7 +269,7 @@ def test_what_a_file_says_for_all_agents_is_doubted_once(crew: FleetFiles):
 
 
 def test_what_an_agent_says_is_harmless_on_a_terminal(works: FleetFiles):
-    """An answer with escape sequences is shown, not obeyed, as text and as JSON."""
+    """Escape sequences in an agent's answer are never printed raw, in text or in JSON."""
     job = works.trigger("good")
     works.ends(job)
     for words in (("job", "show", job), ("job", "show", job, "--json"), ("job", "ls")):
@@ -279,7 +279,7 @@ def test_what_an_agent_says_is_harmless_on_a_terminal(works: FleetFiles):
 
 
 def test_schedules_are_listed_paused_and_resumed(works: FleetFiles):
-    """A schedule's next times are told in its zone; a paused one has none, until it is resumed."""
+    """A schedule's next times are shown in its zone; a paused schedule has none until it is resumed."""
 
     def next_at() -> Any:
         found = works.does("fleet", "schedules", "ls", "--json").json["schedules"]
@@ -298,7 +298,7 @@ def test_schedules_are_listed_paused_and_resumed(works: FleetFiles):
 
 
 def test_what_the_configuration_turns_off_stays_off(works: FleetFiles):
-    """Who enables such an agent, or resumes such a schedule, is told what to change instead."""
+    """Enabling an agent, or resuming a schedule, that the configuration disables explains what to change there."""
     agent = works.does("fleet", "agents", "enable", "resting", "--json")
     schedule = works.does("fleet", "schedules", "resume", "timed/often", "--json")
     assert (agent.json["is_enabled"], schedule.json["is_paused"]) == (False, True)
@@ -307,7 +307,7 @@ def test_what_the_configuration_turns_off_stays_off(works: FleetFiles):
 
 
 def test_each_command_that_acts_tells_programs(works: FleetFiles):
-    """Those that say nothing to people print with `--json` what they did."""
+    """Commands that print nothing for people print with `--json` what they did."""
     for act, is_enabled in (("disable", False), ("enable", True)):
         done = works.does("fleet", "agents", act, "red", "--json").json
         assert done == {"schema_version": 1, "agent": "red", "is_enabled": is_enabled}
@@ -335,7 +335,7 @@ _WRONG = {
 
 @pytest.mark.parametrize(("words", "said"), _WRONG.values(), ids=_WRONG)
 def test_what_is_not_there_is_told_in_a_line(works: FleetFiles, words: tuple[str, ...], said: str):
-    """A name that is none ends with exit code 2, one line, and what is there."""
+    """An unknown name ends with exit code 2 and one line, which lists or suggests known names."""
     ended = works.run(*words)
     assert (ended.code, ended.err.count("\n")) == (2, 1)
     assert said in ended.err

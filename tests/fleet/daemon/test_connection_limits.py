@@ -1,4 +1,4 @@
-"""Addresses that strangers may reach: who says nothing, or too much, keeps nobody out."""
+"""Limits of connections at public addresses: neither silent nor excessive clients keep others out."""
 
 import http.client
 import socket
@@ -29,7 +29,7 @@ async def _length(request: Request) -> PlainTextResponse:
 
 
 def _while_served(act: "partial[None]") -> None:
-    """Do something with a port at which an application is served."""
+    """Serve an application on a port; call a function with the port."""
 
     async def served() -> None:
         app = Starlette(routes=[Route("/x", _length, methods=["POST"])])
@@ -68,7 +68,7 @@ def _is_ended(stranger: socket.socket) -> bool:
 
 @pytest.mark.parametrize("said", [b"", _HALF, _TRICKLE], ids=["nothing", "half a head", "half a body"])
 def test_who_says_nothing_keeps_nobody_out(said: bytes):
-    """However many connections wait without a whole request, one that asks is answered, at once or soon."""
+    """However many connections wait without a complete request, others are answered within a few attempts."""
 
     def act(port: int) -> None:
         with ExitStack() as stack:
@@ -83,7 +83,7 @@ def test_who_says_nothing_keeps_nobody_out(said: bytes):
 @pytest.mark.parametrize("first", [b"", _WHOLE], ids=["first", "later"])
 @pytest.mark.parametrize("said", [b"", b"\r\n", _HALF], ids=["nothing", "a blank", "half a head"])
 def test_a_head_has_its_time(first: bytes, said: bytes, monkeypatch: pytest.MonkeyPatch):
-    """Of the first request as of any later one."""
+    """Each request on a connection, the first as well as later ones, must send its head within a time limit."""
     monkeypatch.setattr(connection_limits, "HEAD_S", 0.2)
 
     def act(port: int) -> None:
@@ -97,7 +97,7 @@ def test_a_head_has_its_time(first: bytes, said: bytes, monkeypatch: pytest.Monk
 
 
 def test_what_comes_after_the_answer_has_its_time(monkeypatch: pytest.MonkeyPatch):
-    """Who was refused before his body was there cannot stay by sending it byte by byte."""
+    """A client that was answered before its body arrived cannot keep the connection by sending it byte by byte."""
     monkeypatch.setattr(connection_limits, "HEAD_S", 0.2)
 
     def act(port: int) -> None:
@@ -117,7 +117,7 @@ def _trickle(stranger: socket.socket) -> None:
 
 
 def test_a_head_has_an_end():
-    """One that goes on and on is not kept."""
+    """A connection whose request head exceeds the limit is closed."""
 
     def act(port: int) -> None:
         with _connected(port, _HALF + b"a: ") as stranger, pytest.raises(ConnectionError):
@@ -127,7 +127,7 @@ def test_a_head_has_an_end():
 
 
 def test_a_long_body_is_no_long_head():
-    """Only what has not become a request is counted."""
+    """The limit of the head does not apply to the body."""
 
     def act(port: int) -> None:
         body = b"x" * (4 * connection_limits.HEAD_BYTES)

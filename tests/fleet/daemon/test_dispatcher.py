@@ -1,4 +1,4 @@
-"""The loop that has jobs start."""
+"""The dispatcher, which starts jobs."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ def database(url: str) -> Iterator[Database]:
 
 
 async def queued(database: Database, count: int) -> list[str]:
-    """New jobs that wait; returns their ids."""
+    """Add jobs that wait; return their ids."""
     return [(await Jobs(database).add(NewJob("a", "manual", "p")))[0].id for _ in range(count)]
 
 
@@ -54,12 +54,12 @@ def dispatcher_of(database: Database, engine: Engine, *, is_accepting: bool = Tr
 
 
 class _Late(Engine):
-    """An engine that is asked for live workflows while a worker ends the attempt of the only one."""
+    """An engine in which a worker ends the only attempt while live workflows are listed."""
 
     worker_ends: Callable[[], Awaitable[object]]
 
     async def list(self, **_filters: Any) -> list[WorkflowStatus]:
-        """The answer of that moment: no workflow lives any more."""
+        """Return the list as of that moment: no workflow is live any more."""
         await self.worker_ends()
         return []
 
@@ -68,7 +68,7 @@ class _Late(Engine):
 async def test_a_job_that_waits_for_its_next_attempt_is_not_lost(
     database: Database, url: str, is_retried: bool, state: JobState
 ):
-    """The workflow of its last attempt has ended as it should; a job that is still running without one is ended."""
+    """A job that is queued for a retry stays queued; a running job whose workflow is gone is ended."""
     attempts = Attempts(database)
     job_id = (await queued(database, 1))[0]
 
@@ -114,7 +114,7 @@ async def test_a_job_and_its_workflow_are_admitted_together(database: Database, 
 
 
 async def test_every_orphaned_job_is_ended(database: Database, url: str):
-    """However many jobs are active, each whose workflow is gone is ended; the others are left alone."""
+    """However many jobs are active, each whose workflow is gone is ended; the others stay as they are."""
     orphans = await queued(database, 1024)
     await Admission(database).admit(BOUNDS, now=datetime.now(UTC), day_began=datetime.now(UTC))
     live = await queued(database, 2)
@@ -126,7 +126,7 @@ async def test_every_orphaned_job_is_ended(database: Database, url: str):
 
 
 async def test_a_lasting_fault_is_logged_once(database: Database, url: str):
-    """A fault that keeps jobs from starting is logged when it begins, changes and ends: not at each attempt."""
+    """A fault that keeps jobs from starting is logged when it begins, changes and ends, not at each attempt."""
     faults = ["away", "away", "away", "full", "full"]
     lines: list[str] = []
     is_past = anyio.Event()

@@ -1,4 +1,4 @@
-"""Slots of many schedules become jobs at once as they would one after another."""
+"""Due times of many schedules create their jobs in one transaction, with the same result as one after another."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +23,7 @@ AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    """An empty one."""
+    """An empty database."""
     made = Database(f"sqlite:///{tmp_path}/crew.db")
     made.create_tables()
     yield made
@@ -37,7 +37,7 @@ def due(
     overlap: Literal["skip", "queue", "replace"] = "queue",
     most: int | None = None,
 ) -> DueJobs:
-    """Slots of a schedule."""
+    """Return the due jobs of a schedule."""
     jobs = tuple(
         NewJob(
             agent,
@@ -54,12 +54,12 @@ def due(
 
 
 async def fired(database: Database, *slots: DueJobs) -> list[list[Submission] | Exception]:
-    """What comes of them."""
+    """Fire these due times; return the results."""
     return await database.write(lambda connection: fire_in(connection, slots))
 
 
 async def test_all_are_entered_with_what_is_beside_them(database: Database):
-    """Each slot has its job, with prompt and configuration, and its schedule has come so far."""
+    """Each due time creates its job with prompt and configuration, and advances its schedule."""
     answers = await fired(database, due("one", "often", "1", "2"), due("two", "often", "1"))
     jobs = Jobs(database)
     entered = [each for answer in answers if isinstance(answer, list) for each in answer]
@@ -78,19 +78,19 @@ async def test_all_are_entered_with_what_is_beside_them(database: Database):
 
 
 async def test_what_is_there_is_not_entered_again(database: Database):
-    """A slot that is fired once more finds its job."""
+    """A due time that is fired again finds its job."""
     (first,) = await fired(database, due("one", "often", "1"))
-    (repeat_request,) = await fired(database, due("one", "often", "1"))
+    (again,) = await fired(database, due("one", "often", "1"))
     assert isinstance(first, list)
-    assert isinstance(repeat_request, list)
-    assert repeat_request[0].job == first[0].job
-    assert not repeat_request[0].is_new
+    assert isinstance(again, list)
+    assert again[0].job == first[0].job
+    assert not again[0].is_new
     assert len(await Jobs(database).list()) == 1
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["in-one-go", "one-after-another"])
 async def test_overlap_is_kept_within_one_go(database: Database, at_once: bool):
-    """A job of the same schedule that goes on, of before or of the same go, leaves out or gives way by the policy."""
+    """The overlap policy applies to a schedule's live jobs, whether they were created before or in the same batch."""
     asked = [
         due("one", "skips", "1", "2", overlap="skip"),
         due("one", "replaces", "1", "2", overlap="replace"),
@@ -117,7 +117,7 @@ async def test_overlap_is_kept_within_one_go(database: Database, at_once: bool):
 
 
 async def test_a_full_queue_holds_back_its_own_agent_alone(database: Database):
-    """A schedule whose slots do not all fit leaves nothing and has not come further; the others are entered."""
+    """A schedule whose jobs do not all fit its agent's queue creates none and does not advance; others still do."""
     one, two, other = await fired(
         database,
         due("one", "a", "1", most=2),

@@ -1,4 +1,4 @@
-"""`ringfence gc` on a crew, with its daemon and without: one crew, whose state is as it was before each test."""
+"""`ringfence gc` with and without a daemon: one fleet, whose state is restored for each test."""
 
 import subprocess
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def _copy(crew: FleetFiles, source: str, target: str) -> None:
 
 @pytest.fixture(scope="module")
 def ended(make_crew: Make) -> tuple[FleetFiles, list[Any]]:
-    """A crew of which two jobs have ended, and its daemon; the jobs, the older first."""
+    """A stopped fleet in which two jobs have ended, and these jobs, the older first."""
     crew = make_crew()
     _write(crew, workers=1)
     crew.up()
@@ -40,7 +40,7 @@ def ended(make_crew: Make) -> tuple[FleetFiles, list[Any]]:
 
 @pytest.fixture
 def jobs(ended: tuple[FleetFiles, list[Any]]) -> Iterator[list[Any]]:
-    """The two, as they were."""
+    """The two jobs; the state is restored after the test."""
     crew, found = ended
     yield found
     crew.down()
@@ -50,7 +50,7 @@ def jobs(ended: tuple[FleetFiles, list[Any]]) -> Iterator[list[Any]]:
 
 @pytest.fixture
 def crew(ended: tuple[FleetFiles, list[Any]]) -> FleetFiles:
-    """The crew."""
+    """The fleet."""
     return ended[0]
 
 
@@ -60,7 +60,7 @@ def _runs(crew: FleetFiles) -> set[str]:
 
 @pytest.mark.parametrize("is_up", [True, False], ids=["daemon", "no daemon"])
 def test_jobs_go_by_the_crews_retention(crew: FleetFiles, jobs: list[Any], is_up: bool):
-    """What would go is named first, to programs too, and goes then with its record, whether the daemon runs or not."""
+    """A dry run names the jobs that retention removes; `gc` removes them and their records, even without a daemon."""
     older, newer = jobs
     _write(crew, count=1)
     if is_up:
@@ -84,7 +84,7 @@ def test_jobs_go_by_the_crews_retention(crew: FleetFiles, jobs: list[Any], is_up
 
 
 def test_records_of_jobs_go_with_these_only(crew: FleetFiles, jobs: list[Any]):
-    """However old runs may be for `gc`, those of a crew's jobs stay for as long as the jobs do; others go."""
+    """Records of a fleet's jobs stay for as long as the jobs do, whatever their age; other runs are removed."""
     _write(crew, age=None)
     theirs = _runs(crew)
     assert theirs == {job["run_id"] for job in jobs}
@@ -95,7 +95,7 @@ def test_records_of_jobs_go_with_these_only(crew: FleetFiles, jobs: list[Any]):
 
 
 def test_a_daemon_that_was_killed_is_none(crew: FleetFiles, jobs: list[Any]):
-    """Its socket is there still, and nobody answers: its part is done without it."""
+    """After a daemon was killed, whose socket still exists, `gc` does the work itself."""
     _write(crew, count=1)
     crew.up()
     crew.kill(crew.status()["pid"])
@@ -104,7 +104,7 @@ def test_a_daemon_that_was_killed_is_none(crew: FleetFiles, jobs: list[Any]):
 
 @pytest.mark.usefixtures("jobs")
 def test_who_cannot_ask_the_crew_removes_nothing(crew: FleetFiles):
-    """With a crew's file that does not hold nobody knows whose records are needed: none is removed."""
+    """If the fleet's file is invalid, `gc` cannot know which records its jobs need, and removes none."""
     _write(crew, age=None)
     before = _runs(crew)
     crew.file.write_text("fleet: {retention: {aeg: 1d}}")

@@ -1,4 +1,4 @@
-"""A daemon on a fleet of herdctl's."""
+"""A daemon that runs a herdctl fleet."""
 
 import json
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_fleet_of_herdctls_is_kept_as_it_is(crew: FleetFiles):
-    """Its schedules are there under qualified names; a change of any of its files is seen, once it is trusted."""
+    """A herdctl fleet's schedules have qualified names; a change of any of its files applies once it is trusted."""
     file = crew.project / "herdctl.yaml"
     file.write_text("fleets: [{path: low}]\nweb: {enabled: true}\n")
     (crew.project / "low").mkdir()
@@ -31,7 +31,7 @@ def test_a_fleet_of_herdctls_is_kept_as_it_is(crew: FleetFiles):
 
 
 def test_an_included_agent_of_herdctls_does_a_job(crew: FleetFiles):
-    """A crew of ours lays a runtime upon it, and it works at herdctl's prompt."""
+    """A herdctl agent that is included with another runtime works on herdctl's prompt."""
     model = crew.script("quick", {"text": "done"})
     (crew.project / "herdctl.yaml").write_text("fleet: {name: herd}\nagents: [{path: a.yaml}]\n")
     (crew.project / "a.yaml").write_text("name: a\ndefault_prompt: herdctl's prompt\n")

@@ -1,4 +1,4 @@
-"""What can be read of a fleet without its daemon, and how status tells ends apart."""
+"""The history of a fleet: read without its daemon, and kept apart from that of other fleets."""
 
 import sqlite3
 from contextlib import closing
@@ -62,7 +62,7 @@ def test_jobs_are_read_without_a_daemon(crew: FleetFiles):
 
 
 def test_a_job_that_cannot_be_read_stops_no_other(crew: FleetFiles):
-    """What a newer version wrote is left alone: the log and the status say so, and other jobs start and end."""
+    """A job that a newer version wrote is left alone; log and status report it, and other jobs start and end."""
     _write(crew)
     crew.up()
     first = crew.ends(crew.trigger("good"))["id"]
@@ -75,11 +75,11 @@ def test_a_job_that_cannot_be_read_stops_no_other(crew: FleetFiles):
 
 @pytest.mark.parametrize("options", [(), ("--detach",)], ids=["foreground", "detached"])
 def test_another_fleet_is_not_told_to_end_the_first(crew: FleetFiles, options: tuple[str, ...]):
-    """A second fleet in a state directory is told whose that is, and to take another; the same one, that it runs."""
+    """A second fleet is told which fleet uses the state directory, and to take another; the same one, that it runs."""
     _write(crew)
     crew.up()
-    repeat_request = crew.run("fleet", "up", *options)
-    assert (repeat_request.code, "fleet reload" in repeat_request.err) == (2, True), repeat_request
+    again = crew.run("fleet", "up", *options)
+    assert (again.code, "fleet reload" in again.err) == (2, True), again
     other = crew.home / "other"
     other.mkdir()
     (other / "ringfence.yaml").write_text("fleet: {name: other}\nagents: {a: {prompt: x}}\n")
@@ -92,7 +92,7 @@ def test_another_fleet_is_not_told_to_end_the_first(crew: FleetFiles, options: t
 
 
 def test_histories_of_two_fleets_do_not_mix(crew: FleetFiles):
-    """Two fleets that take turns in one state directory have jobs of their own, also where agents are called alike."""
+    """Two fleets that take turns in one state directory see their own jobs only, even if agents share a name."""
     _write(crew)
     crew.up()
     first = crew.ends(crew.trigger("good"))["id"]

@@ -1,4 +1,4 @@
-"""The end of what the daemon serves."""
+"""The shutdown of the daemon's HTTP server, and its signal handlers."""
 
 import signal
 import socket
@@ -15,7 +15,7 @@ from ringfence.fleet.daemon.http_server import serving
 
 @pytest.mark.parametrize("how", ["cancelled", "failed", "left"])
 def test_no_connection_outlives_the_server(tmp_path: Path, how: str):
-    """However its context ends, once the loop has ended who was connected sees the end."""
+    """When the server's context ends, in whatever way, its clients see the end of their connections."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(30)
         anyio.run(partial(_serve, client, tmp_path / "s", how))
@@ -39,7 +39,7 @@ async def _serve(client: socket.socket, path: Path, how: str) -> None:
 
 
 def _ask(client: socket.socket, path: Path) -> None:
-    """Have an answer; the connection stays open."""
+    """Request a page and read the answer; the connection stays open."""
     client.connect(str(path))
     client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     answer = b""
@@ -48,7 +48,7 @@ def _ask(client: socket.socket, path: Path) -> None:
 
 
 def test_signals_are_the_commands(tmp_path: Path):
-    """A signal that has the daemon stop takes its interface from nobody: the server leaves all handlers as they are."""
+    """The server leaves signal handlers as they are, so that a signal still stops the daemon."""
 
     async def handlers() -> list[object]:
         found: list[object] = []

@@ -1,4 +1,4 @@
-"""The daemon from its start to its end, and what is left when it is killed."""
+"""The daemon from start to stop, and what remains when it is killed."""
 
 import signal
 from collections.abc import Mapping
@@ -34,14 +34,14 @@ def _running(crew: FleetFiles, job: str) -> None:
 
 
 def _kept(crew: FleetFiles) -> tuple[str, str]:
-    """State and reason of the crew's one job, as a daemon left it that is gone."""
+    """Return state and reason of the fleet's one job, as a daemon that is gone left it."""
     (job,) = accounts.read(f"sqlite:///{crew.state}/fleet/fleet.db").jobs
     return job["state"], job["reason"]
 
 
 @pytest.mark.any_user  # rows of a database, and its name
 def test_state_and_configuration_of_the_last_version_are_taken_over(crew: FleetFiles):
-    """Jobs in `crew.db` and a file with `crew:` go on under the new names, each with a notice in the log."""
+    """Jobs in `crew.db` and a file with `crew:` are used under the new names, each with a notice in the log."""
     _write(crew)
     crew.up()
     job = crew.run("fleet", "trigger", "a", "--wait", "--json").json["id"]
@@ -61,7 +61,7 @@ def test_state_and_configuration_of_the_last_version_are_taken_over(crew: FleetF
 
 
 def _begins_again(crew: FleetFiles, job: str) -> None:
-    """Another daemon takes the job up, though its agent has one try: being left costs none."""
+    """Start another daemon, which runs the job again: an interruption does not use up the agent's one attempt."""
     crew.up()
     crew.waits(lambda: crew.job(job), lambda found: (found["state"], found["attempt"]) == ("running", 2))
 
@@ -74,7 +74,7 @@ def _begins_again(crew: FleetFiles, job: str) -> None:
 def test_a_job_that_outlasts_the_drain_begins_again_at_the_next_start(
     crew: FleetFiles, number: signal.Signals
 ):
-    """A signal begins the end: the daemon ends with 0 after `drain`, says what it leaves, and no try of it is lost."""
+    """After a signal the daemon exits with 0 within `drain`, names the jobs it leaves, and they lose no attempt."""
     _write_slow(crew)
     daemon = crew.start("fleet", "up")
     crew.waits(crew.is_up, bool)
@@ -88,7 +88,7 @@ def test_a_job_that_outlasts_the_drain_begins_again_at_the_next_start(
 
 
 def test_a_stop_queues_jobs_of_every_trigger_again(crew: FleetFiles):
-    """None is cancelled, whatever started it; work that was claimed from a source stays claimed, and all start again."""
+    """Jobs of every trigger are queued again, not cancelled; claimed work stays claimed, and all jobs start again."""
     tasks = crew.home / "tasks"
     tasks.mkdir()
     watched = crew.project / "watched"
@@ -130,7 +130,7 @@ def test_a_stop_queues_jobs_of_every_trigger_again(crew: FleetFiles):
 
 
 def test_a_run_that_its_daemons_death_ended_says_so(crew: FleetFiles):
-    """The record of the run is not that of a run which the user stopped."""
+    """The record of such a run gives another reason than that of a run which the user stopped."""
     _write_slow(crew)
     crew.up()
     job = crew.trigger("a")
@@ -145,7 +145,7 @@ def test_a_run_that_its_daemons_death_ended_says_so(crew: FleetFiles):
 
 
 def test_a_killed_daemon_goes_on_where_it_was(crew: FleetFiles):
-    """Who kills the daemon loses nothing: what ran runs again, what waited comes, each once."""
+    """A killed daemon loses nothing: the next one runs what ran and what waited, each job once."""
     _write(crew)
     crew.up()
     first = crew.trigger("a")
@@ -163,7 +163,7 @@ def test_a_killed_daemon_goes_on_where_it_was(crew: FleetFiles):
 
 @pytest.mark.any_user  # attempts, counted
 def test_what_kills_its_worker_each_time_is_given_up(crew: FleetFiles):
-    """A job whose worker dies in each attempt ends as interrupted, and is not tried for ever."""
+    """A job whose worker dies in each attempt ends as interrupted once its attempts are used up."""
     _write(crew, run={"model": crew.script("slow", _SLOWLY, {"text": "done"})}, retry={"attempts": 1})
     crew.up()
     job = crew.trigger("a")
@@ -176,7 +176,7 @@ def test_what_kills_its_worker_each_time_is_given_up(crew: FleetFiles):
 
 
 def test_stopped_twice_it_does_not_wait(crew: FleetFiles):
-    """`fleet down --now` waits for nothing, however long `drain` is; the job goes on at the next start."""
+    """`fleet down --now` does not wait, however long `drain` is; the job runs again at the next start."""
     _write_slow(crew, drain="1h")
     crew.up()
     job = crew.trigger("a")
@@ -187,7 +187,7 @@ def test_stopped_twice_it_does_not_wait(crew: FleetFiles):
 
 @pytest.mark.any_user  # what a file says of a process that is gone
 def test_a_daemon_that_dies_while_it_stops_is_not_told_as_stopped(crew: FleetFiles):
-    """Who waits for its end hears that it did not stop as it should; what ran is kept."""
+    """`fleet down` reports a daemon that died before it stopped the fleet; its running jobs are kept."""
     _write_slow(crew, drain="1h")
     crew.up()
     _running(crew, crew.trigger("a"))

@@ -1,4 +1,4 @@
-"""How long a job may go on, and what its schedule does meanwhile: one daemon for all of these tests."""
+"""Time limits of jobs, and what a schedule does while its last job runs: one daemon for all of these tests."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def _claude() -> Path | None:
-    """The real program, if it is installed."""
+    """Return the real program, if it is installed."""
     named = os.environ.get("TEST_CLIENTS")
     found = clients_in(Path(named)) if named else {}
     return found["claude"].program if found else None
@@ -21,7 +21,7 @@ def _claude() -> Path | None:
 
 @pytest.fixture(scope="module")
 def works(make_crew: Make) -> FleetFiles:
-    """A crew whose jobs go on until something ends them."""
+    """A fleet whose jobs run until something ends them."""
     crew = make_crew()
     slow = crew.script("slow", {"text": "wait", "tools": [{"run": "sleep 600"}]}, {"text": "done"})
     common = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}, "run": {"model": slow}}
@@ -49,19 +49,19 @@ def works(make_crew: Make) -> FleetFiles:
 
 
 def _first_running(crew: FleetFiles, agent: str) -> Any:
-    """The agent's job that runs."""
+    """Wait for a running job of an agent; return it."""
     return crew.waits(lambda: crew.jobs(agent=agent, state="running"), bool)[0]
 
 
 def test_a_job_ends_at_its_wall_clock_limit(works: FleetFiles):
-    """However long its agent would go on: it is ended as timed out, and the reason names the limit."""
+    """A job that exceeds its wall-clock limit ends as timed out, and the reason names the limit."""
     ended = works.ends(works.trigger("walled"))
     assert (ended["state"], ended["attempt"]) == ("timed_out", 1)
     assert "2s" in ended["reason"]
 
 
 def test_a_client_that_falls_silent_is_ended(works: FleetFiles):
-    """With `client.idle_timeout` the program of a job that says nothing for so long is ended; the reason says why."""
+    """`client.idle_timeout` ends an agent CLI that prints nothing for so long; the reason says so."""
     if _claude() is None:
         lacking = "TEST_CLIENTS names no directory with claude; `scripts/clients.sh` makes one"
         (pytest.fail if os.environ.get("TEST_REQUIRES_CLIENTS") else pytest.skip)(lacking)
@@ -71,7 +71,7 @@ def test_a_client_that_falls_silent_is_ended(works: FleetFiles):
 
 
 def test_a_slot_is_skipped_while_the_last_job_goes_on(works: FleetFiles):
-    """With `overlap: skip` slots pass without a job until it has ended; the next one then makes one."""
+    """With `overlap: skip` due times pass without a job until the last job has ended; the next one creates a job."""
     first = _first_running(works, "skips")
 
     def next_at() -> Any:
@@ -88,7 +88,7 @@ def test_a_slot_is_skipped_while_the_last_job_goes_on(works: FleetFiles):
 
 
 def test_slots_are_queued_while_the_last_job_goes_on(works: FleetFiles):
-    """With `overlap: queue` each slot's job waits, the oldest first, as many as the agent's `queue` allows."""
+    """With `overlap: queue` the job of each due time waits, the oldest first, up to the agent's `queue`."""
     first = _first_running(works, "queues")
 
     def queued() -> list[Any]:
@@ -104,7 +104,7 @@ def test_slots_are_queued_while_the_last_job_goes_on(works: FleetFiles):
 
 
 def test_a_slots_job_takes_the_place_of_the_last(works: FleetFiles):
-    """With `overlap: replace` the job that goes on is cancelled, and told by which one; the newest runs."""
+    """With `overlap: replace` the live job is cancelled, with the new job as its reason, and the newest runs."""
 
     def replaced() -> list[Any]:
         return works.jobs(agent="replaces", state="cancelled")

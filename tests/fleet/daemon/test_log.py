@@ -1,4 +1,4 @@
-"""What a crew says while it works, for programs."""
+"""The structured log of a fleet."""
 
 import json
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_each_line_of_the_log_is_an_event(crew: FleetFiles):
-    """With `log_format: json` daemon and workers say one JSON object a line; a job's lines name it."""
+    """With `log_format: json` daemon and workers log one JSON object a line; lines about a job name it."""
     crew.write(
         fleet={"name": "c", "drain": "1s", "log_format": "json"},
         run={"model": crew.script("quick", {"text": "done"})},
@@ -27,7 +27,7 @@ def test_each_line_of_the_log_is_an_event(crew: FleetFiles):
 
 
 def test_what_its_user_has_it_do_is_in_the_log(crew: FleetFiles):
-    """A reload with what it changed, one that came to nothing, and the end leave lines, whoever asked for them."""
+    """A reload with its changes, a failed reload, and the stop are logged, whoever requests them."""
     agent = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}
     crew.write(fleet={"name": "c", "drain": "1s", "log_format": "json"}, agents={"a": agent})
     crew.up()
@@ -56,7 +56,7 @@ def test_what_its_user_has_it_do_is_in_the_log(crew: FleetFiles):
 
 
 def test_the_option_goes_before_the_file(crew: FleetFiles):
-    """`--log-format` holds for daemon and workers alike, in the background too."""
+    """`--log-format` applies to daemon and workers alike, and with `--detach`, too."""
     crew.write(agents={"a": {"prompt": "do it", "workspace": "."}})
     crew.does("fleet", "up", "--detach", "--log-format", "json")
     assert json.loads(crew.log.splitlines()[0])["event"] == "fleet.ready"

@@ -1,4 +1,4 @@
-"""The bound of the log of a daemon in the background."""
+"""The size limit of the log of a daemon in the background."""
 
 import os
 import stat
@@ -21,7 +21,7 @@ from ringfence.fleet.daemon.log_file import LIMIT_BYTES, keep_short, older_file,
 
 @contextmanager
 def _kept(log: Path, descriptor: int, told: list[str]) -> Iterator[None]:
-    """Kept short, at 1,000 bytes, while the context lasts."""
+    """Limit the log to 1,000 bytes while the context lasts."""
 
     def record(line: str, /, **_fields: object) -> None:
         told.append(line)
@@ -43,7 +43,7 @@ def _comes(is_it: Callable[[], bool]) -> None:
 
 
 def test_what_is_too_long_is_moved_and_who_has_it_open_goes_on(tmp_path: Path):
-    """The older lines are beside the log; a process that had inherited it writes its last words to the log."""
+    """Older lines move to a second file; a process that inherited the log still writes to the current one."""
     log = tmp_path / "daemon.log"
     descriptor = open_log(log)
     crashing = "import sys\nsys.stdin.read(1)\nraise RuntimeError('the last word')"
@@ -64,7 +64,7 @@ def test_what_is_too_long_is_moved_and_who_has_it_open_goes_on(tmp_path: Path):
 
 
 def test_one_older_log_is_kept(tmp_path: Path):
-    """However often the log is too long, there are two files, and the older one holds what came last."""
+    """However often the log reaches its limit, there are two files; the older one holds what was moved last."""
     log = tmp_path / "daemon.log"
     descriptor = open_log(log)
     with _kept(log, descriptor, []):
@@ -77,7 +77,7 @@ def test_one_older_log_is_kept(tmp_path: Path):
 
 
 def test_the_bound_holds_though_nothing_can_be_kept(tmp_path: Path):
-    """Where the older lines have no place they are lost, and that is told; a log that was unlinked is bounded too."""
+    """Lines that cannot be moved are lost, which is reported; a log that was unlinked is limited, too."""
     log = tmp_path / "daemon.log"
     descriptor = open_log(log)
     older_file(log).mkdir()
@@ -94,7 +94,7 @@ def test_the_bound_holds_though_nothing_can_be_kept(tmp_path: Path):
 
 
 def test_somebody_elses_file_is_left_alone(tmp_path: Path):
-    """What stderr goes to otherwise is nobody's to cut, however long it is."""
+    """A file other than the log that stderr is redirected to is never cut."""
     other = tmp_path / "other"
     descriptor = open_log(other)
     os.write(descriptor, b"x" * 2000)
@@ -106,7 +106,7 @@ def test_somebody_elses_file_is_left_alone(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_daemons_log_is_bounded_and_outlives_it(crew: FleetFiles):
-    """Daemon and workers go on writing to a log that was cut; the next daemon appends to what the last one said."""
+    """Daemon and workers keep writing to a log that was cut; the next daemon appends to it."""
     crew.write(
         fleet={"drain": "1s"},
         run={"model": crew.script("quick", {"text": "done"})},

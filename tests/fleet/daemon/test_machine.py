@@ -1,4 +1,4 @@
-"""What the machine, the database and other machines do to a crew."""
+"""Faults of the machine and the database, and fleets of several machines."""
 
 import json
 import os
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Cluster]:
-    """A Postgres of these tests' own."""
+    """A Postgres for these tests alone."""
     with cluster() as running:
         yield running
 
@@ -37,7 +37,7 @@ def _write(crew: FleetFiles, url: str, **fleet: Any) -> None:
 
 
 def test_a_database_that_is_away_at_the_start_is_told(crew: FleetFiles, tmp_path: Path):
-    """The daemon does not come up, with one line that names the database and not its password, and exit code 75."""
+    """The daemon exits with code 75 and one line that names the database, but not its password."""
     _write(crew, f"postgresql://me:${{PASSWORD:-letmein}}@/crew?host={tmp_path}")
     for words in (("fleet", "up"), ("fleet", "up", "--detach")):
         ended = crew.run(*words)
@@ -47,7 +47,7 @@ def test_a_database_that_is_away_at_the_start_is_told(crew: FleetFiles, tmp_path
 
 
 def test_another_machine_works_for_a_crew(crew: FleetFiles, postgres: Cluster):
-    """A crew without workers of its own has its jobs done by `ringfence fleet worker`, which ends when it is told to."""
+    """`ringfence fleet worker` runs the jobs of a fleet without workers of its own, and exits when terminated."""
     url = postgres.make_database()
     _write(crew, url, workers=0)
     crew.up()
@@ -61,13 +61,13 @@ def test_another_machine_works_for_a_crew(crew: FleetFiles, postgres: Cluster):
 
 
 def test_a_worker_must_know_its_database(crew: FleetFiles):
-    """Without RINGFENCE_FLEET_DATABASE a worker says what it needs."""
+    """Without RINGFENCE_FLEET_DATABASE a worker exits with an error that names it."""
     ended = crew.run("fleet", "worker")
     assert (ended.code, "RINGFENCE_FLEET_DATABASE is not set" in ended.err) == (2, True)
 
 
 def test_a_database_that_goes_away_is_waited_for(crew: FleetFiles, postgres: Cluster):
-    """While the database is away commands say so with 75; when it is back, the same daemon goes on."""
+    """While the database is unavailable commands exit with 75; once it is back, the same daemon continues."""
     _write(crew, postgres.make_database())
     crew.up()
     pid = crew.status()["pid"]
@@ -84,7 +84,7 @@ def test_a_database_that_goes_away_is_waited_for(crew: FleetFiles, postgres: Clu
 
 
 def test_a_crew_comes_down_while_its_database_is_away(crew: FleetFiles, postgres: Cluster):
-    """`fleet down` needs no database to end the daemon; that what runs is done again is told."""
+    """`fleet down` stops the daemon without the database, and reports that running jobs will run again."""
     _write(crew, postgres.make_database())
     crew.up()
     pid = crew.status()["pid"]
@@ -101,7 +101,7 @@ def test_a_crew_comes_down_while_its_database_is_away(crew: FleetFiles, postgres
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
 def test_a_full_disk_is_told(crew: FleetFiles):
-    """A state directory without room is told in a line, at the start; nothing is lost once there is room again."""
+    """At the start, a state directory on a full disk is reported in one line."""
     crew.write(
         agents={"a": {"prompt": "do it", "workspace": "."}},
         run={"model": crew.script("quick", {"text": "done"})},
@@ -132,7 +132,7 @@ def _fill(file: int) -> None:
 
 
 def test_a_state_directory_of_any_length_will_do(crew: FleetFiles):
-    """Longer than a socket's address may be (108 bytes, unix(7)): the daemon listens, and commands reach it."""
+    """The daemon works with a state directory longer than the address of a socket may be (108 bytes, unix(7))."""
     deep = crew.home / ("d" * 100) / ("e" * 100)
     environment = {**crew.environment, "RINGFENCE_STATE_DIR": str(deep)}
     crew.write(agents={"a": {"prompt": "do it", "workspace": "."}}, fleet={"workers": 0})
@@ -147,7 +147,7 @@ def test_a_state_directory_of_any_length_will_do(crew: FleetFiles):
 
 
 def test_many_commands_at_once_are_answered(crew: FleetFiles):
-    """Twenty clients that ask with one key at the same time get one job."""
+    """Twenty clients that send the same key at the same time get one job."""
     crew.write(
         agents={"a": {"prompt": "do it", "workspace": ".", "enabled": False}},
         fleet={"workers": 0, "drain": "1s"},
@@ -172,7 +172,7 @@ def test_many_commands_at_once_are_answered(crew: FleetFiles):
 
 
 def test_jobs_run_where_their_agent_is_placed(crew: FleetFiles, postgres: Cluster):
-    """On a worker with the label; until there is one they wait and say so. A worker that drains takes no more jobs."""
+    """A job runs on a worker with its agent's label, and waits until there is one; draining workers take no jobs."""
     url = postgres.make_database()
     _write(crew, url, workers=0)
     configuration = json.loads(crew.file.read_text())
@@ -199,7 +199,7 @@ def test_jobs_run_where_their_agent_is_placed(crew: FleetFiles, postgres: Cluste
 
 @contextmanager
 def _beside(crew: FleetFiles, folder: Path, url: str) -> Iterator[FleetFiles]:
-    """Another crew's files and state directory, on the same database."""
+    """Another fleet's files and state directory, on the same database."""
     other = FleetFiles(folder, dict(crew.environment))
     _write(other, url)
     try:
@@ -209,7 +209,7 @@ def _beside(crew: FleetFiles, folder: Path, url: str) -> Iterator[FleetFiles]:
 
 
 def test_a_database_has_one_daemon(crew: FleetFiles, postgres: Cluster, tmp_path: Path):
-    """A second one with another state directory is refused and told whose it is; once the first is killed it may."""
+    """A second daemon with another state directory is refused, with the first one's name, until the first is gone."""
     url = postgres.make_database()
     _write(crew, url, workers=0)
     crew.up()
@@ -224,7 +224,7 @@ def test_a_database_has_one_daemon(crew: FleetFiles, postgres: Cluster, tmp_path
 
 
 def test_a_standby_takes_over_from_a_killed_daemon(crew: FleetFiles, postgres: Cluster, tmp_path: Path):
-    """It waits while another daemon works for the fleet, says for whom, and takes over without a command."""
+    """While another daemon works for the fleet a standby waits and names it; it takes over by itself."""
     url = postgres.make_database()
     _write(crew, url, workers=0)
     crew.up()
@@ -241,7 +241,7 @@ def test_a_standby_takes_over_from_a_killed_daemon(crew: FleetFiles, postgres: C
 
 
 def test_a_standby_that_is_stopped_ends(crew: FleetFiles, postgres: Cluster, tmp_path: Path):
-    """With exit code 75, as it never worked; the daemon that works for the fleet is not disturbed."""
+    """A stopped standby exits with code 75, as it never worked; the active daemon is not disturbed."""
     url = postgres.make_database()
     _write(crew, url, workers=0)
     crew.up()
@@ -255,7 +255,7 @@ def test_a_standby_that_is_stopped_ends(crew: FleetFiles, postgres: Cluster, tmp
 
 
 def test_a_standby_needs_a_shared_database(crew: FleetFiles):
-    """SQLite is one machine's: there is nothing to stand by for."""
+    """A standby is refused with SQLite, which belongs to one machine."""
     crew.write(agents={"a": {"prompt": "p"}})
     refused = crew.run("fleet", "up", "--standby")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
@@ -263,7 +263,7 @@ def test_a_standby_needs_a_shared_database(crew: FleetFiles):
 
 
 def test_a_daemon_whose_database_another_has_taken_ends(crew: FleetFiles, postgres: Cluster):
-    """Its lock is gone with its connection, and another's now: it ends with code 75 and cancels nothing."""
+    """A daemon that lost its lock to another one exits with code 75 and cancels nothing."""
     url = postgres.make_database()
     _write(crew, url, workers=0)
     with crew.start("fleet", "up") as daemon:
@@ -286,7 +286,7 @@ def test_a_daemon_whose_database_another_has_taken_ends(crew: FleetFiles, postgr
 
 
 def test_a_daemon_whose_connection_broke_goes_on(crew: FleetFiles, postgres: Cluster):
-    """It has the lock again, and another one is still refused."""
+    """A daemon whose database connection broke acquires its lock again, and stays ready."""
     url = postgres.make_database()
     _write(crew, url, workers=0)
     crew.up()

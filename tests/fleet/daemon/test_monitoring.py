@@ -1,4 +1,4 @@
-"""What watches a crew from outside: real requests to a real daemon."""
+"""Monitoring of a fleet from outside: real requests to a real daemon."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -35,7 +35,7 @@ async def on_socket(daemon: Daemon) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 def figures(text: str) -> dict[str, float]:
-    """Each sample as `name{label=value}`."""
+    """Return each sample as `name{label=value}`."""
     return {
         sample.name + "".join(f" {key}={value}" for key, value in sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
@@ -44,14 +44,14 @@ def figures(text: str) -> dict[str, float]:
 
 
 async def read(client: httpx2.AsyncClient) -> dict[str, float]:
-    """The figures of this moment, past what is kept for a second."""
+    """Request the metrics, which the daemon caches for a second."""
     answer = await client.get("/metrics")
     assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/plain")
     return figures(answer.text)
 
 
 async def ended(daemon: Daemon, agent: str, state: JobState, spent: Usage, *, priority: int = 9) -> Job:
-    """A job of one attempt that came to its end, without a worker."""
+    """Add a job that has ended after one attempt, without a worker."""
     job, _ = await daemon.jobs.add(NewJob(agent=agent, trigger="manual", prompt="p", priority=priority))
     await Admission(daemon.database).admit(BOUNDS, now=datetime.now(UTC), day_began=datetime.now(UTC))
     attempts = Attempts(daemon.database)
@@ -63,7 +63,7 @@ async def ended(daemon: Daemon, agent: str, state: JobState, spent: Usage, *, pr
 
 
 async def test_figures_are_those_of_the_database(tmp_path: Path):
-    """Jobs, totals and times by agent, as a program of Prometheus reads them."""
+    """Jobs, totals and durations by agent match the database, as a Prometheus parser reads them."""
     async with standing(tmp_path) as daemon, on_socket(daemon) as client:
         daemon.dispatcher.is_accepting = False
         await ended(daemon, "mender", JobState.SUCCEEDED, Usage(100, 0.5))
@@ -92,7 +92,7 @@ async def test_figures_are_those_of_the_database(tmp_path: Path):
 
 @pytest.mark.slow
 async def test_totals_never_go_down(tmp_path: Path):
-    """What a job came to is counted still when the job is forgotten, and only once."""
+    """Totals include jobs that were removed, each once."""
     async with standing(tmp_path) as daemon, on_socket(daemon) as client:
         first = await ended(daemon, "mender", JobState.SUCCEEDED, Usage(100, 0.5))
         second = await ended(daemon, "mender", JobState.SUCCEEDED, Usage(7, 0.25))
@@ -111,7 +111,7 @@ async def test_totals_never_go_down(tmp_path: Path):
 
 
 async def test_labels_are_the_names_that_are_configured(tmp_path: Path):
-    """Agents that are not in the configuration any more are one label, however many there were."""
+    """All agents that are no longer configured share one label, however many there were."""
     async with standing(tmp_path) as daemon, on_socket(daemon) as client:
         for name in ("gone", "left"):
             await daemon.jobs.add(NewJob(agent=name, trigger="manual", prompt="p", trigger_name='"}\n# HELP'))
@@ -121,7 +121,7 @@ async def test_labels_are_the_names_that_are_configured(tmp_path: Path):
 
 
 async def test_many_who_ask_make_one_look(tmp_path: Path):
-    """The database is asked at most once a second: a job that has just come is counted a little later."""
+    """The database is read at most once a second, so a new job may be counted a little later."""
     async with standing(tmp_path) as daemon, on_socket(daemon) as client:
         before = await read(client)
         await daemon.submit(JobRequest(daemon.fleet.agent("tester"), "manual"))
@@ -132,7 +132,7 @@ async def test_many_who_ask_make_one_look(tmp_path: Path):
 
 @pytest.mark.slow
 async def test_a_database_that_is_away_is_told(tmp_path: Path):
-    """The figures of the daemon itself are there still, and say that the database is not."""
+    """While the database is unavailable the daemon's own metrics are still served, and one of them says so."""
     told: list[str] = []
     async with standing(tmp_path, log=told.append) as daemon, on_socket(daemon) as client:
         file = tmp_path / "s" / "fleet" / "fleet.db"
@@ -150,7 +150,7 @@ async def test_a_database_that_is_away_is_told(tmp_path: Path):
 
 
 async def test_nothing_else_answers_at_the_address(tmp_path: Path):
-    """At `fleet.metrics.address` are the figures and the two signs of life, for reading, and nothing of the rest."""
+    """`fleet.metrics.address` serves the metrics and the two health checks, read-only, and nothing else."""
     async with AsyncExitStack() as stack:
         port = stack.enter_context(kept_port())
         daemon = await stack.enter_async_context(

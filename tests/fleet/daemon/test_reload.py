@@ -1,4 +1,4 @@
-"""A crew whose files are changed while it works."""
+"""Changes to a fleet's files while it runs."""
 
 import json
 import os
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_reload_prints_what_changed_and_disturbs_no_job(crew: FleetFiles):
-    """`fleet diff` says what a reload would change, `reload` does it; a running job ends as it began."""
+    """`fleet diff` prints what a reload would change, and `reload` applies it; a running job ends as it began."""
     slow = [{"text": "wait", "tools": [{"name": "shell", "input": {"command": "sleep 4", "reasoning": "r"}}]}]
     agent = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}
     before = {"run": {"model": crew.script("slow", *slow, {"text": "as it was"})}, "agents": {"a": agent}}
@@ -35,7 +35,7 @@ def test_a_reload_prints_what_changed_and_disturbs_no_job(crew: FleetFiles):
 
 
 def test_a_reload_that_fails_leaves_all_as_it_was(crew: FleetFiles):
-    """Files that are wrong change nothing when a signal has them read, nor do files that are not trusted."""
+    """Neither invalid files, read on a signal, nor files that are not trusted change the running fleet."""
     crew.write(
         run={"model": crew.script("quick", {"text": "done"})},
         agents={"a": {"prompt": "do it", "workspace": "."}},

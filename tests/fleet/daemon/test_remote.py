@@ -1,4 +1,4 @@
-"""Commands with `--server`: as on the fleet's own machine, with a token."""
+"""Commands with `--server`: the same as on the fleet's own machine, with a token."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from ringfence.fleet.client import open_client
 
 @pytest.mark.slow
 def test_commands_are_equal_by_a_server(crew: FleetFiles, tmp_path: Path):
-    """Lists, jobs, logs and the state of the fleet are the same by a server, and so is what commands change."""
+    """Through a server, lists, jobs, logs and status are the same, and commands change the same."""
     script = crew.script("well", {"tools": [{"run": "echo x > new.txt"}]}, {"text": "done"})
     agent = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}, "run": {"model": script}}
     agent["schedules"] = {"daily": {"cron": "@daily"}}
@@ -61,7 +61,7 @@ def test_commands_are_equal_by_a_server(crew: FleetFiles, tmp_path: Path):
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of the user's configuration."""
+    """The user's configuration directory."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("RINGFENCE_TOKEN", raising=False)
     (tmp_path / "ringfence").mkdir()
@@ -80,14 +80,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_an_address_that_is_none_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch, url: str):
-    """Only an address of a server is taken."""
+    """A value of `--server` that is no server address is refused."""
     monkeypatch.setenv("RINGFENCE_TOKEN", "rft_x")
     with pytest.raises(UsageError, match="is no address of a server"):
         open_client(url)
 
 
 def test_a_token_does_not_travel_in_plain_text(home: Path, monkeypatch: pytest.MonkeyPatch):
-    """Without TLS only this machine is a server."""
+    """Without TLS only servers on this machine are accepted, so that no token is sent in plain text."""
     monkeypatch.setenv("RINGFENCE_TOKEN", "rft_x")
     with pytest.raises(UsageError, match="in plain text"):
         open_client("http://fleet.example")
@@ -95,7 +95,7 @@ def test_a_token_does_not_travel_in_plain_text(home: Path, monkeypatch: pytest.M
 
 
 def test_a_token_of_a_file_is_the_users_alone(home: Path):
-    """The token comes from a file that nobody else can read; without it the error says how to get one."""
+    """The token comes from a file that only its owner can read; without one the error says how to get it."""
     with pytest.raises(UsageError, match="fleet token create"):
         open_client("https://fleet.example")
     file = home / "token"
@@ -110,7 +110,7 @@ def test_a_token_of_a_file_is_the_users_alone(home: Path):
 
 
 def test_a_server_that_is_not_there_is_named(home: Path, monkeypatch: pytest.MonkeyPatch):
-    """A connection that is refused is a fault that names the address, and never the token."""
+    """An unreachable server is reported with its address, and never with the token."""
     monkeypatch.setenv("RINGFENCE_TOKEN", "rft_secret")
     with kept_port() as port, pytest.raises(InfrastructureFault, match=f"127.0.0.1:{port}") as caught:
         open_client(f"http://127.0.0.1:{port}").get("status")

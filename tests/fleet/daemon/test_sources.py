@@ -1,4 +1,4 @@
-"""Work that others leave as issues, in daemons that work, against a stand-in of GitHub's interface."""
+"""Issues as work for running daemons, against a stand-in for GitHub's API."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -46,7 +46,7 @@ def _crew(crew: FleetFiles, github: GitHub) -> FleetFiles:
 
 @pytest.fixture(scope="module")
 def crews(make_crew: Make, github: GitHub) -> list[FleetFiles]:
-    """Two crews that are alike to the letter, and know nothing of each other."""
+    """Two fleets with identical configurations that do not know of each other."""
     return [_crew(make_crew(), github) for _ in range(2)]
 
 
@@ -56,7 +56,7 @@ def _is_done(github: GitHub, issue: str) -> bool:
 
 
 def _jobs(crews: list[FleetFiles], words: str) -> list[tuple[FleetFiles, Any]]:
-    """The jobs that were made of an issue, the newest first."""
+    """Return the jobs that were created for an issue, the newest first."""
     return [
         (crew, job)
         for crew in crews
@@ -66,7 +66,7 @@ def _jobs(crews: list[FleetFiles], words: str) -> list[tuple[FleetFiles, Any]]:
 
 
 def test_an_issue_is_done_once_whoever_sees_it(crews: list[FleetFiles], github: GitHub):
-    """Of two crews that look at one repository, one takes an issue, works on its words, answers and lets it go."""
+    """Of two fleets on one repository, one claims an issue, works on its text, answers and releases it."""
     issues = [github.open_issue(f"Door number {number} squeaks", "Oil it.", "ready") for number in range(3)]
     for issue in issues:
         crews[0].waits(partial(_is_done, github, issue), bool)
@@ -78,7 +78,7 @@ def test_an_issue_is_done_once_whoever_sees_it(crews: list[FleetFiles], github: 
 
 
 def test_an_issue_that_is_refused_holds_up_no_other(crews: list[FleetFiles], github: GitHub):
-    """One that nobody may write to is tried again and again, and the others are done."""
+    """An issue that cannot be written to is retried again and again, while the others are done."""
     locked = github.open_issue("Cellar is damp", "Dry it.", "ready")
     refusal = JSONResponse({"message": "locked"}, 403)
     github.faults.extend([Fault("POST", f"/{locked}/comments", refusal)] * 1000)
@@ -93,7 +93,7 @@ def test_an_issue_that_is_refused_holds_up_no_other(crews: list[FleetFiles], git
 
 
 def test_an_issue_that_is_ready_again_is_done_again(crews: list[FleetFiles], github: GitHub):
-    """Who puts the label back has another job made of it."""
+    """Setting the label again creates another job for the issue."""
     issue = github.open_issue("Window sticks", "Plane it.", "ready")
     crews[0].waits(lambda: _is_done(github, issue), bool)
     github.issues[int(issue)]["labels"] = [{"name": "ready"}]
@@ -109,7 +109,7 @@ def _running(crews: list[FleetFiles]) -> list[tuple[FleetFiles, Any]]:
 
 
 def test_an_issue_whose_job_was_cancelled_stays_so(crews: list[FleetFiles], github: GitHub):
-    """It is marked as failed, with the reason, and not taken again by itself."""
+    """The issue of a cancelled job is marked as failed, with the reason, and not claimed again by itself."""
     issue = github.open_issue("Roof leaks", "Tar it.", "hard")
     ((crew, job),) = crews[0].waits(lambda: _running(crews), bool)
     assert github.labels(issue) == {"agent-working"}
@@ -119,7 +119,7 @@ def test_an_issue_whose_job_was_cancelled_stays_so(crews: list[FleetFiles], gith
 
 
 def test_an_issue_of_a_crew_that_stops_stays_claimed(crews: list[FleetFiles], github: GitHub):
-    """Its job is queued again and goes on at the next start; no other fleet takes the issue meanwhile."""
+    """The job of an issue is queued again and continues at the next start; no other fleet claims it meanwhile."""
     issue = github.open_issue("Gate hangs", "Lift it.", "hard")
     ((first, job),) = crews[0].waits(lambda: _running(crews), bool)
     (second,) = (crew for crew in crews if crew is not first)
@@ -133,7 +133,7 @@ def test_an_issue_of_a_crew_that_stops_stays_claimed(crews: list[FleetFiles], gi
 
 
 def test_a_claim_that_a_killed_daemon_made_becomes_a_job(crew: FleetFiles):
-    """A daemon that dies between its claim and the job makes the job when it is there again."""
+    """A daemon that died between claim and job creates the job at its next start."""
     tasks = crew.home / "tasks"
     (tasks / ".claimed").mkdir(parents=True)
     trigger = {"type": "directory", "path": str(tasks), "every": "0.2s"}
@@ -148,7 +148,7 @@ def test_a_claim_that_a_killed_daemon_made_becomes_a_job(crew: FleetFiles):
 
 
 def _dies_after_claiming(crew: FleetFiles, tasks: Path) -> None:
-    """What a daemon leaves that is killed once its claim is made: the note, and the claimed file."""
+    """Leave the state of a daemon that is killed right after its claim: the note, and the claimed file."""
     import anyio
 
     from ringfence.fleet.store.claims import PendingClaim, PendingClaims

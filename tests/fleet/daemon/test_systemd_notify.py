@@ -1,4 +1,4 @@
-"""What systemd is told, and the unit that has it listen."""
+"""Notifications to systemd, and the unit that `fleet systemd` prints."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from ringfence.fleet.daemon.systemd_notify import Notifier
 
 @pytest.fixture
 def systemd(tmp_path: Path) -> Iterator[socket.socket]:
-    """What listens where systemd would."""
+    """The socket on which systemd would listen."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "n"))
         listener.settimeout(60)
@@ -24,14 +24,14 @@ def systemd(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def test_its_variables_are_taken_out(systemd: socket.socket):
-    """No child can speak for the daemon: the variables of the protocol are gone once they are read."""
+    """The protocol's variables are removed once they are read, so that no child can notify in the daemon's name."""
     environ = {"NOTIFY_SOCKET": systemd.getsockname(), "WATCHDOG_USEC": "10", "WATCHDOG_PID": "1", "A": "b"}
     Notifier(environ).ready()
     assert (systemd.recv(100), environ) == (b"READY=1", {"A": "b"})
 
 
 def test_an_abstract_socket_is_known():
-    """An address that begins with @ is none in the file system."""
+    """An address that begins with @ is abstract, not a path."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind("")
         listener.settimeout(10)
@@ -40,13 +40,13 @@ def test_an_abstract_socket_is_known():
 
 
 def test_a_listener_that_is_gone_stops_nothing(tmp_path: Path):
-    """Where nobody listens, or nobody asked, nothing happens."""
+    """A missing listener, or none configured, is no error."""
     Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready()
     Notifier({}).ready()
 
 
 def test_the_watchdog_hears_of_a_turning_loop(systemd: socket.socket):
-    """It is told twice as often as systemd asks for."""
+    """The watchdog is notified twice as often as systemd requires."""
 
     async def listen() -> list[bytes]:
         environ = {"NOTIFY_SOCKET": systemd.getsockname(), "WATCHDOG_USEC": "20000"}
@@ -61,7 +61,7 @@ def test_the_watchdog_hears_of_a_turning_loop(systemd: socket.socket):
 
 @pytest.mark.slow
 def test_a_daemon_tells_systemd_how_it_stands(crew: FleetFiles, systemd: socket.socket):
-    """Ready once it answers, reloading and ready again, stopping before it ends."""
+    """The daemon notifies systemd when it is ready, reloads, is ready again, and stops."""
     crew.write(agents={"a": {"prompt": "do it", "workspace": "."}}, fleet={"workers": 0})
     environment = {**crew.environment, "NOTIFY_SOCKET": systemd.getsockname()}
     with crew.start("fleet", "up", env=environment) as daemon:
@@ -76,7 +76,7 @@ def test_a_daemon_tells_systemd_how_it_stands(crew: FleetFiles, systemd: socket.
 
 @pytest.mark.slow
 def test_the_unit_starts_this_crew(crew: FleetFiles):
-    """The printed unit names the file, the state directory and this very program, and systemd takes it."""
+    """The printed unit names the file, the state directory and this very program, and systemd accepts it."""
     crew.write(fleet={"name": "night", "drain": "90s"}, agents={"a": {"prompt": "do it", "workspace": "."}})
     text = crew.does("fleet", "systemd").out
     assert f'"--file" "{crew.file}"' in text

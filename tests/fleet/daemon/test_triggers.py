@@ -1,4 +1,4 @@
-"""What makes jobs by itself, in a daemon that works: requests, and tasks that others leave."""
+"""Webhooks and task files that create jobs, in a running daemon."""
 
 import http.client
 import json
@@ -21,12 +21,12 @@ _SECRET = secrets.token_hex(16)
 
 
 class Triggered(FleetFiles):
-    """A crew that is triggered."""
+    """A fleet with a port for webhooks."""
 
     port: int
 
     def post(self, path: str, body: bytes, **headers: str) -> tuple[int, Any]:
-        """Send a request; status and answer."""
+        """Send a request; return status and body of the response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(
@@ -38,7 +38,7 @@ class Triggered(FleetFiles):
             connection.close()
 
     def deliver(self, body: bytes, **headers: str) -> tuple[int, Any]:
-        """Send a request that is signed as it should be."""
+        """Send a correctly signed request."""
         signature = sign(_SECRET.encode(), body)
         return self.post(
             "/hooks/hooked/push",
@@ -51,7 +51,7 @@ class Triggered(FleetFiles):
 
 @pytest.fixture(scope="module")
 def works(make_crew: Make) -> Iterator[Triggered]:
-    """A crew with an agent for each kind of trigger."""
+    """A fleet with an agent for each kind of trigger."""
     made = make_crew()
     made.__class__ = Triggered
     assert isinstance(made, Triggered)
@@ -85,13 +85,13 @@ def works(make_crew: Make) -> Iterator[Triggered]:
 
 
 def test_a_signed_request_makes_one_job(works: Triggered):
-    """A new request is 202, the same again is 200 and the same job, under whatever key; its payload is in the prompt."""
+    """A new request is 202; a repeated one is 200 with the same job, whatever its key; the payload is in the prompt."""
     body = json.dumps({"ref": "main", "is": "first"}).encode()
     first = works.deliver(body, X_GitHub_Delivery="one")
-    repeat_request = works.deliver(body, X_GitHub_Delivery="one")
+    again = works.deliver(body, X_GitHub_Delivery="one")
     replayed = works.deliver(body, X_GitHub_Delivery="two")
-    assert (first[0], repeat_request[0], replayed[0]) == (202, 200, 200)
-    assert first[1]["job"] == repeat_request[1]["job"] == replayed[1]["job"]
+    assert (first[0], again[0], replayed[0]) == (202, 200, 200)
+    assert first[1]["job"] == again[1]["job"] == replayed[1]["job"]
     job = works.ends(first[1]["job"])
     assert (job["trigger"], job["trigger_name"], job["state"]) == ("webhook", "push", "unverified")
     said = works.does("job", "logs", first[1]["job"]).out
@@ -99,7 +99,7 @@ def test_a_signed_request_makes_one_job(works: Triggered):
 
 
 def test_a_signed_time_counts(works: Triggered):
-    """Of a signature with a time: the same request is one job under whatever key, an old one none, another's none."""
+    """With a signed time, a repeated request is the same job whatever its key; old and foreign ones are refused."""
     body = json.dumps({"ref": "timed"}).encode()
 
     def send(signature: str, **headers: str) -> tuple[int, Any]:
@@ -129,18 +129,18 @@ def test_strangers_do_not_have_secrets_fetched(works: Triggered):
 
 
 def test_a_retry_has_what_came_with_the_trigger(works: Triggered):
-    """The task of a job that is done again holds the same payload; a task given by hand is no template."""
+    """A retried job's task holds the same payload; braces in a task given by hand are no placeholders."""
     first = works.ends(works.deliver(json.dumps({"ref": "retried"}).encode())[1]["job"])
-    repeat_request = works.does("job", "retry", first["id"], "--json").json["job"]["id"]
-    assert works.ends(repeat_request)["state"] == "unverified"
-    assert "payload.ref>\n    retried\n" in works.does("job", "logs", repeat_request).out
+    again = works.does("job", "retry", first["id"], "--json").json["job"]["id"]
+    assert works.ends(again)["state"] == "unverified"
+    assert "payload.ref>\n    retried\n" in works.does("job", "logs", again).out
     other = works.does("job", "retry", first["id"], "--prompt", "say {{ this }}", "--json").json["job"]["id"]
     assert works.ends(other)["state"] == "unverified"
     assert "say {{ this }}" in works.does("job", "logs", other).out
 
 
 def test_what_is_not_as_it_should_be_is_refused(works: Triggered):
-    """No signature, a wrong one, another's hook, no JSON, too much: each has its status, and none makes a job."""
+    """Each invalid request (unsigned, unknown hook, no JSON, too long) has its status, and creates no job."""
     before = len(works.jobs(agent="hooked", limit=1000))
     body = b'{"ref": "x"}'
     wrong = sign(b"another", body)
@@ -155,7 +155,7 @@ def test_what_is_not_as_it_should_be_is_refused(works: Triggered):
 
 
 def test_a_body_that_is_too_long_is_refused_while_it_comes(works: Triggered):
-    """Whoever does not say how long it is could send it without end."""
+    """A chunked body, whose length is not announced, is refused as soon as it exceeds the limit."""
     head = f"POST /hooks/hooked/push HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: {sign(b'another', b'')}\r\n"
     with socket.create_connection(("127.0.0.1", works.port), timeout=60) as sock:
         sock.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -165,7 +165,7 @@ def test_a_body_that_is_too_long_is_refused_while_it_comes(works: Triggered):
 
 
 def test_the_address_of_webhooks_drives_nothing(works: Triggered):
-    """At `fleet.webhooks.address` are the hooks and nothing of the daemon's own interface."""
+    """`fleet.webhooks.address` serves the hooks, and nothing of the daemon's own API."""
     for path in ("/v1/down", "/v1/reload", "/v1/agents/hooked/jobs", "/openapi.json", "/metrics", "/hooks"):
         connection = http.client.HTTPConnection("127.0.0.1", works.port, timeout=30)
         try:
@@ -177,7 +177,7 @@ def test_the_address_of_webhooks_drives_nothing(works: Triggered):
 
 
 def test_a_task_that_failed_is_put_aside(works: Triggered):
-    """What an agent could not do lies in `failed`, and is not tried for ever."""
+    """A task file that its agent could not do is moved to `failed`, and not tried again."""
     (works.home / "broken" / "fix-it.md").write_text("Fix the window.")
     failed = works.home / "broken" / "failed"
     works.waits(lambda: sorted(failed.glob("*fix-it.md")) if failed.is_dir() else [], bool)
