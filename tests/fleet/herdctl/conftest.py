@@ -1,4 +1,4 @@
-"""Fleets of herdctl's in a directory of their own."""
+"""Fixtures that write and convert herdctl fleets in a directory of their own."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from ringfence.fleet.herdctl.importer import convert
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one fleet came to."""
+    """The conversion of one fleet."""
 
     agents: Mapping[str, Mapping[str, Any]]
     fleet: Mapping[str, Any]
@@ -26,12 +26,12 @@ class Outcome:
 
     @property
     def named(self) -> dict[str, str]:
-        """Each key that is named, and what became of it."""
+        """Each key that the notes name, with the kind of its note."""
         return {key: kind for key, kind, _ in self.notes}
 
 
 def outcome(fleet: Mapping[str, Any], agent: Mapping[str, Any]) -> Outcome:
-    """What a fleet with one agent comes to, `a` by name; both are values of their files."""
+    """Convert a fleet with one agent named `a`, from the values of their two files."""
     with TemporaryDirectory() as name:
         directory = Path(name)
         (directory / "a.yaml").write_text(json.dumps({"name": "a", **agent}, ensure_ascii=False))
@@ -53,7 +53,7 @@ Read = Callable[..., Fleet]
 
 @pytest.fixture
 def fleets(tmp_path: Path) -> Fleets:
-    """Writes herdctl.yaml and files by their names; gives the first one's path."""
+    """Return a function that writes herdctl.yaml and other files by their names, and returns the path of the first."""
 
     def act(text: str, **files: str) -> Path:
         for name, content in {"herdctl": text, **files}.items():
@@ -67,7 +67,7 @@ def fleets(tmp_path: Path) -> Fleets:
 
 @pytest.fixture
 def read(fleets: Fleets) -> Read:
-    """Writes files and reads the fleet as it is."""
+    """Return a function that writes files and loads the fleet."""
 
     def act(text: str, *, environ: dict[str, str] | None = None, **files: str) -> Fleet:
         return load_fleet(fleets(text, **files), environ=environ or {})

@@ -1,4 +1,4 @@
-"""Every key that herdctl knows, with a value that says something else than nothing would."""
+"""Every key that herdctl knows, each with a value that differs from its default."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -7,21 +7,21 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Key:
-    """One key: a dotted path, where `x` is a name of the author's choice and a number a place in a list."""
+    """One key: a dotted path, in which `x` is a name of the author's choice and a number is an index of a list."""
 
     path: str
     value: Any
     beside: dict[str, Any] = field(default_factory=dict)
-    """What must stand beside it so that it means something."""
+    """Other keys that must be set for this one to have an effect."""
 
     def put(self, values: dict[str, Any]) -> None:
-        """Lay what stands beside it, and then it, upon the values of a file."""
+        """Set the other keys, and then this one, in the values of a file."""
         for path, value in {**self.beside, self.path: self.value}.items():
             lay(values, path, value)
 
 
 def lay(values: dict[str, Any], path: str, value: Any) -> None:
-    """Put a value at a dotted path, in place."""
+    """Set a value at a dotted path, in place."""
     *parents, last = [int(part) if part.isdecimal() else part for part in path.split(".")]
     branch: Any = values
     for part, following in zip(parents, [*parents, last][1:], strict=True):
@@ -62,7 +62,7 @@ FLEET = (
     Key("chat", {"slack": {}}),
     Key("defaults.runtime", "cli"),
 )
-"""Of a fleet's file."""
+"""Keys of a fleet's file."""
 
 AGENT = (
     Key("description", "Reviews"),
@@ -158,4 +158,4 @@ AGENT = (
     Key("chat.slack", {"bot_token_env": "S"}),
     Key("metadata_file", "m.json"),
 )
-"""Of an agent's file, besides its name."""
+"""Keys of an agent's file, besides its name."""

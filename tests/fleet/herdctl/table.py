@@ -1,4 +1,4 @@
-"""The table of keys in docs/how-to/migrate-from-herdctl.md, as the code has it."""
+"""Prints the table of keys in docs/how-to/migrate-from-herdctl.md, from the conversion itself."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from ringfence.fleet.herdctl.conversion import LABELS
 
 
 def rows() -> list[str]:
-    """A line for each key: what it is called, what becomes of it."""
+    """Return the table's lines, one for each key with the result of its conversion."""
     found = [_row(key, is_fleet=True) for key in FLEET] + [_row(key, is_fleet=False) for key in AGENT]
     return ["| key | becomes |", "|---|---|", *dict.fromkeys(found)]
 

@@ -1,4 +1,4 @@
-"""Single keys of herdctl's agents, and what they come to here."""
+"""The conversion of single keys of herdctl agents."""
 
 from typing import Any
 
@@ -21,13 +21,13 @@ def _agent(path: str, value: Any) -> Any:
     [("5m", 300), ("1 H", 3600), (" 2D ", 172_800), ("30s", 30)],
 )
 def test_intervals(read: Read, said: str, every: float):
-    """Intervals are taken in each spelling that herdctl takes."""
+    """Intervals are accepted in each spelling that herdctl accepts."""
     text = f"name: a\nschedules: {{s: {{type: interval, interval: '{said}'}}}}\n"
     assert read("agents: [{path: a.yaml}]", a=text).agents["a"].settings.schedules["s"].every == every
 
 
 def test_schedules(read: Read):
-    """Crons, prompts and disabled schedules come over under the nearest names; two never become one."""
+    """Cron expressions, prompts and disabled schedules are kept under the nearest valid names, which stay distinct."""
     fleet = read(
         "agents: [{path: a.yaml}]",
         a="name: a\nschedules:\n  'Every Day': {type: cron, expression: '@daily', prompt: Hi}\n"
@@ -45,7 +45,7 @@ def test_schedules(read: Read):
     ("timeout", "within"), [("24h", 86400), ("1.5h", 5400), ("2w", 14 * 86400), ("30m", 1800)]
 )
 def test_sessions(read: Read, timeout: str, within: float):
-    """A session that herdctl would go on with for so long is gone on with for so long."""
+    """`session.timeout` becomes a session that is resumed within the same time."""
     session = (
         read("agents: [{path: a.yaml}]", a=f"name: a\nsession: {{timeout: {timeout}}}\n").agents["a"].settings
     )
@@ -53,7 +53,7 @@ def test_sessions(read: Read, timeout: str, within: float):
 
 
 def test_jobs_side_by_side_resume_no_session(read: Read):
-    """An agent whose jobs run at the same time keeps its concurrency; that its sessions do not resume is named."""
+    """An agent with parallel jobs keeps its concurrency; a note says that its sessions are not resumed."""
     agent = {"instances": {"max_concurrent": 3}, "session": {"timeout": "12h", "max_turns": 5}}
     found = outcome({}, agent)
     assert found.named["session.timeout"] == "left_out"
@@ -63,14 +63,14 @@ def test_jobs_side_by_side_resume_no_session(read: Read):
 
 
 def test_the_session_that_herdctl_resumes_by_default_is_named():
-    """Without `session.timeout` herdctl resumes sessions for a day, which is not converted; with it nothing is added."""
+    """A note names herdctl's default of resuming sessions for a day, unless `session.timeout` is set."""
     assert outcome({}, {}).named == {"session.timeout": "changed"}
     assert "each job starts a new session" in str(outcome({}, {}).notes)
     assert "each job starts a new session" not in str(outcome({}, {"session": {"timeout": "1h"}}).notes)
 
 
 def test_intervals_that_herdctl_fires_at_the_start_are_named():
-    """The first due time of an interval differs; that of a cron expression does not."""
+    """A note says that the first due time of an interval differs; that of a cron expression does not."""
     schedules = {"i": {"type": "interval", "interval": "5m"}, "c": {"type": "cron", "cron": "@daily"}}
     named = outcome({}, {"schedules": schedules}).named
     assert (named.get("schedules.i.interval"), named.get("schedules.c.cron")) == ("changed", None)
@@ -89,7 +89,7 @@ def test_intervals_that_herdctl_fires_at_the_start_are_named():
     ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_tools_that_need_the_network_are_named(values: dict[str, Any], advice: set[str]):
-    """An agent that fetches or searches has no network here, and the note says what permits it."""
+    """A note for an agent that may fetch or search says which key permits that here."""
     notes = " ".join(reason for _, _, reason in outcome({}, values).notes)
     assert {each for each in ("`egress.allow`", "provider_tools: [web_search]") if each in notes} == advice
 
@@ -107,7 +107,7 @@ def test_tools_that_need_the_network_are_named(values: dict[str, Any], advice: s
     ],
 )
 def test_permission_modes(read: Read, said: str | None, mode: str):
-    """Each permission mode has one here that permits no more; none said is herdctl's own default."""
+    """Each permission mode becomes one that permits no more; without one, herdctl's own default is converted."""
     text = "name: a\n" + (f"permission_mode: {said}\n" if said else "")
     assert read("agents: [{path: a.yaml}]", a=text).agents["a"].settings.client.permission_mode == mode
 
@@ -116,7 +116,7 @@ def test_permission_modes(read: Read, said: str | None, mode: str):
     ("said", "runtime"), [(None, "claude-sdk"), ("sdk", "claude-sdk"), ("cli", "claude-cli")]
 )
 def test_runtimes(read: Read, said: str | None, runtime: str):
-    """Both runtimes are the same programs here."""
+    """Each of herdctl's runtimes becomes the runtime of the same program."""
     text = "name: a\n" + (f"runtime: {said}\n" if said else "")
     assert read("agents: [{path: a.yaml}]", a=text).agents["a"].settings.run.runtime == runtime
 
@@ -136,7 +136,7 @@ def test_runtimes(read: Read, said: str | None, runtime: str):
     ids=["there", "permitted", "both", "denied", "all-permitted"],
 )
 def test_tools(values: dict[str, Any], tools: dict[str, Any] | None):
-    """An agent never has a tool that it had not under herdctl."""
+    """An agent never has a tool that it did not have under herdctl."""
     assert outcome({}, values).agents["a"].get("tools") == tools
 
 
@@ -165,7 +165,7 @@ def test_tools(values: dict[str, Any], tools: dict[str, Any] | None):
     ids=str,
 )
 def test_docker_options(docker: dict[str, Any], sandbox: dict[str, Any] | None):
-    """Bounds and mounts come over; what would open the fence, or leave no bound, never does."""
+    """Limits and mounts are converted; keys that would weaken the sandbox or remove a limit are not."""
     assert _agent("docker", docker).get("sandbox") == sandbox
 
 
@@ -181,14 +181,14 @@ def test_docker_options(docker: dict[str, Any], sandbox: dict[str, Any] | None):
     ],
 )
 def test_hooks_are_done_at_the_same_ends(point: str, events: list[str] | None, points: list[str] | None):
-    """A hook is done at the ends that it names."""
+    """A converted hook runs at the same ends of a job as before."""
     hook = {"type": "shell", "command": "true"} | ({"on_events": events} if events else {})
     hooks = _agent(f"hooks.{point}.0", hook).get("hooks")
     assert (list(hooks) if hooks else None) == points
 
 
 def test_shell_hooks_stay_in_the_fence(read: Read):
-    """A command that herdctl would run on the host runs in the agent's fence, within herdctl's time."""
+    """A command that herdctl would run on the host runs in the agent's sandbox, with herdctl's time limit."""
     text = "name: a\nhooks: {after_run: [{type: shell, command: make}]}\n"
     (hook,) = read("agents: [{path: a.yaml}]", a=text).agents["a"].settings.hooks["after_run"]
     assert isinstance(hook, CommandHook)
@@ -196,7 +196,7 @@ def test_shell_hooks_stay_in_the_fence(read: Read):
 
 
 def test_several_jobs_at_once_work_on_copies(read: Read):
-    """Jobs of one agent do not write to one workspace at once."""
+    """Parallel jobs of one agent work on copies of the workspace."""
     agent = (
         read("agents: [{path: a.yaml}]", a="name: a\ninstances: {max_concurrent: 3}\n").agents["a"].settings
     )
@@ -215,5 +215,5 @@ def test_several_jobs_at_once_work_on_copies(read: Read):
     ],
 )
 def test_names(text: str, name: str):
-    """A name of herdctl's becomes the nearest one that is allowed here and free."""
+    """A herdctl name becomes the nearest name that is valid here and not taken."""
     assert valid_name(text, ["taken"]) == name

@@ -1,4 +1,4 @@
-"""Whole fleets of herdctl: layers, names, nested fleets, and mistakes in files."""
+"""Importing whole herdctl fleets: layers, names, nested fleets, and errors in files."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ ONE = "agents: [{path: a.yaml}]\n"
 
 
 def test_one_small_key_turns_nothing_else_off(read: Read):
-    """An agent that says one key of `docker` keeps all that its fleet says around it."""
+    """An agent that sets one key of `docker` keeps all other values of its fleet."""
     fleet = read(
         "defaults: {docker: {enabled: true, image: 'x:1', memory: 4g, workspace_mode: ro}}\n" + ONE,
         a="name: a\ndocker: {pids_limit: 50}\n",
@@ -24,7 +24,7 @@ def test_one_small_key_turns_nothing_else_off(read: Read):
 
 
 def test_overrides_are_the_strongest(read: Read):
-    """What the fleet lays upon an agent counts before the agent's own word, and that before the defaults."""
+    """The fleet's overrides take precedence over the agent's own file, and that over the defaults."""
     fleet = read(
         "defaults: {model: m1, max_turns: 1}\nagents: [{path: a.yaml, overrides: {model: m3}}]\n",
         a="name: a\nmodel: m2\nmax_turns: 2\n",
@@ -36,7 +36,7 @@ def test_overrides_are_the_strongest(read: Read):
 
 
 def test_fleets_below_have_qualified_names_and_pass_on_defaults(read: Read):
-    """An agent of a fleet below is named by the way to it; a fleet that two others name is there twice, not a cycle."""
+    """Agents of nested fleets have qualified names; a fleet that two others include appears twice, and is no cycle."""
     fleet = read(
         "defaults: {max_turns: 3}\nfleets: [{path: left}, {path: right, name: R}]\n",
         left__herdctl="fleet: {name: Left}\nfleets: [{path: ../shared}]\n",
@@ -50,7 +50,7 @@ def test_fleets_below_have_qualified_names_and_pass_on_defaults(read: Read):
 
 
 def test_overrides_of_a_fleet_below_are_laid_upon_its_file(read: Read):
-    """A parent can change the defaults of a fleet below."""
+    """A parent can override the defaults of a nested fleet."""
     fleet = read(
         "fleets: [{path: low, overrides: {defaults: {max_turns: 9}}}]\n",
         low__herdctl="fleet: {name: low}\ndefaults: {max_turns: 2}\nagents: [{path: a.yaml}]\n",
@@ -60,7 +60,7 @@ def test_overrides_of_a_fleet_below_are_laid_upon_its_file(read: Read):
 
 
 def test_paths_are_relative_to_the_file_that_says_them(read: Read, tmp_path: Path):
-    """An agent works beside its file, or where its file or the fleet's defaults say."""
+    """An agent works in the directory of its file, unless that file or the fleet's defaults name another."""
     fleet = read(
         "agents: [{path: sub/a.yaml}, {path: sub/b.yaml}]\n",
         sub__a="name: a\n",
@@ -73,7 +73,7 @@ def test_paths_are_relative_to_the_file_that_says_them(read: Read, tmp_path: Pat
 
 
 def test_variables_are_put_in_before_anything_is_checked(read: Read):
-    """Ports, numbers and mounts may come from variables; no other dollar sign means anything."""
+    """Ports, numbers and mounts may come from variables; any other dollar sign stays as it is."""
     fleet = read(
         ONE,
         a="name: a\nmax_turns: ${TURNS}\ndocker: {volumes: ['${D:-/x}:/data:ro']}\n"
@@ -90,7 +90,7 @@ def test_variables_are_put_in_before_anything_is_checked(read: Read):
 
 
 def test_names_come_from_variables(read: Read):
-    """Names of fleets, agents and variables may contain variables; one that is not set is an error at its place."""
+    """Names of fleets, agents and variables may contain variables; an unset one is an error at its place."""
     files = {
         "a": "name: ${TEAM}-reviewer\nwork_source: {type: github, repo: o/r, auth: {token_env: '${WHICH:-GH}_TOKEN'}}\n",
         "low__herdctl": "fleet: {name: '${TEAM}'}\nagents: [{path: b.yaml}]\n",
@@ -106,7 +106,7 @@ def test_names_come_from_variables(read: Read):
 
 
 def test_all_mistakes_are_reported_at_once(read: Read):
-    """One error names the mistakes of every file, of whatever kind."""
+    """One error lists the mistakes of every file, of whatever kind."""
     with pytest.raises(ConfigurationError) as caught:
         read(
             "agents: [{path: a.yaml}, {path: missing.yaml}, b, {path: c.yaml}]\nfleets: {}\n",
@@ -128,7 +128,7 @@ def test_all_mistakes_are_reported_at_once(read: Read):
 
 
 def test_a_file_of_ours_may_include_one(fleets: Fleets):
-    """ringfence.yaml includes a fleet of herdctl's like its own kind: sections, name and overrides hold."""
+    """ringfence.yaml includes a herdctl fleet like one of its own: sections, name and overrides apply."""
     file = fleets(
         "fleet: {name: Shop}\nfleets: [{path: low}]\nagents: [{path: a.yaml}]\nweb: {enabled: true}\n",
         a="name: a\n",
@@ -153,7 +153,7 @@ def test_a_file_of_ours_may_include_one(fleets: Fleets):
 
 
 def test_every_file_that_was_read_is_known(read: Read, tmp_path: Path):
-    """A daemon watches them all."""
+    """All files that were read are listed, so that the daemon can watch them."""
     fleet = read(
         "fleets: [{path: low}]\nagents: [{path: a.yaml}]\n",
         a="name: a\n",
@@ -212,13 +212,13 @@ def test_every_file_that_was_read_is_known(read: Read, tmp_path: Path):
     ids=lambda each: None if isinstance(each, dict) else str(each)[:40],
 )
 def test_mistakes_are_told_at_their_place(read: Read, text: str, files: dict[str, str], message: str):
-    """What is wrong in any of herdctl's files is told with file, line and column."""
+    """An error in any of herdctl's files names file, line and column."""
     with pytest.raises(ConfigurationError, match=message):
         read(text, **files)
 
 
 def test_fleets_are_not_deeper_than_is_sane(read: Read):
-    """A chain of fleets ends."""
+    """Fleets may be nested to a limited depth."""
     files = {f"f{number}": f"fleets: [{{path: f{number + 1}.yaml, name: n}}]" for number in range(12)}
     with pytest.raises(ConfigurationError, match=r"f6\.yaml:1:17: fleets\.0\.path: more than 8 fleets deep"):
         read("fleets: [{path: f0.yaml, name: n}]", **files)
@@ -226,7 +226,7 @@ def test_fleets_are_not_deeper_than_is_sane(read: Read):
 
 @pytest.mark.slow
 def test_fleets_that_multiply_end(read: Read):
-    """Few files that name each other many times are not read a million times."""
+    """A few files that include each other many times end at a limit of files."""
     files = {
         f"f{number}": "fleets: [" + ", ".join(f"{{path: f{number + 1}.yaml}}" for _ in range(30)) + "]"
         for number in range(6)
@@ -237,7 +237,7 @@ def test_fleets_that_multiply_end(read: Read):
 
 @pytest.mark.slow
 def test_defaults_that_multiply_end(read: Read):
-    """Large defaults that very many agents take over are refused in the end, not worked on for minutes."""
+    """Large defaults that very many agents inherit end at a limit of values."""
     env = ", ".join(f"V{number}: x" for number in range(4500))
     agents = ", ".join(f"{{path: a{number}.yaml}}" for number in range(30))
     files = {f"a{number}": f"name: a{number}\n" for number in range(30)}
@@ -248,7 +248,7 @@ def test_defaults_that_multiply_end(read: Read):
 
 
 def test_an_env_file_is_named(read: Read, tmp_path: Path):
-    """Variables of a .env beside the fleet are not read, which is told."""
+    """A note says that the variables of a `.env` file beside the fleet are not read."""
     (tmp_path / "herd").mkdir()
     (tmp_path / "herd" / ".env").write_text("A=secret\n")
     (note,) = read("agents: []\n").notes
@@ -257,7 +257,7 @@ def test_an_env_file_is_named(read: Read, tmp_path: Path):
 
 @pytest.mark.parametrize("target", ["/etc/hostname", "../outside.yaml"])
 def test_links_lead_nowhere(fleets: Fleets, target: str):
-    """A link among a fleet's files is refused where it is named, not followed."""
+    """A symbolic link among a fleet's files is refused with the place that names it."""
     file = fleets("agents: [{path: a.yaml}]\n")
     (file.parent.parent / "outside.yaml").write_text("name: a\n")
     (file.parent / "a.yaml").symlink_to(target)
@@ -266,7 +266,7 @@ def test_links_lead_nowhere(fleets: Fleets, target: str):
 
 
 def test_links_of_directories_lead_nowhere(fleets: Fleets):
-    """A directory that is a link out of the fleet's own is refused; a path may say openly that it leads out."""
+    """A directory link that leaves the fleet's directory is refused; a path that openly leads out is accepted."""
     file = fleets("agents: [{path: sub/a.yaml}]\n")
     outside = file.parent.parent / "outside"
     outside.mkdir()
@@ -279,7 +279,7 @@ def test_links_of_directories_lead_nowhere(fleets: Fleets):
 
 
 def test_pipes_are_not_waited_for(fleets: Fleets):
-    """A pipe in the place of an agent's file is refused at once."""
+    """A pipe in place of an agent's file is refused without waiting."""
     file = fleets(ONE)
     os.mkfifo(file.parent / "a.yaml")
     with pytest.raises(ConfigurationError, match=r"herdctl\.yaml:1:17: .*not a regular file"):
@@ -287,7 +287,7 @@ def test_pipes_are_not_waited_for(fleets: Fleets):
 
 
 def test_what_cannot_be_read_is_told(fleets: Fleets):
-    """A file without permission to read is told with the place that names it."""
+    """A file that cannot be read is reported with the place that names it."""
     file = fleets(ONE, a="name: a\n")
     (file.parent / "a.yaml").chmod(0)
     if os.access(file.parent / "a.yaml", os.R_OK):

@@ -1,4 +1,4 @@
-"""Every key that herdctl knows is done, or named; and so is every other that an author may have written."""
+"""No key of a herdctl file, known or unknown, is dropped without a note."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -44,7 +44,7 @@ def _beside(key: Key) -> dict[str, Any]:
 
 @pytest.mark.parametrize("key", FLEET, ids=_name)
 def test_no_key_of_a_fleet_is_dropped_in_silence(key: Key):
-    """With it the crew is another one, or the key is named."""
+    """Each key changes the converted fleet or is named in a note."""
     values: dict[str, Any] = {}
     key.put(values)
     assert outcome(values, {}) != outcome(_beside(key), {})
@@ -53,7 +53,7 @@ def test_no_key_of_a_fleet_is_dropped_in_silence(key: Key):
 @pytest.mark.parametrize("key", AGENT, ids=_name)
 @pytest.mark.parametrize("place", ["agent", "overrides"])
 def test_no_key_of_an_agent_is_dropped_in_silence(key: Key, place: str):
-    """With it the agent is another one, or the key is named; and a fleet may override it."""
+    """Each key, in an agent's file or in overrides, changes the converted agent or is named in a note."""
     values: dict[str, Any] = {}
     key.put(values)
     without = _beside(key)
@@ -69,7 +69,7 @@ def test_no_key_of_an_agent_is_dropped_in_silence(key: Key, place: str):
 
 @pytest.mark.parametrize("key", [key for key in AGENT if key.path.partition(".")[0] in DEFAULTED], ids=_name)
 def test_defaults_hold_for_agents(key: Key):
-    """What a fleet says under `defaults` comes to the same as in the agent's own file, where herdctl has it so."""
+    """A key under `defaults` has the same result as in the agent's own file, where herdctl allows it."""
     values: dict[str, Any] = {}
     key.put(values)
     own, inherited = outcome({}, values), outcome({"defaults": values}, {})
@@ -81,7 +81,7 @@ def test_defaults_hold_for_agents(key: Key):
 @settings(max_examples=examples(80), deadline=None)
 @given(st.data())
 def test_whatever_keys_stand_together_none_is_dropped(data: st.DataObject):
-    """Of any keys together, leaving one out changes the crew, or it is named."""
+    """In any combination of keys, removing one changes the fleet, or the key is named in a note."""
     values: dict[str, Any] = {}
     for key in data.draw(st.lists(st.sampled_from(AGENT), min_size=1, max_size=8)):
         key.put(values)
@@ -127,7 +127,7 @@ def _tried(agent: dict[str, Any]) -> Outcome | str:
     JUNK.filter(lambda value: value is not None),
 )
 def test_keys_that_nobody_knows_are_named(place: str, name: str, value: Any):
-    """A key that is none of herdctl's is named by its path, wherever it stands."""
+    """An unknown key is named by its path, at any level."""
     known = (
         {key.path.rpartition(".")[2] for key in AGENT}
         | set(DEFAULTED)
@@ -148,7 +148,7 @@ def test_keys_that_nobody_knows_are_named(place: str, name: str, value: Any):
 @settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(AGENT), JUNK)
 def test_values_of_any_form_are_taken_or_refused_with_their_place(key: Key, junk: Any):
-    """Whatever stands under a key: it is brought over, or refused with file, line and column."""
+    """Any value of a known key is converted, or refused with file, line and column."""
     values: dict[str, Any] = {}
     key.put(values)
     lay(values, key.path, junk)
@@ -158,14 +158,14 @@ def test_values_of_any_form_are_taken_or_refused_with_their_place(key: Key, junk
 @settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from([*FLEET_KEYS, "defaults.docker", "agents.0.path", "fleets.0.overrides"]), JUNK)
 def test_fleets_of_any_form_are_taken_or_refused_with_their_place(path: str, junk: Any):
-    """The same of a fleet's own keys."""
+    """Any value of a fleet's own key is converted, or refused with file, line and column."""
     values: dict[str, Any] = {}
     lay(values, path, junk)
     assert _complaint(values, {}) in (None, True)
 
 
 def _complaint(fleet: dict[str, Any], agent: dict[str, Any]) -> bool | None:
-    """None if it is taken; else whether the refusal says where."""
+    """Return None if the values are accepted, else whether the error names a place."""
     try:
         outcome(fleet, agent)
     except ConfigurationError as exc:

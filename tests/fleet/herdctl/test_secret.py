@@ -1,4 +1,4 @@
-"""Secrets in herdctl's files: those from variables become references, those in plain text are refused."""
+"""Secrets in herdctl files: variables become references to secrets, and plain text is refused."""
 
 import pytest
 from tests.fleet.herdctl.conftest import Read, outcome
@@ -7,7 +7,7 @@ from tests.fleet.herdctl.keys import AGENT, Key, lay
 from ringfence.errors import ConfigurationError
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
-"""Of the form of a real one."""
+"""A text of the form of a real token."""
 
 TEXTS = [
     key
@@ -45,7 +45,7 @@ PLAIN = {
 
 @pytest.mark.parametrize("key", TEXTS, ids=lambda key: key.path)
 def test_tokens_are_refused_wherever_they_stand(key: Key):
-    """A token in a text that would be taken over is refused at its place, and not repeated."""
+    """A token in a text that would be converted is refused at its place, and the error does not repeat it."""
     values: dict[str, object] = {}
     key.put(values)
     lay(values, key.path, f"use {TOKEN} for it")
@@ -58,7 +58,7 @@ def test_tokens_are_refused_wherever_they_stand(key: Key):
 
 @pytest.mark.parametrize("default", ["none", "", "NULL"])
 def test_a_variable_with_a_placeholder_is_a_secret(default: str):
-    """A header whose variable falls back to `none` is a reference to a secret; that the default is dropped is named."""
+    """A header whose variable defaults to a placeholder becomes a reference to a secret; a note names the default."""
     hook = {
         "type": "webhook",
         "url": "https://x.example/",
@@ -73,7 +73,7 @@ def test_a_variable_with_a_placeholder_is_a_secret(default: str):
 
 
 def test_a_default_that_can_be_a_secret_is_refused():
-    """What a header falls back to stands in the file, so it is treated as a secret unless it is a placeholder."""
+    """A header's default is in the file, so unless it is a placeholder it is refused as a secret."""
     hook = {
         "type": "webhook",
         "url": "https://x.example/",
@@ -87,7 +87,7 @@ def test_a_default_that_can_be_a_secret_is_refused():
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_what_must_be_secret_is_refused_in_plain_text(name: str):
-    """Headers, addresses, arguments and names of variables that are secrets themselves are refused, and not repeated."""
+    """Secrets in headers, addresses, arguments and names of variables are refused, and errors do not repeat them."""
     path, value = PLAIN[name]
     values: dict[str, object] = {}
     lay(values, path, value)
@@ -115,7 +115,7 @@ def test_what_must_be_secret_is_refused_in_plain_text(name: str):
     ids=["env", "variable", "server", "argument", "remote", "raw", "unknown", "key"],
 )
 def test_secrets_do_not_come_inside(path: str, value: object):
-    """What would put a secret inside the fence is left out and named, and the secret is told nowhere."""
+    """Keys that would bring a secret into the sandbox are left out and named, and no message contains the secret."""
     values: dict[str, object] = {}
     lay(values, path, value)
     found = outcome({}, values)
@@ -125,7 +125,7 @@ def test_secrets_do_not_come_inside(path: str, value: object):
 
 
 def test_variables_of_hooks_become_secrets(read: Read):
-    """Where a hook takes a token or an address out of a variable, the worker asks for it when it is used."""
+    """Variables for tokens and addresses in hooks and work sources become secrets, which are read when used."""
     fleet = read(
         "agents: [{path: a.yaml}]",
         a="name: a\nhooks:\n  on_error:\n    - {type: webhook, url: '${URL}', headers: "

@@ -1,4 +1,4 @@
-"""The page for those who come from herdctl."""
+"""The page on migrating from herdctl."""
 
 from pathlib import Path
 
@@ -8,6 +8,6 @@ PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "migrate-from-herdctl.md"
 
 
 def test_the_page_says_what_becomes_of_each_key():
-    """The table of the page is what the code does; `python -m tests.fleet.herdctl.table` prints it."""
+    """The table of the page matches the conversion; `python -m tests.fleet.herdctl.table` prints it."""
     table = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
     assert table == rows()

@@ -1,4 +1,4 @@
-"""Fleets of herdctl's as files of ours: the same crew, and no secret in them."""
+"""Writing a converted herdctl fleet as ringfence.yaml: the same fleet, and no secret in the file."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def _rows(file: Path) -> dict[str, Any]:
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.sampled_from(AGENT), max_size=10), st.lists(st.sampled_from(AGENT), max_size=4))
 def test_the_file_says_the_same_as_the_fleet(own: list[Any], defaults: list[Any]):
-    """Whatever keys a fleet has: the file that is written of it makes the very same crew."""
+    """For any keys of a herdctl fleet, the written file defines the same fleet."""
     agent: dict[str, Any] = {"name": "a"}
     fleet: dict[str, Any] = {"agents": [{"path": "sub/a.yaml"}], "defaults": {}}
     for key in own:
@@ -64,7 +64,7 @@ def test_the_file_says_the_same_as_the_fleet(own: list[Any], defaults: list[Any]
 
 
 def test_fleets_below_are_files_of_their_own(fleets: Fleets):
-    """Each fleet is a file, included under its name; from anywhere the same directories are meant."""
+    """Each nested fleet becomes a file of its own, included under its name; paths stay valid from any directory."""
     file = fleets(
         "fleets: [{path: low}]\nagents: [{path: a.yaml}]\n",
         a="name: a\nplugins: [./p]\n",
@@ -80,7 +80,7 @@ def test_fleets_below_are_files_of_their_own(fleets: Fleets):
 
 
 def test_what_does_not_come_over_stands_at_the_top(fleets: Fleets):
-    """A comment names each key with its place; nothing in it can end the comment."""
+    """A comment at the top names each key that was not converted, with its place; no key can end the comment."""
     file = fleets(
         "web: {enabled: true}\n'a\\nb': 1\n\"x\\ny: 1\": 2\nagents: [{path: a.yaml}]\n", a="name: a\n"
     )
@@ -93,7 +93,7 @@ def test_what_does_not_come_over_stands_at_the_top(fleets: Fleets):
 
 
 def test_no_secret_is_written(fleets: Fleets):
-    """Values of variables are never put in, and tokens that stand in herdctl's files are left out."""
+    """Values of variables are never written, and tokens in herdctl's files are left out."""
     token = "ghp_" + "a1B2c3D4e5" * 4
     file = fleets(
         f"defaults: {{docker: {{env: {{GITHUB_TOKEN: {token}}}}}}}\nagents: [{{path: a.yaml}}]\n",
@@ -108,7 +108,7 @@ def test_no_secret_is_written(fleets: Fleets):
 
 
 def test_strange_texts_stay_what_they_are(fleets: Fleets):
-    """Texts that YAML could take for something else, or that hold what means something to us, come over as they were."""
+    """Texts that have a meaning in YAML or in ringfence.yaml are written so that they stay the same."""
     prompt = (
         "yes: no\n# not a comment\n- 'a' \"b\" {{ payload.x }} $$ ${NO ${secret:X} \u202e \u2028 \x7f 1e3"
     )
