@@ -1,4 +1,4 @@
-"""The clock of a crew, on an injected one: what fires, and that nobody delays anybody."""
+"""The clock of a fleet, on a simulated time source: which timers fire, and that none delays another."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Time:
-    """A clock that goes on only while it is waited on, by what is waited for."""
+    """A time source that advances only while it is waited on, by the time that is waited for."""
 
     def __init__(self, end_s: float = 1000.0) -> None:
         self.wall, self.steady, self.end_s = START, 0.0, end_s
@@ -49,7 +49,7 @@ class Time:
 
 
 class FleetFiles:
-    """What a clock told."""
+    """Records what a clock fires and reports."""
 
     def __init__(self) -> None:
         self.fired: list[tuple[str, float]] = []
@@ -68,12 +68,12 @@ class FleetFiles:
 
 
 def every(seconds: float, key: str = "a", policy: CatchUp = CatchUp.ONCE) -> Timer:
-    """A timer of an interval."""
+    """Return a timer of an interval."""
     return Timer(key, IntervalSchedule(timedelta(seconds=seconds), START), START, policy)
 
 
 async def run(clock: Clock, time: Time) -> None:
-    """Let the clock run until its time is over."""
+    """Run the clock until its time is over."""
     async with anyio.create_task_group() as group:
         group.start_soon(clock.run)
         with anyio.fail_after(30):
@@ -82,7 +82,7 @@ async def run(clock: Clock, time: Time) -> None:
 
 
 async def test_slots_fire_in_their_time():
-    """Each timer fires at each of its slots, at the slot's own time."""
+    """Each timer fires at each of its due times, and not before."""
     time, crew = Time(60), FleetFiles()
     at: list[float] = []
 
@@ -101,7 +101,7 @@ async def test_slots_fire_in_their_time():
 
 
 async def test_it_looks_no_more_than_once_a_second():
-    """Between slots the clock sleeps, a second at a time."""
+    """Between due times the clock sleeps, a second at a time."""
     time, crew = Time(600), FleetFiles()
     clock = Clock(crew.fire, report=crew.report, source=time)
     clock.add(every(60))
@@ -119,7 +119,7 @@ async def test_it_looks_no_more_than_once_a_second():
     ],
 )
 async def test_a_jump_ahead_is_told_and_caught_up(policy, fired, dropped):
-    """A wall clock that leaps is noticed within a second; the slots in between are done with by the policy."""
+    """A jump of the wall clock is noticed within a second; the due times in between are handled by the policy."""
     time, crew = Time(45), FleetFiles()
     time.jumps = {22: timedelta(seconds=103)}
     clock = Clock(crew.fire, report=crew.report, source=time)
@@ -132,7 +132,7 @@ async def test_a_jump_ahead_is_told_and_caught_up(policy, fired, dropped):
 
 
 async def test_a_jump_back_fires_nothing_again():
-    """A wall clock that goes back waits until it is where it was."""
+    """After a jump backwards nothing fires again until the wall clock is where it was."""
     time, crew = Time(100), FleetFiles()
     time.jumps = {35: timedelta(seconds=-30)}
     clock = Clock(crew.fire, report=crew.report, source=time)
@@ -143,7 +143,7 @@ async def test_a_jump_back_fires_nothing_again():
 
 
 async def test_a_clock_that_was_hours_ahead_silences_no_schedule():
-    """Once it is right again, slots fire at their own time, as they would have without the error."""
+    """Once a clock that was ahead is right again, timers fire at their own due times as usual."""
     time, crew = Time(100), FleetFiles()
     time.jumps = {25: timedelta(hours=2), 45: timedelta(hours=-2)}
     clock = Clock(crew.fire, report=crew.report, source=time)
@@ -155,7 +155,7 @@ async def test_a_clock_that_was_hours_ahead_silences_no_schedule():
 
 
 async def test_a_timer_that_was_handled_in_the_future_fires_again():
-    """As after a restart, where the database has the last slot of a clock that was ahead."""
+    """A timer whose last due time is in the future, as after a restart with a corrected clock, still fires."""
     time, crew = Time(30), FleetFiles()
     clock = Clock(crew.fire, report=crew.report, source=time)
     clock.add(Timer("a", IntervalSchedule(10 * SECOND, START), START + timedelta(hours=2)))
@@ -164,7 +164,7 @@ async def test_a_timer_that_was_handled_in_the_future_fires_again():
 
 
 class Broken(Schedule):
-    """Fails from its third slot on."""
+    """A schedule that fails from its third due time on."""
 
     def next_after(self, moment: datetime) -> datetime | None:
         if moment >= START + 2 * SECOND:
@@ -176,7 +176,7 @@ class Broken(Schedule):
 
 
 async def test_a_broken_schedule_stops_no_other():
-    """A schedule that raises is reported once and left alone; the others go on."""
+    """A schedule that raises is reported once and stopped; the others continue."""
     time, crew = Time(20), FleetFiles()
     clock = Clock(crew.fire, report=crew.report, source=time)
     clock.add(Timer("broken", Broken(), START))
@@ -187,7 +187,7 @@ async def test_a_broken_schedule_stops_no_other():
 
 
 async def test_a_callback_that_fails_is_called_again():
-    """A slot whose job could not be noted is tried again, later and later, until it could; no other waits for it."""
+    """A failed callback is called again with growing pauses until it succeeds; other timers do not wait for it."""
     time, crew = Time(20), FleetFiles()
     failures = 3
     tries: list[float] = []
@@ -210,7 +210,7 @@ async def test_a_callback_that_fails_is_called_again():
 
 
 async def test_a_callback_that_hangs_delays_no_other():
-    """A callback is not waited for; after its limit it is given up, reported and tried again."""
+    """The clock does not wait for a callback; after its time limit the callback is cancelled, reported and retried."""
     crew = FleetFiles()
     is_fired = anyio.Event()
 
@@ -238,7 +238,7 @@ async def test_a_callback_that_hangs_delays_no_other():
 
 
 async def test_changes_wake_it():
-    """A timer that is added, paused, resumed or removed while the clock sleeps is heeded at once."""
+    """Adding, pausing, resuming or removing a timer takes effect at once, even while the clock sleeps."""
     time, crew = Time(100), FleetFiles()
 
     async def fire(timer: Timer, due: DueTimes) -> None:
@@ -262,7 +262,7 @@ async def test_changes_wake_it():
 
 
 async def test_being_busy_is_not_being_away():
-    """Slots that are late because the process was busy count as on time, so that `skip` does not skip them."""
+    """Due times that are late because the process was busy count as on time, so that `skip` does not skip them."""
     time, crew = Time(60), FleetFiles()
 
     async def fire(timer: Timer, due: DueTimes) -> None:
@@ -278,7 +278,7 @@ async def test_being_busy_is_not_being_away():
 
 
 async def test_the_real_clock_fires_a_real_slot():
-    """With the machine's own clocks a slot fires, and not before its time."""
+    """With the machine's own clocks a timer fires, and not before its due time."""
     crew, fired_at = FleetFiles(), []
     is_fired = anyio.Event()
 

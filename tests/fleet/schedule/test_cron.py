@@ -1,4 +1,4 @@
-"""Cron expressions: when they come next, whatever the zone does, and what is refused."""
+"""Cron expressions: their due times in any time zone, and which expressions are refused."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -29,7 +29,7 @@ CHANGES = [
 
 def _fields(least: int, most: int) -> st.SearchStrategy[str]:
     number = st.integers(least, most)
-    # A step over a single value is read as a step from there on, so spans have two values at least.
+    # A step over a single value is read as a step from there on, so ranges have at least two values.
     span = st.tuples(st.integers(least, most - 1), number).map(
         lambda pair: f"{pair[0]}-{max(pair[0] + 1, pair[1])}"
     )
@@ -60,7 +60,7 @@ def _local(expression: str, name: str, start: str, count: int) -> list[str]:
 @settings(max_examples=examples(60), deadline=None)
 @given(EXPRESSIONS, st.sampled_from(CHANGES), st.integers(-86400, 43200), st.integers(0, 999_999))
 def test_slots_are_those_that_looking_at_every_minute_finds(expression, change, seconds, fraction):
-    """Round changes of the clock, the next slots are the very ones of a slow reference, from any moment."""
+    """Around clock changes the due times equal those of a slow reference that checks every minute."""
     name, moment = change
     start = moment + timedelta(seconds=seconds, microseconds=fraction)
     end = start + timedelta(days=1)
@@ -76,7 +76,7 @@ def test_slots_are_those_that_looking_at_every_minute_finds(expression, change, 
 @settings(max_examples=examples(60), deadline=None)
 @given(EXPRESSIONS, st.sampled_from(CHANGES), st.integers(-86400, 86400), st.integers(0, 7200))
 def test_a_slot_is_the_same_from_wherever_it_is_asked_for(expression, change, seconds, later):
-    """Asking later never shows a slot that asking earlier did not, nor hides one."""
+    """The due times do not depend on the moment from which they are computed."""
     name, moment = change
     try:
         schedule = CronSchedule(expression, name)
@@ -112,7 +112,7 @@ def test_a_slot_is_the_same_from_wherever_it_is_asked_for(expression, change, se
     ],
 )
 def test_changes_of_the_clock(expression, name, start, slots):
-    """A moment of the day happens once on each day, a rhythm follows the clock on the wall."""
+    """At clock changes a fixed time of day is due once a day, and a repeated one follows the wall clock."""
     assert _local(expression, name, start, len(slots)) == slots
 
 
@@ -136,7 +136,7 @@ def test_changes_of_the_clock(expression, name, start, slots):
     ],
 )
 def test_calendars(expression, start, slot):
-    """Leap days, last days, weekdays and aliases come when the calendar has them."""
+    """Leap days, last days, weekdays and aliases are due when the calendar has them."""
     found = CronSchedule(expression, "UTC").next_after(datetime.fromisoformat(start).replace(tzinfo=UTC))
     assert found is not None
     assert due_time_id(found) == slot
@@ -180,7 +180,7 @@ def test_what_never_happens_or_says_nothing_is_refused(expression, why):
     )
 )
 def test_any_text_is_a_schedule_or_refused(text):
-    """No expression makes anything but a schedule with a next slot, or a refusal."""
+    """Any text is either refused, or a schedule with a next due time."""
     try:
         schedule = CronSchedule(text, "UTC")
     except UsageError:
@@ -200,14 +200,14 @@ def test_any_text_is_a_schedule_or_refused(text):
     ],
 )
 def test_an_unknown_zone_is_refused_with_near_names(name, near):
-    """A wrong zone is told with what was probably meant."""
+    """The error for an unknown time zone suggests similar names."""
     with pytest.raises(UsageError, match="there is no time zone") as refused:
         CronSchedule("@daily", name)
     assert near in str(refused.value)
 
 
 def test_without_a_zone_it_is_the_machines(monkeypatch):
-    """A schedule without a zone is meant in local time."""
+    """A schedule without a time zone uses the machine's local time."""
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     slot = CronSchedule("0 12 * * *").next_after(datetime(2026, 1, 1, tzinfo=UTC))
     assert slot == datetime(2026, 1, 1, 6, 30, tzinfo=UTC)

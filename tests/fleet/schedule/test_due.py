@@ -1,4 +1,4 @@
-"""What is due, by policy, after any stretch of time and any jump of the clock; and intervals."""
+"""What is due after any pause and any jump of the clock, by policy; and interval schedules."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -29,7 +29,7 @@ MINUTELY = CronSchedule("* * * * *", "UTC")
     ],
 )
 def test_catching_up(policy, late_s, fired, dropped):
-    """Of three slots since the last one, the policy says which fire; all are handled then."""
+    """The policy decides which of three missed due times fire; all three count as handled."""
     now = NOON + timedelta(minutes=3, seconds=late_s)
     found = find_due(MINUTELY, handled=NOON, now=now, catch_up=policy)
     assert found.times == tuple(NOON + timedelta(minutes=minute) for minute in fired)
@@ -39,13 +39,13 @@ def test_catching_up(policy, late_s, fired, dropped):
 
 @pytest.mark.parametrize("policy", CatchUp)
 def test_nothing_is_due_before_its_time(policy):
-    """Right before a slot nothing happens, and nothing is handled."""
+    """Right before a due time nothing fires, and nothing counts as handled."""
     found = find_due(MINUTELY, handled=NOON, now=NOON + timedelta(seconds=59.999), catch_up=policy)
     assert (found.times, found.handled) == ((), NOON)
 
 
 def test_all_is_the_newest_hundred():
-    """After days without anybody, a hundred slots fire, and the others are counted."""
+    """After days of downtime the newest hundred due times fire, and the others are counted."""
     found = find_due(MINUTELY, handled=NOON, now=NOON + timedelta(minutes=750), catch_up=CatchUp.ALL)
     assert len(found.times) == 100
     assert found.times[-1] == NOON + timedelta(minutes=750)
@@ -53,7 +53,7 @@ def test_all_is_the_newest_hundred():
 
 
 def test_the_count_of_what_is_dropped_is_bounded():
-    """After years of minutes it ends at a thousand."""
+    """The count of dropped due times ends at a thousand."""
     found = find_due(MINUTELY, handled=NOON, now=NOON + timedelta(days=3000), catch_up=CatchUp.ALL)
     assert len(found.times) == 100
     assert found.dropped == 1000
@@ -61,7 +61,7 @@ def test_the_count_of_what_is_dropped_is_bounded():
 
 @pytest.mark.parametrize("policy", CatchUp)
 def test_a_clock_that_went_back_fires_nothing_twice(policy):
-    """What is handled stays so, however far back the clock goes."""
+    """Due times that were handled never fire again, however far back the clock goes."""
     for hours in (1, 24, 10_000):
         found = find_due(MINUTELY, handled=NOON, now=NOON - timedelta(hours=hours), catch_up=policy)
         assert (found.times, found.dropped, found.handled) == ((), 0, NOON)
@@ -82,7 +82,7 @@ SCHEDULES = st.one_of(
 @settings(max_examples=examples(80), deadline=None)
 @given(SCHEDULES, st.sampled_from(CatchUp), st.lists(st.integers(-90_000, 200_000), min_size=1, max_size=8))
 def test_no_slot_fires_twice_and_none_is_lost(schedule, policy, moves):
-    """Over any wandering of the clock each slot is fired or counted as dropped, once, and in order."""
+    """Over any movement of the clock each due time fires or counts as dropped, once, and in order."""
     handled, now, dropped = NOON, NOON, 0
     fired: list[datetime] = []
     for move in moves:
@@ -108,7 +108,7 @@ def test_no_slot_fires_twice_and_none_is_lost(schedule, policy, moves):
     st.integers(0, 10**8),
 )
 def test_slots_of_an_interval_are_its_multiples(milliseconds, anchor_s, start_s, length_s):
-    """The next slot is the least `anchor + n * interval` after the moment, and counting agrees with listing."""
+    """The next due time is the least `anchor + n * interval` after the moment, and counting agrees with listing."""
     epoch, interval = datetime(2026, 1, 1, tzinfo=UTC), timedelta(milliseconds=milliseconds)
     anchor, start = epoch + timedelta(seconds=anchor_s), epoch + timedelta(seconds=start_s)
     schedule = IntervalSchedule(interval, anchor)
@@ -122,7 +122,7 @@ def test_slots_of_an_interval_are_its_multiples(milliseconds, anchor_s, start_s,
 
 
 def test_a_slot_has_one_name():
-    """A slot's name does not depend on the zone in which it is told."""
+    """The id of a due time does not depend on the time zone in which it is given."""
     from zoneinfo import ZoneInfo
 
     assert (

@@ -1,4 +1,4 @@
-"""Cron the slow way: every minute is looked at."""
+"""A slow reference for cron expressions, which checks every minute."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def slots(expression: str, zone: ZoneInfo, start: datetime, end: datetime) -> list[datetime]:
-    """All slots after `start` and not after `end`, in UTC."""
+    """Return all due times after `start` and not after `end`, in UTC."""
     minute, hour = expression.split()[:2]
     is_rhythm = minute.startswith("*") or hour.startswith("*")
     found = _of_rhythm(expression, zone, start, end) if is_rhythm else _of_day(expression, zone, start, end)

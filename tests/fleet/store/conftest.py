@@ -1,4 +1,4 @@
-"""A database of the crew's own for each test."""
+"""A fleet database for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from ringfence.fleet.store.database import Database
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    """An empty one, with its tables."""
+    """An empty database with its tables."""
     made = Database(f"sqlite:///{tmp_path / 'crew.db'}")
     made.create_tables()
     yield made

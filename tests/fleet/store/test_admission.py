@@ -1,4 +1,4 @@
-"""Admission: what may start, whoever asked for it."""
+"""Admission: which jobs may start, whatever created them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,13 +25,13 @@ NOON = DAY + timedelta(hours=12)
 
 
 class Queue:
-    """A database with jobs in it, and a look at it."""
+    """A database with jobs, and its admission."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     async def add(self, agent: str = "a", **changes: object) -> str:
-        """Enter a job; returns its id."""
+        """Add a job; return its id."""
         job, _ = await Jobs(self.database).add(
             NewJob(**{"agent": agent, "trigger": "manual", "prompt": "p", **changes})  # type: ignore[arg-type]
         )
@@ -45,12 +45,12 @@ class Queue:
         concurrency: int = 100,
         day: Budget | None = None,
     ) -> Admitted:
-        """What starts now."""
+        """Admit jobs; return those that start."""
         bounds = Bounds(agents, concurrency=concurrency, day=day or Budget())
         return await Admission(self.database).admit(bounds, now=at, day_began=DAY)
 
     async def end(self, job: str, **spent: float) -> None:
-        """Have a job run and end."""
+        """Run a job to its end."""
         attempt = await Attempts(self.database).begin(job, worker="w", host="h")
         assert attempt is not None
         await Attempts(self.database).end(attempt, JobState.SUCCEEDED, spent=Usage(**spent))  # type: ignore[arg-type]
@@ -58,17 +58,17 @@ class Queue:
 
 @pytest.fixture
 def queue(database: Database) -> Queue:
-    """An empty one."""
+    """An empty queue."""
     return Queue(database)
 
 
 def ids(admitted: Admitted) -> list[str]:
-    """Of the jobs that start."""
+    """Return the ids of the jobs that start."""
     return [job.id for job in admitted.jobs]
 
 
 async def test_the_urgent_first_then_the_old(queue: Queue):
-    """Priority decides, then age."""
+    """Jobs start by priority, then by age."""
     old = await queue.add()
     young = await queue.add()
     urgent = await queue.add(priority=5)
@@ -77,7 +77,7 @@ async def test_the_urgent_first_then_the_old(queue: Queue):
 
 
 async def test_one_agent_does_not_hold_back_another(queue: Queue):
-    """An agent at its limit leaves the place to the next one's jobs, and it is said why its own wait."""
+    """Jobs of an agent at its limit do not block others; the reason why they wait is given."""
     first = await queue.add("a", priority=9)
     await queue.add("a", priority=9)
     other = await queue.add("b")
@@ -90,7 +90,7 @@ async def test_one_agent_does_not_hold_back_another(queue: Queue):
 
 
 async def test_the_limit_of_the_fleet(queue: Queue):
-    """No more run at once than the fleet allows; the next starts when one ends."""
+    """No more jobs run at once than the fleet allows; the next starts when one ends."""
     agents = {name: AgentBounds() for name in "abc"}
     for name in agents:
         await queue.add(name)
@@ -102,7 +102,7 @@ async def test_the_limit_of_the_fleet(queue: Queue):
 
 
 async def test_one_at_a_time_on_a_workspace(queue: Queue):
-    """Jobs of different agents on one workspace follow each other; those without one do not wait."""
+    """Jobs of different agents on one workspace run one after another; jobs without a workspace do not wait."""
     agents = {name: AgentBounds(concurrency=9) for name in "ab"}
     one = await queue.add("a", workspace="/w")
     two = await queue.add("b", workspace="/w")
@@ -113,7 +113,7 @@ async def test_one_at_a_time_on_a_workspace(queue: Queue):
 
 
 async def test_a_workspace_is_held_until_its_job_has_ended(queue: Queue):
-    """A job that was started by an earlier look keeps its workspace to itself."""
+    """A running job keeps its workspace to itself, though it was admitted in an earlier round."""
     agents = {name: AgentBounds(concurrency=9) for name in "ab"}
     one = await queue.add("a", workspace="/w")
     assert ids(await queue.admit(agents)) == [one]
@@ -124,7 +124,7 @@ async def test_a_workspace_is_held_until_its_job_has_ended(queue: Queue):
 
 
 async def test_a_rate(queue: Queue):
-    """Not more starts in any window than allowed, and it is known when the next may be."""
+    """No window has more starts than the rate allows, and the time of the next start is known."""
     agents = {"a": AgentBounds(concurrency=9, rate=Rate(2, 60))}
     for _ in range(3):
         await queue.add()
@@ -136,7 +136,7 @@ async def test_a_rate(queue: Queue):
 
 
 async def test_side_by_side_within_a_budget(queue: Queue):
-    """What jobs may spend is set aside as they start: together they cannot spend more than the day's budget."""
+    """Each starting job reserves what it may spend, so that together they cannot exceed the day's budget."""
     agents = {"a": AgentBounds(concurrency=9, job=Budget(cost_usd=4), day=Budget(cost_usd=10))}
     for _ in range(4):
         await queue.add()
@@ -148,7 +148,7 @@ async def test_side_by_side_within_a_budget(queue: Queue):
 
 
 async def test_what_was_set_aside_and_not_spent_comes_back(queue: Queue):
-    """After a job's end only what it used is gone from the day's budget."""
+    """When a job ends, the unspent part of its reservation returns to the day's budget."""
     agents = {"a": AgentBounds(concurrency=9, job=Budget(tokens=100), day=Budget(tokens=100))}
     await queue.add()
     await queue.add()
@@ -170,7 +170,7 @@ async def test_what_was_set_aside_and_not_spent_comes_back(queue: Queue):
     ids=["tokens", "dollars", "one-of-both", "both"],
 )
 async def test_what_is_used_up_is_told_with_its_end(queue: Queue, day: Budget, said: str):
-    """How much it was, and when the next day begins; for an agent's budget as for the fleet's."""
+    """The reason names the used-up budget and the start of the next day, for an agent as for the fleet."""
     bounds = AgentBounds(concurrency=9, job=Budget(tokens=100, cost_usd=2.5))
     await queue.add()
     await queue.add()
@@ -182,7 +182,7 @@ async def test_what_is_used_up_is_told_with_its_end(queue: Queue, day: Budget, s
 
 
 async def test_a_day_on_which_the_clock_changes_ends_at_midnight(queue: Queue):
-    """In Berlin the 29th of March 2026 has 23 hours."""
+    """The day's budget ends at local midnight: in Berlin the 29th of March 2026 has 23 hours."""
     berlin = datetime(2026, 3, 29, tzinfo=ZoneInfo("Europe/Berlin"))
     bounds = Bounds({"a": AgentBounds(concurrency=9, day=Budget(tokens=1))})
     await queue.add()
@@ -194,7 +194,7 @@ async def test_a_day_on_which_the_clock_changes_ends_at_midnight(queue: Queue):
 
 
 async def test_the_fleets_budget_is_everybodys(queue: Queue):
-    """The day's budget of the fleet is shared by all agents."""
+    """All agents share the fleet's budget for the day."""
     agents = {name: AgentBounds(job=Budget(cost_usd=3)) for name in "ab"}
     await queue.add("a")
     await queue.add("b")
@@ -203,7 +203,7 @@ async def test_the_fleets_budget_is_everybodys(queue: Queue):
 
 
 async def test_a_retry_has_what_its_job_has_left(queue: Queue):
-    """A job that is tried again may spend what its first attempt left of its own budget."""
+    """A retry may spend what the first attempt left of the job's own budget."""
     agents = {"a": AgentBounds(job=Budget(tokens=100))}
     job = await queue.add()
     await queue.admit(agents)
@@ -226,7 +226,7 @@ async def test_unknown_and_disabled_agents_wait(queue: Queue):
 
 
 async def test_agents_of_equal_priority_share_the_fleet(queue: Queue):
-    """However many older jobs another agent has, an agent with fewer at work comes first; each by its own age."""
+    """Of agents with equal priority the one with fewer running jobs comes first; each agent's jobs start by age."""
     many = [await queue.add("a") for _ in range(6)]
     few = [await queue.add("b") for _ in range(3)]
     agents = {name: AgentBounds(concurrency=9) for name in "ab"}
@@ -237,7 +237,7 @@ async def test_agents_of_equal_priority_share_the_fleet(queue: Queue):
 
 
 async def test_a_day_s_budget_is_not_given_back_by_retention(queue: Queue):
-    """What was spent today counts, though the jobs that spent it are removed."""
+    """What was spent today still counts after the jobs that spent it are removed."""
     budget = {"a": AgentBounds(day=Budget(tokens=100))}
     job = await queue.add()
     await queue.admit(budget)
@@ -250,7 +250,7 @@ async def test_a_day_s_budget_is_not_given_back_by_retention(queue: Queue):
 
 
 async def test_spend_counts_on_the_day_on_which_it_was_reported(queue: Queue):
-    """A job that ran over midnight takes of each day's budget only what it spent on that day."""
+    """A job that ran over midnight uses of each day's budget only what it spent on that day."""
     budget = {"a": AgentBounds(day=Budget(tokens=100))}
     job = await queue.add()
     await queue.admit(budget)
@@ -265,7 +265,7 @@ async def test_spend_counts_on_the_day_on_which_it_was_reported(queue: Queue):
 
 
 async def _register(queue: Queue, name: str, **changes: object) -> None:
-    """A worker with room for two jobs."""
+    """Register a worker with a capacity of two jobs."""
     values = {"host": "h", "pid": 1, "version": "1", "labels": (), "capacity": 2, **changes}
     await Workers(queue.database).register(name, **values)  # type: ignore[arg-type]
 
@@ -276,7 +276,7 @@ async def _admit_with_workers(queue: Queue) -> Admitted:
 
 
 async def test_without_a_worker_nothing_starts(queue: Queue):
-    """A job is not shown as starting where nothing could run it; the reason is."""
+    """Without a worker no job starts, and the reason is given."""
     job = await queue.add()
     admitted = await _admit_with_workers(queue)
     assert (ids(admitted), admitted.waiting) == ([], {"": "no worker is connected"})
@@ -285,7 +285,7 @@ async def test_without_a_worker_nothing_starts(queue: Queue):
 
 
 async def test_no_more_jobs_start_than_workers_have_room_for(queue: Queue):
-    """However many the fleet would allow."""
+    """No more jobs start than the workers have capacity for, whatever the fleet allows."""
     await _register(queue, "w")
     jobs = [await queue.add() for _ in range(3)]
     admitted = await _admit_with_workers(queue)
@@ -294,7 +294,7 @@ async def test_no_more_jobs_start_than_workers_have_room_for(queue: Queue):
 
 
 async def test_a_job_waits_for_a_worker_with_its_label(queue: Queue):
-    """And holds back no other job of its agent; the name of a machine is a label of its workers."""
+    """A job that waits for a labelled worker blocks no other; a machine's name is a label of its workers."""
     await _register(queue, "w", labels=["gpu"], host="one", capacity=9)
     missing = await queue.add(placement="arm")
     found = [await queue.add(placement="gpu"), await queue.add(placement="one"), await queue.add()]
@@ -306,7 +306,7 @@ async def test_a_job_waits_for_a_worker_with_its_label(queue: Queue):
 
 
 async def test_workers_that_drain_take_no_more_jobs(queue: Queue):
-    """What they run is not counted against the others; once they take jobs again, jobs start."""
+    """A draining worker takes no jobs, and its running ones use no capacity of others; it may take jobs again later."""
     await _register(queue, "w")
     job = await queue.add()
     assert ids(await _admit_with_workers(queue)) == [job]
@@ -323,7 +323,7 @@ async def test_workers_that_drain_take_no_more_jobs(queue: Queue):
 
 
 async def test_only_dead_workers_are_removed(queue: Queue):
-    """One that is alive, or is not known, is refused by name."""
+    """Removing a worker that is alive or unknown is refused with its name."""
     await _register(queue, "w")
     for reference, problem in (("w", "is alive"), ("x", "there is no worker or machine 'x'")):
         with pytest.raises(UsageError, match=problem):

@@ -1,4 +1,4 @@
-"""Writes that come at the same time share a transaction, and nothing else."""
+"""Concurrent writes share a transaction, but neither results nor errors."""
 
 import threading
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Failing(str):
-    """A name that cannot be written: all that is written with it fails."""
+    """A name whose write fails, together with all writes of its transaction."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ class LeftOut(str):
 
 
 def add_all(connection: Connection, asked: Sequence[str]) -> list[str | Exception]:
-    """A write of a row for each name."""
+    """Write a row for each name."""
     for name in asked:
         if not isinstance(name, LeftOut):
             connection.execute(insert(AGENTS).values(name=name))
@@ -38,12 +38,12 @@ def add_all(connection: Connection, asked: Sequence[str]) -> list[str | Exceptio
 
 
 async def names(database: Database) -> list[str]:
-    """What was written."""
+    """Return the names that were written."""
     return await database.read(lambda connection: sorted(connection.execute(select(AGENTS.c.name)).scalars()))
 
 
 async def test_each_gets_its_own_answer(database: Database):
-    """Many at once are all done, and each caller is told of its own."""
+    """Many concurrent writes are all done, and each caller receives its own result."""
     together = BatchWriter(database, add_all)
     answers: list[tuple[str, str]] = []
 
@@ -60,7 +60,7 @@ async def test_each_gets_its_own_answer(database: Database):
 
 @pytest.mark.parametrize("kind", [Failing, LeftOut])
 async def test_one_that_fails_leaves_nothing_and_spares_the_others(database: Database, kind: type[str]):
-    """What fails is undone whole and raised where it was asked for; its neighbours are kept."""
+    """A failed write is undone completely and raised to its caller; the writes beside it are kept."""
     together = BatchWriter(database, add_all)
     failed: list[str] = []
 
@@ -78,7 +78,7 @@ async def test_one_that_fails_leaves_nothing_and_spares_the_others(database: Dat
 
 
 async def test_one_that_is_given_up_does_not_hold_up_the_next(database: Database):
-    """A caller that is cancelled while it waits is not written for, and those after it are."""
+    """The write of a caller that is cancelled while it waits is skipped; the next ones are done."""
     together = BatchWriter(database, add_all)
     async with anyio.create_task_group() as tasks:
         with anyio.CancelScope() as scope:
@@ -89,7 +89,7 @@ async def test_one_that_is_given_up_does_not_hold_up_the_next(database: Database
 
 
 async def test_one_that_is_given_up_while_it_is_written_is_given_up_in_order(database: Database):
-    """A caller that is cancelled while its write is under way, with others, hears of nothing but that."""
+    """A caller that is cancelled during its write, together with others, receives only the cancellation."""
     begun, may_end = threading.Semaphore(0), threading.Semaphore(0)
 
     def slowly(connection: Connection, asked: Sequence[str]) -> list[str | Exception]:
@@ -113,7 +113,7 @@ async def test_one_that_is_given_up_while_it_is_written_is_given_up_in_order(dat
 
 
 async def test_a_database_that_is_away_is_told_to_all():
-    """Where nothing could be written every caller is told so."""
+    """When nothing can be written, every caller receives the error."""
     together = BatchWriter(Database("sqlite:////nonexistent/crew.db"), add_all)
     told: list[str] = []
 

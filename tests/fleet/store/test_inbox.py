@@ -1,4 +1,4 @@
-"""Questions in the database: added with the end of an attempt, answered once, closed by their deadline."""
+"""Questions in the database: added when an attempt ends, answered once, closed by their deadline."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -33,7 +33,7 @@ async def _began(database: Database, job: Job) -> Attempt:
 async def _asked(
     database: Database, *, deadline_s: float = 60, spent: Usage | None = None
 ) -> tuple[Job, Entry]:
-    """A job that waits, and its question."""
+    """Return a job that waits, and its question."""
     job = await started(database)
     asked = AskedQuestion(Question("host", RULE, "why not"), deadline_s)
     ended = await Attempts(database).end(
@@ -51,7 +51,7 @@ async def _state(database: Database, job: Job) -> JobState:
 
 
 async def test_a_waiting_job_holds_no_budget_and_its_attempt_has_ended(database: Database):
-    """Its reservation is released; it has not ended, and no worker can end it."""
+    """A waiting job's reservation is released; the job has not ended, and no worker can begin it."""
     job, entry = await _asked(database)
     assert (job.state, job.ended_at, job.allowed_tokens, job.allowed_usd) == (
         JobState.WAITING,
@@ -65,7 +65,7 @@ async def test_a_waiting_job_holds_no_budget_and_its_attempt_has_ended(database:
 
 
 async def test_an_allowed_job_is_queued_with_its_grant(database: Database):
-    """The next attempt finds the run that asked, and the answer."""
+    """The next attempt of an allowed job has the run that asked, and the answer."""
     job, entry = await _asked(database)
     answered = await Inbox(database).answer(entry.id, "allow", by="ann", reply="go\0")
     assert (answered.answer, answered.scope, answered.answered_by) == ("allow", "run", "ann")
@@ -86,7 +86,7 @@ async def test_an_allowed_job_is_queued_with_its_grant(database: Database):
 
 
 async def test_a_question_takes_one_answer(database: Database):
-    """The second is refused with who answered, and changes nothing."""
+    """A second answer is refused with the name of who answered, and changes nothing."""
     job, entry = await _asked(database)
     await Inbox(database).answer(entry.id, "deny", by="ann")
     for by, decision in (("bob", "allow"), ("ann", "deny")):
@@ -109,7 +109,7 @@ async def test_a_question_takes_one_answer(database: Database):
     ],
 )
 async def test_a_stored_rule_is_read_again_before_it_is_granted(database: Database, kind: str, rule: str):
-    """Whatever wrote it there."""
+    """A rule in the database is validated again before it is granted."""
     job, entry = await _asked(database)
 
     def act(connection: Any) -> None:
@@ -125,7 +125,7 @@ async def test_a_stored_rule_is_read_again_before_it_is_granted(database: Databa
 
 
 async def test_a_grant_for_an_agent_is_kept_once_and_can_be_revoked(database: Database):
-    """However often it was granted; no other agent has it."""
+    """A repeated grant for an agent is stored once, applies to no other agent, and can be revoked."""
     for _ in range(2):
         _, entry = await _asked(database)
         await Inbox(database).answer(entry.id, "allow", by="ann", scope="agent")
@@ -137,7 +137,7 @@ async def test_a_grant_for_an_agent_is_kept_once_and_can_be_revoked(database: Da
 
 
 async def test_the_deadline_closes_a_question(database: Database):
-    """Not before; then its job ends blocked."""
+    """A question closes at its deadline, not before, and its job ends as blocked."""
     job, entry = await _asked(database, deadline_s=60)
     now = datetime.now(UTC)
     assert await Inbox(database).expire(now) == ()
@@ -148,7 +148,7 @@ async def test_the_deadline_closes_a_question(database: Database):
 
 
 async def test_a_job_that_is_cancelled_while_it_works_asks_nothing(database: Database):
-    """Whoever cancelled it wants no question."""
+    """A job that is cancelled while it runs asks no question."""
     job = await started(database)
     attempt = await _began(database, job)
     await Jobs(database).request_cancel(job.id, reason="by hand")
@@ -159,7 +159,7 @@ async def test_a_job_that_is_cancelled_while_it_works_asks_nothing(database: Dat
 
 
 async def test_a_removed_job_takes_its_questions_with_it(database: Database):
-    """Nothing of it is left."""
+    """Removing a job removes its questions."""
     job, entry = await _asked(database)
     await Inbox(database).answer(entry.id, "deny", by="ann")
     await Jobs(database).remove(job.id)
@@ -169,7 +169,7 @@ async def test_a_removed_job_takes_its_questions_with_it(database: Database):
 
 @pytest.mark.parametrize("scope", ["run", "agent"])
 async def test_a_granted_limit_is_what_admission_goes_by(database: Database, scope: Any):
-    """Of the job, and for the agent of its later jobs, too."""
+    """Admission uses a granted limit for the job, and with scope `agent` for the agent's later jobs."""
     job = await started(database)
     question = Question("budget", {"limit": "tokens", "to": 250}, "")
     attempt = await _began(database, job)

@@ -1,4 +1,4 @@
-"""Jobs in the database: entered once, attempts fenced, ended once."""
+"""Jobs in the database: created once, with fenced attempts, and ended once."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,19 +28,19 @@ BOUNDS = Bounds({"mender": AgentBounds(concurrency=100)}, concurrency=100)
 
 
 def new(**changes: object) -> NewJob:
-    """A job of the agent `mender`."""
+    """Return a new job of the agent `mender`."""
     return NewJob(**{"agent": "mender", "trigger": "manual", "prompt": "mend it", **changes})  # type: ignore[arg-type]
 
 
 async def started(database: Database, **changes: object) -> Job:
-    """A job that was admitted."""
+    """Add a job and admit it."""
     job, _ = await Jobs(database).add(new(**changes))
     await Admission(database).admit(BOUNDS, now=datetime.now(UTC), day_began=NOW)
     return job
 
 
 async def test_the_same_trigger_twice_is_one_job(database: Database):
-    """A dedupe key is entered once; who comes later is given the first job."""
+    """A deduplication key creates one job; later requests with it receive that job."""
     jobs = Jobs(database)
     first, is_new = await jobs.add(new(dedupe_key="slot-1"))
     repeat_request, is_new_again = await jobs.add(new(dedupe_key="slot-1", prompt="another"))
@@ -50,7 +50,7 @@ async def test_the_same_trigger_twice_is_one_job(database: Database):
 
 @pytest.mark.parametrize("written", ["\ud800", "\0"])
 async def test_no_reason_keeps_a_job_from_its_end(database: Database, written: str):
-    """What an agent wrote into the reason of its end and no database takes is replaced, not stumbled over."""
+    """Characters in an agent's reason that a database does not accept are replaced."""
     job = await started(database)
     attempt = await Attempts(database).begin(job.id, worker="w", host="h")
     assert attempt is not None
@@ -60,7 +60,7 @@ async def test_no_reason_keeps_a_job_from_its_end(database: Database, written: s
 
 
 async def test_a_full_queue_takes_no_more(database: Database):
-    """Who would have more of an agent's jobs wait than may is refused; not so another's, or a key that is there."""
+    """A job beyond its agent's queue limit is refused; a known key and other agents are not affected."""
     jobs = Jobs(database)
     first, _ = await jobs.add(new(dedupe_key="k", most_queued=2))
     await jobs.add(new(most_queued=2))
@@ -74,7 +74,7 @@ async def test_a_full_queue_takes_no_more(database: Database):
 
 
 async def test_a_full_queue_stops_nothing_that_follows(database: Database):
-    """Of the jobs that follow an end, one whose agent has no room is left out and told of; the others are entered."""
+    """A follow-up job whose agent's queue is full is left out and reported; the others are created."""
     jobs = Jobs(database)
     ended, _ = await jobs.add(new())
     await jobs.end(ended.id, JobState.SUCCEEDED, reason="")
@@ -91,7 +91,7 @@ async def test_a_full_queue_stops_nothing_that_follows(database: Database):
 
 
 async def test_many_at_once_enter_one(database: Database):
-    """Of many who enter the same key at the same moment, one enters it."""
+    """Of many concurrent requests with one key, one creates the job."""
     jobs = Jobs(database)
     found: list[tuple[Job, bool]] = []
 
@@ -106,7 +106,7 @@ async def test_many_at_once_enter_one(database: Database):
 
 
 async def test_a_fenced_attempt_changes_nothing(database: Database):
-    """What a worker says of an attempt is refused once another attempt was begun."""
+    """Reports of an attempt are refused once a later attempt has begun."""
     attempts = Attempts(database)
     job = await started(database)
     old = await attempts.begin(job.id, worker="a", host="h")
@@ -121,7 +121,7 @@ async def test_a_fenced_attempt_changes_nothing(database: Database):
 
 
 async def test_an_attempt_that_has_ended_changes_nothing(database: Database):
-    """A job keeps its end, whatever is said of its attempt later."""
+    """A job keeps its end, whatever is reported about its attempt later."""
     attempts = Attempts(database)
     job = await started(database)
     attempt = await attempts.begin(job.id, worker="a", host="h")
@@ -134,7 +134,7 @@ async def test_an_attempt_that_has_ended_changes_nothing(database: Database):
 
 
 async def test_what_all_attempts_used_is_the_jobs(database: Database):
-    """A job's tokens and cost are the sum over its attempts, dead ones too."""
+    """A job's tokens and cost are the sum over its attempts, including interrupted ones."""
     attempts = Attempts(database)
     job = await started(database)
     first = await attempts.begin(job.id, worker="a", host="h")
@@ -148,7 +148,7 @@ async def test_what_all_attempts_used_is_the_jobs(database: Database):
 
 
 async def test_cancelled_while_it_runs(database: Database):
-    """A job that was asked to be cancelled ends as cancelled, whatever its attempt says, unless that had succeeded."""
+    """A job whose cancellation was requested ends as cancelled, unless its attempt succeeded."""
     jobs, attempts = Jobs(database), Attempts(database)
     for said, kept in ((JobState.FAILED, JobState.CANCELLED), (JobState.SUCCEEDED, JobState.SUCCEEDED)):
         job = await started(database)
@@ -162,7 +162,7 @@ async def test_cancelled_while_it_runs(database: Database):
 
 
 async def test_who_cancels_first_is_told_as_the_reason(database: Database):
-    """A job that is asked a second time to end keeps the reason of the first."""
+    """A second cancellation does not replace the reason of the first."""
     jobs, attempts = Jobs(database), Attempts(database)
     job = await started(database)
     attempt = await attempts.begin(job.id, worker="a", host="h")
@@ -175,7 +175,7 @@ async def test_who_cancels_first_is_told_as_the_reason(database: Database):
 
 
 async def test_cancelled_before_it_ran(database: Database):
-    """A queued job is cancelled at once and can't be begun, nor cancelled again."""
+    """A queued job is cancelled at once, and can then be neither begun nor cancelled again."""
     jobs = Jobs(database)
     job, _ = await jobs.add(new())
     assert (await jobs.request_cancel(job.id, reason="by hand")).state is JobState.CANCELLED
@@ -185,14 +185,14 @@ async def test_cancelled_before_it_ran(database: Database):
 
 
 async def test_cancelled_before_a_worker_began_it(database: Database):
-    """A job that was admitted and then asked to be cancelled is not begun."""
+    """A job that is cancelled after its admission is not begun."""
     job = await started(database)
     assert (await Jobs(database).request_cancel(job.id, reason="by hand")).is_cancel_asked
     assert await Attempts(database).begin(job.id, worker="a", host="h") is None
 
 
 async def test_a_job_whose_worker_was_stopped_is_queued_again(database: Database):
-    """It belongs to the workflow of its next admission; that of the former one begins no attempt. None is used up."""
+    """The job of a stopped worker is queued again without losing an attempt; its old workflow cannot begin it again."""
     attempts, jobs = Attempts(database), Jobs(database)
     job = await jobs.get((await started(database)).id)
     assert job is not None
@@ -212,7 +212,7 @@ async def test_a_job_whose_worker_was_stopped_is_queued_again(database: Database
 
 
 async def test_a_job_that_is_to_be_cancelled_is_not_queued_again(database: Database):
-    """A worker that stops leaves it to the next one, which ends it."""
+    """A worker that stops leaves a job with a requested cancellation to the next worker, which ends it."""
     attempts, jobs = Attempts(database), Jobs(database)
     job = await started(database)
     attempt = await attempts.begin(job.id, worker="a", host="h")
@@ -225,7 +225,7 @@ async def test_a_job_that_is_to_be_cancelled_is_not_queued_again(database: Datab
 
 
 async def test_a_retry_waits_for_its_time(database: Database):
-    """A job that is tried again is queued until then, and not before."""
+    """A retry is queued until its time."""
     attempts = Attempts(database)
     job = await started(database)
     attempt = await attempts.begin(job.id, worker="a", host="h")
@@ -244,7 +244,7 @@ async def test_a_retry_waits_for_its_time(database: Database):
 
 
 async def test_found_by_the_end_of_its_id(database: Database):
-    """The last digits name a job; what names none or several is refused."""
+    """The last digits of an id name a job; a reference that matches none is refused."""
     jobs = Jobs(database)
     job, _ = await jobs.add(new())
     assert (await jobs.resolve(job.id[-6:])).id == job.id
@@ -255,7 +255,7 @@ async def test_found_by_the_end_of_its_id(database: Database):
 
 
 async def test_several_with_one_end(database: Database):
-    """What could be several jobs names none of them."""
+    """A reference that matches several jobs is refused."""
     jobs = Jobs(database)
     for _ in range(17):  # more than there are hexadecimal digits
         await jobs.add(new())
@@ -266,7 +266,7 @@ async def test_several_with_one_end(database: Database):
 
 
 async def test_pages(database: Database):
-    """A list goes on where the last one ended, the newest first."""
+    """A page continues where the last one ended, the newest jobs first."""
     jobs = Jobs(database)
     made = sorted([(await jobs.add(new()))[0].id for _ in range(5)], reverse=True)
     first = [job.id for job in await jobs.list(limit=2)]
@@ -275,7 +275,7 @@ async def test_pages(database: Database):
 
 
 async def test_forgotten_only_after_its_end(database: Database):
-    """A job that has not ended stays; one that has is gone with all that was stored beside it."""
+    """A live job cannot be removed; an ended one is removed with all stored data."""
     jobs = Jobs(database)
     job, _ = await jobs.add(new())
     assert not await jobs.remove(job.id)
@@ -287,7 +287,7 @@ async def test_forgotten_only_after_its_end(database: Database):
 
 @contextmanager
 def a_database() -> Iterator[Database]:
-    """One that is gone afterwards."""
+    """A database that exists while the context lasts."""
     with TemporaryDirectory() as folder:
         database = Database(f"sqlite:///{folder}/crew.db")
         database.create_tables()
@@ -299,7 +299,7 @@ def a_database() -> Iterator[Database]:
 @given(st.text(max_size=200))
 @settings(max_examples=examples(60))
 async def test_prompts_come_back(text: str):
-    """Whatever a prompt holds, it is kept as it is."""
+    """Any prompt is stored unchanged."""
     with a_database() as database:
         jobs = Jobs(database)
         job, _ = await jobs.add(new(prompt=text))
@@ -309,7 +309,7 @@ async def test_prompts_come_back(text: str):
 
 
 def test_a_database_that_cannot_be_had():
-    """It is named, without its password, with the cause."""
+    """The error of an unusable database names it without its password, and the cause."""
     with pytest.raises(InfrastructureFault, match=r"//u:\*\*\*@127\.0\.0\.1:1/x.*cannot be used"):
         Database("postgresql://u:hidden-word@127.0.0.1:1/x").create_tables()
     with pytest.raises(UsageError, match="cannot be 'mysql'"):
@@ -379,7 +379,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def an_end_stays(self) -> None:
-        """No job that has ended has another state later, nor an open attempt."""
+        """An ended job never changes its state, and has no open attempt."""
         for job in anyio.run(Jobs(self.database).list):
             if job.id in self.ended:
                 assert job.state is self.ended[job.id]
@@ -393,7 +393,7 @@ class Life(RuleBasedStateMachine):
 
 @pytest.mark.slow
 def test_one_end_whatever_happens():
-    """In any order of what workers, daemon and people do, a job ends once and stays ended."""
+    """In any order of actions by workers, daemon and people, a job ends once and stays ended."""
     run_state_machine_as_test(
         Life, settings=settings(max_examples=examples(60), stateful_step_count=20, deadline=None)
     )
