@@ -1,4 +1,4 @@
-"""Prompt templates: what they put in, how what is from outside is marked, and what they refuse."""
+"""Prompt templates: placeholders, the marking of external values, and errors."""
 
 import re
 
@@ -14,13 +14,13 @@ ISSUE = {"title": "red", "labels": [{"name": "bug"}], "number": 7, "some-key": N
 
 
 def test_names_of_ours_stand_in_the_text():
-    """The owner's own text is put in as it is, and a prompt with nothing from outside has no preface."""
+    """The owner's own values are inserted unmarked, and a prompt without external values has no preface."""
     text = PromptTemplate("Hello Ada, at noon: {{{{ {not} a }} placeholder").render({"payload": ISSUE})
     assert text == "Hello Ada, at noon: {{ {not} a }} placeholder"
 
 
 def test_what_is_from_outside_is_marked():
-    """A value from outside stands between two lines with one random word, which the preface explains first."""
+    """An external value stands between two lines with one random word, which the preface explains first."""
     text = PromptTemplate("Mend {{payload.title}} ({{ payload.labels.0.name }}).").render({"payload": ISSUE})
     found = re.fullmatch(
         r"Text between a line '<data-from-outside (\w{32}) [^\n]+\n\n"
@@ -34,7 +34,7 @@ def test_what_is_from_outside_is_marked():
 
 
 def test_values_that_are_no_text_are_json():
-    """Numbers, lists and mappings are put in as JSON; a lone half of a character is replaced."""
+    """Numbers, lists and mappings are inserted as JSON; an unpaired surrogate is replaced."""
     template = PromptTemplate("{{payload.number}} {{payload.labels}} {{payload.some-key}} {{payload.odd}}")
     text = template.render({"payload": {**ISSUE, "odd": "a\ud800"}})
     shown = re.findall(r"payload\.[\w-]+>\n(.*?)\n</data", text, re.DOTALL)
@@ -55,14 +55,14 @@ def test_values_that_are_no_text_are_json():
     ],
 )
 def test_an_unknown_name_is_told_with_the_known_ones(template, message):
-    """An unknown name is an error that lists what there is."""
+    """The error for an unknown name lists the known ones."""
     with pytest.raises(UsageError) as refused:
         PromptTemplate(template).render({"payload": ISSUE})
     assert message in str(refused.value)
 
 
 def test_unknown_names_are_found_before_there_is_data():
-    """A template can be checked against the names that a trigger will have."""
+    """A template can be checked against the names that a trigger will provide, before there is data."""
     template = PromptTemplate("{{ payload.x }} {{ agent.name }} {{ payload.y }}")
     assert template.names == ("payload.x", "agent.name", "payload.y")
     template.check(["payload", "agent"])
@@ -85,7 +85,7 @@ def test_unknown_names_are_found_before_there_is_data():
     ],
 )
 def test_what_is_no_placeholder_is_refused_with_its_line(text):
-    """Two braces that are no placeholder are refused when the template is read."""
+    """Two braces that form no placeholder are refused with their line when the template is read."""
     with pytest.raises(UsageError, match="line 2 of the prompt"):
         PromptTemplate(f"first\n{text}")
 
@@ -108,7 +108,7 @@ def test_prompts_are_bounded():
 @settings(max_examples=examples(200))
 @given(st.text(max_size=80), st.text("{} .ab\n", max_size=40))
 def test_a_value_is_never_read_as_a_template(value, text):
-    """What is put in is not looked into for placeholders, and any text is a template or refused."""
+    """Inserted values are not searched for placeholders, and any text is a template or refused."""
     try:
         template = PromptTemplate(text + " {{ value }}")
         template.check(["value"])

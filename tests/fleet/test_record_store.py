@@ -1,4 +1,4 @@
-"""Copies of records that other machines read: whole, verifiable, and unpacked as hostile data."""
+"""Copies of records for other machines: complete, verifiable, and unpacked as hostile data."""
 
 import io
 import os
@@ -20,14 +20,14 @@ RUN = "2026-11-28T10-00-00-0123abcd"
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordStore:
-    """An empty one in a directory, on a machine with an own state directory."""
+    """An empty store in a directory, for a machine with its own state directory."""
     monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "s"))
     return RecordStore(f"file://{tmp_path}/store", tmp_path / "cache")
 
 
 @pytest.fixture
 def run(store: RecordStore) -> str:
-    """A sealed run of this machine, with a directory that it worked in."""
+    """Write a sealed run of this machine, which has a directory for its work."""
     run_id = new_run_id()
     with Journal.create(run_dir(run_id), run_id) as journal:
         for event in conversation():
@@ -40,7 +40,7 @@ def run(store: RecordStore) -> str:
 
 
 def packed(*members: tuple[str, bytes, bytes]) -> bytes:
-    """An archive of entries: name, kind, and content or target of a link."""
+    """Return an archive of entries: name, kind, and content or link target."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w:gz") as archive:
         for name, kind, content in members:
@@ -55,13 +55,13 @@ def packed(*members: tuple[str, bytes, bytes]) -> bytes:
 
 
 def put(tmp_path: Path, content: bytes) -> None:
-    """Have the store hold something as the record of `RUN`."""
+    """Store an object as the record of `RUN`."""
     (tmp_path / "store").mkdir(exist_ok=True)
     (tmp_path / "store" / f"{RUN}.tar.gz").write_bytes(content)
 
 
 def test_a_record_comes_back_whole(store: RecordStore, run: str):
-    """It verifies as sealed on another machine, with its patch, and without the directories that the run worked in."""
+    """A fetched record verifies as sealed on another machine, with its patch, but without the run's work directory."""
     store.upload(run)
     store.upload(run)
     found = store.fetch(run)
@@ -73,7 +73,7 @@ def test_a_record_comes_back_whole(store: RecordStore, run: str):
 
 
 def test_a_removed_record_is_gone_everywhere(store: RecordStore, run: str):
-    """From the store and from this machine's copies; removing what is not there is no fault."""
+    """A record is removed from the store and this machine's copies; removing a missing one is no error."""
     store.upload(run)
     assert store.fetch(run) is not None
     store.remove([run, RUN])
@@ -94,7 +94,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_what_no_record_holds_is_refused(case: str, store: RecordStore, tmp_path: Path):
-    """And nothing of it stays on this machine."""
+    """An archive with entries that no record contains is refused, and nothing of it is kept."""
     put(tmp_path, packed(("journal.jsonl", tarfile.REGTYPE, b"{}"), HOSTILE[case]))
     with pytest.raises((RecordError, InfrastructureFault)):
         store.fetch(RUN)
@@ -112,7 +112,7 @@ NO_RECORD = {
 
 @pytest.mark.parametrize("case", NO_RECORD)
 def test_what_is_no_record_is_refused(case: str, store: RecordStore, tmp_path: Path):
-    """An object that was cut, or never was an archive with a journal."""
+    """An object that is truncated, or is no archive with a journal, is refused."""
     content = NO_RECORD[case]
     put(tmp_path, content)
     with pytest.raises(RecordError):
@@ -122,7 +122,7 @@ def test_what_is_no_record_is_refused(case: str, store: RecordStore, tmp_path: P
 @given(st.binary(max_size=300), st.integers(0, 250))
 @settings(max_examples=examples(50), deadline=None)
 def test_damage_is_an_error_of_the_record(tmp_path_factory: pytest.TempPathFactory, noise: bytes, at: int):
-    """Whatever bytes are in an archive's place: a record, or a `RecordError`."""
+    """Any bytes in place of an archive are a record, or raise `RecordError`."""
     root = tmp_path_factory.mktemp("store")
     whole = packed(("journal.jsonl", tarfile.REGTYPE, b"{}" * 100))
     put(root, whole[:at] + noise + whole[at + len(noise) :])
@@ -134,14 +134,14 @@ def test_damage_is_an_error_of_the_record(tmp_path_factory: pytest.TempPathFacto
 
 
 def test_an_address_that_nothing_serves(tmp_path: Path):
-    """It is named, without the user and password in it."""
+    """An unreachable store is named without its user and password."""
     with pytest.raises(UsageError, match="'nothing://host/x' cannot be used") as raised:
         RecordStore("nothing://user:hidden@host/x", tmp_path)
     assert "hidden" not in str(raised.value)
 
 
 def test_a_store_that_cannot_be_written(tmp_path: Path, run: str):
-    """The fault names the run and the setting."""
+    """The error of a store that cannot be written names the run and the setting."""
     (tmp_path / "file").write_text("")
     with pytest.raises(InfrastructureFault, match=rf"{run}.*check `fleet.records`"):
         RecordStore(f"file://{tmp_path}/file/below", tmp_path / "cache").upload(run)

@@ -1,4 +1,4 @@
-"""What is kept of jobs that have ended."""
+"""Retention: which ended jobs are kept, and for how long."""
 
 import os
 import signal
@@ -39,14 +39,14 @@ NOTHING = RetentionSettings(age=None)
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Cluster]:
-    """A Postgres of these tests' own."""
+    """A Postgres for these tests alone."""
     with cluster() as running:
         yield running
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of an empty database."""
+    """The URL of an empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'crew.db'}"
     running: Cluster = request.getfixturevalue("postgres")
@@ -55,7 +55,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def database(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    """An empty one, in a state directory of its own."""
+    """An empty database, in a state directory of its own."""
     monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "s"))
     made = Database(url)
     made.create_tables()
@@ -64,7 +64,7 @@ def database(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 async def ended(database: Database, *, is_sealed: bool = True, is_followed: bool = True) -> Job:
-    """A job that came to its end, with the record of its run."""
+    """Add a job that has ended, with the record of its run."""
     job, _ = await Jobs(database).add(NewJob(agent="mender", trigger="manual", prompt="p"))
     await Admission(database).admit(BOUNDS, now=datetime.now(UTC), day_began=datetime.now(UTC))
     attempt = await Attempts(database).begin(job.id, worker="w", host="h")
@@ -82,7 +82,7 @@ async def ended(database: Database, *, is_sealed: bool = True, is_followed: bool
 
 
 async def left(database: Database) -> list[str]:
-    """The jobs that are there, the oldest first."""
+    """Return the remaining jobs, the oldest first."""
     return sorted(job.id for job in await Jobs(database).list(limit=100_000))
 
 
@@ -94,7 +94,7 @@ async def engine(url: str) -> AsyncIterator[Engine]:
 
 
 async def test_the_oldest_go_with_their_records(database: Database, engine: Engine):
-    """Beyond so many of an agent the oldest go; a dry run says which, and leaves them."""
+    """Beyond an agent's count the oldest jobs are removed with their records; a dry run only names them."""
     jobs = [await ended(database) for _ in range(3)]
     settings = RetentionSettings(age=None, count=1)
     told = await Retention(database, engine).round(settings, dry_run=True)
@@ -106,7 +106,7 @@ async def test_the_oldest_go_with_their_records(database: Database, engine: Engi
 
 
 async def test_records_go_until_they_are_small_enough(database: Database, engine: Engine):
-    """By size the oldest go first, and no more than must."""
+    """With a size limit the oldest jobs are removed, and no more than necessary."""
     jobs = [await ended(database) for _ in range(3)]
     sizes = [
         sum(file.stat().st_size for file in run_dir(str(job.run_id)).rglob("*") if file.is_file())
@@ -118,7 +118,7 @@ async def test_records_go_until_they_are_small_enough(database: Database, engine
 
 
 async def test_stored_copies_go_with_the_job(database: Database, engine: Engine, tmp_path: Path):
-    """A record that another machine made, and only the store has, is removed with its job."""
+    """The stored copy of another machine's record is removed with its job."""
     job = await ended(database)
     store = RecordStore(f"file://{tmp_path}/store", tmp_path / "cache")
     store.upload(str(job.run_id))
@@ -129,7 +129,7 @@ async def test_stored_copies_go_with_the_job(database: Database, engine: Engine,
 
 
 async def test_old_sums_and_deliveries_go(database: Database, engine: Engine):
-    """After 400 days, whatever is kept of jobs; those of last month stay."""
+    """Sums of spend and deliveries are removed after 400 days, whatever is kept of jobs."""
     ages = [milliseconds(datetime.now(UTC) - timedelta(days=days)) for days in (401, 30)]
 
     def fill(connection: Connection) -> None:
@@ -145,7 +145,7 @@ async def test_old_sums_and_deliveries_go(database: Database, engine: Engine):
 
 @pytest.mark.parametrize("why", ["unsealed", "not followed", "session", "hooks"])
 async def test_what_is_needed_stays(database: Database, engine: Engine, why: str):
-    """Records that nobody signed, followers to come, sessions to go on with, and hooks that go on keep their jobs."""
+    """Jobs stay while their record is unsealed, followers are due, their session is resumable, or their hooks run."""
     job = await ended(database, is_sealed=why != "unsealed", is_followed=why != "not followed")
     if why == "session":
         await AgentStates(database).remember_session(
@@ -160,12 +160,12 @@ async def test_what_is_needed_stays(database: Database, engine: Engine, why: str
 
 class _Broken(Engine):
     async def forget(self, ids):
-        """Fail, when the records are gone already."""
+        """Fail after the records were removed."""
         raise InfrastructureFault("away")
 
 
 async def test_who_was_interrupted_does_the_rest(database: Database, url: str, engine: Engine):
-    """A round that broke off between a record and its job is finished by the next."""
+    """The next round removes a job whose record was already removed when a round failed."""
     job = await ended(database)
     settings = RetentionSettings(age=0.001)
     with pytest.raises(InfrastructureFault):
@@ -176,7 +176,7 @@ async def test_who_was_interrupted_does_the_rest(database: Database, url: str, e
 
 
 async def test_a_round_is_bounded(database: Database, engine: Engine):
-    """Of many, so many go in a round, and it says that there are more."""
+    """A round removes a limited number of jobs, and reports whether more are left."""
     for _ in range(5):
         await ended(database)
     settings = RetentionSettings(age=0.001)
@@ -186,14 +186,14 @@ async def test_a_round_is_bounded(database: Database, engine: Engine):
 
 
 async def test_without_bounds_all_stays(database: Database, engine: Engine):
-    """Who bounds nothing keeps everything."""
+    """Without limits every job stays."""
     job = await ended(database)
     await Retention(database, engine).round(NOTHING)
     assert await left(database) == [job.id]
 
 
 async def test_a_waiting_job_keeps_the_session_that_it_goes_on_with(database: Database, engine: Engine):
-    """What a job in the queue forks or retries from stays until that has ended, too."""
+    """A job that a queued job forks or retries from stays until that one has ended, too."""
     job = await ended(database)
     await Jobs(database).add(NewJob(agent="other", trigger="fork", prompt="p", session_id=job.run_id))
     done = await Retention(database, engine).round(RetentionSettings(age=0.001))
@@ -201,7 +201,7 @@ async def test_a_waiting_job_keeps_the_session_that_it_goes_on_with(database: Da
 
 
 async def test_nothing_is_left_of_a_job(database: Database, url: str):
-    """Nothing is left in the engine of a job that is removed."""
+    """Removing a job removes its workflow from the engine."""
     job = await ended(database)
 
     async def work(_: Context, argument: Json) -> Json:
@@ -233,12 +233,12 @@ anyio.run(main)
 async def test_a_round_that_is_killed_leaves_whole_records(
     database: Database, engine: Engine, url: str, left_over: int
 ):
-    """A record is there whole or not at all, wherever the process died, and the next round does the rest."""
+    """A process that dies during a round leaves each record complete or removed, and the next round does the rest."""
     jobs = [await ended(database) for _ in range(12)]
     for job in jobs:
         for number in range(50):
             (run_dir(str(job.run_id)) / f"file-{number}").touch()
-    dying = subprocess.Popen(  # noqa: ASYNC220 -- nothing else goes on here
+    dying = subprocess.Popen(  # noqa: ASYNC220 -- no other task runs here
         [sys.executable, "-c", ROUND, url], env=os.environ.copy()
     )
     try:

@@ -1,4 +1,4 @@
-"""What happens to a job that is entered while the last one of the same schedule or trigger still goes on."""
+"""Creating a job while the last one of the same schedule or trigger is live: the overlap policies."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -22,14 +22,14 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Cluster]:
-    """A Postgres of these tests' own."""
+    """A Postgres for these tests alone."""
     with cluster() as running:
         yield running
 
 
 @pytest.fixture
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    """An empty one; the user has no configuration of his own."""
+    """An empty database; the user has no configuration file."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     made = Database(f"sqlite:///{tmp_path}/crew.db")
     made.create_tables()
@@ -53,7 +53,7 @@ async def _submit(
 
 
 async def test_skip_leaves_the_new_one_out(database: Database, tmp_path: Path):
-    """It is not entered, and says which job goes on; once that has ended, the next is."""
+    """`skip` creates no job while one is live and names that job; after its end the next one is created."""
     first = await _submit(database, tmp_path, "skip", slot="1")
     second = await _submit(database, tmp_path, "skip", slot="2")
     assert first.job is not None
@@ -68,7 +68,7 @@ async def test_skip_leaves_the_new_one_out(database: Database, tmp_path: Path):
 async def test_many_at_once_leave_one(
     postgres: Cluster, tmp_path: Path, overlap: Literal["skip", "replace"], key: str
 ):
-    """Where others may write at the same time, too: one job is live, and none of those who asked fails."""
+    """Concurrent requests leave one live job and all succeed, even where several processes write."""
     database = Database(postgres.make_database())
     database.create_tables()
     (tmp_path / "ringfence.yaml").write_text("agents: {a: {prompt: x}}\n")
@@ -87,14 +87,14 @@ async def test_many_at_once_leave_one(
 
 
 async def test_queue_has_it_wait(database: Database, tmp_path: Path):
-    """Both are there, none is cancelled."""
+    """`queue` creates both jobs and cancels none."""
     for slot in ("1", "2"):
         await _submit(database, tmp_path, "queue", slot=slot)
     assert [job.state for job in await Jobs(database).list()] == [JobState.QUEUED] * 2
 
 
 async def test_replace_ends_the_old_one(database: Database, tmp_path: Path):
-    """The old one is cancelled and says for which; asking for the same slot again cancels nothing."""
+    """`replace` cancels the old job and names the new one; a repeated key cancels nothing."""
     first = await _submit(database, tmp_path, "replace", slot="1")
     second = await _submit(database, tmp_path, "replace", slot="2")
     repeat_request = await _submit(database, tmp_path, "replace", slot="2")
@@ -109,7 +109,7 @@ async def test_replace_ends_the_old_one(database: Database, tmp_path: Path):
 
 
 async def test_replace_does_both_or_neither(database: Database, tmp_path: Path):
-    """Who dies right after the new one was entered has cancelled the old one: no later try would find it in its way."""
+    """`replace` creates and cancels in one transaction, so that a crash cannot leave the old job live."""
     first = await _submit(database, tmp_path, "replace", slot="1")
     assert first.job is not None
     agent = load_fleet(tmp_path / "ringfence.yaml", environ={}).agents["a"]
@@ -124,7 +124,7 @@ async def test_replace_does_both_or_neither(database: Database, tmp_path: Path):
 async def test_another_schedules_jobs_are_not_meant(
     database: Database, tmp_path: Path, overlap: Literal["skip", "replace"]
 ):
-    """Overlap is between jobs of one schedule; those of another neither hinder nor end it."""
+    """Overlap is between jobs of one schedule; those of another are not affected."""
     await _submit(database, tmp_path, overlap, slot="1")
     await _submit(database, tmp_path, overlap, slot="2", name="hourly")
     assert [job.state for job in await Jobs(database).list()] == [JobState.QUEUED] * 2
@@ -132,14 +132,14 @@ async def test_another_schedules_jobs_are_not_meant(
 
 @pytest.mark.parametrize("overlap", ["skip", "queue"])
 async def test_a_queue_has_an_end(database: Database, tmp_path: Path, overlap: Literal["skip", "queue"]):
-    """As many jobs wait as the agent's configuration says; the next is refused, with what to do about it."""
+    """A job beyond the agent's queue limit is refused with advice."""
     await _submit(database, tmp_path, overlap, slot="1", agent_says="prompt: x, queue: 1")
     with pytest.raises(InfrastructureFault, match=r"may have no more; try again later, .* raise its `queue`"):
         await _submit(database, tmp_path, overlap, slot="2", name="hourly", agent_says="prompt: x, queue: 1")
 
 
 async def test_who_takes_the_place_of_another_needs_no_more_room(database: Database, tmp_path: Path):
-    """With `replace` a full queue is no hindrance: it grows no longer."""
+    """`replace` works with a full queue, which does not grow."""
     for slot in ("1", "2", "3"):
         await _submit(database, tmp_path, "replace", slot=slot, agent_says="prompt: x, queue: 1")
     assert len(await Jobs(database).list(states=[JobState.QUEUED])) == 1
@@ -153,7 +153,7 @@ async def _deliver(database: Database, folder: Path, key: str = "webhook/a/push/
 
 
 async def test_a_delivery_creates_no_other_job_once_its_job_is_removed(database: Database, tmp_path: Path):
-    """A request that is sent again after retention is refused, with the job that it created."""
+    """A delivery that is repeated after its job was removed is refused, with that job's id."""
     first = await _deliver(database, tmp_path)
     assert first.job is not None
     assert (await _deliver(database, tmp_path)).job == first.job
@@ -165,7 +165,7 @@ async def test_a_delivery_creates_no_other_job_once_its_job_is_removed(database:
 
 
 async def test_a_delivery_is_known_for_400_days(database: Database, tmp_path: Path):
-    """Longer than any sender repeats one."""
+    """A delivery is remembered for 400 days, longer than any sender repeats one."""
     first = await _deliver(database, tmp_path)
     assert first.job is not None
     now = datetime.now(UTC)
@@ -178,7 +178,7 @@ async def test_a_delivery_is_known_for_400_days(database: Database, tmp_path: Pa
 
 @pytest.mark.slow
 async def test_a_delivery_that_comes_many_times_at_once_is_one_job(postgres: Cluster, tmp_path: Path):
-    """Where others may write at the same time, too."""
+    """Concurrent copies of a delivery create one job, even where several processes write."""
     database = Database(postgres.make_database())
     database.create_tables()
     found: list[Submission] = []

@@ -130,7 +130,7 @@ def test_a_job_has_its_attempts_and_limits(client: TestClient, daemon: Daemon):
 
 
 def test_status_counts_today(client: TestClient, daemon: Daemon):
-    """The status counts today's failures and successes, compares spend with the budget, and lists the next due times."""
+    """The status counts today's failures and successes, compares spend with the budget, and lists the due times."""
     ends = (JobState.FAILED, JobState.UNVERIFIED, JobState.SUCCEEDED, JobState.CANCELLED, JobState.LIMIT)
     for state in ends:
         _run(daemon, _trigger(client, "a", "x"), state, Usage(10, 0.25))
