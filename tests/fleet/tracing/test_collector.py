@@ -1,4 +1,4 @@
-"""A crew whose traces go to a collector over HTTP."""
+"""A fleet whose traces go to a collector over HTTP."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ WRONG = {"type": "command", "command": "echo wrong; exit 3"}
 
 @pytest.fixture(scope="module")
 def collector() -> Iterator[Receiver]:
-    """One that refuses the first request, and takes the others."""
+    """A collector that refuses the first request, and accepts the others."""
     with receiver(503) as running:
         yield running
 
@@ -47,7 +47,7 @@ def _write(crew: FleetFiles, endpoint: str, **traces: object) -> None:
 
 @pytest.fixture(scope="module")
 def works(make_crew: Make, collector: Receiver) -> FleetFiles:
-    """A crew whose collector has a secret of its own."""
+    """A fleet whose collector requires a secret."""
     crew = make_crew()
     crew.environment["OTEL_EXPORTER_OTLP_HEADERS"] = "x-key=letmein"
     _write(crew, collector.url.removesuffix("/told"))
@@ -56,7 +56,7 @@ def works(make_crew: Make, collector: Receiver) -> FleetFiles:
 
 
 def _spans(collector: Receiver, agent: str, *wanted: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """The spans of an agent's job by name, once those that are wanted have come; the headers of the last request."""
+    """Wait for an agent's trace with the wanted spans; return its spans by name, and the last request's headers."""
     traces: dict[bytes, dict[str, Any]] = {}
     while True:
         headers, body = collector.take()
@@ -75,7 +75,7 @@ def _unpacked(headers: dict[str, str], body: bytes) -> bytes:
 
 
 def test_a_job_comes_to_a_collector_as_a_trace(works: FleetFiles, collector: Receiver):
-    """Job, run, sandbox, model and tool; those inside know the trace; a collector that was busy is asked again."""
+    """A job's trace reaches the collector, even if that was busy at first; processes inside know the trace's id."""
     job = works.run("fleet", "trigger", "a", "--wait", "--json").json
     wanted = {"invoke_agent a", "chat scripted", "execute_tool shell", "start sandbox bubblewrap"}
     found, headers = _spans(collector, "a", *wanted)
@@ -106,7 +106,7 @@ def test_metrics_go_to_the_collector(crew: FleetFiles):
 
 
 def test_hooks_are_in_the_trace(works: FleetFiles, collector: Receiver):
-    """Each once, below its job, with the run that it was; one that failed is an error."""
+    """Each hook is one span below its job, with the id of its run; a failed hook is an error."""
     job = works.run("fleet", "trigger", "hooked", "--wait", "--json").json
     found, _ = _spans(collector, "hooked", "hook before_run", "hook after_run")
     spans = [found["hook before_run"], found["hook after_run"]]
@@ -124,7 +124,7 @@ def test_hooks_are_in_the_trace(works: FleetFiles, collector: Receiver):
 
 
 def test_a_collector_that_is_away_harms_no_job(crew: FleetFiles):
-    """A job ends as it would, and the daemon does too."""
+    """When the collector is unreachable, jobs and the daemon end as usual."""
     _write(crew, "http://127.0.0.1:9")
     crew.up()
     ended = crew.run("fleet", "trigger", "a", "--wait", "--json").json
@@ -133,7 +133,7 @@ def test_a_collector_that_is_away_harms_no_job(crew: FleetFiles):
 
 
 def test_without_the_extra_a_crew_with_traces_does_not_start(crew: FleetFiles):
-    """What to install is told, with the exit code of a wrong configuration; without the key nobody misses it."""
+    """With `traces` but without the extra, the fleet exits with code 78 and says what to install."""
     _write(crew, "http://127.0.0.1:9")
     program = "import sys; sys.modules['opentelemetry'] = None\nfrom ringfence.cli import main; main()"
     done = subprocess.run(

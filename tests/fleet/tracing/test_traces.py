@@ -1,4 +1,4 @@
-"""Traces of jobs, as the SDK's own exporter in memory gets them."""
+"""Traces of jobs, as the SDK's in-memory exporter receives them."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -66,7 +66,7 @@ EVENTS = (CREATED, SANDBOX, REPLIED, CALLED, RETURNED, ASKED, EXCHANGED, CHECKED
 
 
 def a_job(**changes: object) -> Job:
-    """A job that has ended, begun a minute ago."""
+    """Return a job that has ended."""
     times = {"created_at": NOW - timedelta(minutes=1), "started_at": NOW, "ended_at": NOW, "not_before": None}
     ids = {"worker": "w", "run_id": "r", "session_id": None, "parent": None, "workspace": "", "reason": ""}
     counts = {"priority": 0, "admissions": 1, "attempt": 1, "tokens": 22, "cost_usd": 0.5}
@@ -83,7 +83,7 @@ def a_job(**changes: object) -> Job:
 
 
 class Kept:
-    """Traces, and what became of them."""
+    """Traces, and the lines that they log."""
 
     def __init__(
         self, exporter: SpanExporter, *, with_content: bool = False, metric_reader: MetricReader | None = None
@@ -96,7 +96,7 @@ class Kept:
     async def attempt(
         self, *events: Event, number: int = 1, state: JobState | None = JobState.UNVERIFIED
     ) -> None:
-        """An attempt in which these happened."""
+        """Trace an attempt with these events."""
         run = self.traces.run(a_job(), Attempt("j", number, "w", "r"), SETTINGS, log=self.told.append)
         for event in events:
             await run.see(event)
@@ -104,7 +104,7 @@ class Kept:
 
 
 async def spans(*events: Event, with_content: bool = False, **options: object) -> dict[str, ReadableSpan]:
-    """The spans of a job with one attempt, by name."""
+    """Return the spans of a job with one attempt, by name."""
     exporter = InMemorySpanExporter()
     kept = Kept(exporter, with_content=with_content)
     await kept.attempt(*events, **options)  # type: ignore[arg-type]
@@ -115,7 +115,7 @@ async def spans(*events: Event, with_content: bool = False, **options: object) -
 
 
 async def test_a_job_is_one_trace():
-    """Job, run, sandbox, model, tool and check: one trace, the run below its job, the others below the run."""
+    """A job is one trace: the run is below the job, and sandbox, model, tool and check are below the run."""
     found = await spans(*EVENTS)
     job, run = found.pop("job mender"), found.pop("invoke_agent mender")
     assert {
@@ -133,7 +133,7 @@ async def test_a_job_is_one_trace():
 
 
 async def test_attempts_on_other_machines_join_the_jobs_trace():
-    """Two workers that know nothing of each other make one trace of a job."""
+    """Two workers that know nothing of each other contribute to one trace of a job."""
     exporters = [InMemorySpanExporter(), InMemorySpanExporter()]
     for number, exporter in enumerate(exporters, start=1):
         kept = Kept(exporter)
@@ -145,7 +145,7 @@ async def test_attempts_on_other_machines_join_the_jobs_trace():
 
 
 async def test_tokens_are_told_as_the_conventions_say():
-    """Input tokens include cached ones; the model that was asked and the one that answered are told apart."""
+    """Input tokens include cached ones; the requested model and the responding model are separate attributes."""
     chat = (await spans(*EVENTS))["chat claude-x"].attributes or {}
     assert chat == {
         "gen_ai.operation.name": "chat",
@@ -162,7 +162,7 @@ async def test_tokens_are_told_as_the_conventions_say():
 
 
 async def test_what_failed_is_an_error():
-    """Tools, requests and checks that failed have a class of error; so have runs, and calls that were broken off."""
+    """Failed tools, requests, checks and runs have an error type, and so have calls that were interrupted."""
     found = await spans(*EVENTS, unanswered(CALLED), state=JobState.TIMED_OUT)
     errors = {
         name: (span.attributes or {}).get("error.type")
@@ -179,13 +179,13 @@ async def test_what_failed_is_an_error():
 
 
 def unanswered(called: ToolCalled) -> ToolCalled:
-    """Another call, that never returns."""
+    """Return another call, which never returns."""
     return ToolCalled(call_id="c2", tool="other", arguments=called.arguments)
 
 
 @pytest.mark.parametrize("with_content", [False, True])
 async def test_content_is_there_only_if_asked_for(with_content: bool):
-    """What was asked, answered, called and returned is in no span, unless the setting says so."""
+    """No span contains prompts, answers, arguments or results, unless the setting asks for them."""
     found = await spans(*EVENTS, with_content=with_content)
     text = repr([dict(span.attributes or {}) for span in found.values()])
     words = ("the task", "the answer", "secret-thing", "it failed")
@@ -193,7 +193,7 @@ async def test_content_is_there_only_if_asked_for(with_content: bool):
 
 
 async def test_those_inside_can_join():
-    """`TRACEPARENT` names the trace and the run's span, as W3C's Trace Context writes them."""
+    """`TRACEPARENT` names the trace and the run's span in the format of W3C's Trace Context."""
     exporter = InMemorySpanExporter()
     kept = Kept(exporter)
     run = kept.traces.run(a_job(), Attempt("j", 1, "w", "r"), SETTINGS, log=kept.told.append)
@@ -207,7 +207,7 @@ async def test_those_inside_can_join():
 
 @given(st.text(alphabet=st.characters(exclude_categories=()), max_size=400))
 def test_text_of_agents_can_be_sent(text: str):
-    """Whatever a model calls a tool, it is cut and can be encoded: else a whole batch of spans would be lost."""
+    """A tool name of any form is cut and encodable, since one that is not would lose a whole batch of spans."""
     called = ToolCalled(call_id=text, tool=text, arguments={text: text})
     told = conventions.tool_span(called, None, agent="a", duration_ms=0.0, with_content=True)
     sent = [told.name, *(value for value in told.attributes.values() if isinstance(value, str))]
@@ -220,7 +220,7 @@ NEW_NAMES = {"gen_ai.usage.cache_write.input_tokens"}
 
 
 def test_names_are_those_of_the_conventions():
-    """Each name that we use is known to OpenTelemetry's own list, or new in the version that we follow."""
+    """Each name that spans use is in OpenTelemetry's own list, or new in the version that we follow."""
     known = {
         value
         for module in (gen_ai_attributes, error_attributes)
@@ -299,15 +299,15 @@ async def test_metrics_are_those_of_the_conventions():
 
 
 class Broken(SpanExporter):
-    """An exporter that cannot."""
+    """An exporter that fails."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """It raises what nobody expects."""
+        """Raise an unexpected error."""
         raise RuntimeError("away")
 
 
 async def test_an_exporter_that_breaks_harms_nothing():
-    """The run goes on as if nobody traced it, and the fault is told once."""
+    """When the exporter fails, the run continues without traces, and the fault is logged once."""
     kept = Kept(Broken())
     await kept.attempt(*EVENTS)
     await kept.attempt(*EVENTS)

@@ -1,4 +1,4 @@
-"""Changed files: real ones, by notices and by looking."""
+"""The watch of files: real changes, by notifications and by polling."""
 
 import os
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 @asynccontextmanager
 async def watching(watch: FileWatch) -> AsyncIterator[ObjectReceiveStream[FileBatch]]:
-    """The batches of a watch that is known to notice changes."""
+    """Yield the batches of a watch that has begun to notice changes."""
     send, receive = anyio.create_memory_object_stream[FileBatch](100)
 
     async def follow() -> None:
@@ -35,7 +35,7 @@ async def watching(watch: FileWatch) -> AsyncIterator[ObjectReceiveStream[FileBa
         group.start_soon(follow)
         with anyio.fail_after(30):
             number = 0
-            while not receive.statistics().current_buffer_used:  # nothing else tells that it has begun
+            while not receive.statistics().current_buffer_used:  # nothing else shows that it has begun
                 number += 1
                 (watch.root / f"probe{number}").touch()
                 await anyio.sleep(2 * watch.settle_s)  # long enough to settle in between
@@ -46,7 +46,7 @@ async def watching(watch: FileWatch) -> AsyncIterator[ObjectReceiveStream[FileBa
 
 
 async def until(receive: ObjectReceiveStream[FileBatch], path: str) -> dict[str, str]:
-    """What changed, by path, up to a batch with this one."""
+    """Return the changes by path, up to the batch with this path."""
     seen: dict[str, str] = {}
     with anyio.fail_after(30):
         while path not in seen:
@@ -56,7 +56,7 @@ async def until(receive: ObjectReceiveStream[FileBatch], path: str) -> dict[str,
 
 @pytest.mark.parametrize("polls", [False, True], ids=["notices", "looking"])
 async def test_what_changes_is_told(tmp_path, polls):
-    """Files that are made, changed and deleted come as such, those in `.git` and behind links never."""
+    """Added, modified and deleted files are reported, but none in `.git` or behind links."""
     root, outside = tmp_path / "root", tmp_path / "outside"
     for folder in (root / ".git", root / "sub", outside):
         folder.mkdir(parents=True)
@@ -77,7 +77,7 @@ async def test_what_changes_is_told(tmp_path, polls):
 
 
 async def test_only_wanted_files_are_told(tmp_path):
-    """Patterns are those of `.gitignore`: the last one that fits decides."""
+    """Patterns follow `.gitignore`: the last one that matches decides."""
     watch = FileWatch(tmp_path, patterns=("probe*", "*.md", "!draft-*", "src/"), settle_s=0.1)
     (tmp_path / "src").mkdir()
     async with watching(watch) as batches:
@@ -88,7 +88,7 @@ async def test_only_wanted_files_are_told(tmp_path):
 
 
 async def test_a_batch_is_bounded(tmp_path):
-    """Of more changes than fit into a batch, the others are counted."""
+    """Changes beyond a batch's limit are counted."""
     count = MAX_CHANGES + 500
     async with watching(FileWatch(tmp_path, settle_s=0.1)) as batches:
         for number in range(count):
@@ -103,7 +103,7 @@ async def test_a_batch_is_bounded(tmp_path):
 
 
 async def test_a_batch_waits_until_nothing_changes(tmp_path):
-    """Changes that follow one another closely are one batch, however many."""
+    """Changes in quick succession are one batch, however many they are."""
     async with watching(FileWatch(tmp_path, settle_s=1.0)) as batches:
         for number in range(10):
             (tmp_path / f"file{number}").touch()
@@ -116,7 +116,7 @@ async def test_a_batch_waits_until_nothing_changes(tmp_path):
 
 @pytest.mark.parametrize("polls", [False, True], ids=["notices", "looking"])
 async def test_a_name_that_is_no_text_ends_no_watch(tmp_path, polls):
-    """A name that cannot be told is told as one more change, and the watch goes on."""
+    """A file whose name is not UTF-8 counts as one more change, and the watch continues."""
     (tmp_path / os.fsdecode(b"old\xff")).touch()
     async with watching(FileWatch(tmp_path, polls=polls, settle_s=0.1)) as batches:
         (tmp_path / os.fsdecode(b"bad\xff")).touch()
@@ -133,7 +133,7 @@ async def test_a_name_that_is_no_text_ends_no_watch(tmp_path, polls):
 
 
 async def test_a_directory_that_goes_away_ends_the_watch(tmp_path):
-    """A watch never falls silent: if its directory is gone, it says so."""
+    """If its directory is removed, a watch ends with an error."""
     root = tmp_path / "root"
     root.mkdir()
 
@@ -151,7 +151,7 @@ async def test_a_directory_that_goes_away_ends_the_watch(tmp_path):
 
 @pytest.mark.parametrize("name", ["absent", "file"])
 async def test_what_is_no_directory_is_refused(tmp_path, name):
-    """A watch of nothing is an error at once."""
+    """Watching a path that is no directory is an error at once."""
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="not a directory"):
         await anext(aiter(changes(FileWatch(tmp_path / name))))
@@ -169,14 +169,14 @@ async def test_what_is_no_directory_is_refused(tmp_path, name):
     ],
 )
 def test_hostile_names_are_escaped(path, shown):
-    """No name moves a cursor, begins a line or hides a direction where it is shown, or in a prompt."""
+    """In messages and prompts no file name can move a cursor, begin a line or change the text's direction."""
     change = FileChange("added", path)
     assert change.shown == shown
     assert FileBatch((change,), 0).as_payload()["paths"] == [shown]
 
 
 def test_a_malformed_pattern_is_refused(tmp_path):
-    """A pattern that means nothing is told when the watch is made."""
+    """A malformed pattern is refused when the watch is created."""
     with pytest.raises(UsageError, match="malformed"):
         FileWatch(tmp_path, patterns=("!",))
 
@@ -202,5 +202,5 @@ malformed
     ],
 )
 def test_file_systems_that_do_not_tell_are_looked_at(path, polls):
-    """The innermost mount's file system decides whether notices can be trusted."""
+    """The file system of the innermost mount decides whether notifications can be trusted."""
     assert needs_polling(Path(path), MOUNTS) is polls

@@ -1,4 +1,4 @@
-"""Requests to a webhook: who is heard, what is refused and why, and what the body says."""
+"""Requests to a webhook: signatures, refusals, and how bodies are read."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ def _refusal(style: Style, headers: list[tuple[str, str]], body: bytes = BODY) -
 
 
 def test_the_example_of_githubs_documentation():
-    """The signature is GitHub's own, by the example that its documentation gives."""
+    """The signature scheme is GitHub's, by the example in its documentation."""
     signature = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
     delivery = receive(SECRET, GITHUB, [("X-Hub-Signature-256", signature)], b"Hello, World!")
     assert delivery.payload == "Hello, World!"
@@ -46,14 +46,14 @@ def test_the_example_of_githubs_documentation():
 
 @pytest.mark.parametrize("seconds", [-300, -1, 0, 300])
 def test_a_signed_time_within_the_window_is_taken(seconds):
-    """Up to five minutes either way a signed request is taken."""
+    """A signed request is accepted up to five minutes before or after its time."""
     assert receive(
         SECRET, TIMED, _timed(NOW - timedelta(seconds=seconds)), BODY, now=NOW
     ).payload == json.loads(BODY)
 
 
 def test_one_of_several_signatures_is_enough():
-    """A sender may sign with two secrets at once, and in versions that are not known here."""
+    """One valid signature of several is enough, beside other secrets and unknown versions."""
     good = sign(SECRET, BODY, at=NOW)
     header = good.replace(",v1=", f",v0=xyz,v1={'0' * 64},v1=")
     assert receive(SECRET, TIMED, [("Stripe-Signature", header), JSON_TYPE], BODY, now=NOW).payload
@@ -81,21 +81,21 @@ def test_one_of_several_signatures_is_enough():
     ],
 )
 def test_what_is_refused(style, headers, status, reason):
-    """Each refusal has the status to answer with and says what to send."""
+    """Each refusal has its status and says what to send."""
     refusal = _refusal(style, headers)
     assert refusal.status == status
     assert reason in refusal.reason
 
 
 def test_a_time_cannot_be_changed():
-    """The time is signed too: an old signature with a new time is not supported."""
+    """The time is signed too: an old signature with a new time is refused."""
     old = sign(SECRET, BODY, at=NOW - timedelta(hours=1))
     renewed = old.replace(old.partition(",")[0], f"t={int(NOW.timestamp())}")
     assert _refusal(TIMED, [("Stripe-Signature", renewed), JSON_TYPE]).status == 401
 
 
 def test_bodies_are_bounded():
-    """A body over the limit is refused by what is said of it and by what it is."""
+    """A body over the limit is refused, by its announced length as well as by its actual length."""
     with pytest.raises(WebhookRefused) as refused:
         refuse_length([("Content-Length", str(LIMIT_BYTES + 1))])
     assert refused.value.status == 413
@@ -107,7 +107,7 @@ def test_bodies_are_bounded():
 
 
 def test_a_webhook_without_a_secret_is_none():
-    """A signature by an empty secret is never taken."""
+    """A webhook without a secret accepts no signature."""
     with pytest.raises(ValueError, match="needs a secret"):
         receive(b"", GITHUB, _github(secret=b""), BODY)
 
@@ -143,7 +143,7 @@ def test_payloads(body, kind, value):
     ],
 )
 def test_bodies_that_are_not_what_they_say(body, kind, reason):
-    """A body that its type does not fit is refused as the sender's fault."""
+    """A body that does not match its type is refused with status 400."""
     with pytest.raises(WebhookRefused) as refused:
         read_payload(body, kind)
     assert refused.value.status == 400
@@ -163,7 +163,7 @@ def test_bodies_that_are_not_what_they_say(body, kind, reason):
     ),
 )
 def test_any_body_of_any_type_is_read_or_refused(body, kind):
-    """No body and no type make anything but a value or a refusal with a status."""
+    """Any body of any type becomes a value, or is refused with a status."""
     status, value = 200, None
     try:
         value = read_payload(body, kind)
@@ -176,7 +176,7 @@ def test_any_body_of_any_type_is_read_or_refused(body, kind):
 @settings(max_examples=examples(200))
 @given(st.sampled_from([GITHUB, TIMED]), st.text(max_size=120), st.binary(max_size=50))
 def test_no_made_up_signature_is_taken(style, signature, body):
-    """Whatever stands in the header, without the secret it is refused."""
+    """No header passes as a signature without the secret."""
     name = "X-Hub-Signature-256" if style == GITHUB else "Stripe-Signature"
     assert _refusal(style, [(name, signature)], body).status in {400, 401}
 
@@ -191,7 +191,7 @@ def test_no_made_up_signature_is_taken(style, signature, body):
     st.integers(-300, 300),
 )
 def test_what_is_signed_arrives(fields, seconds):
-    """Any form that is signed in time is taken, with the fields that were sent."""
+    """Any form that is signed in time is accepted, with the fields that were sent."""
     body = urlencode(fields).encode()
     headers = [
         *_timed(NOW + timedelta(seconds=seconds), body)[:1],
@@ -203,7 +203,7 @@ def test_what_is_signed_arrives(fields, seconds):
 
 
 def test_two_signed_times_are_two_deliveries():
-    """The same body at another time is another event; without a time, the body alone counts."""
+    """The same body at another signed time is another delivery; without a time the body alone counts."""
     later = NOW + timedelta(seconds=1)
     hashes = {
         receive(

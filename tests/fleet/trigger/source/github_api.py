@@ -1,4 +1,4 @@
-"""A stand-in of GitHub's REST interface: real HTTP on loopback, and as unreliable as one wants it."""
+"""A stand-in for GitHub's REST API: real HTTP on loopback, with faults on demand."""
 
 import asyncio
 import itertools
@@ -23,19 +23,19 @@ TOKEN = "gh-token"
 
 @dataclass
 class Fault:
-    """What happens instead of, or after, one request."""
+    """A response to a request, instead of the usual one."""
 
     method: str
     part: str
-    """Of the path."""
+    """A part of the path of the request."""
     response: Response
     is_done_anyway: bool = False
-    """Whether the request takes effect, and only its answer is lost."""
+    """Whether the request takes effect, and only its response is lost."""
 
 
 @dataclass
 class GitHub:
-    """The state of one repository, and what was asked."""
+    """The state of one repository, and the requests it received."""
 
     issues: dict[int, dict[str, Any]] = field(default_factory=dict)
     comments: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -44,10 +44,10 @@ class GitHub:
     url: str = ""
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     turn: Callable[[], Awaitable[None]] | None = None
-    """Waited for before each request, to mix those of several callers."""
+    """Awaited before each request, to interleave those of several callers."""
 
     def open_issue(self, title: str, body: str | None, *labels: str, **more: Any) -> str:
-        """Add an issue; returns its number."""
+        """Add an issue; return its number."""
         number = next(self.numbers)
         self.issues[number] = {
             "number": number,
@@ -69,17 +69,17 @@ class GitHub:
         return comment
 
     def labels(self, id: str) -> set[str]:
-        """Of an issue."""
+        """Return the labels of an issue."""
         return {label["name"] for label in self.issues[int(id)]["labels"]}
 
     def words(self, id: str) -> list[str]:
-        """All comments of an issue."""
+        """Return all comments of an issue."""
         return [comment["body"] for comment in self.comments.values() if comment["issue"] == int(id)]
 
 
 @contextmanager
 def serving(github: GitHub) -> Iterator[GitHub]:
-    """The interface on a loopback port."""
+    """Serve the API on a loopback port."""
     listening = socket.create_server(("127.0.0.1", 0))
     github.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     server = uvicorn.Server(
@@ -170,7 +170,7 @@ def _page(found: list[dict[str, Any]], request: Request) -> list[dict[str, Any]]
 
 
 async def mixed() -> None:
-    """A turn that lets requests of others go first, now and then."""
+    """Let requests of others go first, now and then."""
     import random
 
     for _ in range(random.randrange(5)):

@@ -16,7 +16,7 @@ TOKEN = "claim00000001"
 
 
 class Tasks:
-    """A directory, as its owner sees it."""
+    """A directory with the operations of its owner."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -48,12 +48,12 @@ def place(tmp_path: Path) -> Tasks:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 async def test_conforms(place: Tasks, check: Check):
-    """A directory keeps what every work source promises."""
+    """A directory meets the contract of work sources."""
     await check(place)
 
 
 async def test_what_is_no_task_is_told_and_never_read(place: Tasks, tmp_path_factory):
-    """Links, pipes, directories, what is too large, empty or no text is named with its reason, and harms nothing."""
+    """Links, pipes, directories, and files that are too large, empty or no text are reported with the reason."""
     secret = tmp_path_factory.mktemp("outside") / "secret.md"
     secret.write_text("secret")
     (place.root / "link.md").symlink_to(secret)
@@ -78,7 +78,7 @@ async def test_what_is_no_task_is_told_and_never_read(place: Tasks, tmp_path_fac
 
 
 async def test_a_name_that_is_no_text_holds_up_no_other(place: Tasks):
-    """It is told as such, and can be put aside; it could be noted in no database."""
+    """A file whose name is not UTF-8 is reported, as no database could store the name; others are not affected."""
     (place.root / os.fsdecode(b"\xff.md")).write_text("x")
     id = await place.put("good", "do")
     found = await place.open().fetch(100)
@@ -88,7 +88,7 @@ async def test_a_name_that_is_no_text_holds_up_no_other(place: Tasks):
 
 @pytest.mark.parametrize("seconds", [2**40, 2**62])
 async def test_a_time_that_is_none_holds_up_no_other(place: Tasks, seconds: int):
-    """On file systems that keep such a time."""
+    """A file with an invalid time, on file systems that store one, is reported; others are not affected."""
     root = Path("/dev/shm")
     if not os.access(root, os.W_OK):
         pytest.skip("there is no memory file system that can be written")
@@ -103,7 +103,7 @@ async def test_a_time_that_is_none_holds_up_no_other(place: Tasks, seconds: int)
 
 
 async def test_a_link_cannot_be_claimed(place: Tasks, tmp_path_factory):
-    """What a link points to is not read by a claim either; the link is put aside."""
+    """A claim does not read the target of a link; the link is moved to `failed`."""
     secret = tmp_path_factory.mktemp("outside") / "secret.md"
     secret.write_text("secret")
     (place.root / "link.md").symlink_to(secret)
@@ -112,7 +112,7 @@ async def test_a_link_cannot_be_claimed(place: Tasks, tmp_path_factory):
 
 
 async def test_rooms_that_are_links_are_not_entered(place: Tasks, tmp_path_factory):
-    """Where `.claimed` is a link to elsewhere, nothing is moved there."""
+    """If `.claimed` is a link to elsewhere, nothing is moved there."""
     outside = tmp_path_factory.mktemp("outside")
     (place.root / ".claimed").symlink_to(outside)
     id = await place.put("task", "do")
@@ -125,7 +125,7 @@ async def test_rooms_that_are_links_are_not_entered(place: Tasks, tmp_path_facto
     "id", ["../outside.md", "sub/task.md", "/etc/passwd", ".claimed", "absent.md", "x" * 300 + ".md"]
 )
 async def test_names_lead_nowhere_else(place: Tasks, id):
-    """A name that is no task of this directory is no task."""
+    """A claim of a name that is no task file of this directory returns nothing."""
     (place.root.parent / "outside.md").write_text("x")
     (place.root / "sub").mkdir()
     (place.root / "sub" / "task.md").write_text("x")
@@ -134,7 +134,7 @@ async def test_names_lead_nowhere_else(place: Tasks, id):
 
 
 async def test_ends_lie_where_they_are_looked_for(place: Tasks):
-    """What is done and what failed lie in rooms of their own, each with its result."""
+    """Done and failed tasks are moved to directories of these names, each with its result."""
     source = place.open()
     for number, outcome in enumerate(Outcome):
         claim = await source.claim(await place.put(f"task {outcome}", "do"), f"claim{number:08}")
@@ -145,7 +145,7 @@ async def test_ends_lie_where_they_are_looked_for(place: Tasks):
 
 
 async def test_what_cannot_be_used_is_refused(place: Tasks, tmp_path: Path):
-    """A directory that is none, and words that could be parts of paths, are errors."""
+    """A missing directory, and a claim's token that could be part of a path, are errors."""
     with pytest.raises(UsageError, match="not a directory"):
         DirectorySource(tmp_path / "absent")
     source = place.open()

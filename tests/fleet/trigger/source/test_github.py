@@ -1,4 +1,4 @@
-"""Issues as a work source, against a stand-in of the interface: claims, faults, limits of rate, strangers."""
+"""Issues as a work source, against a stand-in for GitHub's API: claims, faults, rate limits, strangers."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ ISSUES = "/repos/o/r/issues"
 
 
 class Repository:
-    """A repository, as its owner sees it."""
+    """A repository with the operations of its owner."""
 
     def __init__(self, github: GitHub) -> None:
         self.github = github
@@ -56,12 +56,12 @@ async def place() -> AsyncIterator[Repository]:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 async def test_conforms(place: Repository, check: Check):
-    """Issues keep what every work source promises."""
+    """Issues meet the contract of work sources."""
     await check(place)
 
 
 async def test_a_race_has_one_winner_at_most(place: Repository):
-    """However requests of many claimers mix, never do two of them win; what nobody won can be claimed."""
+    """Of concurrent claims of an issue, however their requests interleave, one wins."""
     place.github.turn = mixed
     for number in range(10):
         id = await place.put("task", "do")
@@ -74,7 +74,7 @@ async def test_a_race_has_one_winner_at_most(place: Repository):
 
 
 async def test_an_issue_with_comments_without_end_holds_up_no_other(place: Repository):
-    """It is told of, nobody claims it, and that is no fault of the source's: others are claimed as ever."""
+    """An issue with too many comments is reported and not claimed; others are not affected."""
     flooded = await place.put("task", "do")
     for _ in range(1000):
         place.github.add_comment(int(flooded), "me too", "stranger", "NONE")
@@ -89,7 +89,7 @@ async def test_an_issue_with_comments_without_end_holds_up_no_other(place: Repos
 
 
 async def test_labels_say_how_it_stands(place: Repository):
-    """A claim, a failure and an end can be seen at the issue's labels and state."""
+    """An issue's labels show whether it is claimed, done or failed."""
     source = place.open()
     done, failed = [await place.put("task", "do") for _ in range(2)]
     for number, id in enumerate((done, failed)):
@@ -103,7 +103,7 @@ async def test_labels_say_how_it_stands(place: Repository):
 
 
 async def test_strangers_cannot_hold_a_claim(place: Repository):
-    """A claim in a stranger's comment counts for nothing; one of the repository's people does."""
+    """A claim in a stranger's comment is ignored; one of the repository's members counts."""
     id = await place.put("task", "do")
     mark = "<!-- ringfence-claim forged00 -->"
     place.github.add_comment(int(id), mark, "stranger", "NONE")
@@ -114,7 +114,7 @@ async def test_strangers_cannot_hold_a_claim(place: Repository):
 
 
 async def test_what_is_no_work(place: Repository):
-    """Pull requests, closed issues and those without the label are not claimed; what is too large is named."""
+    """Pull requests, closed issues and those without the label are not claimed; invalid issues are reported."""
     pull = place.github.open_issue("pull", "x", "ready", pull_request={})
     closed = place.github.open_issue("closed", "x", "ready", state="closed")
     other = place.github.open_issue("other", "x")
@@ -131,7 +131,7 @@ async def test_what_is_no_work(place: Repository):
 
 
 async def test_many_issues_are_read_page_by_page(place: Repository):
-    """More issues than fit on a page are fetched, and no more than the limit."""
+    """Several pages of issues are fetched, up to the limit."""
     for number in range(230):
         place.github.open_issue(f"task {number}", "do", "ready")
     source = place.open()
@@ -154,7 +154,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 async def test_faults_that_pass_change_nothing(place: Repository, name: str):
-    """A server that fails once, or whose answer is lost, is asked again, and nothing happens twice."""
+    """A request that fails once, or whose response is lost, is repeated without a second effect."""
     place.github.faults.append(FAULTS[name])
     id = await place.put("task", "do")
     source = place.open()
@@ -195,7 +195,7 @@ LATER = str(int(time.time()) + 3600)
     ],
 )
 async def test_faults_that_stay_are_told(place: Repository, answers, error, words):
-    """What does not pass ends in an error of the right kind, soon, and without the token."""
+    """A lasting fault ends in an error of the right kind, after few requests, and without the token."""
     place.github.faults.extend(Fault("GET", ISSUES, answer) for answer in answers)
     with pytest.raises(error) as failed:
         await place.open().fetch(100)
@@ -205,7 +205,7 @@ async def test_faults_that_stay_are_told(place: Repository, answers, error, word
 
 
 async def test_a_wrong_token_is_an_error_of_its_own(place: Repository):
-    """A token that is not accepted is not tried again, and not shown."""
+    """A token that is rejected is not tried again, and not shown."""
     with pytest.raises(AuthenticationFailed, match="the token is not accepted") as failed:
         await place.source("wrong-token").fetch(100)
     assert "wrong-token" not in str(failed.value)
@@ -213,7 +213,7 @@ async def test_a_wrong_token_is_an_error_of_its_own(place: Repository):
 
 
 async def test_a_server_that_is_not_there(place: Repository):
-    """Without a server the error says so and that trying later may help."""
+    """The error of an unreachable server advises to try again later."""
     place.github.url = "http://127.0.0.1:1"
     with pytest.raises(InfrastructureFault, match="try again later"):
         await place.open().fetch(100)
@@ -221,7 +221,7 @@ async def test_a_server_that_is_not_there(place: Repository):
 
 @pytest.mark.parametrize("id", ["1/../../user", "", "x", "-1", "9" * 30, "\u0661"])
 async def test_only_numbers_are_issues(place: Repository, id: str):
-    """What is no number never becomes part of a path."""
+    """An id that is no number is refused, and never part of a path."""
     with pytest.raises(UsageError, match="is not the number"):
         await place.open().claim(id, CLAIM)
     assert place.github.asked == []
@@ -229,6 +229,6 @@ async def test_only_numbers_are_issues(place: Repository, id: str):
 
 @pytest.mark.parametrize("name", ["", "o", "o/r/x", "o/../x", "o/r?x", "o /r"])
 def test_what_is_no_repository_is_refused(name: str):
-    """A repository's name cannot lead elsewhere."""
+    """A repository's name with other path segments is refused."""
     with pytest.raises(RingfenceError, match="write owner/name"):
         GitHubSourceConfig(name)
