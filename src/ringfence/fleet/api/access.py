@@ -1,7 +1,7 @@
-"""Who may do what: the scopes of routes, and how a request gets its scope.
+"""Controls access to the API: the scopes of routes, and how a request gets its scope.
 
-The application refuses every request that has no sender. `LocalAccess` stands before it on the Unix socket that only its
-owner can open, `TokenAccess` on TCP. A page of another site can do nothing: it cannot set the header with the token, the
+The application refuses every request without a sender. `LocalAccess` wraps it on the Unix socket, which only its owner
+can open, and `TokenAccess` on TCP. A page of another site can do nothing: it cannot set the header with the token, the
 names in `Host` and `Origin` are checked, no response allows another origin, and bodies must be JSON.
 """
 
@@ -35,22 +35,22 @@ _READ_METHODS = ("GET", "HEAD")
 
 @dataclass(frozen=True)
 class Principal:
-    """Who sent a request."""
+    """The sender of a request."""
 
     name: str
     """The user's name on this machine, or `token NAME`."""
     scope: TokenScope
 
     def may(self, scope: TokenScope) -> bool:
-        """Whether a route of a scope is open to it."""
+        """Whether it may use a route of a scope."""
         return SCOPES.index(scope) <= SCOPES.index(self.scope)
 
 
 async def get_principal(request: Request) -> Principal:
-    """Who sent a request.
+    """Return the sender of a request.
 
     Raises:
-        HTTPException: Nothing in front of the application has found that out (401).
+        HTTPException: No wrapper of the application has authenticated the request (401).
     """
     found = request.scope.get(_KEY)
     if not isinstance(found, Principal):
@@ -59,7 +59,7 @@ async def get_principal(request: Request) -> Principal:
 
 
 Sender = Annotated[Principal, Depends(get_principal)]
-"""A parameter of a route that records who asked for a change."""
+"""A parameter of a route that records who requested a change."""
 _BEARER = HTTPBearer(
     auto_error=False, scheme_name="token", description="`Authorization: Bearer rft_...`, over TCP."
 )
@@ -80,27 +80,27 @@ READ = Security(_check_scope, scopes=["read"])
 ACT = Security(_check_scope, scopes=["act"])
 """For a route that starts, ends or answers jobs, or applies their work."""
 ADMIN = Security(_check_scope, scopes=["admin"])
-"""For a route that changes the fleet itself: its tokens, workers, files, or its end."""
+"""For a route that changes the fleet itself: its tokens, workers or files, or that stops it."""
 
 
 class LocalAccess:
-    """Grants everything: to requests on the Unix socket that only its owner can open, or from this process."""
+    """Grants every scope to requests on the Unix socket, which only its owner can open, or from this process."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._principal = Principal(_user_name(), "admin")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with its sender."""
+        """Forward a request with its sender."""
         await self._app({**scope, _KEY: self._principal}, receive, send)
 
 
 class TokenAccess:
-    """Lets requests pass that have a valid token and are meant for this server.
+    """Forwards requests that have a valid token and are addressed to this server.
 
     Args:
         app: The application.
-        database: The fleet's database, which has the tokens.
+        database: The fleet's database, which holds the tokens.
         hosts: Names, with or without port, by which clients may address the server.
         log: Reports every request that changes something, with its sender.
     """
@@ -113,7 +113,7 @@ class TokenAccess:
         self._failures = FailureLimiter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with its sender, or refuse it."""
+        """Forward a request with its sender, or refuse it."""
         if scope["type"] != "http":
             return
         try:
@@ -160,12 +160,12 @@ class TokenAccess:
         return Principal(f"token {found.name}", found.scope)
 
     def _is_own(self, host: str) -> bool:
-        """Whether a host, with or without port, is one of the server's names; a name without port has any port."""
+        """Whether a host, with or without port, is one of the server's names; a name without port matches any port."""
         return host in self._hosts or host.rpartition(":")[0] in self._hosts
 
 
 class FailureLimiter:
-    """Counts failures by address: ten in a minute, then the address has to wait."""
+    """Counts failures by address; after ten within a minute the address has to wait."""
 
     def __init__(self) -> None:
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
@@ -179,7 +179,7 @@ class FailureLimiter:
             self._failures.popitem(last=False)
 
     def wait_s(self, address: str) -> float:
-        """How long an address has to wait, in seconds; 0: not at all."""
+        """Return how many seconds an address has to wait; 0 means not at all."""
         times = self._failures.get(address)
         if times is None or len(times) < _MAX_FAILURES:
             return 0.0
@@ -187,7 +187,7 @@ class FailureLimiter:
 
 
 def _network(address: str) -> str:
-    """The address that failures are counted for: of IPv6 the network, since each of its users has one."""
+    """Return the key that failures are counted by: for IPv6 the /64 network, since each user has one."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The application that answers the fleet's HTTP API. OpenAPI describes it at /openapi.json."""
+"""Creates the application that serves the fleet's HTTP API. OpenAPI describes it at /openapi.json."""
 
 from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp
@@ -39,7 +39,7 @@ _ROUTERS = (
 
 
 def create_app(context: ApiContext) -> FastAPI:
-    """Create the application; it refuses every request until `LocalAccess` or `TokenAccess` stands before it."""
+    """Create the application; it refuses every request unless `LocalAccess` or `TokenAccess` wraps it."""
     app = FastAPI(
         title="Ringfence fleet",
         version=__version__,

@@ -11,9 +11,9 @@ from ringfence.fleet.queries.changes import Change, ChangeReader
 from ringfence.fleet.store.database import Database
 
 _POLL_S = 0.1
-_AWAY_S = 1.0
+_UNREACHABLE_S = 1.0
 _ALIVE_S = 15.0
-"""How often something is yielded without a change, by which a listener that went away is noticed."""
+"""How often None is yielded while nothing changes, so that a listener that went away is noticed."""
 _MAX_PENDING = 1000
 
 
@@ -21,7 +21,7 @@ _MAX_PENDING = 1000
 class _Listener:
     pending: deque[Change] = field(default_factory=deque)
     is_behind: bool = False
-    """Whether changes were lost because it did not take them."""
+    """Whether changes were lost because the listener was too slow."""
 
     def add(self, change: Change) -> None:
         if len(self.pending) < _MAX_PENDING:
@@ -53,10 +53,13 @@ class ChangeFeed:
         self._read_at = float("-inf")
 
     async def listen(self) -> AsyncIterator[Change | None]:
-        """Yield changes within 0.3 s, the first time and every 15 s without one None; `reset`: some were lost."""
+        """Yield changes within 0.3 s, and None at first and after every 15 s without a change.
+
+        The change `reset` means that some changes were lost.
+        """
         listener = _Listener()
         if not self._listeners and self._database is not None:
-            self._reader = ChangeReader(self._database)  # changes from before are of no interest
+            self._reader = ChangeReader(self._database)  # earlier changes do not matter
             self._read_at = float("-inf")
         self._listeners.add(listener)
         try:
@@ -78,14 +81,14 @@ class ChangeFeed:
     async def _poll(self) -> float:
         """Read the database, unless another listener has just done so; return the seconds until the next time."""
         if self._reader is None:
-            return _AWAY_S
+            return _UNREACHABLE_S
         async with self._lock:
             if anyio.current_time() - self._read_at < _POLL_S / 2:
                 return _POLL_S / 2
             try:
                 found = await self._reader.read()
-            except InfrastructureFault:  # it may be back soon; routes that read say what is wrong
-                return _AWAY_S
+            except InfrastructureFault:  # it may be back soon; routes that read report the error
+                return _UNREACHABLE_S
             self._read_at = anyio.current_time()
             for change in found:
                 for listener in self._listeners:

@@ -1,4 +1,4 @@
-"""What the routes of the API work on: the daemon where one runs, the fleet's database, the state directory."""
+"""Provides the API's routes with the daemon if one runs, the fleet's database, and the state directory."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +15,12 @@ from ringfence.fleet.store.database import Database
 
 @dataclass(frozen=True)
 class ApiContext:
-    """What the routes work on.
+    """The objects that the routes work on.
 
     Args:
         state: The state directory.
-        daemon: The fleet's daemon; None: none runs in this process, and what needs one is answered with 503.
-        source: Where the fleet's state is read; None: there is no fleet, and its lists are empty.
+        daemon: The fleet's daemon; None if none runs in this process. Routes that need it then respond with 503.
+        source: The source of the fleet's state; None if there is no fleet. Its lists are then empty.
     """
 
     state: Path
@@ -34,13 +34,13 @@ class ApiContext:
 
     @classmethod
     def of_daemon(cls, daemon: Daemon) -> "ApiContext":
-        """The context of a daemon's API."""
+        """Return the context of a daemon's API."""
         source = FleetSource(daemon.database, daemon.state, daemon=daemon)
         return cls(daemon.state, daemon, source)
 
 
 async def get_context(request: Request) -> ApiContext:
-    """The context of the application that a request came to."""
+    """Return the context of the application that received a request."""
     context = request.app.state.context
     assert isinstance(context, ApiContext)
     return context
@@ -51,10 +51,10 @@ Context = Annotated[ApiContext, Depends(get_context)]
 
 
 async def get_daemon(context: Context) -> Daemon:
-    """The daemon.
+    """Return the daemon.
 
     Raises:
-        NoDaemon: None runs in this process.
+        NoDaemon: No daemon runs in this process.
     """
     if context.daemon is None:
         raise NoDaemon
@@ -62,7 +62,7 @@ async def get_daemon(context: Context) -> Daemon:
 
 
 async def get_source(context: Context) -> FleetSource:
-    """Where the fleet's state is read.
+    """Return the source of the fleet's state.
 
     Raises:
         NoDaemon: There is no fleet.
@@ -73,7 +73,7 @@ async def get_source(context: Context) -> FleetSource:
 
 
 async def get_database(source: Annotated[FleetSource, Depends(get_source)]) -> Database:
-    """The fleet's database.
+    """Return the fleet's database.
 
     Raises:
         NoDaemon: There is no fleet.

@@ -1,6 +1,6 @@
 """Routes of the loops of this machine.
 
-The modules of loops are imported by the routes: a daemon whose loops nobody looks at does without them.
+The routes import the modules of loops, so that a daemon loads them only when a client requests loops.
 """
 
 from dataclasses import asdict
@@ -53,7 +53,7 @@ async def show(loop: _Loop, context: Context) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value with lists in place of tuples, as JSON has them."""
+    """Return a value with lists in place of tuples, as in JSON."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value

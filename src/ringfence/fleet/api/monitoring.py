@@ -1,4 +1,4 @@
-"""What watches a fleet from outside: figures for Prometheus, and whether it lives and takes jobs."""
+"""Serves a fleet's metrics for Prometheus, and the checks that its daemon is alive and takes jobs."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def metrics_of(daemon: "Daemon") -> Callable[[Request], Awaitable[Response]]:
-    """The answer to `/metrics`."""
-    looking = CensusCache(daemon.database)
+    """Create the endpoint of `/metrics`."""
+    census_cache = CensusCache(daemon.database)
 
     async def metrics(request: Request) -> Response:
-        moment = await _moment(daemon, looking)
+        moment = await _moment(daemon, census_cache)
         content, kind = exposition(moment, daemon.counters, accept=request.headers.get("accept", ""))
         return Response(content, headers={"Content-Type": kind})
 
@@ -30,15 +30,15 @@ def metrics_of(daemon: "Daemon") -> Callable[[Request], Awaitable[Response]]:
 
 
 async def healthz(_request: Request) -> Response:
-    """Whether the daemon lives."""
+    """Respond `ok`, because the daemon is alive."""
     return PlainTextResponse("ok\n")
 
 
 def readiness_of(daemon: "Daemon") -> Callable[[Request], Awaitable[Response]]:
-    """The answer to `/readyz`: it takes jobs."""
+    """Create the endpoint of `/readyz`."""
 
     async def readyz(_request: Request) -> Response:
-        """Whether it takes jobs."""
+        """Respond whether the fleet takes jobs."""
         return PlainTextResponse(
             "ok\n" if daemon.is_ready else "not ready\n", 200 if daemon.is_ready else 503
         )
@@ -47,12 +47,12 @@ def readiness_of(daemon: "Daemon") -> Callable[[Request], Awaitable[Response]]:
 
 
 def metrics_route(daemon: "Daemon") -> Route:
-    """Where the figures are."""
+    """Create the route of the metrics."""
     return Route("/metrics", metrics_of(daemon), methods=["GET"], include_in_schema=False)
 
 
 def monitoring_app(daemon: "Daemon") -> Starlette:
-    """The application for an address of their own: nothing else answers there."""
+    """Create the application for the address of the metrics, which serves nothing else."""
     return Starlette(
         routes=[
             metrics_route(daemon),
@@ -62,8 +62,8 @@ def monitoring_app(daemon: "Daemon") -> Starlette:
     )
 
 
-async def _moment(daemon: "Daemon", looking: CensusCache) -> Moment:
-    census = await looking.census()
+async def _moment(daemon: "Daemon", census_cache: CensusCache) -> Moment:
+    census = await census_cache.census()
     executors = None
     if census is not None:
         with suppress(InfrastructureFault):
