@@ -97,7 +97,7 @@ def test_nothing_goes_on_from_a_job_that_never_began(works: FleetFiles, agent: s
     works.ends(job)
     refused = works.run("job", "fork", job, "-p", "more")
     assert (refused.code, refused.out) == (2, "")
-    assert "left nothing to go on with" in refused.err
+    assert "left nothing to resume" in refused.err
     assert f"`ringfence job retry {job}` does its task from the start" in refused.err
     assert works.jobs(agent=agent, limit=1)[0]["id"] == job
 

@@ -11,5 +11,5 @@ router = APIRouter(tags=["doctor"])
 
 @router.get("/v1/doctor", dependencies=[READ])
 async def doctor() -> MachineReport:
-    """What the machine that answers can run. Only `ringfence doctor` opens sandboxes and tries to escape."""
+    """What the responding machine can run. Only `ringfence doctor` opens sandboxes and tries to escape."""
     return MachineReport(**await describe_machine())

@@ -1,4 +1,4 @@
-"""The edge of the daemon's interface: how much it reads, what it refuses, and in which form it says so."""
+"""Limits what the API reads, refuses invalid requests, and renders every error in one form."""
 
 from typing import Any
 
@@ -14,85 +14,89 @@ from ringfence.fleet.api.models import Problem, Refusal
 from ringfence.fleet.client import NoDaemon
 
 BODY_BYTES = 8 * 1024 * 1024
-"""Of a request: a prompt of a million characters, each written as an escape, and what is around it."""
+"""Size limit of a request: a prompt of a million characters, each written as an escape, and some more."""
 _STATUS = {NoDaemon: 503, UsageError: 400, InfrastructureFault: 503}
-_SHOWN = 200
+_MAX_SHOWN = 200
 _REFUSALS = {
-    400: "It makes no sense: there is no such thing, or it is not in a state for that.",
+    400: "The request is invalid: the object does not exist, or its state does not permit the operation.",
     401: "Over TCP: no access token, or a wrong or expired one.",
     403: "The token's scope does not suffice, or the request comes from a page of another site.",
-    409: "Policy or the configuration refuses it, or what it needs is on another machine.",
+    409: "Policy or the configuration refuses the request, or the data that it needs is on another machine.",
     413: "The body is too long.",
     415: "The body is not of the type `application/json`.",
-    421: "Over TCP: the name in `Host` is none of the server's.",
+    421: "Over TCP: the name in `Host` is not one of the server's names.",
     422: "A parameter or the body does not fit its schema.",
     429: "Over TCP: too many wrong tokens from this address; `Retry-After` has the seconds to wait.",
-    503: "Not now: no daemon runs, the database cannot be used, or no more jobs of the agent may wait.",
+    503: "Temporary: no daemon runs, the database cannot be used, or the agent's queue is full.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": text} for status, text in _REFUSALS.items()
 }
-"""What every operation may answer besides its own."""
+"""Responses that every operation may send besides its own."""
 
 
 def guard(app: FastAPI) -> None:
-    """Have an application refuse in one form, and read no more than it must."""
-    app.add_exception_handler(RingfenceError, _refused)
-    app.add_exception_handler(RequestValidationError, _unfit)
-    app.add_exception_handler(HTTPException, _plain)
-    app.add_exception_handler(Exception, _broken)
-    app.add_middleware(_Bounded)
+    """Make an application render all errors in one form, and limit what it reads."""
+    app.add_exception_handler(RingfenceError, _on_ringfence_error)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(Exception, _on_internal_error)
+    app.add_middleware(_LimitedBody)
     app.add_middleware(_JsonOnly)
 
 
 def known_query(request: Request) -> None:
-    """Refuse query parameters that nobody reads: whoever wrote one believes that it does something.
+    """Refuse query parameters that the route does not have, since they would silently have no effect.
 
     Raises:
-        UsageError: There is one.
+        UsageError: The request has such a parameter.
     """
     known = {field.alias for field in request.scope["route"].dependant.query_params}
     for name in request.query_params:
         if name not in known:
             there = f"known here: {', '.join(sorted(known))}" if known else "there is none here"
-            raise UsageError(f"there is no query parameter {name[:_SHOWN]!r}; {there}")
+            raise UsageError(f"there is no query parameter {name[:_MAX_SHOWN]!r}; {there}")
 
 
 def refusal(status: int, message: str, code: int = ExitCode.USAGE) -> Response:
-    """An answer that refuses."""
+    """Create the response to a request that is refused."""
     said = Refusal(error=Problem(message=message, exit_code=int(code)))
     return JSONResponse(said.model_dump(), status_code=status)
 
 
-async def _refused(_request: Request, error: Exception) -> Response:
+async def _on_ringfence_error(_request: Request, error: Exception) -> Response:
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409)
     code = error.exit_code if isinstance(error, RingfenceError) else ExitCode.FAILED
     return refusal(status, str(error), code)
 
 
-async def _unfit(_request: Request, error: Exception) -> Response:
+async def _on_validation_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-    said = str(first["msg"])[:_SHOWN]
+    said = str(first["msg"])[:_MAX_SHOWN]
     if first["type"] == "enum":
-        said = f"{str(first['input'])[:_SHOWN]!r} is none of {first['ctx']['expected']}"
-    return refusal(422, f"{place[:_SHOWN]}: {said}")
+        said = f"{str(first['input'])[:_MAX_SHOWN]!r} is none of {first['ctx']['expected']}"
+    return refusal(422, f"{place[:_MAX_SHOWN]}: {said}")
 
 
-async def _plain(_request: Request, error: Exception) -> Response:
+async def _on_http_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     answer = refusal(error.status_code, str(error.detail))
     answer.headers.update(error.headers or {})
     return answer
 
 
-async def _broken(_request: Request, error: Exception) -> Response:
-    return refusal(500, f"internal error: {type(error).__name__}; its log says more", ExitCode.INFRASTRUCTURE)
+async def _on_internal_error(_request: Request, error: Exception) -> Response:
+    return refusal(
+        500,
+        f"internal error: {type(error).__name__}; its log says more",
+        ExitCode.INFRASTRUCTURE,
+    )
 
 
 class _JsonOnly:
-    """Refuses bodies that are not JSON: a form of another site sends none."""
+    """Refuses bodies that are not JSON, because a form on another site can send only other types."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -103,14 +107,14 @@ class _JsonOnly:
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
             if (kind or has_body) and kind != "application/json":
-                problem = f"a body of type {kind[:_SHOWN]!r} is refused; send JSON as application/json"
+                problem = f"a body of type {kind[:_MAX_SHOWN]!r} is refused; send JSON as application/json"
                 await refusal(415, problem)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
 
-class _Bounded:
-    """Reads no longer body than is allowed."""
+class _LimitedBody:
+    """Refuses bodies that are longer than allowed, without reading the rest."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

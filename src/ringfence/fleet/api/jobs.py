@@ -170,7 +170,7 @@ async def reject(
 
 @router.post("/v1/jobs/{reference}/cancel", dependencies=[ACT])
 async def cancel(reference: Reference, daemon: RunningDaemon, source: FleetData) -> JobAnswer:
-    """Cancel a job, wherever it is."""
+    """Cancel a job, queued or running."""
     job = await daemon.jobs.resolve(reference)
     return await answer_job(source, await daemon.cancel(job.id, reason="cancelled by hand"))
 
@@ -209,25 +209,25 @@ async def remove(reference: Reference, daemon: RunningDaemon) -> None:
 
 
 def _check_session(daemon: Daemon, job: Job) -> None:
-    """Check that a job left a session to resume; on a fleet of several machines it may be on another one.
+    """Check that a job left a session to resume; in a fleet of several machines it may be on another one.
 
     Raises:
-        UsageError: It did not.
+        UsageError: It left none.
     """
     if _has_record(job) or (job.run_id is not None and daemon.fleet.settings.engine.type != "sqlite"):
         return
     why = "its record is not here" if job.run_id is not None else "it never began"
     raise UsageError(
-        f"job {job.id!r} left nothing to go on with ({job.state}; {why}); "
+        f"job {job.id!r} left nothing to resume ({job.state}; {why}); "
         f"`ringfence job retry {job.id}` does its task from the start, with `-p TEXT` another one"
     )
 
 
 async def _record_of(source: FleetSource, reference: str, attempt: int | None) -> FoundRecord:
-    """The record of an attempt at a job.
+    """Return the record of an attempt at a job.
 
     Raises:
-        UsageError: None has begun; or as `find_job_record`.
+        UsageError: No attempt has begun; or as `find_job_record`.
     """
     job = await find_job(source, reference)
     found = await find_job_record(source, job, attempt)
@@ -237,7 +237,7 @@ async def _record_of(source: FleetSource, reference: str, attempt: int | None) -
 
 
 async def _wait_for_record(source: FleetSource, job: Job, attempt: int | None) -> FoundRecord | None:
-    """The record of an attempt, once its run begins; None if the job ends before that."""
+    """Wait for an attempt's run to begin and return its record; None if the job ends before that."""
     while not job.state.is_terminal:
         await anyio.sleep(_POLL_S)
         job = await find_job(source, job.id)

@@ -1,4 +1,4 @@
-"""Requests and responses of the API as models, from which its OpenAPI description is made. Times are in UTC."""
+"""Models of the API's requests and responses, from which its OpenAPI description is made. Times are in UTC."""
 
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -97,13 +97,13 @@ class JobDetail(JobAnswer):
 
 
 def job_answer(job: Job, waits_for: str | None) -> JobAnswer:
-    """A job, and why it waits, if it does."""
+    """Return the response for a job, with the reason why it waits, if it does."""
     known = {name: getattr(job, name) for name in JobAnswer.model_fields if name != "waits_for"}
     return JobAnswer(**known, waits_for=waits_for)
 
 
 def counts_of_agent(counts: Mapping[JobState, int]) -> dict[str, Any]:
-    """How many jobs of an agent wait, run and have ended, and how they ended."""
+    """Return how many jobs of an agent wait, run and have ended, and how they ended."""
     outcomes = {state: count for state, count in counts.items() if state.is_terminal}
     return {
         "queued": counts.get(JobState.QUEUED, 0),
@@ -114,7 +114,7 @@ def counts_of_agent(counts: Mapping[JobState, int]) -> dict[str, Any]:
 
 
 def text_of(content: bytes | None) -> str | None:
-    """A stored text."""
+    """Decode a stored text."""
     return None if content is None else content.decode("utf-8", "replace")
 
 
@@ -147,7 +147,7 @@ class BudgetAnswer(Answer):
     tokens: int
     cost_usd: float
     max_tokens: int | None
-    """None: no bound."""
+    """None: no limit."""
     max_cost_usd: float | None
 
 
@@ -303,7 +303,7 @@ class InboxAnswer(Answer):
     rule: dict[str, Any]
     """The rule that `allow` grants, made from recorded fields; empty for a question of the agent's own."""
     asks: str
-    """What is asked for, in words of Ringfence."""
+    """The request, in Ringfence's words."""
     text: str
     """The agent's own words: data to show, which decide nothing."""
     created_at: datetime

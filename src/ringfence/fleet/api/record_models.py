@@ -1,4 +1,4 @@
-"""Responses about records: runs, verifications, changes and loops. Texts of agents are in them as they are."""
+"""Models of responses about runs, verifications, changes and loops. They contain texts of agents unescaped."""
 
 from typing import Any, Literal
 

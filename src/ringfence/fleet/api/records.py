@@ -1,4 +1,4 @@
-"""What the routes of jobs and of runs have in common: events, pages of changes, and who may apply them."""
+"""Shared code of the routes of jobs and of runs: events, pages of changes, and where changes can be applied."""
 
 import json
 from collections.abc import AsyncIterator
@@ -31,10 +31,10 @@ EventLimit = Annotated[int | None, Query(ge=1, le=_MAX_INT, description="At most
 
 
 def here(record: FoundRecord) -> Path:
-    """The directory of a run of this machine, whose changes can be applied here.
+    """Return the directory of a run of this machine, whose changes can be applied here.
 
     Raises:
-        RecordElsewhere: It ran on another machine; this one has a copy of its record at most.
+        RecordElsewhere: The run was on another machine; this one has at most a copy of its record.
     """
     if not record.is_here:
         raise RecordElsewhere(record.path.name, record.host)
@@ -44,7 +44,7 @@ def here(record: FoundRecord) -> Path:
 async def page_of_diff(
     record: FoundRecord, path: str | None, offset: int, limit: int
 ) -> DiffAnswer | LinesAnswer:
-    """A page of the files that a run changed, or of the lines of one file.
+    """Return a page of the files that a run changed, or of the lines of one file.
 
     Raises:
         RecordError: The record cannot be read, or has no such file.
@@ -57,7 +57,7 @@ async def page_of_diff(
 def stream_events(
     record: FoundRecord | None, *, start: int, limit: int | None, is_followed: bool
 ) -> StreamingResponse:
-    """Records as lines of JSON; none where there is no record."""
+    """Stream the events of a record as lines of JSON; without a record there are no lines."""
     lines = _lines(record, start, limit, is_followed=is_followed)
     return StreamingResponse(lines, media_type="application/x-ndjson")
 
@@ -75,7 +75,7 @@ async def _lines(
             if count == limit:
                 return
         return
-    # A record that is damaged ends the response where the damage is: `record` says what is wrong.
+    # A damaged record ends the response at the damage; the route `record` reports the reason.
     records = islice(read(record.path, start=start), limit)
     while batch := await anyio.to_thread.run_sync(lambda: _read_batch(records)):
         yield b"".join(map(_line, batch))

@@ -1,4 +1,4 @@
-"""Routes of the runs of this machine that belong to no job: those of `ringfence run`, `exec`, `shell` and of loops."""
+"""Routes of this machine's runs that belong to no job: those of `ringfence run`, `exec`, `shell` and of loops."""
 
 from typing import Annotated
 
@@ -54,8 +54,8 @@ async def runs(
     """Runs of this machine, the newest first, without those of jobs. The next page is older than `before`."""
     paths = await anyio.to_thread.run_sync(run_dirs)
     names = [path.name for path in paths if before is None or path.name < before]
-    theirs = await _runs_of_jobs(context, names[: 4 * limit])
-    chosen = [path for path in paths if path.name in set(names[: 4 * limit]) - theirs][:limit]
+    job_runs = await _runs_of_jobs(context, names[: 4 * limit])
+    chosen = [path for path in paths if path.name in set(names[: 4 * limit]) - job_runs][:limit]
     return await anyio.to_thread.run_sync(list_runs, chosen)
 
 

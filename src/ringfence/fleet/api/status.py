@@ -1,4 +1,4 @@
-"""Routes of the fleet as a whole: its state, its configuration files, its end."""
+"""Routes of the fleet as a whole: its state, its configuration files, and its shutdown."""
 
 import os
 
@@ -41,7 +41,7 @@ async def readyz(request: Request, daemon: RunningDaemon) -> Response:
 async def metrics(request: Request, daemon: RunningDaemon) -> Response:
     """Metrics for Prometheus."""
     known = request.app.state
-    if not hasattr(known, "metrics"):  # it keeps the counts of the last second
+    if not hasattr(known, "metrics"):  # the endpoint caches the counts for a second
         known.metrics = monitoring.metrics_of(daemon)
     response: Response = await known.metrics(request)
     return response
@@ -61,7 +61,7 @@ async def diff(daemon: RunningDaemon) -> list[str]:
 
 @router.post("/v1/reload", dependencies=[ADMIN])
 async def reload(daemon: RunningDaemon) -> list[str]:
-    """Read the fleet's files again; responds with what changed."""
+    """Reload the fleet's files; respond with what changed."""
     return await daemon.reload()
 
 
