@@ -163,7 +163,7 @@ class Daemon:
             line = f"fleet {self.fleet.settings.name!r} is down"
             self.log(line, event="fleet.stopped", level="info", fleet=self.fleet.settings.name)
             if self._lost_reason:
-                raise InfrastructureFault(f"this daemon works for its fleet no more: {self._lost_reason}")
+                raise InfrastructureFault(f"this daemon no longer runs its fleet: {self._lost_reason}")
 
     @asynccontextmanager
     async def _leading(self, *, is_standby: bool) -> AsyncIterator[None]:
@@ -179,7 +179,7 @@ class Daemon:
     def _stand_by(self, reason: str) -> None:
         """Log each reason to wait once, and raise if `stop` was called in the meantime."""
         if self._stopping.is_set():
-            raise InfrastructureFault("stopped before it took over from the daemon that works for the fleet")
+            raise InfrastructureFault("stopped before it took over from the daemon that runs the fleet")
         if reason != self._standby_reason:
             self._standby_reason = reason
             self.log(f"standing by: {reason}", event="fleet.standby", level="info")

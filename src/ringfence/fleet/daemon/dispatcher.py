@@ -123,7 +123,7 @@ class Dispatcher:
         return min(_IDLE_S, max(0.0, (admitted.next_at - now).total_seconds()))
 
     def _log_left_out(self, ended: Job, why: QueueFull) -> None:
-        self._log(f"nothing follows job {ended.id}: {why}", event="job.refused", job=ended.id)
+        self._log(f"no job follows job {ended.id}: {why}", event="job.refused", job=ended.id)
 
     def _finish(self, connection: Connection, job: Job) -> None:
         """Enqueue the hooks and the report to the work's source for a job that ended between two attempts."""

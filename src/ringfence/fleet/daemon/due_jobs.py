@@ -40,12 +40,12 @@ class DueJobs:
 
 
 def fire_in(connection: Connection, due: Sequence[DueJobs]) -> list[list[Submission] | Exception]:
-    """Enter due jobs, as `enter_in` would one after another, and record how far their schedules are handled.
+    """Enter due jobs, as `submit_in` would one after another, and record how far their schedules are handled.
 
     If a job cannot be entered, nothing is done for its schedule; the result holds the exception in its place.
 
     Raises:
-        Twice: Another process has just entered one of the jobs.
+        DuplicateKey: Another process has just entered one of the jobs.
     """
     batch = _DueBatch(connection, due)
     answers = [batch.answer(each) for each in due]
@@ -90,7 +90,7 @@ class _DueBatch:
         for new in slots.jobs:
             others = () if slots.overlap == "queue" else live
             if others and slots.overlap == "skip":
-                why = f"job {others[0].id} of the same {new.trigger} still goes on"
+                why = f"job {others[0].id} of the same {new.trigger} has not ended"
                 entered.append(Submission(None, is_new=False, reason=why))
                 continue
             known = self._duplicates.get(new.dedupe_key or "")

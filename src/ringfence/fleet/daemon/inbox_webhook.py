@@ -67,7 +67,7 @@ def inbox_hook(
         except WebhookRefused as exc:
             return refuse(exc.status, str(exc))
         except ClientDisconnect:
-            return refuse(400, "the body broke off")
+            return refuse(400, "the connection broke before the body was complete")
         except AlreadyAnswered as exc:
             return refuse(409, str(exc))
         except UsageError as exc:

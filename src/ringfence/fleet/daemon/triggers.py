@@ -107,7 +107,7 @@ class Triggers:
                     problem = f"internal error: {exc!r}"
                 is_lasting = anyio.current_time() - began > _LONGEST_PAUSE_S
                 pause_s = _FIRST_PAUSE_S if is_lasting else min(_LONGEST_PAUSE_S, pause_s * 2)
-                line = f"trigger {agent.name}/{name}: {problem}; tried again in {pause_s:g} s"
+                line = f"trigger {agent.name}/{name}: {problem}; retried in {pause_s:g} s"
                 self._log(line, event="trigger.failed", agent=agent.name, trigger=name, pause_s=pause_s)
                 await anyio.sleep(pause_s)
 
@@ -129,14 +129,14 @@ class Triggers:
 
     async def _submit_until_done(self, wanted: JobRequest) -> None:
         """Enter a job of file changes, which are reported only once. Its key makes it one job despite retries."""
-        told = ""
+        reported = ""
         while True:
             try:
                 await self._submit(wanted)
             except InfrastructureFault as exc:
-                if str(exc) != told:
-                    told = str(exc)
-                    line = f"trigger {wanted.agent.name}/{wanted.name}: {told}; tried again every second"
+                if str(exc) != reported:
+                    reported = str(exc)
+                    line = f"trigger {wanted.agent.name}/{wanted.name}: {reported}; retried every second"
                     self._log(line, event="trigger.failed", agent=wanted.agent.name, trigger=wanted.name)
                 await anyio.sleep(_FIRST_PAUSE_S)
             else:
@@ -145,16 +145,18 @@ class Triggers:
     async def _poll(self, agent: Agent, name: str, trigger: DirectoryTrigger | GithubTrigger) -> None:
         async with AsyncExitStack() as stack:
             source = await open_source(trigger, agent.settings, stack=stack, state=self._state)
-            told: set[str] = set()
+            reported: set[str] = set()
             pending_claims = await self._pending_claims.of(agent.name, name)
             while True:
                 if await self._is_wanted(agent.name):
                     fetched = await source.fetch(_MOST_AT_ONCE)
                     for bad in fetched.unusable:
-                        if bad.id not in told:
-                            line = f"trigger {agent.name}/{name}: {bad.id!r} is no work: {bad.reason}"
+                        if bad.id not in reported:
+                            line = (
+                                f"trigger {agent.name}/{name}: {bad.id!r} cannot become a job: {bad.reason}"
+                            )
                             self._log(line, event="work.unusable", agent=agent.name, trigger=name)
-                            told.add(bad.id)
+                            reported.add(bad.id)
                     known = {pending_claim.item for pending_claim in pending_claims}
                     for item in fetched.items:
                         if item.id not in known:

@@ -73,9 +73,9 @@ def webhook_app(
         except RingfenceError as exc:
             name = request.path_params["name"]
             log(f"webhook {agent.name}/{name}: {exc}", event="webhook.failed", agent=agent.name, trigger=name)
-            return refuse(503, "the hook's secret cannot be had just now")
+            return refuse(503, "the hook's secret is not available at the moment")
         except ClientDisconnect:
-            return refuse(400, "the body broke off")
+            return refuse(400, "the connection broke before the body was complete")
         return await _entered(request.path_params["name"], agent, trigger, delivery, submit, log)
 
     return Starlette(routes=[Route("/hooks/{agent}/{name}", hook, methods=["POST"])])

@@ -1,1 +1,1 @@
-"""Schedules, their due times, and the clock that starts what is due."""
+"""Schedules, their due times, and the clock that calls back when they come."""

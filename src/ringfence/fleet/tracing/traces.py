@@ -1,4 +1,4 @@
-"""Sends traces and metrics of jobs to a collector, in the background; what it does not take is dropped."""
+"""Sends traces and metrics of jobs to a collector, in the background; data that it does not accept is dropped."""
 
 import hashlib
 import logging
@@ -145,8 +145,8 @@ class Traces:
         span.end(_nanoseconds(job.ended_at) if job.ended_at is not None else None)
 
     def close(self) -> None:
-        """Send what is left, for a few seconds at most. Blocks."""
-        # In a thread of its own, since the SDK retries a collector that is away for longer than its timeout.
+        """Send the remaining data, for a few seconds at most. Blocks."""
+        # In a thread of its own, since the SDK retries an unreachable collector for longer than its timeout.
         flush = threading.Thread(target=self._shut_down, name="ringfence-traces", daemon=True)
         flush.start()
         flush.join(_FLUSH_S)

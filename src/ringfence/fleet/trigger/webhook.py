@@ -31,8 +31,8 @@ class Delivery:
     """An accepted request."""
 
     signed_hash: str
-    """SHA-256 of everything that is signed, the time included where one is. Deliveries with the same hash are one; a key
-    of the sender's would not be signed."""
+    """SHA-256 of everything that is signed, the time included where one is. Deliveries with the same hash are one
+    delivery; a key sent beside the body would not be signed."""
     payload: Payload
 
 

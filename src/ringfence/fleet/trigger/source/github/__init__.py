@@ -1,4 +1,4 @@
-"""Work as issues of a repository on GitHub, or what speaks like it."""
+"""A work source of issues in a repository on GitHub, or on a server with GitHub's API."""
 
 from ringfence.fleet.trigger.source.github.source import GitHubSource, GitHubSourceConfig
 

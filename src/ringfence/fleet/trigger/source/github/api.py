@@ -152,7 +152,7 @@ async def _read(answer: "httpx2.Response") -> "httpx2.Response | str":
     async for part in answer.aiter_bytes():
         size += len(part)
         if size > _ANSWER_LIMIT_BYTES:
-            return f"an answer of more than {_ANSWER_LIMIT_BYTES} bytes"
+            return f"a response of more than {_ANSWER_LIMIT_BYTES} bytes"
         parts.append(part)
     headers = [
         (name, value)
@@ -163,7 +163,7 @@ async def _read(answer: "httpx2.Response") -> "httpx2.Response | str":
 
 
 def _wait_s(status: int, headers: Mapping[str, str], now: float) -> float | None:
-    """How long a limit of rate lasts; None if the answer is none of a limit."""
+    """Return how long a rate limit lasts; None if the response reports no limit."""
     if status not in {403, 429}:
         return None
     after = headers.get("retry-after", "")
@@ -192,4 +192,6 @@ def _answer(what: str, answer: "httpx2.Response", allowed: frozenset[int]) -> An
     except (ValueError, RecursionError) as exc:
         if status in allowed:
             return Answer(status, None)
-        raise InfrastructureFault(f"{what}: the answer is no JSON; is this the address of the API?") from exc
+        raise InfrastructureFault(
+            f"{what}: the response is not JSON; is this the address of the API?"
+        ) from exc
