@@ -1,1 +1,1 @@
-"""What the fleet remembers: jobs, their attempts, schedules and agents, in SQLite or PostgreSQL."""
+"""Stores the fleet's jobs, attempts, schedules and agents in SQLite or PostgreSQL."""

@@ -1,7 +1,7 @@
-"""Which queued jobs may start: by concurrency, rate and budget, whatever triggered them.
+"""Admits queued jobs within the limits on concurrency, rate and budget, whatever triggered them.
 
-Only the daemon admits. What a job may spend is reserved for it at admission, so that jobs that run side by side cannot
-exceed a budget together. Sums of spend are kept (`ringfence.fleet.store.spend`); no history is read.
+Only the daemon admits jobs. What a job may spend is reserved at its admission, so that concurrent jobs cannot exceed a
+budget together. Spend is read from running sums (`ringfence.fleet.store.spend`), not from the history.
 """
 
 from collections import Counter, deque
@@ -22,17 +22,17 @@ from ringfence.fleet.store.workers import labels_in, workers_in
 from ringfence.job.state import JobState
 
 _AHEAD = 16
-"""Jobs of an agent that are read at once: to read each by itself takes longer than to leave some."""
+"""How many jobs of an agent are read at once: single reads take longer than reading some in vain."""
 _AGENTS_AT_ONCE = 500
 _MAX_SKIPPED = 500
-"""Of an agent in one pass: more jobs that wait for a workspace or a label are not looked behind."""
+"""How many jobs of an agent one pass skips because they wait for a workspace or a label; it looks at no more."""
 _FAR_MS = 24 * 3600 * 1000
-"""What comes later than this need not be known yet."""
+"""Due times further ahead than this are ignored for now."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What may be spent on a day; None: no bound."""
+    """What may be spent in a day, or by one job; None: unlimited."""
 
     tokens: int | None = None
     cost_usd: float | None = None
@@ -53,7 +53,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class AgentBounds:
-    """Bounds of one agent."""
+    """The limits of one agent."""
 
     concurrency: int = 1
     rate: Rate | None = None
@@ -64,21 +64,21 @@ class AgentBounds:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of the fleet."""
+    """The limits of the fleet."""
 
     agents: Mapping[str, AgentBounds]
-    """Of every agent there is; jobs of others wait."""
+    """The limits of every existing agent; jobs of other agents wait."""
     concurrency: int = 8
-    """Jobs at once."""
+    """The number of jobs at once."""
     day: Budget = Budget()
-    """Of all agents together."""
+    """The budget for a day of all agents together."""
     needs_workers: bool = False
-    """Whether jobs start only where a worker can take them: one is alive, with room and the label of the job."""
+    """Whether a job starts only if a live worker with free capacity and the label of the job can take it."""
 
 
 @dataclass
 class _Blocked:
-    """What cannot start now, found out on the way; with the reason that is told."""
+    """What cannot start in this pass, each with the reason that is reported."""
 
     agents: dict[str, str] = field(default_factory=dict)
     workspaces: dict[str, str] = field(default_factory=dict)
@@ -88,17 +88,17 @@ class _Blocked:
 
 @dataclass(frozen=True)
 class Admitted:
-    """What came of it."""
+    """The result of a pass over the queue."""
 
     jobs: list[Job]
     waiting: dict[str, str]
-    """Why jobs that are still queued wait: by the agent's name, the workspace, or `label:` and the label."""
+    """Why jobs are still queued: by the agent's name, the workspace, or `label:` and the label."""
     next_at: datetime | None
-    """When to look again, if nothing ends before."""
+    """When to try again, unless a job ends earlier."""
     active: int
-    """How many run now, these among them."""
+    """The number of active jobs, including those just admitted."""
     lacks_workers: bool = False
-    """Whether jobs wait for a worker: one may register, or take jobs again, at any moment."""
+    """Whether jobs wait for a worker, which may register, or take jobs again, at any moment."""
 
 
 class Admission:
@@ -106,8 +106,8 @@ class Admission:
 
     Args:
         database: The database of the jobs.
-        enqueue: Called in the admitting transaction for each admitted job: what it writes is committed with the job's
-            new state. None: nothing else is written.
+        enqueue: Called for each admitted job in the admitting transaction; its writes are committed together with the
+            job's new state. None: nothing else is written.
     """
 
     def __init__(
@@ -120,9 +120,9 @@ class Admission:
         """Move every job that may start now from queued to starting, the most urgent and oldest first.
 
         Args:
-            bounds: What is allowed.
-            now: The time.
-            day_began: Since when budgets of a day count, in the time zone whose day it is.
+            bounds: The limits.
+            now: The current time.
+            day_began: The start of the day for budgets, in the time zone of that day.
         """
 
         def act(connection: Connection) -> Admitted:
@@ -143,7 +143,7 @@ class _Round:
         self._bounds = bounds
         self._now = now
         self._day_began = day_began
-        # By the clock on the wall: where it changes, a day has 23 or 25 hours.
+        # In local time: on the days when the clocks change, a day has 23 or 25 hours.
         self._tomorrow = (day_began + timedelta(days=1)).astimezone(UTC)
         self._blocked = _Blocked()
         self._next: list[datetime] = []
@@ -206,10 +206,10 @@ class _Round:
             self._blocked.everything = self._capacity.why_full
 
     def _block_spent(self) -> None:
-        """Block agents, or all, of whose budget for the day nothing is left."""
+        """Block the agents, or the whole fleet, whose budget for the day is used up."""
         budgets = {name: bounds.day for name, bounds in self._bounds.agents.items() if bounds.day != Budget()}
         self._committed: dict[str, Usage] = {}
-        """What each agent spent today, and what is set aside for its active jobs."""
+        """What each agent spent today, plus what is reserved for its active jobs."""
         if not budgets and self._bounds.day == Budget():
             return
         for usages in (spend_since_in(self._connection, self._day_began), reserved_in(self._connection)):
@@ -220,7 +220,7 @@ class _Round:
         self._check_budget(None, self._bounds.day)
 
     def _left(self, agent: str | None, budget: Budget) -> Budget:
-        """What is left of a day's budget: of an agent's, or of the fleet's."""
+        """What is left of the day's budget of an agent, or of the fleet."""
         known = self._committed
         committed = sum(known.values(), Usage()) if agent is None else known.get(agent, Usage())
         return _without(budget, tokens=committed.tokens, cost_usd=committed.cost_usd)
@@ -239,7 +239,7 @@ class _Round:
             self._blocked.agents[agent] = f"its budget for the day ({spent}) {why}"
 
     def _find_queues(self) -> None:
-        """Find which agents have jobs that wait, and of which priority; none of agents whose jobs may not start."""
+        """Find the agents with queued jobs, and the priority of these, except agents that are blocked."""
         names = sorted(set(self._bounds.agents) - set(self._blocked.agents))
         for start in range(0, len(names), _AGENTS_AT_ONCE):
             some = JOBS.c.agent.in_(names[start : start + _AGENTS_AT_ONCE])
@@ -254,9 +254,9 @@ class _Round:
                 self._queues[agent] = queue
 
     def _first(self) -> Job | None:
-        """The job to start next: the most urgent; of these the one whose agent has the fewest at work; then the oldest.
+        """The job to start next: the most urgent, then the one whose agent has the fewest active jobs, then the oldest.
 
-        So agents of equal priority share the fleet, however many jobs one of them has.
+        This order makes agents of equal priority share the fleet, however many jobs one of them has.
         """
         while True:
             open_queues = [
@@ -273,7 +273,7 @@ class _Round:
                 return job
 
     def _is_startable(self, job: Job) -> bool:
-        """Whether the workspace of a job is free, and a worker has its label."""
+        """Whether the workspace of a job is free, and a worker with its label takes jobs."""
         if job.workspace in self._blocked.workspaces:
             return False
         if self._capacity is None or not job.placement or job.placement in self._capacity.labels:
@@ -285,7 +285,7 @@ class _Round:
         return (-queue.priority, self._by_agent[queue.agent], queue.oldest)
 
     def _allowed(self, job: Job) -> Budget | None:
-        """What a job may spend; None if it may not start, and its agent is blocked."""
+        """What a job may spend; None, with its agent blocked, if it may not start."""
         bounds = self._bounds.agents[job.agent]
         if bounds.rate is not None and not self._within(job.agent, bounds.rate):
             return None
@@ -296,7 +296,7 @@ class _Round:
         return allowed
 
     def _job_budget(self, job: Job, bounds: AgentBounds) -> Budget:
-        """What one job may spend: as its agent is configured, or as a person granted it."""
+        """What one job may spend, by its agent's configuration or by a person's grant."""
         asked = job.id if job.attempt else None
         granted = granted_limits_in(self._connection, self._grants, job.agent, asked)
         tokens = int(granted["tokens"]) if "tokens" in granted else bounds.job.tokens
@@ -362,22 +362,22 @@ class _Round:
 
 
 class _AgentQueue:
-    """The jobs of an agent that wait, in their order; read some at a time."""
+    """The queued jobs of an agent, in order, read in batches."""
 
     def __init__(self, connection: Connection, agent: str, *, now_ms: int) -> None:
         self._connection = connection
         self.agent = agent
         self._now_ms = now_ms
         self.priority = 0
-        """Of the first; before any was read, no less than that."""
+        """The priority of the first job; until a job was read, an upper bound of it."""
         self.oldest = ""
-        """The id of the first; before any was read, no later than that."""
+        """The id of the first job; until a job was read, a lower bound of it."""
         self._skipped: set[str] = set()
-        """Ids of jobs that this version cannot read, or whose workspace is taken: they keep no other from starting."""
+        """Ids of jobs that this version cannot read, or that may not start now: they do not hold up other jobs."""
         self.ahead: deque[Job] = deque()
 
     def first(self, is_startable: Callable[[Job], bool]) -> Job | None:
-        """The first that may start; None if there is none. One that may not start now stays so for this pass."""
+        """The first job that may start; None if there is none. A job that may not start is skipped for this pass."""
         while True:
             while self.ahead and not is_startable(self.ahead[0]):
                 self._skipped.add(self.ahead.popleft().id)
@@ -388,7 +388,7 @@ class _AgentQueue:
                 return None
 
     def _read(self) -> bool:
-        """Read the next ones; False if there are none."""
+        """Read the next jobs; False if there are none."""
         query = (
             select(JOBS)
             .where(
@@ -408,12 +408,12 @@ class _AgentQueue:
 
 @dataclass
 class _Capacity:
-    """What the workers that take jobs can take."""
+    """The capacity of the workers that take jobs."""
 
     labels: frozenset[str]
     """Their labels, and the names of their machines."""
     free: int
-    """Jobs that they could begin now."""
+    """The number of jobs that they can start now."""
     why_full: str
 
     @classmethod
@@ -451,7 +451,7 @@ def _without(budget: Budget, *, tokens: int, cost_usd: float) -> Budget:
 
 
 def _spent_bounds(budget: Budget, left: Budget) -> str:
-    """Those of a budget of which nothing is left."""
+    """The limits of a budget that are used up, as text."""
     tokens = [f"{budget.tokens} tokens"] if left.tokens == 0 else []
     return ", ".join([*tokens, *([f"${budget.cost_usd:.2f}"] if left.cost_usd == 0.0 else [])])
 

@@ -1,4 +1,4 @@
-"""What is remembered of agents: whether they are enabled, and their last sessions."""
+"""Stores the state of agents: whether they are enabled, and their last sessions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ _ONE = _ALL.where(AGENTS.c.name == bindparam("of"))
 
 @dataclass(frozen=True)
 class AgentState:
-    """What is remembered of one agent."""
+    """The stored state of an agent."""
 
     name: str
     is_enabled: bool = True
     session_run_id: str | None = None
-    """The run whose session comes next to be gone on with."""
+    """The run whose session the agent's next job can resume."""
     session_host: str | None = None
-    """Where that session is."""
+    """The machine that has the session."""
     session_used_at: datetime | None = None
 
 
@@ -35,12 +35,12 @@ class AgentStates:
         self._database = database
 
     async def get(self, name: str) -> AgentState:
-        """One agent; of one that nothing is known of, the defaults."""
+        """The state of an agent; the defaults if none is stored."""
         found = await self._read(_ONE, {"of": name})
         return found.get(name, AgentState(name))
 
     async def all(self) -> dict[str, AgentState]:
-        """All of which anything is known."""
+        """The states of all agents that have one stored, by name."""
         return await self._read(_ALL, {})
 
     async def _read(self, query: Select[Any], asked: Mapping[str, str]) -> dict[str, AgentState]:
@@ -59,11 +59,11 @@ class AgentStates:
         return await self._database.read(act)
 
     async def enable(self, name: str, *, is_enabled: bool) -> None:
-        """Let an agent's jobs start, or have them wait."""
+        """Enable or disable an agent: the jobs of a disabled agent stay in the queue."""
         await self._set(name, is_enabled=is_enabled)
 
     async def remember_session(self, name: str, *, run_id: str | None, host: str, at: datetime) -> None:
-        """Remember the run whose session an agent used last; None forgets it."""
+        """Store the run whose session an agent used last; None removes it."""
         await self._set(name, session_run_id=run_id, session_host=host, session_used_ms=milliseconds(at))
 
     async def _set(self, name: str, **values: object) -> None:

@@ -1,7 +1,7 @@
-"""Attempts at jobs: begun by a worker, ended once.
+"""Stores attempts at jobs, which a worker begins and which end once.
 
-Every write of a worker names the attempt that it is of; once another attempt was begun, or the job has ended, it changes
-nothing and says so: a worker that was taken for dead is fenced by that.
+Every write of a worker names its attempt. Once another attempt has begun, or the job has ended, the write changes
+nothing and reports that: this fences a worker that was taken for dead.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ def _larger(column: Column[Any], value: ColumnElement[Any]) -> ColumnElement[Any
     return case((column > value, column), else_=value)
 
 
-# Made once: to make a statement takes longer than to execute it.
+# Built once: building a statement takes longer than executing it.
 _HERE = (ATTEMPTS.c.job == bindparam("of"), ATTEMPTS.c.number == bindparam("which"))
 _JOB = update(JOBS).where(JOBS.c.id == bindparam("of"))
 _CLOSE = (
@@ -71,23 +71,23 @@ _NOTED = _JOB.values(tokens=bindparam("used"), cost_usd=bindparam("paid"), chang
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at a job: what a worker's writes are of."""
+    """An attempt at a job, which a worker's writes name."""
 
     job: str
     number: int
     worker: str
     run_id: str
     tries: int = 1
-    """Which try it is, where those whose worker merely left, or that ended with a question, are not counted."""
+    """The number of the attempt, not counting attempts whose worker was stopped or that ended with a question."""
 
 
 @dataclass(frozen=True)
 class InterruptedRun:
-    """The run of an attempt that did not end its job."""
+    """The run of an attempt that did not end the job."""
 
     id: str
     has_asked: bool
-    """Whether it ended with a question, which was answered since."""
+    """Whether the run ended with a question, which has been answered since."""
 
 
 class Attempts:
@@ -99,7 +99,7 @@ class Attempts:
     async def begin(self, job_id: str, *, worker: str, host: str, workflow_id: str = "") -> Attempt | None:
         """Begin the next attempt at a job that was admitted.
 
-        An earlier attempt that is still open belongs to a worker that is dead, or fenced from here on.
+        An earlier attempt that is still open belongs to a worker that is dead, or is fenced from now on.
 
         Args:
             job_id: The job.
@@ -144,7 +144,7 @@ class Attempts:
         return await self._database.write(act)
 
     async def leave(self, attempt: Attempt) -> None:
-        """End an attempt whose worker was told to stop, and queue its job again.
+        """End an attempt whose worker is stopping, and queue its job again.
 
         The attempt does not count against the job's attempts. A job that is to be cancelled is not queued again.
         """
@@ -168,7 +168,7 @@ class Attempts:
         await self._database.write(act)
 
     async def interrupted_run(self, attempt: Attempt, *, host: str) -> InterruptedRun | None:
-        """The run of the attempt before this one, if that did not end its job on this machine: it can be resumed."""
+        """The run of the previous attempt, which can be resumed: it was on this machine and did not end the job."""
         mine = (
             ATTEMPTS.c.job == attempt.job,
             ATTEMPTS.c.number == attempt.number - 1,
@@ -180,7 +180,7 @@ class Attempts:
         return None if row is None else InterruptedRun(row.run_id, has_asked=row.state == JobState.BLOCKED)
 
     async def report(self, attempt: Attempt, spent: Usage) -> bool:
-        """Note what an attempt has used so far; False if it is not the job's any more, or the job is to be cancelled."""
+        """Store an attempt's usage so far; False if it is no longer current, or the job is to be cancelled."""
 
         def act(connection: Connection) -> bool:
             job = get_in(connection, attempt.job, to_change=True)
@@ -201,15 +201,15 @@ class Attempts:
         retry_at: datetime | None = None,
         asked: AskedQuestion | None = None,
     ) -> Job | None:
-        """End an attempt, and its job with it; None if the attempt is not the job's any more.
+        """End an attempt, and its job with it; None if the attempt is no longer the job's current one.
 
         Args:
-            attempt: The one that ended.
-            state: How. A job that was asked to be cancelled is cancelled, whatever the attempt came to, unless it had
-                succeeded by then.
-            reason: Why, in a line.
-            spent: What it used.
-            retry_at: The job goes back into the queue until then, instead of ending.
+            attempt: The attempt.
+            state: The end state. A job whose cancellation was requested is cancelled whatever the attempt's result,
+                unless the attempt succeeded.
+            reason: The reason, in a line.
+            spent: The usage of the attempt.
+            retry_at: If given, the job is queued again until this time, instead of ending.
             asked: A question with which the attempt ended: the job waits for the answer, instead of ending.
         """
 
@@ -231,7 +231,7 @@ class Attempts:
                 is_cancelled = job.is_cancel_asked and state is not JobState.SUCCEEDED
                 after = {"state": JobState.CANCELLED if is_cancelled else state, "ended_ms": now}
                 if is_cancelled:
-                    reason = job.reason or reason  # who asked for it knows why
+                    reason = job.reason or reason  # the reason of the request to cancel is more exact
             connection.execute(
                 update(JOBS)
                 .where(JOBS.c.id == attempt.job)
@@ -257,7 +257,7 @@ def _of(attempt: Attempt) -> tuple[ColumnElement[bool], ...]:
 
 
 def _note(connection: Connection, job: Job, attempt: Attempt, spent: Usage) -> None:
-    """Store what an attempt has used so far, and add the difference to the sums of the job and of its agent."""
+    """Store the usage of an attempt so far, and add the difference to the sums of the job and of its agent."""
     here = {"of": attempt.job, "which": attempt.number}
     before = Usage(*connection.execute(_SPENT, here).one())
     more = Usage(max(0, spent.tokens - before.tokens), max(0.0, spent.cost_usd - before.cost_usd))

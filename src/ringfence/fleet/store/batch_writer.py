@@ -1,4 +1,4 @@
-"""Writes that come at the same time, done in one transaction: a thousand schedules are due in one second."""
+"""Batches concurrent writes into one transaction, for example when a thousand schedules are due in one second."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,29 +12,31 @@ from ringfence.fleet.store.database import Database
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 Act = Callable[[Connection, Sequence[Asked]], Sequence[Answer | Exception]]
-"""Does what was asked for, in order; an exception in an answer's place: that one was not done, and left nothing."""
+"""Executes the requests, in order. An exception in place of an answer means that the request changed nothing."""
 _MOST = 500
-"""Of them in one transaction, which others wait for."""
+"""How many requests one transaction executes: other writers wait for it."""
 
 
 @dataclass(eq=False)
 class _Place(Generic[Asked, Answer]):
+    """A request in the queue, with its result."""
+
     asked: Asked
     is_done: bool = False
     answers: list[Answer] = field(default_factory=list)
-    """One, if it was done."""
+    """The answer, if the request was executed."""
     error: Exception | None = None
 
 
 class BatchWriter(Generic[Asked, Answer]):
     """A queue of writes of one process.
 
-    Each is done whole or not at all, whatever becomes of the others. None may wait for what another process holds: all
-    wait with it.
+    Each request takes effect completely or not at all, independently of the others. None may wait for a resource that
+    another process holds, since all the others would wait with it.
 
     Args:
-        database: Where.
-        act: Does many of them in one go. Where it raises, each is tried alone.
+        database: The database.
+        act: Executes many requests at once. If it raises, each request is executed alone.
     """
 
     def __init__(self, database: Database, act: Act[Asked, Answer]) -> None:
@@ -56,19 +58,19 @@ class BatchWriter(Generic[Asked, Answer]):
                 while not place.is_done:
                     await self._write_next()
         finally:
-            if place in self._queue:  # else somebody is at it, or has been
+            if place in self._queue:  # otherwise it is being executed, or has been
                 self._queue.remove(place)
         if place.error is not None:
             raise place.error
         return place.answers[0]
 
     async def _write_next(self) -> None:
-        """Do those that have waited longest."""
+        """Execute the requests that have waited longest."""
         places, self._queue = self._queue[:_MOST], self._queue[_MOST:]
         try:
             with anyio.CancelScope(shield=True):
                 await self._database.write(lambda connection: self._do(connection, places))
-        except Exception as exc:  # noqa: BLE001 -- it is raised where each was asked for
+        except Exception as exc:  # noqa: BLE001 -- `write` raises it for each request
             for place in places:
                 place.error = exc
         for place in places:
@@ -78,7 +80,7 @@ class BatchWriter(Generic[Asked, Answer]):
         try:
             with connection.begin_nested():
                 answers = self._act(connection, [place.asked for place in places])
-        except Exception as exc:  # noqa: BLE001 -- it is raised where this one was asked for
+        except Exception as exc:  # noqa: BLE001 -- `write` raises it for this request
             if len(places) == 1:
                 places[0].error = exc
                 return

@@ -1,4 +1,4 @@
-"""Claims on work of others that are about to be made: noted before, so that none is lost with the process."""
+"""Stores claims on items of a source before they are made, so that none is lost if the process dies."""
 
 from dataclasses import dataclass
 
@@ -12,18 +12,18 @@ from ringfence.fleet.store.tables import CLAIMS
 
 @dataclass(frozen=True)
 class PendingClaim:
-    """An item that is to be claimed."""
+    """An item that is about to be claimed."""
 
     agent: str
     trigger: str
     item: str
     """Its id at the source."""
     token: str
-    """What tells this claim from all others, also from those of other fleets."""
+    """The unique name of this claim, distinct also from claims of other fleets."""
 
     @property
     def key(self) -> str:
-        """Of the job that comes of it."""
+        """The dedupe key of the job that the claim becomes."""
         return f"source/{self.agent}/{self.trigger}/{self.token}"
 
 
@@ -34,7 +34,7 @@ class PendingClaims:
         self._database = database
 
     async def add(self, pending_claim: PendingClaim) -> None:
-        """Note one."""
+        """Store a claim that is about to be made."""
 
         def act(connection: Connection) -> None:
             values = {
@@ -49,13 +49,13 @@ class PendingClaims:
         await self._database.write(act)
 
     async def drop(self, pending_claim: PendingClaim) -> None:
-        """Forget one: it has become a job, or came to nothing."""
+        """Remove a claim: it has become a job, or was not made."""
         await self._database.write(
             lambda connection: connection.execute(delete(CLAIMS).where(CLAIMS.c.token == pending_claim.token))
         )
 
     async def of(self, agent: str, trigger: str) -> list[PendingClaim]:
-        """Those of one trigger that somebody died over; those that have become jobs are forgotten here."""
+        """The claims of a trigger whose process died before they became jobs; those that became jobs are removed."""
 
         def act(connection: Connection) -> list[PendingClaim]:
             mine = (CLAIMS.c.agent == agent, CLAIMS.c.trigger == trigger)

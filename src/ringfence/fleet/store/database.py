@@ -1,4 +1,4 @@
-"""The fleet's database: a pool of connections, transactions in threads, and the creation of its tables."""
+"""Opens the fleet's database: pools connections, runs transactions in threads and creates the tables."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 _BUSY_S = 10
 _RETRY_S = 0.5
 _TRANSIENT = (OperationalError, InterfaceError, PoolTimeout)
-"""The database is away, busy, or has no connection left."""
+"""Errors raised when the database is unreachable, busy, or has no connection left."""
 _WRITES = "ringfence_writes"
 _CREATION_LOCK = 0x72696E6A
 """Key of the advisory lock under which tables are created in PostgreSQL."""
@@ -33,11 +33,11 @@ _SHOWN = ("host", "port")
 
 
 def sqlite_url(state: Path | None = None, file: Path | None = None) -> str:
-    """The URL of a fleet's own database, for a fleet that names no other.
+    """The URL of the default database of a fleet, for a fleet whose configuration names none.
 
     Args:
         state: The state directory; None: the user's.
-        file: The fleet's file; None: that of the first fleet of the state directory.
+        file: The fleet's file; None: the file of the first fleet of the state directory.
     """
     return f"sqlite:///{database_file(make_private_dir((state or state_dir()) / 'fleet'), file)}"
 
@@ -47,11 +47,11 @@ class Database:
 
     Args:
         url: `sqlite:///FILE` or `postgresql://...`.
-        is_patient: Whether `read` and `write` wait, until they are cancelled, while it is away or has no connection
-            left. A transaction may then be executed twice, if the connection broke just as it was committed.
+        is_patient: Whether `read` and `write` wait, until they are cancelled, while the database is unreachable or has
+            no connection left. A transaction may then be executed twice, if the connection broke during its commit.
 
     Raises:
-        UsageError: The URL is neither of the two.
+        UsageError: The URL has neither form.
     """
 
     def __init__(self, url: str, *, is_patient: bool = False) -> None:
@@ -59,7 +59,7 @@ class Database:
         self._engine = _engine(url)
         self._where = shown(make_url(url))
         self.errors = 0
-        """How often it could not be used, in this process."""
+        """The number of database errors in this process."""
 
     def create_tables(self) -> None:
         """Create missing tables, columns and indexes, and rename tables of version 0.1.
@@ -71,9 +71,8 @@ class Database:
             self._translated_errors(),
             self._engine.execution_options(**{_WRITES: True}).begin() as connection,
         ):
-            if (
-                connection.dialect.name == "postgresql"
-            ):  # two that create a table at once would both find it missing
+            # Two processes that create tables at once would both find them missing.
+            if connection.dialect.name == "postgresql":
                 connection.execute(select(func.pg_advisory_xact_lock(_CREATION_LOCK)))
             existing = set(inspect(connection).get_table_names())
             _rename_tables(connection, existing)
@@ -141,7 +140,7 @@ def _rename_tables(connection: Connection, existing: set[str]) -> None:
 
 
 def _add_columns(connection: Connection) -> None:
-    """Add columns, and their indexes, that a table of an earlier version lacks. Each has a default or may be null."""
+    """Add columns and indexes that tables of an earlier version lack. Each column has a default or is nullable."""
     inspector = inspect(connection)
     for table in METADATA.sorted_tables:
         known = {column["name"] for column in inspector.get_columns(table.name)}
@@ -167,7 +166,7 @@ def _engine(url: str) -> Engine:
         event.listen(engine, "begin", _begin)
         return engine
     if parsed.get_backend_name() == "postgresql":
-        # Its dialect inspects what another thread may be importing at the same time, with DBOS.
+        # The dialect inspects this module, which another thread may be importing at the same time, with DBOS.
         importlib.import_module("sqlalchemy.orm")
         return create_engine(
             parsed.set(drivername="postgresql+psycopg"),
@@ -179,9 +178,9 @@ def _engine(url: str) -> Engine:
     )
 
 
-def _make_private(_dialect: Any, _record: Any, words: list[Any], _options: Any) -> None:
-    if words and words[0] != ":memory:":
-        keep_database_private(Path(words[0]))
+def _make_private(_dialect: Any, _record: Any, arguments: list[Any], _options: Any) -> None:
+    if arguments and arguments[0] != ":memory:":
+        keep_database_private(Path(arguments[0]))
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
@@ -191,6 +190,6 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    # A transaction that reads before it writes would fail if another wrote in between.
+    # A deferred transaction that reads before it writes would fail if another transaction wrote in between.
     writes = connection.get_execution_options().get(_WRITES, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN DEFERRED")

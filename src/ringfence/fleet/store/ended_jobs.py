@@ -1,4 +1,4 @@
-"""Jobs that have ended, the oldest first, as retention looks at them."""
+"""Lists the jobs that have ended, oldest first, for retention."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ringfence.job.state import JobState
 
 @dataclass(frozen=True)
 class EndedJob:
-    """What there is of a job that has ended."""
+    """A job that has ended, with the workflows and runs that belong to it."""
 
     id: str
     ended_ms: int
@@ -21,13 +21,13 @@ class EndedJob:
 
 
 Place = tuple[int, str]
-"""Where a look goes on: the end and the id of the last one that was looked at."""
+"""A position in the list: the end time and the id of the last job that was examined."""
 FIRST: Place = (-1, "")
 _AT_ONCE = 500
 
 
 async def ended_before(database: Database, ms: int | None, *, after: Place, limit: int) -> list[EndedJob]:
-    """Jobs that ended before a moment (None: whenever), the oldest first."""
+    """Jobs that ended before a moment (None: at any time), oldest first."""
     which = [] if ms is None else [JOBS.c.ended_ms < ms]
     return await database.read(lambda connection: _ended(connection, which, after, limit))
 
@@ -35,7 +35,7 @@ async def ended_before(database: Database, ms: int | None, *, after: Place, limi
 async def beyond_count(
     database: Database, agent: str, count: int, *, after: Place, limit: int
 ) -> list[EndedJob]:
-    """An agent's ended jobs but for the newest `count`, the oldest first."""
+    """An agent's ended jobs except the newest `count`, oldest first."""
 
     def act(connection: Connection) -> list[EndedJob]:
         mine = (JOBS.c.agent == agent, JOBS.c.ended_ms.is_not(None))
@@ -61,7 +61,7 @@ async def agents_of_jobs(database: Database) -> list[str]:
 
 
 async def runs_gone_on_with(database: Database) -> list[str]:
-    """Runs whose sessions agents may go on with, or jobs that have not ended."""
+    """Runs whose sessions may be resumed by an agent, or by a job that has not ended."""
 
     def act(connection: Connection) -> list[str]:
         live = [state.value for state in JobState if not state.is_terminal]
@@ -74,7 +74,7 @@ async def runs_gone_on_with(database: Database) -> list[str]:
 
 
 async def runs_of_jobs(database: Database, run_ids: Sequence[str]) -> frozenset[str]:
-    """Those of the runs that belong to jobs which are known."""
+    """The subset of the runs that belong to jobs in the database."""
 
     def act(connection: Connection) -> frozenset[str]:
         found: set[str] = set()
@@ -90,7 +90,7 @@ async def runs_of_jobs(database: Database, run_ids: Sequence[str]) -> frozenset[
 def _ended(
     connection: Connection, which: Sequence[ColumnElement[bool]], after: Place, limit: int
 ) -> list[EndedJob]:
-    """Those whose followers were made; to others it would be lost what follows them."""
+    """Ended jobs whose successors exist; for others, removal would lose the jobs that are to follow them."""
     query = (
         select(JOBS.c.id, JOBS.c.ended_ms, JOBS.c.admissions)
         .where(

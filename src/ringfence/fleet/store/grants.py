@@ -1,4 +1,4 @@
-"""Rules that people granted by their answers: to one job, in a blob beside it, or to an agent for all its later jobs."""
+"""Stores the rules that people granted: to a job, in a blob of the job, or to an agent for all its later jobs."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,15 +46,15 @@ class Grants:
         self._database = database
 
     async def of_agents(self, agent: str | None = None) -> Sequence[AgentGrant]:
-        """The rules that agents were granted, by agent; None: those of all agents."""
+        """The rules that were granted to an agent; None: to all agents, ordered by agent."""
         return await self._database.read(lambda connection: _agent_grants(connection, agent))
 
     async def of_job(self, job_id: str) -> Sequence[QuestionAnswered]:
-        """The answers to the questions of a job, the first one first."""
+        """The answers to the questions of a job, oldest first."""
         return await self._database.read(lambda connection: _job_grants(connection, job_id))
 
     async def revoke(self, grant: AgentGrant) -> bool:
-        """Remove a rule that an agent was granted; False if it is not there."""
+        """Remove a rule that was granted to an agent; False if there is no such rule."""
         where = (GRANTS.c.agent == grant.agent, GRANTS.c.rule == _stored(grant.kind, grant.rule))
 
         def act(connection: Connection) -> bool:
@@ -86,13 +86,13 @@ def add_agent_grant_in(connection: Connection, agent: str, answered: QuestionAns
 def granted_limits_in(
     connection: Connection, agents: Iterable[AgentGrant], agent: str, job_id: str | None
 ) -> dict[str, float]:
-    """The limits on tokens and cost that a job, or its agent, was granted, by name.
+    """The limits on tokens and cost that were granted to a job or its agent, by name.
 
     Args:
-        connection: The transaction's.
+        connection: The transaction's connection.
         agents: The rules of all agents.
         agent: The job's agent.
-        job_id: The job; None: one that has asked nothing.
+        job_id: The job; None if it has asked no question.
     """
     found: dict[str, float] = {}
     known: list[AgentGrant | QuestionAnswered] = [grant for grant in agents if grant.agent == agent]
@@ -101,7 +101,7 @@ def granted_limits_in(
         try:
             rule = read_rule(each.kind, each.rule)
         except PolicyRefused:
-            continue  # the attempt that would go by it reports it
+            continue  # the attempt that applies the rule reports it
         if isinstance(rule, LimitRule):
             found[rule.limit] = rule.to
     return found

@@ -1,7 +1,6 @@
-"""Questions of jobs to a person: added with the end of an attempt, answered once, closed by their deadline.
+"""Stores questions of jobs to a person: added when an attempt ends, answered once, closed at their deadline.
 
-An answer and its effect on the job are one transaction: the job goes back into the queue with the rule that was granted,
-or it ends.
+An answer and its effect on the job are one transaction: the job is queued again with the granted rule, or it ends.
 """
 
 import json
@@ -25,14 +24,14 @@ from ringfence.job.state import JobState
 
 Decision = Literal["allow", "deny"]
 GrantScope = Literal["run", "agent"]
-"""`run`: the job that asked, with all its later attempts. `agent`: all later jobs of its agent, too."""
+"""`run`: the job that asked, with all its later attempts. `agent`: also all later jobs of its agent."""
 MAX_REPLY_CHARS = 20_000
 _MAX_LISTED = 1000
 _MAX_EXPIRED = 100
 
 
 class AlreadyAnswered(UsageError):
-    """A question was answered before, or closed."""
+    """The question was already answered or closed."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +49,12 @@ class Entry:
     rule: JSONObject
     """The fields of the rule that an answer would grant; empty for a question of the agent's own."""
     text: str
-    """The agent's own words: data to show, which decide nothing."""
+    """The agent's own text: for display only; no decision depends on it."""
     created_at: datetime
     deadline: datetime | None
-    """When it is closed without an answer."""
+    """When the question is closed without an answer."""
     answer: str | None
-    """`allow`, `deny`, `expired`, or `withdrawn` with the end of its job; None: it is open."""
+    """`allow`, `deny`, `expired`, or `withdrawn` if its job ended; None: the question is open."""
     scope: str | None
     reply: str
     answered_by: str | None
@@ -63,7 +62,7 @@ class Entry:
 
     @property
     def asks(self) -> str:
-        """What it asks for, in our own words."""
+        """The request of the question, in a text made from its rule, not by the agent."""
         try:
             rule = read_rule(self.kind, self.rule)
         except PolicyRefused:
@@ -98,7 +97,7 @@ class AskedQuestion:
 
     question: Question
     deadline_s: float
-    """Time after which it is closed."""
+    """Seconds until the question is closed."""
 
 
 class Inbox:
@@ -110,12 +109,12 @@ class Inbox:
     async def list(
         self, *, is_open: bool | None = None, agent: str | None = None, limit: int = 50
     ) -> list[Entry]:
-        """Questions, the newest first.
+        """Questions, newest first.
 
         Args:
-            is_open: Whether only those without an answer, or only those with one; None: all.
-            agent: Only this agent's.
-            limit: At most so many, up to 1,000.
+            is_open: True: only open questions; False: only closed ones; None: all.
+            agent: Only questions of this agent.
+            limit: The maximum number of questions, up to 1,000.
         """
         query = select(INBOX).order_by(INBOX.c.created_ms.desc(), INBOX.c.id).limit(min(limit, _MAX_LISTED))
         if is_open is not None:
@@ -127,7 +126,7 @@ class Inbox:
         )
 
     async def open_of(self, job_id: str) -> Entry | None:
-        """The open question of a job; None if it waits for none."""
+        """The open question of a job; None if there is none."""
         query = select(INBOX).where(INBOX.c.job == job_id, INBOX.c.answer.is_(None)).limit(1)
         row = await self._database.read(lambda connection: connection.execute(query).mappings().first())
         return None if row is None else _entry(row)
@@ -161,13 +160,13 @@ class Inbox:
             entry_id: The question.
             decision: The answer.
             by: The name of the person.
-            scope: What the rule is granted for.
+            scope: The scope of the granted rule.
             reply: A message to the agent.
 
         Raises:
-            AlreadyAnswered: It was answered or closed before.
-            UsageError: There is no such question, or its answer lacks a reply, or has a scope that does not fit it.
-            PolicyRefused: Its rule cannot be granted.
+            AlreadyAnswered: The question was already answered or closed.
+            UsageError: There is no such question, or the answer lacks a required reply, or its scope does not fit.
+            PolicyRefused: The question's rule cannot be granted.
         """
         if len(reply) > MAX_REPLY_CHARS:
             raise UsageError(f"the reply is longer than {MAX_REPLY_CHARS} characters; shorten it")
@@ -186,7 +185,7 @@ class Inbox:
         return await self._database.write(act)
 
     async def expire(self, now: datetime) -> Sequence[str]:
-        """Close the questions whose deadline has passed; their jobs end `blocked`. Returns the jobs."""
+        """Close the questions whose deadline has passed; their jobs end `blocked`. Return the ids of these jobs."""
         query = (
             select(INBOX.c.id)
             .where(INBOX.c.answer.is_(None), INBOX.c.deadline_ms <= milliseconds(now))
@@ -219,10 +218,10 @@ def _check_allowed(entry: Entry, scope: GrantScope, reply: str) -> None:
 
 
 def _lock(connection: Connection, entry_id: str) -> Entry:
-    """An open question, which nobody else changes until the transaction has ended; the job is locked first.
+    """Lock an open question until the end of the transaction; its job is locked first.
 
     Raises:
-        AlreadyAnswered: It is not open, or its job does not wait any more.
+        AlreadyAnswered: The question is not open, or its job no longer waits.
     """
     entry = _get_in(connection, entry_id)
     job = get_in(connection, entry.job, to_change=True)

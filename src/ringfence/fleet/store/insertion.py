@@ -1,4 +1,4 @@
-"""How a job comes into the database: as a row, and what is large beside it."""
+"""Inserts jobs into the database: a row for each, and blobs for its large fields."""
 
 import re
 import secrets
@@ -15,8 +15,8 @@ from ringfence.fleet.store.job import Job, NewJob, job_of, milliseconds, title_o
 from ringfence.fleet.store.tables import BLOBS, JOBS
 from ringfence.job.state import JobState
 
-# Made once: to make a statement takes longer than to execute it.
-_ADD, _ADD_BESIDE = insert(JOBS), insert(BLOBS)
+# Built once: building a statement takes longer than executing it.
+_ADD, _ADD_BLOBS = insert(JOBS), insert(BLOBS)
 _WAITING = (
     select(JOBS.c.id)
     .where(JOBS.c.agent == bindparam("of"), JOBS.c.state == JobState.QUEUED.value)
@@ -40,11 +40,11 @@ _JOB_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9]{6}-[0-9a-f]{6}")
 
 
 class QueueFull(InfrastructureFault):
-    """As many jobs of an agent wait as may: try again later, or have them start sooner.
+    """The queue of an agent is full: try again later, or cancel queued jobs.
 
     Args:
-        agent: Whose.
-        most: How many may wait.
+        agent: The agent.
+        most: The maximum number of its queued jobs.
     """
 
     def __init__(self, agent: str, most: int) -> None:
@@ -56,22 +56,22 @@ class QueueFull(InfrastructureFault):
 
 
 class DuplicateKey(Exception):
-    """A job with the same dedupe key was entered meanwhile."""
+    """A job with the same dedupe key was inserted concurrently."""
 
 
 def new_job_id(now: datetime) -> str:
-    """A name for a new job, such as `20260301-120000-123456-5f3a9c`: in the order of time, to the microsecond."""
+    """An id for a new job, such as `20260301-120000-123456-5f3a9c`; ids sort by time, to the microsecond."""
     return f"{now.astimezone(UTC):%Y%m%d-%H%M%S-%f}-{secrets.token_hex(3)}"
 
 
 def is_job_id(text: str) -> bool:
-    """Whether a text has the form of a whole id; there need be no such job."""
+    """Whether a text has the form of a complete job id; the job need not exist."""
     return _JOB_ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """A job that is not in the database yet."""
+    """A new job with its rows, before their insertion."""
 
     job: Job
     row: Mapping[str, Any]
@@ -79,7 +79,7 @@ class PreparedJob:
 
 
 def made(new: NewJob) -> PreparedJob:
-    """A new job, made now."""
+    """Prepare a new job, created now."""
     now = datetime.now(UTC)
     job_id = new_job_id(now)
     row: dict[str, Any] = {
@@ -110,10 +110,10 @@ def made(new: NewJob) -> PreparedJob:
 
 
 def insert_prepared_in(connection: Connection, jobs: Sequence[PreparedJob]) -> None:
-    """Put new jobs into the database, within a transaction.
+    """Insert new jobs, within a transaction.
 
     Raises:
-        Twice: One of them is there.
+        DuplicateKey: A job with one of their dedupe keys exists.
     """
     if not jobs:
         return
@@ -121,15 +121,15 @@ def insert_prepared_in(connection: Connection, jobs: Sequence[PreparedJob]) -> N
         connection.execute(_ADD, [each.row for each in jobs])
     except IntegrityError as exc:
         raise DuplicateKey from exc
-    connection.execute(_ADD_BESIDE, [row for each in jobs for row in each.beside])
+    connection.execute(_ADD_BLOBS, [row for each in jobs for row in each.beside])
 
 
 def insert_in(connection: Connection, new: NewJob) -> tuple[Job, bool]:
-    """Enter a job as queued, or find the one with the same dedupe key; within a transaction.
+    """Insert a job as queued, or find the job with the same dedupe key, within a transaction.
 
     Raises:
-        QueueFull: No more of its agent's may wait.
-        Twice: Somebody has just entered one with its key.
+        QueueFull: The queue of its agent is full.
+        DuplicateKey: A job with the same key was inserted concurrently.
     """
     if new.dedupe_key is not None:
         found = with_key_in(connection, new.dedupe_key)

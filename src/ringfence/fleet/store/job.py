@@ -1,4 +1,4 @@
-"""A job of the fleet, as the database knows it."""
+"""Defines a job of the fleet, and converts rows of the table of jobs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,46 +14,46 @@ TriggerKind = Literal["manual", "schedule", "webhook", "files", "after", "source
 BlobKind = Literal["prompt", "payload", "configuration", "answer", "grants"]
 
 _REASON = 500
-"""Characters of a reason that are kept."""
+"""The maximum length of a stored reason."""
 _TITLE = 200
 ACTIVE = (JobState.STARTING, JobState.RUNNING)
-"""States in which a job counts against limits of how many run at once."""
+"""States in which a job counts against limits on concurrency."""
 
 
 @dataclass(frozen=True)
 class NewJob:
-    """What is asked for."""
+    """A request for a job."""
 
     agent: str
-    """Its qualified name."""
+    """The qualified name of the agent."""
     trigger: TriggerKind
     prompt: str
     trigger_name: str = ""
-    """Which schedule, webhook, ..."""
+    """The name of the schedule, webhook, ..."""
     dedupe_key: str | None = None
-    """No two jobs have the same; what asks twice gets the first."""
+    """A key that is unique among jobs: a second request with the same key finds the first job."""
     priority: int = 0
-    """Higher goes first, -1000 to 1000."""
+    """From -1000 to 1000; higher values start first."""
     workspace: str = ""
-    """What the limit of one at a time holds for; empty: nothing."""
+    """The workspace, in which only one job runs at a time; empty: no such restriction."""
     placement: str = ""
-    """The label that its worker must have; empty: any worker."""
+    """The label that the worker must have; empty: any worker."""
     not_before: datetime | None = None
     parent: str | None = None
     """The job that this one repeats, forks or follows."""
     session_id: str | None = None
-    """The session it goes on with."""
+    """The session to resume."""
     payload: str | None = None
-    """What came with the trigger, as JSON."""
+    """The payload of the trigger, as JSON."""
     configuration: str | None = None
-    """The agent's, as JSON, as it was then."""
+    """The agent's configuration at the time of the request, as JSON."""
     most_queued: int | None = None
-    """So many of the agent's may wait, this one among them. None: any number."""
+    """The maximum number of the agent's queued jobs, including this one; None: unlimited."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job as it stands. What happened in it is in the journal of its run."""
+    """The current state of a job. The journal of its run holds the events."""
 
     id: str
     agent: str
@@ -67,19 +67,19 @@ class Job:
     started_at: datetime | None
     ended_at: datetime | None
     admissions: int
-    """How often it was let start; each has a workflow of its own."""
+    """How often the job was admitted; each admission has its own workflow."""
     attempt: int
-    """How many were begun."""
+    """The number of attempts so far."""
     title: str
-    """The first line of its prompt, at most 200 characters."""
+    """The first line of the prompt, at most 200 characters."""
     placement: str
-    """The label that its worker must have; empty: any worker."""
+    """The label that the worker must have; empty: any worker."""
     changed_at: datetime
     worker: str | None
     host: str | None
-    """The machine of its last attempt."""
+    """The machine of the last attempt."""
     run_id: str | None
-    """Of its last attempt."""
+    """The run of the last attempt."""
     session_id: str | None
     parent: str | None
     reason: str
@@ -87,29 +87,29 @@ class Job:
     tokens: int
     cost_usd: float
     allowed_tokens: int | None
-    """What it may use, set aside for it when it was admitted; None: as much as its agent's own limit says."""
+    """The tokens reserved for the job at its admission; None: only the agent's own limit applies."""
     allowed_usd: float | None
 
     @property
     def workflow_id(self) -> str:
-        """The engine's name for what runs it, since it was admitted last."""
+        """The durable engine's id of the workflow of the job's last admission."""
         return workflow_id(self.id, self.admissions)
 
 
 def workflow_id(job_id: str, admission: int) -> str:
-    """The engine's name for the workflow of an admission of a job, the first being 1."""
+    """The durable engine's id of the workflow of an admission; the first admission is 1."""
     return f"{job_id}.{admission}"
 
 
 class JobUnreadable(InfrastructureFault):
-    """A row of the table of jobs that this version cannot read: a newer one wrote it, or another program."""
+    """This version cannot read a row of the table of jobs: a newer version or another program wrote it."""
 
 
 def job_of(row: RowMapping | Mapping[str, Any]) -> Job:
-    """A row of the table of jobs as a job.
+    """Convert a row of the table of jobs.
 
     Raises:
-        JobUnreadable: It is none that this version knows.
+        JobUnreadable: This version cannot read the row.
     """
     try:
         return _job_of(row)
@@ -152,7 +152,7 @@ def _job_of(row: RowMapping | Mapping[str, Any]) -> Job:
 
 
 def title_of(prompt: str) -> str:
-    """The first line of a prompt that is not blank, at most 200 characters, as every database takes it."""
+    """The first non-blank line of a prompt, at most 200 characters, in a form that every database accepts."""
     line = next((line.strip() for line in prompt.splitlines() if line.strip()), "")
     return storable(line)[:_TITLE]
 
@@ -172,11 +172,11 @@ def milliseconds(at: datetime) -> int:
 
 
 def reason_of(text: str) -> str:
-    """A reason as it is stored: at most 500 characters, as every database takes them."""
+    """A reason in its stored form: at most 500 characters, which every database accepts."""
     return storable(text)[:_REASON]
 
 
 def storable(text: str) -> str:
-    """A text as every database takes it: an agent may have written half of a surrogate pair into it, or a NUL."""
-    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return whole.replace("\0", "\ufffd")
+    """A text without lone surrogates and NUL, which agents may write and databases reject."""
+    valid = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return valid.replace("\0", "\ufffd")

@@ -1,4 +1,4 @@
-"""The fleet's jobs: entered, found, cancelled, forgotten."""
+"""Stores the fleet's jobs: adds, finds, cancels and removes them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -25,14 +25,14 @@ from ringfence.fleet.store.tables import ATTEMPTS, BLOBS, INBOX, JOBS
 from ringfence.fleet.store.totals import keep_totals
 from ringfence.job.state import JobState
 
-# Made once: to make a statement takes longer than to execute it.
+# Built once: building a statement takes longer than executing it.
 _ONE = select(JOBS).where(JOBS.c.id == bindparam("of"))
 _ONE_TO_CHANGE = _ONE.with_for_update()
-_BESIDE = select(BLOBS.c.kind, BLOBS.c.content).where(
+_BLOBS_OF = select(BLOBS.c.kind, BLOBS.c.content).where(
     BLOBS.c.job == bindparam("of"), BLOBS.c.kind.in_(bindparam("kinds", expanding=True))
 )
-_DROP_BESIDE = delete(BLOBS).where(BLOBS.c.job == bindparam("of"), BLOBS.c.kind == bindparam("called"))
-_ADD_BESIDE = insert(BLOBS)
+_DROP_BLOB = delete(BLOBS).where(BLOBS.c.job == bindparam("of"), BLOBS.c.kind == bindparam("called"))
+_ADD_BLOB = insert(BLOBS)
 _STATES = [state.value for state in JobState]
 _MOST_UNREADABLE = 1000
 _ACTIVE = select(JOBS).where(JOBS.c.state.in_([state.value for state in ACTIVE]))
@@ -42,17 +42,17 @@ class Jobs:
     """The jobs in a database. Safe to use from several processes and machines.
 
     Args:
-        database: Where they are.
+        database: The database.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def add(self, new: NewJob) -> tuple[Job, bool]:
-        """Enter a job as queued, or find the one with the same dedupe key; returns it, and whether it is new.
+        """Add a job as queued, or find the job with the same dedupe key; return it, and whether it is new.
 
         Raises:
-            QueueFull: No more of its agent's may wait.
+            QueueFull: The queue of its agent is full.
         """
 
         def act(connection: Connection) -> tuple[Job, bool]:
@@ -64,14 +64,14 @@ class Jobs:
             return await self._database.read(lambda connection: (_with_key(connection, new), False))
 
     async def get(self, job_id: str) -> Job | None:
-        """One job."""
+        """The job with an id; None if there is none."""
         return await self._database.read(lambda connection: get_in(connection, job_id))
 
     async def resolve(self, reference: str) -> Job:
-        """The job whose id is, or ends in, what is given.
+        """The job whose id is, or ends in, a reference.
 
         Raises:
-            UsageError: There is none, or several.
+            UsageError: No job matches, or several do.
         """
 
         def act(connection: Connection) -> list[Job]:
@@ -96,13 +96,13 @@ class Jobs:
         before: str | None = None,
         limit: int = 50,
     ) -> list[Job]:
-        """Jobs, the newest first.
+        """Jobs, newest first.
 
         Args:
-            agent: Only this one's.
-            states: Only in these; none means all.
-            before: Only older ones than this job: how one pages.
-            limit: At most so many.
+            agent: Only jobs of this agent.
+            states: Only jobs in these states; empty: in any state.
+            before: Only jobs older than this one, for paging.
+            limit: The maximum number of jobs.
         """
         query = select(JOBS).order_by(JOBS.c.id.desc()).limit(limit)
         if agent is not None:
@@ -114,7 +114,7 @@ class Jobs:
         return await self._database.read(lambda connection: _jobs(connection, query))
 
     async def active_workflows(self) -> dict[str, str]:
-        """The id of the current workflow of each job that is starting or running, with the job's id."""
+        """The ids of starting and running jobs, by the id of their current workflow."""
         query = select(JOBS.c.id, JOBS.c.admissions).where(
             JOBS.c.state.in_([state.value for state in ACTIVE])
         )
@@ -125,7 +125,7 @@ class Jobs:
         return await self._database.read(act)
 
     async def counts(self) -> dict[str, dict[JobState, int]]:
-        """How many jobs there are of each agent in each state that this version knows."""
+        """The number of jobs of each agent in each state that this version knows."""
         query = (
             select(JOBS.c.agent, JOBS.c.state, func.count())
             .where(JOBS.c.state.in_(_STATES))
@@ -141,34 +141,34 @@ class Jobs:
         return await self._database.read(act)
 
     async def unreadable(self) -> Sequence[str]:
-        """Ids of jobs whose state this version does not know."""
+        """The ids of jobs whose state this version does not know."""
         query = select(JOBS.c.id).where(JOBS.c.state.not_in(_STATES)).limit(_MOST_UNREADABLE)
         return await self._database.read(lambda connection: connection.execute(query).scalars().all())
 
     async def blob(self, job_id: str, kind: BlobKind) -> bytes | None:
-        """What is stored beside a job."""
+        """A blob of a job; None if there is none of this kind."""
         return (await self.blobs(job_id, (kind,))).get(kind)
 
     async def blobs(self, job_id: str, kinds: Sequence[BlobKind]) -> dict[BlobKind, bytes]:
-        """What of these is stored beside a job."""
+        """The blobs of these kinds that a job has."""
         asked = {"of": job_id, "kinds": [*kinds]}
 
         def act(connection: Connection) -> dict[BlobKind, bytes]:
-            return {row.kind: row.content for row in connection.execute(_BESIDE, asked)}
+            return {row.kind: row.content for row in connection.execute(_BLOBS_OF, asked)}
 
         return await self._database.read(act)
 
     async def put_blob(self, job_id: str, kind: BlobKind, content: bytes) -> None:
-        """Store something beside a job, in the place of what was there."""
+        """Store a blob of a job; it replaces an earlier one of the same kind."""
 
         def act(connection: Connection) -> None:
-            connection.execute(_DROP_BESIDE, {"of": job_id, "called": kind})
-            connection.execute(_ADD_BESIDE, {"job": job_id, "kind": kind, "content": content})
+            connection.execute(_DROP_BLOB, {"of": job_id, "called": kind})
+            connection.execute(_ADD_BLOB, {"job": job_id, "kind": kind, "content": content})
 
         await self._database.write(act)
 
     async def end(self, job_id: str, state: JobState, *, reason: str) -> bool:
-        """End a job that no attempt will end; False if it has ended already. Its attempts are fenced from here on."""
+        """End a job that no attempt will end; False if it has already ended. This fences its attempts."""
 
         def act(connection: Connection) -> bool:
             return _end_in(connection, job_id, state, reason)
@@ -176,14 +176,14 @@ class Jobs:
         return await self._database.write(act)
 
     async def end_orphaned(self, job_id: str, *, workflow: str, reason: str) -> bool:
-        """End a job whose workflow has ended without it; False if the job is not at work, or by a later admission.
+        """End a job whose workflow ended without ending it; False if it is not active, or was admitted again since.
 
         A job that waits for its next attempt is not lost: its last workflow has ended as it should.
 
         Args:
             job_id: The job.
             workflow: The id of the workflow that has ended.
-            reason: Why the job ends, in a line.
+            reason: The reason of the job's end, in a line.
         """
 
         def act(connection: Connection) -> bool:
@@ -196,7 +196,7 @@ class Jobs:
         return await self._database.write(act)
 
     async def request_cancel(self, job_id: str, *, reason: str) -> Job:
-        """Cancel a job: at once if it is queued, else by its worker, which is told by `report` and by the engine.
+        """Cancel a job: at once if it is queued, otherwise through its worker, notified by `report` and the engine.
 
         Raises:
             UsageError: There is no such job, or it has ended.
@@ -214,7 +214,7 @@ class Jobs:
         return await self._database.write(act)
 
     async def requeue_starting(self) -> None:
-        """Queue again every job that was admitted and that no worker has begun."""
+        """Queue every admitted job again that no worker has started."""
 
         def act(connection: Connection) -> None:
             waiting = (JOBS.c.state == JobState.STARTING, JOBS.c.is_cancel_asked.is_(False))
@@ -231,16 +231,17 @@ class Jobs:
         left_out: Callable[[Job, QueueFull], None] = lambda _ended, _why: None,
         finish: Callable[[Connection, Job], None] = lambda _connection, _ended: None,
     ) -> int:
-        """Enter the jobs that follow those that have ended, each once; returns how many ends were looked at.
+        """Add the jobs that follow ended jobs, each once; return how many ended jobs were handled.
 
-        A job that finds its agent's queue full is left out for good: an end must not be looked at for ever.
+        A job whose agent's queue is full is dropped for good, so that no ended job is handled forever.
 
         Args:
-            make: What follows a job. It is asked once for each end, and again only if we died before it was kept.
-            limit: Ends that are looked at in one go.
-            left_out: Is told of an end that somebody's queue had no room for.
-            finish: Called within the transaction for each job that ended between two attempts: no worker ran its hooks.
-                The job has a new workflow id.
+            make: Returns the jobs that follow an ended job. It is called once for each, and again only if the process
+                died before the result was stored.
+            limit: The maximum number of ended jobs per call.
+            left_out: Called with an ended job for which a following job found its queue full.
+            finish: Called within the transaction for each job that ended between two attempts, since no worker ran its
+                hooks. The job has a new workflow id.
         """
 
         def act(connection: Connection) -> int:
@@ -267,16 +268,16 @@ class Jobs:
         try:
             return await self._database.write(act)
         except DuplicateKey:
-            return limit  # somebody has just entered one of them: it is found the next time
+            return limit  # another process has just added one of them: the next call finds it
 
     async def remove(self, job_id: str) -> bool:
-        """Forget a job that has ended, and all that is beside it; False if it has not ended, or is not known."""
+        """Remove a job that has ended, with all its rows; False if it has not ended, or does not exist."""
         return await self.forget([job_id]) == [job_id]
 
     async def forget(self, ids: Sequence[str]) -> Sequence[str]:
-        """Forget jobs, all in one transaction, but for those that have not ended; returns those that are forgotten.
+        """Remove jobs in one transaction, except those that have not ended; return the ids of the removed jobs.
 
-        What they came to stays in the totals.
+        The totals keep counting them.
         """
 
         def act(connection: Connection) -> Sequence[str]:
@@ -292,17 +293,17 @@ class Jobs:
 
 
 def _with_new_workflow(connection: Connection, job: Job) -> Job:
-    """The job with the id of a workflow that it has not had."""
+    """Give a job a new workflow id."""
     connection.execute(update(JOBS).where(JOBS.c.id == job.id).values(admissions=JOBS.c.admissions + 1))
     return replace(job, admissions=job.admissions + 1)
 
 
 def cancel_in(connection: Connection, job_id: str, *, reason: str) -> Job | None:
-    """Cancel a job within a transaction: at once if it is queued. None if it has ended, or is not there."""
+    """Cancel a job within a transaction, at once if it is queued; None if it has ended, or does not exist."""
     job = get_in(connection, job_id, to_change=True)
     if job is None or job.state.is_terminal:
         return None
-    # Who asks first knows why.
+    # The first request's reason is kept.
     values = {
         "changed_ms": now_ms(),
         "is_cancel_asked": True,
@@ -310,7 +311,7 @@ def cancel_in(connection: Connection, job_id: str, *, reason: str) -> Job | None
     }
     if job.state in (JobState.QUEUED, JobState.WAITING):
         values |= {"state": JobState.CANCELLED, "ended_ms": now_ms()}
-        values["worker"] = None  # none will run its hooks
+        values["worker"] = None  # no worker will run its hooks
         withdraw_questions_in(connection, job_id)
     connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(**values))
     return get_in(connection, job_id)
@@ -332,7 +333,7 @@ def _end_in(connection: Connection, job_id: str, state: JobState, reason: str) -
 
 
 def withdraw_questions_in(connection: Connection, job_id: str) -> None:
-    """Close the open questions of a job that ends otherwise, within a transaction."""
+    """Close the open questions of a job that ends without their answer, within a transaction."""
     connection.execute(
         update(INBOX)
         .where(INBOX.c.job == job_id, INBOX.c.answer.is_(None))
@@ -344,9 +345,9 @@ def get_in(connection: Connection, job_id: str, *, to_change: bool = False) -> J
     """As `Jobs.get`, within a transaction.
 
     Args:
-        connection: The transaction's.
-        job_id: Of the job.
-        to_change: Nobody else changes it until the transaction has ended.
+        connection: The transaction's connection.
+        job_id: The job's id.
+        to_change: Whether to lock the row until the end of the transaction.
     """
     found = connection.execute(_ONE_TO_CHANGE if to_change else _ONE, {"of": job_id}).mappings().first()
     return None if found is None else job_of(found)
@@ -363,7 +364,7 @@ def _jobs(connection: Connection, query: Select[tuple[object, ...]]) -> list[Job
 
 
 def readable(rows: Iterable[RowMapping]) -> list[Job]:
-    """Rows of the table of jobs as jobs, without those that this version cannot read."""
+    """The jobs of rows of the table of jobs, without those that this version cannot read."""
     jobs = []
     for row in rows:
         with suppress(JobUnreadable):  # `unreadable` names them
@@ -372,5 +373,5 @@ def readable(rows: Iterable[RowMapping]) -> list[Job]:
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970."""
+    """The current time in milliseconds since 1970."""
     return milliseconds(datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""How far each schedule has come, so that no slot is fired twice or lost by a restart."""
+"""Stores the last handled due time of each schedule, so that a restart neither repeats nor loses one."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import milliseconds, moment
 from ringfence.fleet.store.tables import SCHEDULES
 
-_COME_TO = text(
+_MARK_HANDLED = text(
     "INSERT INTO fleet_schedules (agent, name, last_slot_ms) VALUES (:of, :called, :slot) "
     "ON CONFLICT (agent, name) DO UPDATE SET last_slot_ms = excluded.last_slot_ms"
 )
@@ -18,12 +18,12 @@ _COME_TO = text(
 
 @dataclass(frozen=True)
 class ScheduleState:
-    """What is remembered of one schedule."""
+    """The stored state of a schedule."""
 
     agent: str
     name: str
     last_slot: datetime | None = None
-    """The last time it was due that was dealt with."""
+    """The last due time that was handled."""
     is_paused: bool = False
 
 
@@ -34,7 +34,7 @@ class ScheduleStates:
         self._database = database
 
     async def all(self) -> dict[tuple[str, str], ScheduleState]:
-        """All of which anything is known, by agent and name."""
+        """The states of all schedules that have one stored, by agent and name."""
 
         def act(connection: Connection) -> dict[tuple[str, str], ScheduleState]:
             return {
@@ -50,19 +50,19 @@ class ScheduleStates:
         return await self._database.read(act)
 
     async def mark_handled(self, slots: Iterable[tuple[str, str, datetime]]) -> None:
-        """Remember the last slots that were dealt with: agent, name and slot of each."""
+        """Store the last due times that were handled: agent, schedule name and due time of each."""
         await self._database.write(lambda connection: mark_handled_in(connection, slots))
 
     async def pause(self, agent: str, name: str, *, is_paused: bool) -> None:
-        """Have a schedule rest, or go on."""
+        """Pause a schedule, or resume it."""
         await self._database.write(lambda connection: _set(connection, agent, name, is_paused=is_paused))
 
 
 def mark_handled_in(connection: Connection, slots: Iterable[tuple[str, str, datetime]]) -> None:
-    """As `ScheduleStates.came_to`, within a transaction."""
+    """As `ScheduleStates.mark_handled`, within a transaction."""
     rows = [{"of": agent, "called": name, "slot": milliseconds(slot)} for agent, name, slot in slots]
     if rows:
-        connection.execute(_COME_TO, rows)
+        connection.execute(_MARK_HANDLED, rows)
 
 
 def _set(connection: Connection, agent: str, name: str, **values: object) -> None:

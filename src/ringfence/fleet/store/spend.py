@@ -1,4 +1,4 @@
-"""What agents spent, as running sums: a row for each agent and quarter of an hour, updated as attempts report usage."""
+"""Stores the spend of agents as running sums: a row per agent and quarter hour, updated as attempts report usage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ _ADD = text(
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens, cached ones included, and their price as far as it is known."""
+    """Tokens, including cached ones, and their cost as far as it is known."""
 
     tokens: int = 0
     cost_usd: float = 0.0
@@ -46,9 +46,9 @@ def add_spend_in(connection: Connection, agent: str, usage: Usage, *, at_ms: int
     """Add usage to an agent's sums, within the transaction that stores it with the attempt.
 
     Args:
-        connection: The transaction's.
+        connection: The transaction's connection.
         agent: The agent.
-        usage: What was used since the last call for the attempt.
+        usage: The usage since the last call for the attempt.
         at_ms: The time of the call.
     """
     if usage != Usage():
@@ -58,7 +58,7 @@ def add_spend_in(connection: Connection, agent: str, usage: Usage, *, at_ms: int
 
 
 def spend_since_in(connection: Connection, since: datetime) -> dict[str, Usage]:
-    """What each agent spent since a time, which is the start of a quarter of an hour."""
+    """What each agent spent since a time, which must be the start of a quarter hour."""
     query = (
         select(SPEND.c.agent, func.sum(SPEND.c.tokens), func.sum(SPEND.c.cost_usd))
         .where(SPEND.c.quarter_ms >= milliseconds(since))
@@ -68,7 +68,7 @@ def spend_since_in(connection: Connection, since: datetime) -> dict[str, Usage]:
 
 
 def reserved_in(connection: Connection) -> dict[str, Usage]:
-    """What is reserved for each agent's active jobs, and not used yet by their present attempts."""
+    """What is reserved for each agent's active jobs and not yet used by their current attempts."""
 
     def unused(reserved: Column[Any], used: Column[Any]) -> ColumnElement[Any]:
         rest = reserved - func.coalesce(used, 0)
@@ -93,12 +93,12 @@ def reserved_in(connection: Connection) -> dict[str, Usage]:
 def spend_by_day_in(
     connection: Connection, days: Mapping[str, datetime], *, until: datetime
 ) -> dict[tuple[str, str], Usage]:
-    """What each agent spent on each of several days in succession, by day and agent.
+    """What each agent spent on each of several consecutive days, by day and agent.
 
     Args:
-        connection: The transaction's.
-        days: The start of each day by its name, the oldest first.
-        until: The end of the last one.
+        connection: The transaction's connection.
+        days: The start of each day by its name, oldest first.
+        until: The end of the last day.
     """
     starts = [*days.values(), until]
     found: dict[tuple[str, str], Usage] = {}
@@ -114,12 +114,12 @@ def spend_by_day_in(
 
 
 def remove_spend_before_in(connection: Connection, before: datetime) -> None:
-    """Remove sums of quarters of an hour that began before a time."""
+    """Remove the sums of quarter hours that began before a time."""
     connection.execute(SPEND.delete().where(SPEND.c.quarter_ms < milliseconds(before)))
 
 
 def fill_spend_in(connection: Connection) -> None:
-    """Compute the sums from the attempts of a database that has none: each counts where it started."""
+    """Compute the sums from the attempts, for a database without sums; each attempt counts at its start."""
     quarter = (cast(ATTEMPTS.c.started_ms / literal(_QUARTER_MS), BigInteger) * _QUARTER_MS).label("quarter")
     if connection.dialect.name == "postgresql":
         quarter = (func.div(ATTEMPTS.c.started_ms, _QUARTER_MS) * _QUARTER_MS).label("quarter")

@@ -1,5 +1,4 @@
-"""The tables of a fleet's database, for SQLite and PostgreSQL alike. Times are whole milliseconds since 1970, in UTC."""
-
+"""Defines the tables of a fleet's database, in SQLite or PostgreSQL. Times are whole milliseconds since 1970, UTC."""
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -58,10 +57,10 @@ JOBS = Table(
     Index("fleet_jobs_by_parent", "parent"),
     Index("fleet_jobs_to_follow", "is_followed", "ended_ms"),
 )
-"""One row per job, small, since lists of 100,000 are read at once. Texts of any size are in `BLOBS`.
+"""One row per job. Rows are small, since lists of 100,000 jobs are read at once; texts of any size are in `BLOBS`.
 
-`title` is the first line of the prompt, at most 200 characters; `placement` the label that a worker must have;
-`changed_ms` the time of the last change of any column; `host` the machine of the last attempt.
+`title` is the first line of the prompt, at most 200 characters; `placement` is the label that a worker must have;
+`changed_ms` is the time of the last change of any column; `host` is the machine of the last attempt.
 """
 
 BLOBS = Table(
@@ -105,9 +104,9 @@ SPEND = Table(
     PrimaryKeyConstraint("agent", "quarter_ms"),
     Index("fleet_spend_by_time", "quarter_ms"),
 )
-"""What each agent spent in each quarter of an hour, which begins at `quarter_ms`.
+"""What each agent spent in each quarter hour, which begins at `quarter_ms`.
 
-Days of every time zone begin with a quarter of an hour, so a day's spend is the sum of at most 100 rows of an agent.
+In every time zone, days begin with a quarter hour, so a day's spend is the sum of at most 100 rows of an agent.
 """
 
 SCHEDULES = Table(
@@ -130,7 +129,7 @@ AGENTS = Table(
     Column("session_host", Text),
     Column("session_used_ms", BigInteger),
 )
-"""The state of each agent beside its configuration."""
+"""The state of each agent that is not in its configuration."""
 
 WORKERS = Table(
     "fleet_workers",
@@ -168,7 +167,7 @@ INBOX = Table(
     Index("fleet_inbox_open", "answer", "created_ms"),
     Index("fleet_inbox_by_job", "job"),
 )
-"""One row per question to a person. `rule` is JSON made from structured fields; `text` is the agent's own words."""
+"""One row per question to a person. `rule` is JSON made from structured fields; `text` is the agent's own text."""
 
 GRANTS = Table(
     "fleet_grants",
@@ -212,7 +211,7 @@ CLAIMS = Table(
     Column("item", Text, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
 )
-"""Claims on work of a source that are about to be made: stored before, removed once the job exists."""
+"""Claims on items of a source: stored before they are made, removed once the job exists."""
 
 DELIVERIES = Table(
     "fleet_deliveries",
@@ -222,7 +221,7 @@ DELIVERIES = Table(
     Column("received_ms", BigInteger, nullable=False),
     Index("fleet_deliveries_by_time", "received_ms"),
 )
-"""Webhook deliveries that made jobs: kept longer than the jobs, so that an old request cannot be replayed."""
+"""Webhook deliveries that created jobs: kept longer than the jobs, so that an old request cannot be replayed."""
 
 FORMER_NAMES = {
     table: table.replace("fleet_", "crew_", 1)

@@ -1,4 +1,4 @@
-"""Access tokens of the HTTP API. Only their digests are stored: a token is shown once, when it is created."""
+"""Stores access tokens of the HTTP API as digests. A token is shown once, when it is created."""
 
 import re
 import secrets
@@ -22,7 +22,7 @@ SCOPES: tuple[TokenScope, ...] = ("read", "act", "admin")
 PREFIX = "rft_"
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 _USE_MS = 60_000
-"""The last use is noted at most so often: a note is a write."""
+"""The minimum interval between updates of a token's last use, since each is a write."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TokenState:
 
     @property
     def is_expired(self) -> bool:
-        """Whether it is not valid any more."""
+        """Whether the token is no longer valid."""
         return self.expires_at is not None and milliseconds(self.expires_at) <= now_ms()
 
 
@@ -82,10 +82,10 @@ class Tokens:
         )
 
     async def remove(self, name: str) -> None:
-        """Remove a token; from then on it is refused.
+        """Remove a token; from then on it is rejected.
 
         Raises:
-            UsageError: There is none of this name.
+            UsageError: There is no token of this name.
         """
         query = delete(TOKENS).where(TOKENS.c.name == name)
         if not await self._database.write(lambda connection: connection.execute(query).rowcount):

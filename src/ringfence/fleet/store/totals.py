@@ -1,4 +1,4 @@
-"""What all jobs came to, those that were forgotten among them: figures that only ever grow."""
+"""Computes totals over all jobs, including removed ones, so that they never decrease."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ from ringfence.job.state import JobState
 START_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0)
 DURATION_BOUNDS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0)
 Figures = dict[tuple[str, str], float]
-"""By agent and name: `ended/STATE`, `admissions`, `attempts`, `retries`, `tokens`, `cost_usd`; and of the histograms
-`start` and `duration` `NAME/BOUND` (how many took no longer), `NAME/sum` and `NAME/count`."""
+"""Totals by agent and name: `ended/STATE`, `admissions`, `attempts`, `retries`, `tokens`, `cost_usd`; and for the
+histograms `start` and `duration`: `NAME/BOUND` (how many took no longer), `NAME/sum` and `NAME/count`."""
 
 
 @dataclass(frozen=True)
 class Census:
-    """The jobs at one moment."""
+    """The figures of all jobs at one moment."""
 
     states: Mapping[tuple[str, JobState], int]
-    """How many there are, by agent and state."""
+    """The number of jobs by agent and state."""
     totals: Figures
     oldest_s: Mapping[str, float]
-    """Since when the longest waiting job of an agent could have started, as an age."""
+    """For how many seconds the longest waiting job of each agent could have started."""
 
 
 async def census(database: Database) -> Census:
@@ -44,7 +44,7 @@ async def census(database: Database) -> Census:
 
 
 def keep_totals(connection: Connection, ids: list[str]) -> None:
-    """Remember what jobs came to that are about to be forgotten, within the transaction that forgets them."""
+    """Add jobs that are about to be removed to the stored totals, within the transaction that removes them."""
     for (agent, figure), value in _totals(connection, JOBS.c.id.in_(ids)).items():
         if not value:
             continue
@@ -99,7 +99,7 @@ def _totals(connection: Connection, which: ColumnElement[bool]) -> Figures:
 
 
 def _times(which: ColumnElement[bool]) -> Select[tuple[object, ...]]:
-    """How long jobs took to their first attempt, and from there to their end."""
+    """Histograms of the time from a job's creation to its first attempt, and from there to its end."""
     start = ATTEMPTS.c.started_ms - JOBS.c.created_ms
     duration = JOBS.c.ended_ms - ATTEMPTS.c.started_ms
     return (

@@ -1,7 +1,7 @@
-"""The workers of a fleet, on all machines: where they run, what they can do, and whether they take more jobs.
+"""Stores the workers of a fleet on all machines: their host, labels and capacity, and whether they take more jobs.
 
 A worker registers when it starts and refreshes its row every few seconds. Whether it is alive is decided by its lock
-(`ringfence.engine.liveness`), not by its row: the row says what the lock cannot.
+(`ringfence.engine.liveness`), not by its row: the row holds what the lock cannot express.
 """
 
 import json
@@ -20,7 +20,7 @@ from ringfence.fleet.store.tables import WORKERS
 REFRESH_S = 5.0
 """How often a worker refreshes its row."""
 SILENT_S = 20.0
-"""A worker whose row is older has died, or cannot reach the database."""
+"""A worker whose row was not refreshed for this long has died, or cannot reach the database."""
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class WorkerState:
     """A worker as it registered, and when it was last seen."""
 
     id: str
-    """The name of its executor."""
+    """The name of the worker's executor."""
     host: str
     pid: int
     version: str
     labels: tuple[str, ...]
     capacity: int
-    """Jobs at once."""
+    """The number of jobs at once."""
     started_at: datetime
     seen_at: datetime
     is_draining: bool
-    """Whether it takes no more jobs."""
+    """Whether the worker takes no more jobs."""
 
     @property
     def is_alive(self) -> bool:
-        """Whether its row was refreshed lately."""
+        """Whether the worker's row was refreshed recently."""
         return now_ms() - self.seen_at.timestamp() * 1000 < SILENT_S * 1000
 
 
@@ -55,7 +55,7 @@ class Workers:
     async def register(
         self, worker: str, *, host: str, pid: int, version: str, labels: Sequence[str], capacity: int
     ) -> None:
-        """Add a worker; rows of workers that died long ago go."""
+        """Add a worker, and remove the rows of workers that died long ago."""
 
         def act(connection: Connection) -> None:
             now = now_ms()
@@ -68,7 +68,7 @@ class Workers:
         await self._database.write(act)
 
     async def refresh(self, worker: str) -> bool:
-        """Note that a worker is alive; whether it may take jobs: False if it is to drain, or was removed."""
+        """Refresh a worker's row; return whether it may take jobs: False if it is draining, or was removed."""
 
         def act(connection: Connection) -> bool:
             mine = WORKERS.c.id == worker
@@ -79,24 +79,24 @@ class Workers:
         return await self._database.write(act)
 
     async def leave(self, worker: str) -> None:
-        """Remove a worker that ends."""
+        """Remove a worker that is stopping."""
         await self._database.write(
             lambda connection: connection.execute(delete(WORKERS).where(WORKERS.c.id == worker))
         )
 
     async def all(self) -> list[WorkerState]:
-        """All workers, those of one machine together."""
+        """All workers, ordered by machine."""
         return await self._database.read(workers_in)
 
     async def drain(self, reference: str, *, is_draining: bool) -> list[WorkerState]:
-        """Let workers take no more jobs, or take jobs again; what they run goes on.
+        """Drain workers, so that they take no more jobs, or make them take jobs again. Their running jobs continue.
 
         Args:
-            reference: The name of a machine, or a worker's id or the beginning of one.
-            is_draining: Whether they drain.
+            reference: The name of a machine, or a worker's id or its beginning.
+            is_draining: Whether the workers drain.
 
         Raises:
-            UsageError: There is no such worker or machine, or several workers have ids that begin so.
+            UsageError: There is no such worker or machine, or several workers' ids begin with the reference.
         """
 
         def act(connection: Connection) -> list[WorkerState]:
@@ -110,7 +110,7 @@ class Workers:
         return await self._database.write(act)
 
     async def remove(self, reference: str) -> list[WorkerState]:
-        """Remove workers that are dead. Those that live end by their own machine's `fleet down` or SIGTERM.
+        """Remove dead workers. Live ones are stopped by `fleet down` on their own machine, or by SIGTERM.
 
         Raises:
             UsageError: There is no such worker or machine, or it is alive.
@@ -144,7 +144,7 @@ def workers_in(connection: Connection) -> list[WorkerState]:
 
 
 def labels_in(workers: Collection[WorkerState]) -> frozenset[str]:
-    """The labels, names of machines among them, for which a worker that is alive takes jobs."""
+    """The labels, including the names of machines, for which a live worker takes jobs."""
     open_workers = [worker for worker in workers if worker.is_alive and not worker.is_draining]
     return frozenset(label for worker in open_workers for label in (*worker.labels, worker.host))
 

@@ -1,1 +1,1 @@
-"""What runs jobs: a process that takes them from the engine."""
+"""Workers: processes that take jobs from the durable engine and run them."""

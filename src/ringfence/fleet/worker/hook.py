@@ -1,4 +1,4 @@
-"""Hooks: commands in a sandbox, or on the host where that was named, and messages to other services."""
+"""Runs hooks: commands in a sandbox, or on the host where configured, and messages to other services."""
 
 import hashlib
 import hmac
@@ -34,19 +34,19 @@ _LINE = 300
 _HANDED_ON = frozenset(
     {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "TERM", "XDG_RUNTIME_DIR"}
 )
-"""What a command on the host has of the daemon's variables, besides `LC_*`."""
+"""The environment variables of the daemon that a command on the host receives, besides `LC_*`."""
 
 
 @frozen
 class HookResult:
-    """What came of a hook."""
+    """The result of a hook."""
 
     is_ok: bool
     detail: str
     may_be_repeated: bool = False
-    """Whether it could go well later: the other side was away, or busy."""
+    """Whether a retry may succeed: the other side was unreachable or busy."""
     run_dir: Path | None = None
-    """Of the run that it was; None for what is none."""
+    """The directory of the hook's run; None if the hook is not a run."""
 
 
 async def run_hook(
@@ -57,14 +57,14 @@ async def run_hook(
     workspace: Path | None = None,
     after: str | None = None,
 ) -> HookResult:
-    """Do what a hook says, once. Never raises for what goes wrong: that is the result.
+    """Run a hook once. A failure does not raise: it is the result.
 
     Args:
-        hook: What is done.
-        facts: What it is told.
+        hook: The hook.
+        facts: The facts that it receives.
         effective: The agent's settings.
-        workspace: Where a command runs; requests need none.
-        after: The run whose work on a private copy a command in a sandbox finds in its own.
+        workspace: The directory in which a command runs; requests need none.
+        after: The run whose private copy of the workspace a command in a sandbox continues.
     """
     try:
         if isinstance(hook, WebhookHook):
@@ -75,20 +75,20 @@ async def run_hook(
         return await _in_sandbox(hook, facts, effective, workspace, after)
     except RingfenceError as exc:
         return HookResult(is_ok=False, detail=str(exc)[:_LINE])
-    except Exception as exc:  # noqa: BLE001 -- the boundary of a hook; what it says may hold a secret
+    except Exception as exc:  # noqa: BLE001 -- the boundary of a hook; the exception's text may hold a secret
         return HookResult(is_ok=False, detail=f"it cannot be done: {type(root_cause(exc)).__name__}")
 
 
 async def _in_sandbox(
     hook: CommandHook, facts: Mapping[str, Any], effective: Effective, workspace: Path, after: str | None
 ) -> HookResult:
-    """A run of its own, with a record of its own; the facts are on its stdin."""
+    """Run the command as a run of its own, with its own record; the facts are on its stdin."""
     command = ("/bin/sh", "-c", hook.command)
     request = command_request(command, workspace, effective, purpose="exec", wait_s=_WAIT_S, continues=after)
-    with open_null() as nowhere, TemporaryFile() as told:
-        told.write(_json(facts))
-        told.seek(0)
-        stdio = Stdio(told, nowhere, nowhere)
+    with open_null() as null, TemporaryFile() as stdin:
+        stdin.write(_json(facts))
+        stdin.seek(0)
+        stdio = Stdio(stdin, null, null)
         async with with_credentials(request, effective, lambda _line: None) as complete:
             run = JobRun(complete.running(partial(run_command, command, stdio)))
             with anyio.move_on_after(hook.timeout) as clock:
@@ -105,7 +105,7 @@ async def _in_sandbox(
 
 
 async def _on_host(hook: CommandHook, facts: Mapping[str, Any], workspace: Path) -> HookResult:
-    """As the user, outside of any fence: only where the configuration names it. No key of the daemon's is handed on."""
+    """Run the command as the user, outside any sandbox, because it is so configured, without the daemon's keys."""
     result = await run_process(
         ["/bin/sh", "-c", hook.command],
         stdin=_json(facts),
@@ -115,8 +115,10 @@ async def _on_host(hook: CommandHook, facts: Mapping[str, Any], workspace: Path)
     )
     if result.timed_out:
         return HookResult(is_ok=False, detail=f"it took longer than {hook.timeout:g} s")
-    said = (result.stderr or result.stdout).decode("utf-8", "replace").strip().splitlines()
-    return HookResult(result.ok, f"exit code {result.exit_code}" + (f": {said[-1]}" if said else "")[:_LINE])
+    lines = (result.stderr or result.stdout).decode("utf-8", "replace").strip().splitlines()
+    return HookResult(
+        result.ok, f"exit code {result.exit_code}" + (f": {lines[-1]}" if lines else "")[:_LINE]
+    )
 
 
 async def _post(hook: WebhookHook, facts: Mapping[str, Any], effective: Effective) -> HookResult:
@@ -138,39 +140,39 @@ async def _post(hook: WebhookHook, facts: Mapping[str, Any], effective: Effectiv
             digest = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest()
             headers["X-Ringfence-Signature-256"] = f"sha256={digest}"
         try:
-            # The status is all that counts: an answer that has no end is not read, one that never begins not waited for.
+            # Only the status matters: the body is not read, since it may never end, and the timeout bounds the wait.
             with anyio.fail_after(hook.timeout):
                 async with (
                     httpx2.AsyncClient(timeout=None, follow_redirects=False) as client,
-                    client.stream("POST", url, content=content, headers=headers) as answer,
+                    client.stream("POST", url, content=content, headers=headers) as response,
                 ):
                     pass
         except (httpx2.HTTPError, TimeoutError) as exc:
-            # Its text may hold the address, and that a secret.
+            # The exception's text may hold the URL, which may hold a secret.
             return HookResult(
                 is_ok=False, detail=f"not delivered: {type(exc).__name__}", may_be_repeated=True
             )
-    if answer.is_success:
-        return HookResult(is_ok=True, detail=f"delivered: {answer.status_code}")
-    is_passing = answer.status_code in _PASSING or answer.status_code >= _SERVER_ERROR
-    return HookResult(is_ok=False, detail=f"refused: {answer.status_code}", may_be_repeated=is_passing)
+    if response.is_success:
+        return HookResult(is_ok=True, detail=f"delivered: {response.status_code}")
+    is_temporary = response.status_code in _TEMPORARY or response.status_code >= _SERVER_ERROR
+    return HookResult(is_ok=False, detail=f"refused: {response.status_code}", may_be_repeated=is_temporary)
 
 
 def delivery_id(hook: WebhookHook, facts: Mapping[str, Any]) -> str:
-    """The same for each try, so that a receiver that was told twice can know it."""
+    """The same id for every attempt at a delivery, so that the receiver can recognise a duplicate."""
     job = facts["job"]
     return str(uuid5(NAMESPACE_URL, f"{job['id']}/{job['attempt']}/{facts['event']}/{hook.type}/{hook.url}"))
 
 
 _WAIT_S = 30.0
-_PASSING = (408, 425, 429)
+_TEMPORARY = (408, 425, 429)
 _SERVER_ERROR = 500
 
 
 def message_of(kind: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is sent: the facts, or a message in the form of Slack's or Discord's incoming webhooks.
+    """The body to send: the facts, or a message in the format of Slack's or Discord's incoming webhooks.
 
-    Nobody is called by what an agent wrote: mentions and links in it are taken apart.
+    Mentions and links in an agent's text are broken up, so that it cannot notify anyone.
     """
     if kind == "webhook":
         return facts
@@ -189,7 +191,7 @@ def _ntfy_text(facts: Mapping[str, Any]) -> bytes:
 
 
 def _ntfy_headers(hook: WebhookHook, facts: Mapping[str, Any]) -> dict[str, str]:
-    """The headers of ntfy. None of them holds a text of the agent."""
+    """The headers of an ntfy request. None of them holds text of the agent."""
     job = facts["job"]
     is_urgent = facts["need"] in ("question", "blocked", "failed")
     headers = {

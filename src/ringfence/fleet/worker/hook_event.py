@@ -1,4 +1,4 @@
-"""What hooks and messages are told of a job."""
+"""Builds the facts about a job that hooks and messages receive."""
 
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ _POINTS: dict[JobState, HookPoint] = {
 
 
 def points_of(state: JobState) -> tuple[HookPoint, ...]:
-    """Which hooks a job's end calls for, or that it waits for a person."""
+    """The hooks to run for a job in this state: after its end, or while it waits for a person."""
     if state is JobState.WAITING:
         return ("on_waiting",)
     return ("after_run", _POINTS.get(state, "on_failure"))
@@ -31,10 +31,10 @@ _NO_NEED = (*_DONE, JobState.CANCELLED, JobState.ENDED)
 
 
 def need_of(state: JobState, *, has_changes: bool) -> Need | None:
-    """Why a job in a state needs a person; None if it does not.
+    """Why a job needs a person; None if it does not.
 
     Args:
-        state: Of the job, after its last attempt.
+        state: The state of the job after its last attempt.
         has_changes: Whether it left changes in a private copy that were not applied.
     """
     if state is JobState.WAITING:
@@ -54,14 +54,14 @@ def facts_of(
     need: Need | None = None,
     question: Entry | None = None,
 ) -> dict[str, Any]:
-    """The facts, as JSON can say them. Text of the agent is cut at 4,000 characters.
+    """The facts as values that JSON can represent. Text of the agent is cut at 4,000 characters.
 
     Args:
         job: The job.
-        point: The hook's.
+        point: The point at which the hook runs.
         answer: The agent's last message.
         need: Why the job needs a person.
-        question: The question that it waits for.
+        question: The question whose answer the job waits for.
     """
     return {
         "schema_version": SCHEMA_VERSION,
@@ -99,7 +99,7 @@ def _question(entry: Entry) -> dict[str, Any]:
 
 
 def sentence(facts: dict[str, Any]) -> str:
-    """The same as a line for people."""
+    """The facts as one line for people."""
     job, question = facts["job"], facts["question"]
     if question is not None:
         command = f"ringfence inbox answer {question['id']} allow|deny"

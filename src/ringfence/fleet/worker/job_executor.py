@@ -1,4 +1,4 @@
-"""An attempt at a job: a run of its agent, told to stop when the job is cancelled or another's."""
+"""Executes attempts at jobs: runs the agent, and stops it when the job is cancelled or another worker has it."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from ringfence.fleet.tracing.traces import Traces
 
 Alive = Callable[[Usage], Awaitable[bool]]
-_LOOK_S = 1.0
-_GENTLE_S = 20.0
+_POLL_S = 1.0
+_GRACE_S = 20.0
 _WORKER_STOPPED = Outcome(
     JobState.INTERRUPTED, "the worker was stopped before the run had ended; the fleet repeats the job"
 )
@@ -83,7 +83,7 @@ class _Granted:
 
 @frozen
 class _Work:
-    """One attempt, with everything that it needs."""
+    """An attempt, with everything it needs."""
 
     job: Job
     attempt: Attempt
@@ -91,7 +91,7 @@ class _Work:
     granted: _Granted
     workspace: Path
     resumed: InterruptedRun | None
-    """The run that it resumes."""
+    """The run that the attempt resumes."""
     alive: Alive
 
 
@@ -99,11 +99,11 @@ class JobExecutor:
     """Runs agents' jobs in this process.
 
     Args:
-        database: Where jobs are.
-        places: Where agents work.
+        database: The database of the jobs.
+        places: The workspaces of the agents.
         host: This machine's name.
-        log: Is told what a person should know of a job.
-        traces: Where traces of jobs go.
+        log: Reports what a person should know about a job.
+        traces: Exports traces of jobs.
         on_ended: Called after the end of each attempt, once it is stored.
     """
 
@@ -127,35 +127,35 @@ class JobExecutor:
         self._host = host
         self._log = log
         self._traces = traces
-        self._around = LifecycleHooks(self._jobs, places, log, traces, inbox=self._inbox)
-        self._known: dict[str, AgentSettings] = {}
-        """Of the jobs that are at work here."""
+        self._hooks = LifecycleHooks(self._jobs, places, log, traces, inbox=self._inbox)
+        self._cached_settings: dict[str, AgentSettings] = {}
+        """The agent's settings of each job that this process executes, by job."""
 
-    def _noting(self, job_id: str) -> Callable[[str], None]:
-        """Says lines of a job whose kind is not known here."""
+    def _log_of(self, job_id: str) -> Callable[[str], None]:
+        """A function that logs lines about a job which have no event name of their own."""
         return partial(self._log, event="job.noted", job=job_id)
 
     async def retry_of(self, job: Job) -> RetrySettings:
-        """When a job is tried again."""
+        """The retry settings of a job."""
         return (await self._settings(job)).retry
 
     async def clean_up(self, attempt: Attempt) -> None:
         """Close the runs of workers that died on this machine, and remove what their sandboxes left."""
         if attempt.number > 1:
-            log = self._noting(attempt.job)
+            log = self._log_of(attempt.job)
             try:
                 await recover_runs(log)
-            except RingfenceError as exc:  # it hinders no further try; whoever clears away next tries again
+            except RingfenceError as exc:  # it does not prevent this attempt; the next clean-up tries again
                 log(f"what its last try left could not be cleared away: {exc}")
 
     def release(self, job_id: str) -> None:
-        """Let others have the clone that a job worked on."""
-        self._known.pop(job_id, None)
+        """Release the clone that a job worked on, for other jobs."""
+        self._cached_settings.pop(job_id, None)
         self._on_ended()
-        self._around.release(job_id)
+        self._hooks.release(job_id)
 
     async def perform(self, job: Job, attempt: Attempt, alive: Alive) -> AttemptResult:
-        """Let the agent work, to its end. Never raises for what goes wrong: that is the result."""
+        """Run the agent to its end. A failure does not raise: it is the result."""
         about = {"job": job.id, "agent": job.agent, "attempt": attempt.number, "run": attempt.run_id}
         self._log(
             f"attempt {attempt.number}, run {attempt.run_id}", event="job.started", level="info", **about
@@ -174,17 +174,17 @@ class JobExecutor:
             async with self._places.of(
                 job, settings, as_it_was_left=resumed is not None, kept=kept
             ) as workspace:
-                refusal = await self._around.before(job, settings)
+                refusal = await self._hooks.before(job, settings)
                 if refusal is not None:
                     return AttemptResult(JobState.FAILED, refusal)
                 work = _Work(job, attempt, settings, granted, workspace, resumed, alive)
                 return await self._perform(work)
-        except Exception as exc:  # noqa: BLE001 -- the boundary of an attempt: told as its outcome
+        except Exception as exc:  # noqa: BLE001 -- the boundary of an attempt: becomes its outcome
             outcome = outcome_of(root_cause(exc))
             return AttemptResult(outcome.state, outcome.reason)
 
     async def _granted(self, job: Job) -> "_Granted":
-        """What people granted to a job and to its agent, checked anew.
+        """What people granted to a job and to its agent, checked again.
 
         Raises:
             PolicyRefused: A rule cannot be granted.
@@ -203,8 +203,8 @@ class JobExecutor:
 
     async def _perform(self, work: "_Work") -> AttemptResult:
         job, settings = work.job, work.settings
-        beside = await self._jobs.blobs(job.id, ("prompt", "payload"))
-        task = task_of(beside.get("prompt"), beside.get("payload"))
+        blobs = await self._jobs.blobs(job.id, ("prompt", "payload"))
+        task = task_of(blobs.get("prompt"), blobs.get("payload"))
         answers = work.granted.answers
         if work.resumed is not None:
             resume: ResumeRequest | None = ResumeRequest(work.resumed.id)
@@ -215,16 +215,16 @@ class JobExecutor:
         except (UsageError, RecordError) as exc:
             if resume is None or (job.session_id is not None and not answers):
                 raise
-            # The agent's last session does not fit any more: its policy asks for it where it can be had.
+            # The agent's last session cannot be resumed any more; its policy asks for it only where possible.
             self._log(f"it begins a new session: {exc}", event="session.renewed", job=job.id)
             return await self._run(work, prompt_of(task, answers, None), None)
 
     async def _interrupted_run(
         self, job: Job, attempt: Attempt, settings: AgentSettings, granted: "_Granted"
     ) -> InterruptedRun | None:
-        """The run of an attempt that did not end the job, to resume rather than the session that the agent had last.
+        """The run of the last attempt, if it did not end the job: it is resumed instead of the agent's last session.
 
-        A run that ended with a question is resumed whatever the agent's policy says of sessions.
+        A run that ended with a question is resumed whatever the agent's session policy is.
         """
         is_new = settings.session.policy == "fresh" or job.session_id is not None
         if is_new and not granted.answers:
@@ -234,7 +234,7 @@ class JobExecutor:
     async def _run(self, work: "_Work", prompt: str, resume: ResumeRequest | None) -> AttemptResult:
         job, attempt, settings, granted = work.job, work.attempt, work.settings, work.granted
         effective = effective_of(settings, job, granted.rules)
-        log = self._noting(job.id)
+        log = self._log_of(job.id)
         async with resolved_agent_request(
             prompt, work.workspace, effective, resume=resume, notify=log
         ) as request:
@@ -267,7 +267,7 @@ class JobExecutor:
     ) -> None:
         is_full = result.cause == "context_full"
         if is_full and settings.session.policy != "fresh":
-            self._noting(job.id)(
+            self._log_of(job.id)(
                 "its session is too long to go on with; the agent's next job begins a new one"
             )
         kept = None if is_full else attempt.run_id
@@ -277,11 +277,11 @@ class JobExecutor:
     def _traced(
         self, job: Job, attempt: Attempt, settings: AgentSettings, request: RunRequest
     ) -> Iterator[tuple[RunRequest, View | None, Callable[[RunResult], None]]]:
-        """The request of a run that those inside can join the trace of; who is shown its events; who is told its end."""
+        """Trace a run: its request, with the trace in the environment, and functions for its events and its result."""
         if self._traces is None:
             yield request, None, lambda _result: None
             return
-        trace = self._traces.run(job, attempt, settings, log=self._noting(job.id))
+        trace = self._traces.run(job, attempt, settings, log=self._log_of(job.id))
         ends: list[JobState] = []
         environment = {**trace.environment, **request.spec.env}
         try:
@@ -291,28 +291,30 @@ class JobExecutor:
             trace.end(ends[0] if ends else None)
 
     async def after(self, job: Job) -> list[FollowUp]:
-        """What a job's end calls for."""
+        """What is to be done after a job's end."""
         if self._traces is not None:
             self._traces.ended(job)
-        return await self._around.after(job, await self._settings(job))
+        return await self._hooks.after(job, await self._settings(job))
 
     async def _settings(self, job: Job) -> AgentSettings:
-        """As stored with the job, which nobody changes: asked for once while a worker is at it."""
-        known = self._known.get(job.id)
-        if known is None:
-            known = self._known[job.id] = agent_settings(await self._jobs.blob(job.id, "configuration"), job)
-        return known
+        """The settings stored with the job. They never change, so they are read once while a worker executes it."""
+        settings = self._cached_settings.get(job.id)
+        if settings is None:
+            settings = self._cached_settings[job.id] = agent_settings(
+                await self._jobs.blob(job.id, "configuration"), job
+            )
+        return settings
 
 
 async def _watched(run: JobRun, alive: Alive) -> RunResult:
-    """Do a run, and stop it when it is told that nobody wants it any more: first gently, then at once."""
+    """Execute a run, and cancel it when the attempt is no longer valid: first gracefully, then at once."""
 
     async def watch() -> None:
-        await anyio.sleep(_LOOK_S)  # it was wanted when its attempt began
-        while await _is_wanted(run, alive):  # noqa: ASYNC110 -- another process says so, in the database
-            await anyio.sleep(_LOOK_S)
+        await anyio.sleep(_POLL_S)  # the attempt was valid when it began
+        while await _is_wanted(run, alive):  # noqa: ASYNC110 -- another process ends it, in the database
+            await anyio.sleep(_POLL_S)
         run.cancel(_NOT_WANTED)
-        await anyio.sleep(_GENTLE_S)
+        await anyio.sleep(_GRACE_S)
         run.cancel()
 
     async with anyio.create_task_group() as tasks:
@@ -326,4 +328,4 @@ async def _is_wanted(run: JobRun, alive: Alive) -> bool:
     try:
         return await alive(Usage(*run.spent))
     except RingfenceError:
-        return True  # a database that is away for a while decides nothing; the engine stops us if it must
+        return True  # an unreachable database decides nothing; the engine stops this worker if it must

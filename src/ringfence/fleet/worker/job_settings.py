@@ -1,4 +1,4 @@
-"""From a job to what its run is asked: its agent's configuration as stored with it, within its budget."""
+"""Derives the settings, prompt and session of a job's run from the configuration stored with the job."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ def agent_settings(content: bytes | None, job: Job) -> AgentSettings:
     """The agent's configuration that was stored with a job.
 
     Raises:
-        InfrastructureFault: There is none, or another version of ringfence wrote it.
+        InfrastructureFault: No configuration is stored, or another version of ringfence wrote it.
     """
     try:
         return AgentSettings.model_validate_json(content or b"")
@@ -39,10 +39,10 @@ def agent_settings(content: bytes | None, job: Job) -> AgentSettings:
 
 
 def effective_of(settings: AgentSettings, job: Job, rules: Sequence[Rule] = ()) -> Effective:
-    """The agent's settings as those of a run, with no more to spend than was set aside for the job.
+    """The agent's settings as settings of a run, which may spend no more than what is reserved for the job.
 
     Args:
-        settings: The agent's.
+        settings: The agent's settings.
         job: The job.
         rules: Rules that a person granted to the job, or to the agent.
     """
@@ -55,18 +55,18 @@ def effective_of(settings: AgentSettings, job: Job, rules: Sequence[Rule] = ()) 
 def asked_of(
     question: Question, settings: AgentSettings, job: Job, rules: Sequence[Rule], spent: Usage
 ) -> AskedQuestion:
-    """The question of a job's attempt, as it is put into the inbox.
+    """The question of a job's attempt, in the form in which it is added to the inbox.
 
-    The limits of an agent hold for all attempts at a job together, so the question about one names the new sum: what was
-    used, and as much again as the agent's limit. Where only the budget of the day had no more left, it names the limit
-    as it is: the job then waits for the next day's.
+    The limits of an agent hold for all attempts at a job together, so a question about a limit names the new total: the
+    usage so far plus the agent's limit. If only the day's budget was exhausted, it names the limit unchanged, and the
+    job then waits for the next day's budget.
 
     Args:
-        question: What the run asked.
-        settings: The agent's.
-        job: The job, as it was when the attempt began.
+        question: The question of the run.
+        settings: The agent's settings.
+        job: The job as it was when the attempt began.
         rules: Rules that were granted before.
-        spent: What the attempt used.
+        spent: The usage of the attempt.
     """
     if question.kind != "budget":
         return AskedQuestion(question, settings.ask.deadline)
@@ -85,7 +85,7 @@ def asked_of(
 
 
 def prompt_of(task: str, answers: Sequence[QuestionAnswered], resumed: InterruptedRun | None) -> str:
-    """The prompt of an attempt: the task, or what a person answered to the run that is resumed.
+    """The prompt of an attempt: the task, or a person's answer to the run that is resumed.
 
     Args:
         task: The job's task.
@@ -98,7 +98,7 @@ def prompt_of(task: str, answers: Sequence[QuestionAnswered], resumed: Interrupt
 
 
 def effective_settings(settings: AgentSettings, agent: str) -> Effective:
-    """An agent's settings as those of a run."""
+    """An agent's settings as settings of a run."""
     said = settings.model_dump(
         mode="json", include=set(Settings.model_fields), exclude_unset=True, by_alias=True
     )
@@ -113,7 +113,7 @@ def effective_settings(settings: AgentSettings, agent: str) -> Effective:
 
 
 def within(limits: LimitSettings, job: Job) -> LimitSettings:
-    """Limits that are no larger than what was set aside for a job."""
+    """Limits lowered to what is reserved for a job."""
     changes: dict[str, Any] = {}
     if job.allowed_tokens is not None:
         changes["tokens"] = max(1, min(limits.tokens, job.allowed_tokens))
@@ -125,7 +125,7 @@ def within(limits: LimitSettings, job: Job) -> LimitSettings:
 
 
 def reason_within(limits: LimitSettings, job: Job, reason: str) -> str:
-    """Why a run ended; where what a budget had left was its limit, no option of the run would raise that."""
+    """The reason of a run's end. If the rest of a budget was the limit, it names no option, as none would raise it."""
     bounds = {
         "tokens": (limits.tokens - job.tokens, job.allowed_tokens),
         "cost_usd": (
@@ -145,22 +145,22 @@ def reason_within(limits: LimitSettings, job: Job, reason: str) -> str:
 
 
 def task_of(prompt: bytes | None, payload: bytes | None) -> str:
-    """The task, with what came with its trigger put in.
+    """The task, with the payload of its trigger filled in.
 
     Raises:
-        UsageError: It names what did not come.
+        UsageError: The task names a value that the payload lacks.
     """
     text = (prompt or b"").decode("utf-8", "surrogateescape")
     if payload is None:
         return text
-    # JSON from outside can spell halves of surrogate pairs, which fit into no request to a model.
+    # JSON from outside can contain lone surrogates, which no model request can carry.
     return PromptTemplate(text).render({"payload": replace_surrogates(json.loads(payload))})
 
 
 def session_to_resume(
     settings: AgentSettings, state: AgentState, job: Job, *, host: str
 ) -> ResumeRequest | None:
-    """The session that a job goes on with, by the agent's policy; None for a new one."""
+    """The session that a job resumes, by the agent's policy; None for a new session."""
     if job.session_id is not None:
         return ResumeRequest(job.session_id, is_forked=job.trigger == "fork")
     policy = settings.session

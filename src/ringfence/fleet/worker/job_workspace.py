@@ -1,4 +1,4 @@
-"""Where agents work: the workspace that was named, or a clone of a repository of the agent's own."""
+"""Provides the workspaces of agents: the configured directory, or a clone of the agent's repository."""
 
 import fcntl
 import hashlib
@@ -43,18 +43,17 @@ _STEERING = frozenset(
         "GIT_QUARANTINE_PATH",
     }
 )
-"""Variables that git sets for its hooks; a daemon started by one would have them."""
+"""Variables that git sets for its hooks; a daemon that was started by a git hook inherits them."""
 
 
 class JobWorkspaces:
-    """The places of this machine's agents.
+    """The workspaces of this machine's agents.
 
-    A clone is a job's from the first time it is asked for until `release`: hooks find what the run made of it, and no
-    other job empties it meanwhile. A worker that goes on with the hooks of a dead one finds the clone by what is noted
-    beside it.
+    A clone belongs to a job from its first use until `release`: hooks find the run's changes in it, and no other job
+    empties it meanwhile. A worker that continues the hooks of a dead worker finds the clone by the note beside it.
 
     Args:
-        root: Directory for clones; ours alone.
+        root: The directory for clones, used by nothing else.
     """
 
     def __init__(self, root: Path) -> None:
@@ -70,16 +69,16 @@ class JobWorkspaces:
         as_it_was_left: bool = False,
         kept: Collection[str] = (),
     ) -> AsyncIterator[Path]:
-        """A job's place, until the context is left; a clone stays the job's until `release`.
+        """A job's workspace, for the duration of the context; a clone belongs to the job until `release`.
 
         Args:
-            job: Whose.
-            settings: Of its agent.
-            as_it_was_left: Whether an earlier attempt's clone is kept: who goes on in its session knows its files.
-            kept: Jobs whose clones are not given to others, though nothing works on them now.
+            job: The job.
+            settings: The settings of its agent.
+            as_it_was_left: Whether an earlier attempt's clone is kept: a resumed session knows its files.
+            kept: Jobs whose clones no other job may take, although nothing works on them now.
 
         Raises:
-            UsageError: The workspace is not there.
+            UsageError: The workspace does not exist.
             InfrastructureFault: The repository cannot be cloned.
         """
         if settings.repository is None:
@@ -100,17 +99,17 @@ class JobWorkspaces:
         yield slot.work
 
     def is_there(self, job: Job, settings: AgentSettings) -> bool:
-        """Whether what the job's run made lies in its place; False where a clone was another's since, or elsewhere."""
+        """Whether the workspace holds the changes of the job's run: its clone is here, and no other job took it."""
         return settings.repository is None or self._slot(job).is_of(job)
 
     def release(self, job_id: str) -> None:
-        """Let others have a job's clone."""
+        """Release a job's clone for other jobs."""
         slot = self._held.pop(job_id, None)
         if slot is not None:
             slot.close()
 
     def _slot(self, job: Job, kept: Collection[str] = ()) -> "_CloneDirectory":
-        """A directory that no other job uses: the one with the job's clone, else the first that is free."""
+        """A directory that no other job uses: the one with the job's clone, otherwise the first free one."""
         held = self._held.get(job.id)
         if held is not None:
             return held
@@ -141,7 +140,7 @@ class JobWorkspaces:
 
 
 class _CloneDirectory:
-    """A directory with a clone, which is ours while it is open."""
+    """A directory with a clone, locked until `close`."""
 
     def __init__(self, path: Path, lock: BinaryIO) -> None:
         self.work = path / "work"
@@ -150,7 +149,7 @@ class _CloneDirectory:
 
     @classmethod
     def take(cls, path: Path) -> "_CloneDirectory | None":
-        """Have one; None if another job has it."""
+        """Lock a directory; None if another job has it."""
         lock = (make_private_dir(path) / "lock").open("wb")
         if try_lock(lock.fileno(), fcntl.LOCK_EX, what=f"{str(path)!r}"):
             return cls(path, lock)
@@ -158,19 +157,19 @@ class _CloneDirectory:
         return None
 
     def close(self) -> None:
-        """Let others have it."""
+        """Unlock the directory for other jobs."""
         self._lock.close()
 
     @property
     def job_id(self) -> str | None:
-        """The job whose clone it holds; None if it holds none."""
+        """The job whose clone the directory holds; None if it holds none."""
         try:
             return self._note.read_text().partition(" ")[0]
         except FileNotFoundError:
             return None
 
     def is_of(self, job: Job, *, attempt: bool = True) -> bool:
-        """Whether the clone is a job's, of its present attempt or of any."""
+        """Whether the clone belongs to a job: to its current attempt, or to any."""
         try:
             noted = self._note.read_text()
         except FileNotFoundError:
@@ -178,11 +177,11 @@ class _CloneDirectory:
         return noted == _note_of(job) if attempt else noted.partition(" ")[0] == job.id
 
     def note(self, job: Job) -> None:
-        """Say whose clone it is."""
+        """Record the job and attempt that the clone belongs to."""
         self._note.write_text(_note_of(job))
 
     def forget(self) -> None:
-        """Say that it is nobody's."""
+        """Record that the clone belongs to no job."""
         self._note.unlink(missing_ok=True)
 
 
@@ -191,9 +190,9 @@ def _note_of(job: Job) -> str:
 
 
 def clones_dir(state: Path) -> Path:
-    """Where a state directory's fleet has its clones: `$XDG_CACHE_HOME/ringfence/clones`, below it a name of its own.
+    """The directory for the clones of a state directory's fleet, below `$XDG_CACHE_HOME/ringfence/clones`.
 
-    Not in the state directory: no workspace may lie where records are.
+    It is not in the state directory, because no workspace may lie among the records.
     """
     import platformdirs
 
@@ -202,12 +201,12 @@ def clones_dir(state: Path) -> Path:
 
 
 async def fetch(repository: RepositorySettings, place: Path) -> None:
-    """Bring a repository's files to an empty directory, as they are in git: no hook, filter or submodule of it counts.
+    """Fetch a repository into an empty directory. Its hooks, filters and submodules have no effect.
 
-    The network and credentials are the user's own git's.
+    The fetch uses the network and the credentials of the user's own git.
 
     Raises:
-        InfrastructureFault: It cannot be reached, or has not what is asked for.
+        InfrastructureFault: The repository cannot be reached, or lacks the ref.
     """
     git_dir = place / ".git"
     await _plain(place, "init", "--quiet", "--template=", "--initial-branch=work", str(place))
@@ -223,7 +222,7 @@ async def fetch(repository: RepositorySettings, place: Path) -> None:
 
 
 async def apply_private_copy(run: Path, log: Callable[[str], None]) -> None:
-    """Bring what a run made on a private copy into the clone that it was a copy of: what comes next finds it there."""
+    """Apply a run's changes from its private copy to the clone that was copied, so that later steps find them."""
     from ringfence.job.interrupted_runs import completed_work
     from ringfence.sandbox.workspace.record import apply_run, has_record
 
@@ -258,7 +257,7 @@ async def _plain(place: Path, *words: str) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without what would have git work on another repository than the one that is named."""
+    """The environment of this process, without variables that would make git use another repository."""
     kept = {name: value for name, value in os.environ.items() if name not in _STEERING}
     return {**kept, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 

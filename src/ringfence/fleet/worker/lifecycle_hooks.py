@@ -1,4 +1,4 @@
-"""What is done around a job's run: hooks before and after it, and its source told how it ended."""
+"""Runs the hooks before and after a job's run, and reports the job's end to the source of its work."""
 
 import json
 import time
@@ -40,14 +40,14 @@ _CLAIM_ATTEMPTS = 8
 
 
 class LifecycleHooks:
-    """Does it, for the jobs of this process.
+    """Runs the hooks of the jobs of this process.
 
     Args:
-        jobs: Where they are.
-        places: Where agents work.
-        log: Is told what a person should know of a job.
-        traces: Where traces of jobs go.
-        inbox: Where the questions of jobs are.
+        jobs: The store of jobs.
+        places: The workspaces of the agents.
+        log: Reports what a person should know about a job.
+        traces: Exports traces of jobs.
+        inbox: The store of questions.
     """
 
     def __init__(
@@ -65,17 +65,17 @@ class LifecycleHooks:
         self._log = log
         self._traces = traces
         self._hook_runs: dict[str, str] = {}
-        """The last run of a hook, by job."""
+        """The last run of a hook of each job."""
 
     def release(self, job_id: str) -> None:
-        """Let others have the clone that a job worked on."""
+        """Release the clone that a job worked on, for other jobs."""
         self._places.release(job_id)
         self._hook_runs.pop(job_id, None)
 
     async def before(self, job: Job, settings: AgentSettings) -> str | None:
-        """Do the hooks before a run; why it must not begin, if one says so."""
+        """Run the hooks before a run; return why the run must not begin if a required hook failed."""
         for number, hook in enumerate(settings.hooks.get("before_run", ()), start=1):
-            result = await self._done(job, settings, ("before_run", number), hook, None)
+            result = await self._run_once(job, settings, ("before_run", number), hook, None)
             if not result.is_ok:
                 line = f"hook before_run {number}: {result.detail}"
                 self._log(line, event="hook.failed", job=job.id, hook="before_run")
@@ -84,7 +84,7 @@ class LifecycleHooks:
         return None
 
     async def after(self, job: Job, settings: AgentSettings) -> list[FollowUp]:
-        """The hooks that a job's end calls for: commands first, in the place where it worked; then that is let go of."""
+        """The follow-ups of a job's end: first commands, in the job's workspace, which is released after them."""
         commands, messages = list[FollowUp](), list[FollowUp]()
         points = points_of(job.state)
         if await self._need(job, settings) is not None:
@@ -106,7 +106,7 @@ class LifecycleHooks:
         return need_of(job.state, has_changes=is_copy and await _has_changes(job.run_id))
 
     async def _claims(self, job: Job, settings: AgentSettings) -> list[FollowUp]:
-        """Telling the source of the job's work how it ended."""
+        """The follow-up that reports the job's end to the source of its work."""
         trigger = settings.triggers.get(job.trigger_name)
         if (
             not job.state.is_terminal
@@ -134,7 +134,7 @@ class LifecycleHooks:
                 source = await open_source(trigger, settings, stack=stack, state=state_dir())
                 if job.state in (JobState.SUCCEEDED, JobState.UNVERIFIED):
                     await source.complete(claim, Outcome.DONE, text)
-                else:  # were the claim released instead, the same work would be taken again at once, for ever
+                else:  # if the claim were released instead, the same work would be taken again at once, endlessly
                     await source.complete(claim, Outcome.FAILED, text)
         except RingfenceError as exc:
             line = f"the source of its work could not be told: {exc}{_then(tried, _CLAIM_ATTEMPTS)}"
@@ -145,13 +145,13 @@ class LifecycleHooks:
     async def _hook(
         self, job: Job, settings: AgentSettings, point: HookPoint, hook: Hook, number: int, tried: int
     ) -> bool:
-        """Do one hook once; whether it is to be tried again. A command is not, and that goes without saying."""
+        """Run a hook once; return whether it is to be tried again. A command is never retried, nor is that logged."""
         answer = await self._jobs.blob(job.id, "answer")
         if not isinstance(hook, CommandHook) and job.state.is_terminal:
             self.release(job.id)
         try:
-            said = None if answer is None else answer.decode("utf-8", "replace")
-            result = await self._done(job, settings, (point, number), hook, said)
+            text = None if answer is None else answer.decode("utf-8", "replace")
+            result = await self._run_once(job, settings, (point, number), hook, text)
         except RingfenceError as exc:
             result = HookResult(is_ok=False, detail=str(exc), may_be_repeated=True)
         if not result.is_ok:
@@ -162,10 +162,10 @@ class LifecycleHooks:
             self._log(line, event="hook.failed", job=job.id, hook=point)
         return not result.is_ok and result.may_be_repeated
 
-    async def _done(
+    async def _run_once(
         self, job: Job, settings: AgentSettings, which: tuple[HookPoint, int], hook: Hook, answer: str | None
     ) -> HookResult:
-        """What came of one hook, done once."""
+        """Run a hook once, and trace it."""
         began_ns, result = time.time_ns(), None
         is_before = which[0] == "before_run"
         need = None if is_before else await self._need(job, settings)
@@ -203,7 +203,7 @@ class LifecycleHooks:
         return result
 
     def _last_run(self, job: Job) -> str | None:
-        """The run of an ended job whose private copy of the workspace its next hook goes on with."""
+        """The run of an ended job whose private copy of the workspace the next hook continues."""
         last = self._hook_runs.get(job.id, job.run_id) if job.state.is_terminal else None
         return last if last is not None and run_dir(last).is_dir() else None
 
@@ -214,12 +214,12 @@ async def _has_changes(run_id: str | None) -> bool:
         return False
     try:
         return await unapplied_work(run_id) is not None
-    except RingfenceError:  # a record that cannot be read has nothing to apply
+    except RingfenceError:  # an unreadable record has nothing to apply
         return False
 
 
 def _then(tried: int, attempts: int) -> str:
-    """What follows a try that did not go well."""
+    """The end of a log line about a failed attempt: whether and when it is tried again."""
     if tried >= attempts:
         return "; it is not tried again"
     return f"; it is tried again in {format_duration(pause_after(tried))} (try {tried + 1} of {attempts})"

@@ -17,17 +17,17 @@ from ringfence.journal import is_alive, run_dir
 _SWEEP_S = 60.0
 _AT_ONCE = 20
 NOT_STORED = "-"
-"""The name that an attempt without a record has: it ended before its run began."""
+"""The record name of an attempt that has no record because it ended before its run began."""
 
 
 class RecordUpload:
-    """Uploads every record once; what fails is tried again with the next sweep. Safe with several workers of a machine.
+    """Uploads every record once, and retries failed uploads in the next sweep. Several workers of a machine may run it.
 
     Args:
-        database: The fleet's.
-        store: Where the records go.
+        database: The fleet's database.
+        store: The store for the records.
         host: The name of this machine.
-        log: Reports what could not be stored, once for each reason.
+        log: Reports why records could not be stored, once for each reason.
     """
 
     def __init__(self, database: Database, store: RecordStore, *, host: str, log: Log) -> None:
@@ -43,7 +43,7 @@ class RecordUpload:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Sweep whenever an attempt has ended, and each minute; until cancelled."""
+        """Sweep whenever an attempt has ended, and every minute, until cancelled."""
         while True:
             self._wanted = anyio.Event()
             try:
@@ -58,7 +58,7 @@ class RecordUpload:
                 await self._wanted.wait()
 
     async def sweep(self) -> int:
-        """Upload records of ended attempts that are not stored yet, the oldest first; returns how many were looked at.
+        """Upload records of ended attempts that are not stored yet, oldest first; return how many were examined.
 
         Raises:
             InfrastructureFault: The store or the database cannot be used.

@@ -1,4 +1,4 @@
-"""A worker: an executor of the engine that runs jobs until it is told to stop."""
+"""Runs a worker: an executor of the durable engine that executes jobs until it is stopped."""
 
 import os
 import socket
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 _LAST_TRACES_S = 6.0
 _LEAVE_S = 5.0
 _RECOVERIES = 100
-"""More than any job's tries: those are counted by the job, and end it with a reason."""
+"""More than any job's attempts: the job counts those itself, and ends with a reason when they are used up."""
 
 
 class Worker:
     """Runs jobs of one database, in this process.
 
     Args:
-        url: Of the database.
+        url: The URL of the database.
         state: The state directory.
-        slots: Jobs at once.
-        log: Is told what a person should know of a job.
-        say: Is told what a person should know besides.
-        traces: Where traces of jobs go.
-        labels: What `placement` of agents can ask for; the machine's name besides.
-        records: Address of the fleet's record store; None: records stay on this machine.
+        slots: The number of jobs at once.
+        log: Reports what a person should know about a job.
+        say: Reports everything else that a person should know.
+        traces: Exports traces of jobs.
+        labels: The labels that the `placement` of agents can ask for, in addition to the machine's name.
+        records: The address of the fleet's record store; None: records stay on this machine.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Worker:
         self._slots = slots
         self._say = say
         self._traces = traces
-        # Patient: what has been done must not be lost for a moment's fault.
+        # Patient: a short outage of the database must not lose work that is done.
         self._database = Database(url, is_patient=True)
         host = self._host = socket.gethostname()
         self._workers = Workers(self._database)
@@ -72,7 +72,7 @@ class Worker:
         if records is not None:
             store = RecordStore(records, state / "fleet" / "records")
             self._uploads = RecordUpload(self._database, store, host=host, log=log)
-        performing = JobExecutor(
+        job_executor = JobExecutor(
             self._database,
             JobWorkspaces(clones_dir(state)),
             host=host,
@@ -81,7 +81,7 @@ class Worker:
             on_ended=lambda: self._uploads.wake() if self._uploads is not None else None,
         )
         self._workflow = JobWorkflow(
-            Jobs(self._database), Attempts(self._database), performing, worker=self._name, host=host
+            Jobs(self._database), Attempts(self._database), job_executor, worker=self._name, host=host
         )
         self._engine = open_engine(
             url,
@@ -93,14 +93,14 @@ class Worker:
         self._stopping = anyio.Event()
 
     def stop(self) -> None:
-        """End, and leave what runs to others: there it begins again, and none of its tries is lost."""
+        """Stop, and leave running jobs to other workers, which start them again; no attempt is counted for it."""
         self._stopping.set()
 
     async def run(self) -> None:
-        """Run jobs until told to stop.
+        """Run jobs until `stop` is called.
 
         Raises:
-            InfrastructureFault: The database cannot be reached, at the start or for too long; or this worker was silent
+            InfrastructureFault: The database cannot be reached at the start, or for too long; or this worker was silent
                 for so long that others have taken over its jobs.
         """
         lost: list[str] = []
@@ -122,7 +122,7 @@ class Worker:
             raise InfrastructureFault(f"this worker has lost its right to run jobs: {lost[0]}; start another")
 
     async def _clean_up(self) -> None:
-        """Close what workers that died on this machine left, also of jobs that nobody takes up again."""
+        """Close the runs that dead workers left on this machine, including those of jobs that are not retried."""
         try:
             await recover_runs(self._say)
         except RingfenceError as exc:
@@ -144,7 +144,7 @@ class Worker:
             self._engine.drain(is_draining=not may_work)
 
     async def _watch(self, lost: list[str]) -> None:
-        """Stop, as soon as the engine has: what is told to an engine that has stopped is done by nobody."""
+        """Stop as soon as the engine has stopped: it executes no further work."""
         lost.append(await self._engine.stopped())
         self._stopping.set()
 

@@ -1,8 +1,8 @@
-"""The workflow of a job: an attempt, then what is done around its end.
+"""Defines the workflow of a job: an attempt, then the hooks and messages that follow its end.
 
-It is begun again where a worker died: the attempt then is a new one, counted, and what the dead one left is cleared away
-first. It changes the job only through its attempt, so that of two workers that both believe they have a job only the
-later one has it.
+When its worker dies, the workflow starts again: it makes a new attempt, which is counted, and first cleans up what the
+dead worker left. It changes the job only through its attempt: if two workers both believe that they have the job, only
+the later one can write.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,30 +33,30 @@ JOB_WORKFLOW = "job"
 
 @dataclass(frozen=True)
 class AttemptResult:
-    """How an attempt came out."""
+    """The result of an attempt."""
 
     state: JobState
     reason: str
     spent: Usage = field(default_factory=Usage)
     asked: AskedQuestion | None = None
-    """The question with which it ended."""
+    """The question with which the attempt ended."""
 
 
 @frozen
 class FollowUp:
-    """Something that is done after a job's end, at least once, and again while it may go well later."""
+    """An action after a job's end, executed at least once, and retried while a retry may succeed."""
 
     name: str
     attempts: int
     act: Callable[[int], Awaitable[bool]]
-    """Is told which try it is, the first being 1; says whether it is to be tried again."""
+    """Receives the number of the attempt, starting at 1; returns whether the action is to be tried again."""
 
 
 class AttemptExecutor(Protocol):
-    """Does the work of attempts. All of it happens in the worker that calls."""
+    """Executes attempts, in the worker that calls it."""
 
     def retry_of(self, job: Job) -> Awaitable[RetrySettings]:
-        """When a job is tried again, by its agent's configuration."""
+        """The retry settings of a job, from its agent's configuration."""
 
     def clean_up(self, attempt: Attempt) -> Awaitable[None]:
         """Kill and remove what earlier attempts at the job left on this machine."""
@@ -64,29 +64,30 @@ class AttemptExecutor(Protocol):
     def perform(
         self, job: Job, attempt: Attempt, alive: Callable[[Usage], Awaitable[bool]]
     ) -> Awaitable[AttemptResult]:
-        """Let the agent work, to its end.
+        """Run the agent to its end.
 
         Args:
-            job: Which.
-            attempt: Names the run that holds the record.
-            alive: To be told every few seconds what is used; False means: stop, the job is cancelled or another's.
+            job: The job.
+            attempt: The attempt; it names the run that holds the record.
+            alive: To be called every few seconds with the usage so far; False means that the attempt must stop, since
+                the job is cancelled or another worker has it.
         """
 
     def after(self, job: Job) -> Awaitable[Sequence[FollowUp]]:
         """What is to be done after a job's end: hooks and messages."""
 
     def release(self, job_id: str) -> None:
-        """Let go of what was kept of a job for its errands."""
+        """Release what was kept of a job for its follow-ups."""
 
 
 class JobWorkflow:
     """The engine's workflow `job`.
 
     Args:
-        jobs: Where jobs are.
-        attempts: Where attempts are.
-        performer: Who does the work.
-        worker: Tells the executor's name.
+        jobs: The store of jobs.
+        attempts: The store of attempts.
+        performer: Executes the attempts.
+        worker: Returns the executor's name.
         host: This machine's name.
     """
 
@@ -105,7 +106,7 @@ class JobWorkflow:
         self._worker = worker
         self._host = host
         self._workflows: dict[str, str] = {}
-        """By job, the workflow that executes it in this process."""
+        """The workflow that executes each job in this process, by job."""
 
     async def __call__(self, context: Context, argument: Json) -> Json:
         """Run one admission of a job to its end."""
@@ -115,7 +116,7 @@ class JobWorkflow:
                 return await self._finish(context, job_id)
             return await self._to_its_end(context, job_id)
         finally:
-            # The workflow of an earlier admission, which another worker left, may end beside the one that counts.
+            # The workflow of an earlier admission, left by another worker, may end while the current one runs.
             if self._workflows.get(job_id) == context.id:
                 del self._workflows[job_id]
                 self._performer.release(job_id)
@@ -126,21 +127,21 @@ class JobWorkflow:
             return None
         job = await self._jobs.get(job_id)
         is_end = job is not None and (job.state.is_terminal or job.state is JobState.WAITING)
-        # In another state, a later attempt has brought it there.
+        # If the job's state differs, a later attempt has changed it.
         if job is not None and is_end and job.state.value == state:
             self._workflows[job_id] = context.id
-            for errand in await self._performer.after(job):
-                await _run(errand, context)
+            for follow_up in await self._performer.after(job):
+                await _run(follow_up, context)
         return state
 
     async def _finish(self, context: Context, job_id: str) -> Json:
-        """Do what follows the end of a job that ended between two attempts: denied, or cancelled."""
+        """Execute the follow-ups of a job that ended between two attempts: denied, or cancelled."""
         job = await self._jobs.get(job_id)
         if job is None:
             return None
         self._workflows[job_id] = context.id
-        for errand in await self._performer.after(job):
-            await _run(errand, context)
+        for follow_up in await self._performer.after(job):
+            await _run(follow_up, context)
         return job.state.value
 
     async def _attempt(self, job_id: str, workflow_id: str) -> Json:
@@ -154,13 +155,13 @@ class JobWorkflow:
             return None
         self._workflows[job_id] = workflow_id
         try:
-            return await self._tried(job, attempt)
+            return await self._execute(job, attempt)
         except anyio.get_cancelled_exc_class():
             with anyio.move_on_after(_LEAVE_S, shield=True), suppress(InfrastructureFault):
                 await self._attempts.leave(attempt)
             raise
 
-    async def _tried(self, job: Job, attempt: Attempt) -> Json:
+    async def _execute(self, job: Job, attempt: Attempt) -> Json:
         retry = await self._performer.retry_of(job)
         await self._performer.clean_up(attempt)
         if attempt.tries > retry.attempts:
@@ -182,7 +183,7 @@ class JobWorkflow:
         return ended.state.value if ended is not None else await self._ended_before(attempt)
 
     async def _ended_before(self, attempt: Attempt) -> Json:
-        """The end of a job that this very attempt has ended: the database kept it, and broke off before it said so."""
+        """The end state of a job that this attempt did end: the connection broke after the commit, before the reply."""
         job = await self._jobs.get(attempt.job)
         is_ours = job is not None and (job.attempt, job.worker) == (attempt.number, attempt.worker)
         if job is None or not is_ours:
@@ -195,21 +196,21 @@ class JobWorkflow:
             await self._jobs.end(job.id, JobState.CANCELLED, reason=job.reason or "cancelled")
 
 
-async def _run(errand: FollowUp, context: Context) -> None:
-    for number in range(1, errand.attempts + 1):
-        if not await context.step(f"{errand.name}.{number}", errand.act, number):
+async def _run(follow_up: FollowUp, context: Context) -> None:
+    for number in range(1, follow_up.attempts + 1):
+        if not await context.step(f"{follow_up.name}.{number}", follow_up.act, number):
             return
-        if number < errand.attempts:
+        if number < follow_up.attempts:
             await context.sleep(pause_after(number))
 
 
 def pause_after(number: int) -> float:
-    """Seconds from try `number` of an errand to the next one."""
+    """Seconds from attempt `number` of a follow-up to the next one."""
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (number - 1))
 
 
 def retry_at(retry: RetrySettings, state: JobState, number: int) -> datetime | None:
-    """When a job is tried again after try `number` ended so; None if it is not."""
+    """When a job is tried again after its attempt `number` ended in `state`; None if it is not."""
     if state.value not in retry.on or number >= retry.attempts:
         return None
     pause_s = min(retry.most_backoff, retry.backoff * 2 ** (number - 1))
