@@ -1,4 +1,4 @@
-"""The client of the HTTP API: over the daemon's Unix socket, or over TCP with a token. It imports little."""
+"""The client of the HTTP API, over the daemon's Unix socket, or over TCP with a token. It imports few modules."""
 
 import http.client
 import json
@@ -46,12 +46,12 @@ class NoDaemon(UsageError):
 
 
 def socket_path(state: Path | None = None) -> Path:
-    """Where a state directory's daemon listens."""
+    """Return the path of the socket on which a state directory's daemon listens."""
     return (state or state_dir()) / "fleet" / "daemon.sock"
 
 
 def open_client(server: str | None = None) -> "FleetClient":
-    """A client of this machine's daemon, or of a server at a URL such as `https://fleet.example.com`.
+    """Create a client of this machine's daemon, or of a server at a URL such as `https://fleet.example.com`.
 
     Args:
         server: The URL. Its token comes from RINGFENCE_TOKEN, or from the file `token` of the user's configuration.
@@ -63,7 +63,7 @@ def open_client(server: str | None = None) -> "FleetClient":
 
 
 def find_server(server: str) -> "Server":
-    """The server at a URL, with the token for it.
+    """Return the server at a URL, with the token for it.
 
     Raises:
         UsageError: The URL cannot be used, or there is no token.
@@ -75,7 +75,7 @@ def find_server(server: str) -> "Server":
         parsed, port = urlsplit(""), None
     if parsed.scheme not in ("http", "https") or not parsed.hostname or parsed.username or parsed.query:
         raise UsageError(
-            f"--server: {server!r} is no address of a server; write https://HOST or https://HOST:PORT"
+            f"--server: {server!r} is not the address of a server; write https://HOST or https://HOST:PORT"
         )
     if parsed.scheme == "http" and parsed.hostname not in _LOOPBACK:
         raise UsageError(
@@ -86,10 +86,10 @@ def find_server(server: str) -> "Server":
 
 
 def _read_token() -> str:
-    """The token for a server.
+    """Return the token for a server.
 
     Raises:
-        UsageError: There is none, or others can read its file.
+        UsageError: There is no token, or other users can read its file.
     """
     token = os.environ.get(_TOKEN, "").strip()
     if token:
@@ -120,7 +120,7 @@ class Server:
     host: str
     port: int | None
     path: str
-    """What stands before `/v1`."""
+    """The part of the path before `/v1`."""
     token: str
 
     @property
@@ -159,37 +159,39 @@ class FleetClient:
             connection.connect()
         except (FileNotFoundError, ConnectionRefusedError):
             return False
-        except OSError:  # asked anything, it says why
+        except OSError:  # a request reports the reason
             return True
         finally:
             connection.close()
         return True
 
     def get(self, *parts: str, **query: Any) -> Any:
-        """The response to a request that reads."""
-        return self._ask("GET", parts, query=query)
+        """Send a request that reads, and return the response."""
+        return self._request("GET", parts, query=query)
 
     def post(self, *parts: str, body: Any = None, **query: Any) -> Any:
-        """The response to a request that changes something."""
-        return self._ask("POST", parts, query=query, body=body)
+        """Send a request that changes something, and return the response."""
+        return self._request("POST", parts, query=query, body=body)
 
     def delete(self, *parts: str) -> Any:
-        """The response to a removal."""
-        return self._ask("DELETE", parts)
+        """Send a request that removes something, and return the response."""
+        return self._request("DELETE", parts)
 
     def lines(self, *parts: str, **query: Any) -> Iterator[bytes]:
-        """The lines of a response as they arrive, until it ends."""
+        """Yield the lines of a response as they arrive, until it ends."""
         connection, response = self._open("GET", parts, query, None, timeout_s=None)
         try:
             self._check(response)
             while line := response.readline():
                 yield line
         except (OSError, http.client.HTTPException) as exc:
-            raise InfrastructureFault(f"the daemon broke off: {exc}; see `ringfence fleet status`") from exc
+            raise InfrastructureFault(
+                f"the connection to the daemon broke: {exc}; see `ringfence fleet status`"
+            ) from exc
         finally:
             connection.close()
 
-    def _ask(
+    def _request(
         self, method: str, parts: tuple[str, ...], *, query: Mapping[str, Any] | None = None, body: Any = None
     ) -> Any:
         connection, response = self._open(method, parts, query or {}, body, timeout_s=self._timeout_s)
@@ -197,7 +199,9 @@ class FleetClient:
             self._check(response)
             return json.loads(response.read() or b"null")
         except (OSError, http.client.HTTPException, ValueError) as exc:
-            raise InfrastructureFault(f"the daemon broke off: {exc}; see `ringfence fleet status`") from exc
+            raise InfrastructureFault(
+                f"the connection to the daemon broke: {exc}; see `ringfence fleet status`"
+            ) from exc
         finally:
             connection.close()
 
@@ -212,11 +216,11 @@ class FleetClient:
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         if not all(parts):
             raise UsageError("a name is empty; is the variable set that it comes from?")
-        said = {name: value for name, value in query.items() if value not in (None, [], ())}
+        given = {name: value for name, value in query.items() if value not in (None, [], ())}
         base = "" if self.server is None else self.server.path
         url = f"{base}/v1/" + "/".join(quote(part, safe="") for part in parts)
-        if said:
-            url += "?" + urlencode(said, doseq=True)
+        if given:
+            url += "?" + urlencode(given, doseq=True)
         connection = self._connection(timeout_s)
         headers = {"Content-Type": "application/json"}
         if self.server is not None:
@@ -256,7 +260,9 @@ class FleetClient:
             error = json.loads(content)["error"]
             message, code = str(error["message"]), int(error["exit_code"])
         except (ValueError, KeyError, TypeError):
-            text = f"the daemon refuses: {response.status} {content[:300].decode(errors='replace')}"
+            text = (
+                f"the daemon refused the request: {response.status} {content[:300].decode(errors='replace')}"
+            )
             raise UsageError(text) from None
         kind = _KINDS.get(code)
         raise kind(message) if kind is not None else PolicyRefused(message, rule="daemon")

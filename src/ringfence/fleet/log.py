@@ -1,4 +1,4 @@
-"""How a fleet's processes say what happens: a line for people, and the same as an event with fields for programs."""
+"""The log interface of a fleet's processes: each message is a line for people and an event with fields for programs."""
 
 from typing import Literal, Protocol
 
@@ -6,14 +6,14 @@ Level = Literal["info", "warning"]
 
 
 class Log(Protocol):
-    """Says something, once. It never fails, and never holds up who calls it for long."""
+    """Logs a message. It never raises, and never blocks the caller for long."""
 
     def __call__(self, line: str, /, *, event: str, level: Level = "warning", **fields: object) -> None:
-        """Say it.
+        """Log a message.
 
         Args:
-            line: For people. It may hold text of agents.
-            event: What kind of thing it is, in the past tense: `worker.ended`.
-            level: `info` for what is as it should be.
-            fields: What programs look for: `job`, `agent`, ...
+            line: The message for people. It may contain text of agents.
+            event: The kind of event, in the past tense, such as `worker.ended`.
+            level: `info` for normal events.
+            fields: The data for programs, such as `job` and `agent`.
         """

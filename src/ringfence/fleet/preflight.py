@@ -1,4 +1,4 @@
-"""What the agents of a fleet need of this machine, looked at before a job is accepted: limits, and their programs."""
+"""Checks that this machine can enforce the agents' limits and has their programs, before a job is accepted."""
 
 from collections.abc import Iterator
 
@@ -14,25 +14,26 @@ from ringfence.sandbox.registry import limit_refusal, traits_of
 
 
 async def refused_limits(fleet: Fleet) -> list[str]:
-    """A line for each agent with a limit that nothing on this machine can enforce, with what would allow it.
+    """Return a line for each agent with a limit that this machine cannot enforce, and what would allow it.
 
-    Empty for a fleet of several machines: its workers need not be here, and each refuses what it cannot enforce.
+    The result is empty for a fleet of several machines: its workers may be elsewhere, and each refuses limits that it
+    cannot enforce.
     """
     lines = []
     is_trusted = not fleet.untrusted()
     for agent, spec in _specs(fleet):
         if not is_trusted and _names_an_engine(spec):
-            continue  # an untrusted file must not make us connect to an engine that it names
+            continue  # an untrusted file must not cause a connection to an engine that it names
         if refusal := await limit_refusal(spec, has_option=False):
             lines.append(f"{_place(agent, 'sandbox')}agents.{agent.name}: {refusal}")
     return lines
 
 
 async def check_limits(fleet: Fleet) -> None:
-    """See that each limit that somebody set for an agent can be enforced here.
+    """Check that each limit that is set for an agent can be enforced on this machine.
 
     Raises:
-        PolicyRefused: One cannot.
+        PolicyRefused: A limit cannot be enforced.
     """
     lines = await refused_limits(fleet)
     if lines:
@@ -46,9 +47,9 @@ async def check_limits(fleet: Fleet) -> None:
 
 
 async def missing_programs(fleet: Fleet) -> list[str]:
-    """A line for each agent whose runtime is a program or package that is not installed here.
+    """Return a line for each agent whose runtime is a program or package that is not installed here.
 
-    Programs are asked for their version, so nothing is looked at before the user trusts the files that name them.
+    Programs are run to read their version, so none is checked before the user trusts the files that name them.
     """
     lines: list[str] = []
     if fleet.untrusted():

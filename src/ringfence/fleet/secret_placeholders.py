@@ -1,4 +1,4 @@
-"""`${secret:NAME}` in a text, in the moment in which it is used."""
+"""Replaces `${secret:NAME}` in a text by the secret's value, at the moment of use."""
 
 import re
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ _REFERENCE = re.compile(r"\$\{secret:([A-Za-z_][A-Za-z0-9_-]{0,63})\}")
 
 
 def names_in(text: str) -> list[str]:
-    """The secrets that a text asks for, each once."""
+    """Return the names of the secrets that a text contains, each once."""
     return list(dict.fromkeys(_REFERENCE.findall(text)))
 
 
 async def with_secrets(
     text: str, *, stack: AsyncExitStack, references: Mapping[str, SecretReference], state: Path
 ) -> str:
-    """The text with the values of secrets, which are lent for as long as the stack is open.
+    """Return the text with the values of its secrets, which are leased for as long as the stack is open.
 
     Raises:
-        AuthenticationFailed: One is not known, or cannot be had.
-        InfrastructureFault: Its source cannot be reached.
+        AuthenticationFailed: A secret is not known, or cannot be obtained.
+        InfrastructureFault: A secret's source cannot be reached.
     """
     names = names_in(text)
     if not names:

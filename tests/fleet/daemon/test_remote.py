@@ -82,7 +82,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_address_that_is_none_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch, url: str):
     """A value of `--server` that is no server address is refused."""
     monkeypatch.setenv("RINGFENCE_TOKEN", "rft_x")
-    with pytest.raises(UsageError, match="is no address of a server"):
+    with pytest.raises(UsageError, match="is not the address of a server"):
         open_client(url)
 
 
