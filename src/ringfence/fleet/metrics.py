@@ -1,7 +1,7 @@
-"""Figures of a fleet for Prometheus.
+"""Metrics of a fleet for Prometheus.
 
-Most are asked from the database when somebody asks us, so that they are right whichever process did the work, and after
-any restart. Labels are agents' configured names, states and schedules of ours; never text from outside.
+Most are read from the database at each scrape, so that they are right whichever process did the work, and after any
+restart. Labels are configured names of agents and states of jobs, never text from outside.
 """
 
 import time
@@ -19,14 +19,14 @@ from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.totals import DURATION_BOUNDS_S, START_BOUNDS_S, Census, census
 
 FORMER = "(former)"
-"""Stands for agents that are not in the configuration any more."""
-_FRESH_S = 1.0
-_SHARE = 10.0
-"""Of the time between two looks at the database, at most a tenth is spent looking."""
+"""The label of agents that are no longer configured."""
+_MIN_KEEP_S = 1.0
+_KEEP_FACTOR = 10.0
+"""Queries of the database take at most a tenth of the time: a result is kept this many times as long as it took."""
 _LAG_BOUNDS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 60.0, 3600.0, 86400.0)
 _TOTALS = {
-    "admissions": "Jobs that were let start, each time.",
-    "attempts": "Attempts at jobs that were begun.",
+    "admissions": "Starts of jobs, each attempt counted.",
+    "attempts": "Attempts at jobs that began.",
     "retries": "Attempts beyond a job's first.",
     "tokens": "Tokens that jobs used, cached ones included.",
     "cost_usd": "US dollars that jobs cost, as far as prices are known.",
@@ -34,20 +34,20 @@ _TOTALS = {
 
 
 class Counters:
-    """What the daemon counts by itself, since it was started."""
+    """The metrics that the daemon itself counts, since its start."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.lag_s = Histogram(
             "ringfence_schedule_lag_seconds",
-            "How late slots of schedules were fired.",
+            "How late due times of schedules fired.",
             ["agent"],
             buckets=_LAG_BOUNDS_S,
             registry=self.registry,
         )
         self.missed = Counter(
             "ringfence_schedule_missed_slots",
-            "Slots of schedules that were not fired: nobody was there, or it was too late.",
+            "Due times of schedules that did not fire: no daemon ran, or it was too late.",
             ["agent"],
             registry=self.registry,
         )
@@ -58,28 +58,28 @@ class Counters:
 
 @dataclass(frozen=True)
 class Moment:
-    """What is known when somebody asks."""
+    """The state of a fleet at a scrape."""
 
     agents: Collection[str]
-    """Those that are configured."""
+    """The configured agents."""
     census: Census | None
-    """None: the database cannot be reached."""
+    """The jobs; None: the database cannot be reached."""
     is_ready: bool = True
     workers: int = 0
-    """Of this machine."""
+    """The workers of this machine."""
     executors: int | None = None
-    """Of all machines; None: not known."""
+    """The workers of all machines; None: not known."""
     restarts: int = 0
     database_errors: int = 0
     pool: dict[str, int] = field(default_factory=dict)
-    """How often a warm sandbox was there (`hits`), or not (`misses`)."""
+    """How often a warm sandbox was available (`hits`), or not (`misses`)."""
 
 
 class CensusCache:
-    """Looks at the database at most once a second, however many ask.
+    """Reads the database at most once a second, however many clients scrape.
 
     Args:
-        database: Which.
+        database: The fleet's database.
     """
 
     def __init__(self, database: Database) -> None:
@@ -89,7 +89,7 @@ class CensusCache:
         self._fresh_until = float("-inf")
 
     async def census(self) -> Census | None:
-        """The jobs of this moment, or nearly; None if the database cannot be reached."""
+        """Return the jobs as of about now; None if the database cannot be reached."""
         async with self._lock:
             if time.monotonic() < self._fresh_until:
                 return self._last
@@ -99,17 +99,17 @@ class CensusCache:
             except InfrastructureFault:
                 self._last = None
             ended = time.monotonic()
-            self._fresh_until = ended + max(_FRESH_S, _SHARE * (ended - began))
+            self._fresh_until = ended + max(_MIN_KEEP_S, _KEEP_FACTOR * (ended - began))
             return self._last
 
 
 def exposition(moment: Moment, counters: Counters, *, accept: str) -> tuple[bytes, str]:
-    """All figures as text, and its content type.
+    """Return all metrics as text, and the content type.
 
     Args:
-        moment: What is known now.
-        counters: What the daemon counted.
-        accept: The header of the request.
+        moment: The present state.
+        counters: The daemon's own counters.
+        accept: The `Accept` header of the request.
     """
     registry = CollectorRegistry()
     registry.register(_MomentCollector(moment, counters))
@@ -124,19 +124,19 @@ class _MomentCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         moment = self._moment
-        yield from _plain(moment)
+        yield from _of_daemon(moment)
         if moment.census is not None:
             yield from _of_jobs(moment.census, moment.agents)
         yield from self._counters.registry.collect()
 
 
-def _plain(moment: Moment) -> Iterator[Metric]:
+def _of_daemon(moment: Moment) -> Iterator[Metric]:
     yield GaugeMetricFamily("ringfence_ready", "Whether the fleet takes jobs.", value=float(moment.is_ready))
     up = float(moment.census is not None)
     yield GaugeMetricFamily("ringfence_database_up", "Whether the database answers.", value=up)
     yield CounterMetricFamily(
         "ringfence_database_errors",
-        "Faults of the database, as the daemon met them.",
+        "Faults of the database that the daemon encountered.",
         value=moment.database_errors,
     )
     yield GaugeMetricFamily("ringfence_workers", "Workers that run on this machine.", value=moment.workers)
@@ -147,18 +147,18 @@ def _plain(moment: Moment) -> Iterator[Metric]:
     )
     if moment.executors is not None:
         yield GaugeMetricFamily(
-            "ringfence_executors", "Workers that live, on all machines of the fleet.", value=moment.executors
+            "ringfence_executors", "Live workers on all machines of the fleet.", value=moment.executors
         )
     for name, value in moment.pool.items():
         yield CounterMetricFamily(f"ringfence_pool_{name}", f"Warm sandboxes: {name}.", value=value)
 
 
 def _of_jobs(jobs: Census, agents: Collection[str]) -> Iterator[Metric]:
-    states = GaugeMetricFamily("ringfence_jobs", "Jobs that are known.", labels=["agent", "state"])
+    states = GaugeMetricFamily("ringfence_jobs", "Jobs in the database.", labels=["agent", "state"])
     active = GaugeMetricFamily("ringfence_jobs_active", "Jobs that run, or are about to.", labels=["agent"])
     oldest = GaugeMetricFamily(
         "ringfence_queue_oldest_seconds",
-        "For how long the oldest job in the queue could have run.",
+        "How long the oldest job in the queue has been ready to run.",
         labels=["agent"],
     )
     counted: dict[tuple[str, str], int] = {}
@@ -180,9 +180,7 @@ def _totals(figures: dict[tuple[str, str], float], agents: list[str]) -> Iterato
         for agent in agents:
             family.add_metric([agent], figures.get((agent, figure), 0.0))
         yield family
-    ended = CounterMetricFamily(
-        "ringfence_jobs_ended", "Jobs that came to an end.", labels=["agent", "state"]
-    )
+    ended = CounterMetricFamily("ringfence_jobs_ended", "Jobs that ended.", labels=["agent", "state"])
     for (agent, figure), value in sorted(figures.items()):
         kind, _, state = figure.partition("/")
         if kind == "ended":

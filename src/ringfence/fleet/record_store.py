@@ -1,7 +1,7 @@
-"""Copies of run records in a directory or an object store that every machine of a fleet reaches, through fsspec.
+"""Stores copies of run records where every machine of a fleet can read them: in a directory or an object store.
 
 A record is one object, `RUN_ID.tar.gz`, written after the run's seal. Its files come from another machine: they are
-unpacked as hostile data, and `ringfence runs verify` decides what they are worth.
+unpacked as hostile data, and `ringfence runs verify` decides whether they can be trusted.
 """
 
 import gzip
@@ -21,19 +21,19 @@ from ringfence.journal.layout import BLOBS_NAME, JOURNAL_NAME, LOCK_NAME, RESERV
 from ringfence.removal import remove_tree
 
 MAX_RECORD_BYTES = 8 * 1024**3
-"""Of an unpacked record."""
+"""Size limit of an unpacked record."""
 MAX_RECORD_FILES = 200_000
-_LEFT_OUT = WORK_DIRECTORIES | {LOCK_NAME, RESERVE_NAME}
+_EXCLUDED_NAMES = WORK_DIRECTORIES | {LOCK_NAME, RESERVE_NAME}
 _CHUNK_BYTES = 1024**2
 
 
 class RecordStore:
-    """The record store of a fleet. All methods block.
+    """The record store of a fleet, through fsspec. All methods block.
 
     Args:
         url: A directory (`file:///srv/records`, or a path), or another address that fsspec knows, such as
             `s3://BUCKET/PREFIX`. Credentials come from the environment, as the file system's package reads them.
-        cache: Directory of this machine for unpacked records.
+        cache: The directory for unpacked records on this machine.
 
     Raises:
         UsageError: fsspec does not know the address, or needs a package for it that is not installed.
@@ -52,10 +52,10 @@ class RecordStore:
             ) from exc
 
     def upload(self, run_id: str) -> None:
-        """Store the record of an ended run of this machine; one that is there already is replaced.
+        """Store the record of an ended run of this machine, and replace an earlier copy.
 
         Raises:
-            InfrastructureFault: It cannot be read or stored.
+            InfrastructureFault: The record cannot be read or stored.
         """
         directory = run_dir(run_id)
         with self._translated_errors(f"the record of run {run_id!r} cannot be stored"):
@@ -78,13 +78,13 @@ class RecordStore:
                 raise
 
     def fetch(self, run_id: str) -> Path | None:
-        """The directory of a stored record, unpacked on this machine; None if the store has none.
+        """Return the directory of a stored record, unpacked on this machine; None if the store does not have it.
 
         Raises:
             InfrastructureFault: The store cannot be reached, or the disk is full.
-            RecordError: What is stored is not the archive of a record.
+            RecordError: The stored object is not the archive of a record.
         """
-        run_dir(run_id)  # refuses what is not a run id
+        run_dir(run_id)  # raises for an invalid run id
         found = self._cache / run_id
         if found.is_dir():
             return found
@@ -96,7 +96,7 @@ class RecordStore:
             try:
                 with self._files.open(self._path(run_id), "rb") as file:
                     _unpack(file, partial, run_id)
-                with suppress(FileExistsError, OSError):  # another process has fetched it meanwhile
+                with suppress(FileExistsError, OSError):  # another process has fetched it in the meantime
                     partial.rename(found)
             finally:
                 if partial.is_dir():
@@ -104,7 +104,7 @@ class RecordStore:
         return found
 
     def remove(self, run_ids: Sequence[str]) -> None:
-        """Remove stored records, and what of them is unpacked on this machine. Those that are not there are skipped.
+        """Remove stored records, and their unpacked copies on this machine. Missing records are skipped.
 
         Raises:
             InfrastructureFault: The store cannot be reached.
@@ -126,7 +126,7 @@ class RecordStore:
             yield
         except (RecordError, UsageError):
             raise
-        except Exception as exc:  # file systems of fsspec raise what their libraries raise
+        except Exception as exc:  # file systems of fsspec raise exceptions of their own libraries
             cause = getattr(exc, "strerror", None) or f"{type(exc).__name__}: {exc}"
             raise InfrastructureFault(
                 f"{what}: {str(cause)[:300]}; check `fleet.records` and that this machine may use it"
@@ -134,7 +134,7 @@ class RecordStore:
 
 
 def open_record_store(settings: RecordSettings | None, state: Path) -> RecordStore | None:
-    """The record store that a fleet's file names; None if it names none.
+    """Return the record store that a fleet's file names; None if it names none.
 
     Raises:
         UsageError: As `RecordStore`.
@@ -151,12 +151,12 @@ def _files_of(directory: Path) -> Iterator[Path]:
         for name in sorted(files):
             path = Path(folder) / name
             is_journal = path == directory / JOURNAL_NAME
-            if not is_journal and name not in _LEFT_OUT and path.is_file() and not path.is_symlink():
+            if not is_journal and name not in _EXCLUDED_NAMES and path.is_file() and not path.is_symlink():
                 yield path
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """A file without its owner; nothing else belongs to a record."""
+    """Return the entry of a regular file without its owner; other entries do not belong to a record."""
     if not member.isreg():
         return None
     member.uid = member.gid = 0
@@ -166,10 +166,10 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _unpack(file: IO[bytes], into: Path, run_id: str) -> None:
-    """Unpack an archive into an empty directory: only regular files, with plain names, within bounds.
+    """Unpack an archive into an empty directory: only regular files, with plain names, within limits.
 
     Raises:
-        RecordError: It holds anything else.
+        RecordError: The archive contains anything else.
     """
     size = count = 0
     try:
@@ -186,7 +186,7 @@ def _unpack(file: IO[bytes], into: Path, run_id: str) -> None:
                 _write(archive.extractfile(member), into / member.name)
             if (
                 len(unpacked.read(_CHUNK_BYTES)) == _CHUNK_BYTES
-            ):  # and its checksum, which says that it is whole
+            ):  # reading to the end also verifies the checksum
                 raise RecordError(f"the stored record of run {run_id!r} does not end where its files end")
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError) as exc:
         raise RecordError(f"the stored record of run {run_id!r} cannot be unpacked: {exc}") from exc
@@ -201,7 +201,7 @@ def _is_plain(name: str) -> bool:
         and str(path) == name
         and 1 <= len(path.parts) <= 4
         and not any(part in ("..", "") or "\0" in part for part in path.parts)
-        and path.parts[0] not in _LEFT_OUT
+        and path.parts[0] not in _EXCLUDED_NAMES
     )
 
 
@@ -214,6 +214,6 @@ def _write(source: IO[bytes] | None, target: Path) -> None:
 
 
 def _without_user(url: str) -> str:
-    """An address for messages, without a user and password in it."""
+    """Return an address for messages, without its user and password."""
     scheme, separator, rest = url.partition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else url

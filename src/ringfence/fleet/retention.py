@@ -1,8 +1,8 @@
-"""What is kept of jobs that have ended, by age, count and size; all that is of one goes together.
+"""Removes ended jobs by age, count and size, each with all of its data.
 
-Its records go first, then what the engine remembers, then its row: who is interrupted in between does the rest the next
-time. Never removed are records that are not sealed, sessions that an agent or a waiting job goes on with, and jobs whose
-hooks still go on.
+A job's records are removed first, then its workflows in the engine, then its row, so that the next round completes an
+interrupted one. Records that are not sealed, sessions that an agent or a waiting job resumes, and jobs whose hooks still
+run are never removed.
 """
 
 import os
@@ -41,31 +41,31 @@ if TYPE_CHECKING:
     from ringfence.engine.client import Engine
 
 _PAGE = 200
-_MOST = 2000
-"""Jobs in one round."""
-_LONGEST_CHAIN = 10_000
-_KEPT_SUMS = timedelta(days=400)
+_MAX_JOBS = 2000
+"""The most jobs that one round removes."""
+_MAX_CHAIN = 10_000
+_TOTALS_AGE = timedelta(days=400)
 
 
 @dataclass
 class Forgotten:
-    """What a round removed, or would."""
+    """What a round removed, or would remove."""
 
     jobs: list[str] = field(default_factory=list)
     runs: int = 0
     size_bytes: int = 0
-    """Of their records."""
+    """The size of their records."""
     is_all: bool = True
-    """False: there is more, for the next round."""
+    """False: the next round has more to remove."""
 
 
 class Retention:
-    """Applies what is configured to the jobs of a database, and to their records on this machine.
+    """Applies the retention settings to the jobs of a database, and to their records on this machine.
 
     Args:
-        database: Where the jobs are.
-        engine: Where their workflows are.
-        records: Where copies of their records are; None: nowhere.
+        database: The database that holds the jobs.
+        engine: The engine that holds their workflows.
+        records: The store of copies of their records; None if there is none.
     """
 
     def __init__(self, database: Database, engine: "Engine", *, records: RecordStore | None = None) -> None:
@@ -73,41 +73,41 @@ class Retention:
         self._database = database
         self._engine = engine
         self._jobs = Jobs(database)
-        self._one = anyio.Lock()
+        self._lock = anyio.Lock()
 
     async def round(
-        self, settings: RetentionSettings, *, dry_run: bool = False, most: int = _MOST
+        self, settings: RetentionSettings, *, dry_run: bool = False, most: int = _MAX_JOBS
     ) -> Forgotten:
-        """Forget what need not be kept any more, the oldest first.
+        """Remove jobs that need not be kept any more, the oldest first.
 
         Args:
-            settings: What is kept.
-            dry_run: Only say what would go.
-            most: At most so many jobs.
+            settings: The retention settings.
+            dry_run: Only report what would be removed.
+            most: The most jobs to remove.
 
         Raises:
             InfrastructureFault: The database cannot be reached, or a record cannot be removed; the rest is done later.
         """
-        async with self._one:
+        async with self._lock:
             done = Forgotten()
-            kept = await anyio.to_thread.run_sync(_chains, await runs_gone_on_with(self._database))
+            kept = await anyio.to_thread.run_sync(_with_resumed_runs, await runs_gone_on_with(self._database))
             async for page in self._pages(settings, done):
-                free = [job for job in await self._free(page, kept) if job.id not in done.jobs]
-                free, rest = free[: most - len(done.jobs)], free[most - len(done.jobs) :]
-                await self._forget(free, done, dry_run=dry_run)
+                removable = [job for job in await self._removable(page, kept) if job.id not in done.jobs]
+                removable, rest = removable[: most - len(done.jobs)], removable[most - len(done.jobs) :]
+                await self._remove(removable, done, dry_run=dry_run)
                 if rest:
                     done.is_all = False
                     break
             if not dry_run:
-                await self._database.write(_remove_old_sums)
+                await self._database.write(_remove_old_totals)
                 await clear_removed()
                 if done.runs:
                     await remove_all(await anyio.to_thread.run_sync(abandoned_sessions, JobStore()))
             return done
 
     async def _pages(self, settings: RetentionSettings, done: Forgotten) -> AsyncIterator[list[EndedJob]]:
-        """The jobs that are too old, too many, or whose records are too large."""
-        size = 0 if settings.size is None else await anyio.to_thread.run_sync(_size, [runs_dir()])
+        """Yield the jobs that are too old, too many, or whose records are too large."""
+        size = 0 if settings.size is None else await anyio.to_thread.run_sync(_total_bytes, [runs_dir()])
         if settings.age is not None:
             before = int((time.time() - settings.age) * 1000)
             async for page in self._by_age(before):
@@ -141,13 +141,13 @@ class Retention:
                 if over_bytes <= done.size_bytes:
                     return
 
-    async def _free(self, page: list[EndedJob], kept: frozenset[str]) -> list[EndedJob]:
-        """Those of which nothing must be kept."""
+    async def _removable(self, page: list[EndedJob], kept: frozenset[str]) -> list[EndedJob]:
+        """Return the jobs that may be removed."""
         ids = [each for job in page for each in job.workflow_ids]
         statuses = await self._engine.list(ids=ids, limit=max(1, len(ids))) if ids else []
         busy = {status.id for status in statuses if not status.state.is_end}
 
-        def act() -> list[EndedJob]:
+        def select() -> list[EndedJob]:
             return [
                 job
                 for job in page
@@ -156,13 +156,13 @@ class Retention:
                 and all(map(_is_sealed, job.run_ids))
             ]
 
-        return await anyio.to_thread.run_sync(act)
+        return await anyio.to_thread.run_sync(select)
 
-    async def _forget(self, jobs: list[EndedJob], done: Forgotten, *, dry_run: bool) -> None:
+    async def _remove(self, jobs: list[EndedJob], done: Forgotten, *, dry_run: bool) -> None:
         if not jobs:
             return
         paths = [path for job in jobs for path in map(run_dir, job.run_ids) if path.is_dir()]
-        size = await anyio.to_thread.run_sync(_size, paths)
+        size = await anyio.to_thread.run_sync(_total_bytes, paths)
         if not dry_run:
             run_ids = [run for job in jobs for run in job.run_ids]
             await remove_runs([run_dir(run) for run in run_ids], JobStore(), by="retention")
@@ -175,24 +175,24 @@ class Retention:
         done.size_bytes += size
 
 
-def _remove_old_sums(connection: Connection) -> None:
-    """Remove sums of spend that no page shows any more, and webhook deliveries that are too old to be sent again."""
-    before = datetime.now(UTC) - _KEPT_SUMS
+def _remove_old_totals(connection: Connection) -> None:
+    """Remove spend totals that no page shows any more, and webhook deliveries that are too old to be sent again."""
+    before = datetime.now(UTC) - _TOTALS_AGE
     remove_spend_before_in(connection, before)
     connection.execute(delete(DELIVERIES).where(DELIVERIES.c.received_ms < milliseconds(before)))
 
 
 def _is_sealed(run_id: str) -> bool:
-    """Whether a record may go: it is sealed, or is not on this machine."""
+    """Whether a record may be removed: it is sealed, or is not on this machine."""
     path = run_dir(run_id)
     return not path.is_dir() or (not is_alive(path) and summarize(path).is_sealed)
 
 
-def _chains(run_ids: Iterable[str]) -> frozenset[str]:
-    """These runs, and those that they went on with: a conversation is read from all of them."""
+def _with_resumed_runs(run_ids: Iterable[str]) -> frozenset[str]:
+    """Return these runs and those that they resumed, since a conversation is read from all of them."""
     found: set[str] = set()
     waiting = [*run_ids]
-    while waiting and len(found) < _LONGEST_CHAIN:
+    while waiting and len(found) < _MAX_CHAIN:
         run_id = waiting.pop()
         if run_id in found:
             continue
@@ -201,19 +201,19 @@ def _chains(run_ids: Iterable[str]) -> frozenset[str]:
             path = run_dir(run_id)
             created = creation_of(path) if path.is_dir() else None
         except RingfenceError:
-            continue  # nothing can be gone on with from a record that cannot be read
+            continue  # a run whose record cannot be read cannot be resumed
         waiting += [created.continues] if created is not None and created.continues else []
     return frozenset(found)
 
 
-def _size(paths: Iterable[Path]) -> int:
-    """Bytes of all files below."""
+def _total_bytes(paths: Iterable[Path]) -> int:
+    """Return the size of all files below some paths, in bytes."""
     total = 0
     for path in paths:
         for folder, _, names in os.walk(path):
             for name in names:
                 try:
                     total += os.lstat(f"{folder}/{name}").st_size
-                except OSError:  # gone meanwhile
+                except OSError:  # removed in the meantime
                     continue
     return total

@@ -1,4 +1,4 @@
-"""What a state directory's fleet keeps and forgets, asked from the command line, whether its daemon runs or not."""
+"""Applies a fleet's retention from the command line, whether its daemon runs or not."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -19,10 +19,10 @@ _FORGET_S = 600.0
 
 
 async def forget(state: Path, environ: Mapping[str, str], *, dry_run: bool) -> Forgotten | None:
-    """Forget what the fleet need not keep any more: by its daemon if that runs, else here. None: there is no fleet.
+    """Remove jobs that the fleet need not keep, through its daemon if that runs. Returns None if there is no fleet.
 
     Raises:
-        ConfigurationError, PolicyRefused: The fleet's file is wrong, or is not trusted as it is.
+        ConfigurationError, PolicyRefused: The fleet's file is invalid, or not trusted in its present form.
         InfrastructureFault: The database cannot be reached, or a record cannot be removed.
     """
     file = noted_file(state)
@@ -37,7 +37,7 @@ async def forget(state: Path, environ: Mapping[str, str], *, dry_run: bool) -> F
 
 
 async def belonging(state: Path, environ: Mapping[str, str], run_ids: Sequence[str]) -> frozenset[str]:
-    """Those of the runs that belong to a fleet's jobs: they go with these, and not otherwise.
+    """Return the runs that belong to a fleet's jobs, which are only removed together with their jobs.
 
     Raises:
         ConfigurationError, PolicyRefused, InfrastructureFault: As `forget`.
@@ -54,7 +54,7 @@ async def belonging(state: Path, environ: Mapping[str, str], run_ids: Sequence[s
 
 
 def _url(state: Path, environ: Mapping[str, str]) -> str | None:
-    """Of the database; on a machine with mere workers the environment names it."""
+    """Return the URL of the fleet's database; on a machine that only has workers, the environment names it."""
     file = noted_file(state)
     if file is not None and file.exists():
         return load_trusted(file, environ=environ).settings.engine.url or sqlite_url(state, file)
@@ -88,7 +88,7 @@ async def _by_daemon(state: Path, *, dry_run: bool) -> Forgotten:
 
 
 async def _rounds(forget: Callable[[], Awaitable[Forgotten]], *, dry_run: bool) -> Forgotten:
-    """Forget until nothing is left to be forgotten; returns the sum."""
+    """Run rounds until there is nothing more to remove, and return their total."""
     total = Forgotten(is_all=False)
     while not total.is_all:
         done = await forget()
