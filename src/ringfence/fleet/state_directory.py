@@ -1,4 +1,4 @@
-"""Whose a state directory is: the daemon that has it, the fleet it was last started for, and each fleet's database."""
+"""Locks a state directory for one daemon, and records its last fleet and which database belongs to which fleet."""
 
 import fcntl
 import os
@@ -20,14 +20,14 @@ _OWNER = "owner"
 
 @contextmanager
 def exclusive(state: Path, file: Path) -> Iterator[None]:
-    """Hold the state directory's fleet.
+    """Hold the lock of the state directory.
 
     Args:
         state: The state directory.
-        file: The fleet's, for advice: whose daemon the other one is decides what can be done.
+        file: The fleet's file. The error's advice depends on whether the other daemon runs the same fleet.
 
     Raises:
-        UsageError: Another process does.
+        UsageError: Another process holds the lock.
     """
     with held(state) as other:
         if other is not None:
@@ -36,30 +36,30 @@ def exclusive(state: Path, file: Path) -> Iterator[None]:
 
 
 def why_taken(other: str, state: Path, file: Path) -> str:
-    """Why no daemon is started where another one runs, and what to do: that one may be somebody else's.
+    """Return why no daemon is started beside a running one, and what to do, which depends on the running one's fleet.
 
     Args:
-        other: Its process.
+        other: The process id of the running daemon.
         state: The state directory.
-        file: The fleet that was to be started.
+        file: The file of the fleet that was to be started.
     """
-    theirs = noted_file(state)
-    if theirs is None or theirs == file.absolute():
+    last_file = noted_file(state)
+    if last_file is None or last_file == file.absolute():
         return (
             f"this fleet's daemon runs already (process {other}); `ringfence fleet reload` has it read its files again, "
             "`ringfence fleet down` ends it"
         )
     return (
-        f"another daemon (process {other}) has this state directory, for the fleet of {str(theirs)!r}; give this one "
+        f"another daemon (process {other}) has this state directory, for the fleet of {str(last_file)!r}; give this one "
         f"a state directory of its own, such as RINGFENCE_STATE_DIR={shlex.quote(str(state))}-2, for every command"
     )
 
 
 @contextmanager
 def held(state: Path) -> Iterator[str | None]:
-    """Hold the state directory's fleet if nobody does; else the process that does.
+    """Hold the lock of the state directory and yield None; if it is taken, yield the process id of its holder.
 
-    The file of the lock names the holder; who ends in good order leaves it empty.
+    The lock's file contains the process id of the holder, which empties the file when it ends normally.
     """
     path = make_private_dir(state / "fleet") / _LOCK
     with path.open("a+b") as file:
@@ -74,7 +74,7 @@ def held(state: Path) -> Iterator[str | None]:
 
 
 def has_died(state: Path, pid: int) -> bool:
-    """Whether a process that held the state directory's fleet, and is gone, did not end in good order."""
+    """Whether a process that held the lock of the state directory, and is gone, did not end normally."""
     return _holder(state / "fleet" / _LOCK) == str(pid)
 
 
@@ -84,36 +84,36 @@ def _holder(path: Path) -> str:
 
 
 def note_file(state: Path, file: Path) -> None:
-    """Note the fleet's file, for those who look when no daemon runs; and whose the first database is."""
+    """Record the fleet's file, for commands that run without a daemon, and the owner of the first database."""
     folder = make_private_dir(state / "fleet")
-    owner = _owner(folder) or _directory(file)
+    owner = _owner(folder) or _fleet_directory(file)
     replace_file(folder / _OWNER, os.fsencode(owner))
     replace_file(folder / "file", os.fsencode(file.absolute()))
 
 
 def database_file(folder: Path, file: Path | None) -> Path:
-    """The own database of a fleet, so that no two of one state directory share jobs, sessions or budgets.
+    """Return the database of a fleet; no two fleets of one state directory share jobs, sessions or budgets.
 
-    The first fleet has `fleet.db`; a fleet of another directory has one that is named for it. A directory that is gone
-    owns nothing: its fleet has moved, and takes its jobs along to where it is started next.
+    The first fleet has `fleet.db`; a fleet of another directory has a database that is named after the directory. A
+    directory that no longer exists owns no database: its fleet has moved, and its jobs follow it to its next start.
 
     Args:
         folder: The `fleet` folder of the state directory.
         file: The fleet's file; None: the first fleet's.
     """
     first = fleet_database(folder)
-    if file is None or _owner(folder) in (None, _directory(file)):
+    if file is None or _owner(folder) in (None, _fleet_directory(file)):
         return first
-    return folder / f"fleet-{sha256(os.fsencode(_directory(file))).hexdigest()[:12]}.db"
+    return folder / f"fleet-{sha256(os.fsencode(_fleet_directory(file))).hexdigest()[:12]}.db"
 
 
 def owns_first(folder: Path, file: Path) -> bool:
-    """Whether the first database is that of a file's fleet."""
-    return _owner(folder) == _directory(file)
+    """Whether the first database belongs to the fleet of a file."""
+    return _owner(folder) == _fleet_directory(file)
 
 
 def _owner(folder: Path) -> Path | None:
-    """The directory of the fleet that has the first database; None: it is nobody's."""
+    """Return the directory of the fleet that owns the first database; None if no fleet does."""
     if not fleet_database(folder).exists():
         return None
     try:
@@ -122,16 +122,16 @@ def _owner(folder: Path) -> Path | None:
         noted = noted_file(folder.parent)
         if noted is None:
             return None
-        owner = _directory(noted)
+        owner = _fleet_directory(noted)
     return owner if owner.is_dir() else None
 
 
-def _directory(file: Path) -> Path:
+def _fleet_directory(file: Path) -> Path:
     return file.absolute().parent.resolve()
 
 
 def noted_file(state: Path) -> Path | None:
-    """The file that the fleet was last started with; None: there never was one."""
+    """Return the file that the fleet was last started with; None if there was no fleet yet."""
     try:
         return Path(os.fsdecode((state / "fleet" / "file").read_bytes()))
     except FileNotFoundError:

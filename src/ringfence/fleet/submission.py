@@ -1,4 +1,4 @@
-"""How a job is entered, whoever wants it: a person, a schedule, a request, a change of files, another job's end."""
+"""Enters jobs that a person, a schedule, a webhook, a change of files or another job's end requests."""
 
 import json
 from collections.abc import Mapping
@@ -29,21 +29,21 @@ _LIVE = select(JOBS).where(
 
 @dataclass(frozen=True)
 class JobRequest:
-    """A job that something asks for."""
+    """A requested job."""
 
     agent: Agent
     trigger: TriggerKind
     name: str = ""
-    """Of the schedule or trigger."""
+    """The name of the schedule or trigger."""
     prompt: str | None = None
     """The task; None: the agent's own."""
     dedupe_key: str | None = None
     priority: int | None = None
     """None: the agent's."""
     payload: Any = None
-    """What came along; JSON."""
+    """Data from the trigger, as JSON values."""
     overlap: Overlap = "queue"
-    """What happens if the last job of the same schedule or trigger still goes on."""
+    """What happens if a job of the same schedule or trigger has not ended."""
     parent: str | None = None
     session_id: str | None = None
     not_before: datetime | None = None
@@ -51,19 +51,19 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class Submission:
-    """What came of it."""
+    """The result of a request for a job."""
 
     job: Job | None
-    """The job; the one that was there already, if it was asked for twice; None if it was left out."""
+    """The new job, or the existing one if it was requested before; None if it was skipped."""
     is_new: bool
     replaced: tuple[Job, ...] = ()
-    """Jobs that must give way: they are asked to be cancelled."""
+    """Jobs that the new one replaces; their cancellation is requested."""
     reason: str = ""
-    """Why it was left out."""
+    """Why it was skipped."""
 
 
 def new_job(wanted: JobRequest) -> NewJob:
-    """What is stored for it.
+    """Return the job to store for a request.
 
     Raises:
         UsageError: There is no task.
@@ -94,7 +94,7 @@ def new_job(wanted: JobRequest) -> NewJob:
 
 
 def workspace_of(agent: Agent) -> str:
-    """What jobs of the agent must not share with others at the same time; empty if each has its own copy."""
+    """Return the workspace that only one job at a time may use; empty if each job has its own copy."""
     settings = agent.settings
     if settings.repository is not None or settings.sandbox.mode in ("clone", "read_only"):
         return ""
@@ -102,11 +102,11 @@ def workspace_of(agent: Agent) -> str:
 
 
 async def submit(database: Database, wanted: JobRequest) -> Submission:
-    """Enter a job, with regard to the last one of the same schedule or trigger.
+    """Enter a job, and apply its overlap setting to unfinished jobs of the same schedule or trigger.
 
     Raises:
         UsageError: There is no task.
-        QueueFull: No more of its agent's may wait.
+        QueueFull: The agent's queue is full.
     """
     new = new_job(wanted)
     if new.trigger == "webhook" and new.dedupe_key is not None:
@@ -135,43 +135,46 @@ async def _submit_delivery(database: Database, new: NewJob, overlap: Overlap) ->
 
     try:
         return await database.write(act)
-    except DuplicateKey:  # the same delivery came twice at once, and the other one is stored now
+    except DuplicateKey:  # the same delivery arrived twice at once, and the other one is stored now
         return await database.write(act)
 
 
 def submit_in(connection: Connection, new: NewJob, overlap: Overlap) -> Submission:
-    """As `enter`, within a transaction."""
+    """Enter a job as `submit` does, within a transaction."""
     if overlap == "queue":
         job, is_new = insert_in(connection, new)
         return Submission(job, is_new)
-    mine = {"of": new.agent, "by": new.trigger, "called": new.trigger_name}
-    _have_alone(connection, "/".join(mine.values()))
-    others = tuple(map(job_of, connection.execute(_LIVE, mine).mappings()))
+    parameters = {"of": new.agent, "by": new.trigger, "called": new.trigger_name}
+    _lock_trigger(connection, "/".join(parameters.values()))
+    others = tuple(map(job_of, connection.execute(_LIVE, parameters).mappings()))
     if others and overlap == "skip":
         return Submission(
-            None, is_new=False, reason=f"job {others[0].id} of the same {new.trigger} still goes on"
+            None, is_new=False, reason=f"job {others[0].id} of the same {new.trigger} has not ended"
         )
-    # Who takes others' place makes the queue no longer.
+    # A job that replaces others does not make the queue longer.
     job, is_new = insert_in(connection, replace(new, most_queued=None) if others else new)
     entered = Submission(job, is_new, replaced=others if is_new else ())
     cancel_replaced_in(connection, entered)
     return entered
 
 
-def _have_alone(connection: Connection, trigger: str) -> None:
-    """Let nobody else enter a job of a trigger until this transaction ends; to SQLite one alone writes anyway."""
+def _lock_trigger(connection: Connection, trigger: str) -> None:
+    """Prevent other processes from entering a job of a trigger until this transaction ends.
+
+    SQLite needs no lock, since it permits only one writer at a time.
+    """
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(trigger, 0))))
 
 
 def cancel_replaced_in(connection: Connection, entered: Submission) -> None:
-    """Cancel the jobs that a new one replaces, with which it is entered: one that ends just now is in nobody's way."""
+    """Cancel the jobs that a new one replaces, in its transaction; one that has just ended is no error."""
     for other in entered.replaced:
         cancel_in(connection, other.id, reason=f"replaced by job {entered.job.id if entered.job else ''}")
 
 
 def after_jobs(ended: Job, agents: Mapping[str, Agent]) -> list[JobRequest]:
-    """The jobs that other agents' triggers make of one that has ended."""
+    """Return the jobs that triggers of other agents request after a job has ended."""
     return [
         JobRequest(
             agent,
@@ -198,14 +201,14 @@ def after_jobs(ended: Job, agents: Mapping[str, Agent]) -> list[JobRequest]:
 def repeat_request(
     job: Job, agent: Agent, prompt: str, *, kind: Literal["retry", "fork"], payload: bytes | None
 ) -> JobRequest:
-    """A job that repeats another, or goes on from where it was.
+    """Return the request for a job that repeats another one, or continues it.
 
     Args:
-        job: The other one.
-        agent: Whose.
+        job: The earlier job.
+        agent: The agent of the new job.
         prompt: The task.
-        kind: `retry` begins anew, `fork` goes on with the session.
-        payload: What came along with the trigger, for the prompt's placeholders; None where it has none.
+        kind: `retry` starts again, `fork` resumes the session.
+        payload: The trigger's data for the prompt's placeholders; None if the prompt has none.
     """
     return JobRequest(
         agent,
