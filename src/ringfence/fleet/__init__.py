@@ -1,1 +1,1 @@
-"""A fleet: many agents, on schedules and triggers, as durable jobs."""
+"""A fleet: many agents whose runs are durable jobs, started by schedules, triggers and people."""

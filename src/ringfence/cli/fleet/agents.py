@@ -1,4 +1,4 @@
-"""`ringfence fleet agents` and `ringfence fleet schedules`."""
+"""The commands `ringfence fleet agents` and `ringfence fleet schedules`."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any

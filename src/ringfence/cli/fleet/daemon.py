@@ -1,4 +1,4 @@
-"""`ringfence fleet`: a fleet of agents, and the daemon that runs it."""
+"""The commands `ringfence fleet`: a fleet of agents, and the daemon that runs it."""
 
 import os
 import select
@@ -44,9 +44,7 @@ def up(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
     standby: Annotated[
         bool,
-        typer.Option(
-            "--standby", help="Wait while another daemon works for the fleet, and take over from it."
-        ),
+        typer.Option("--standby", help="Wait while another daemon runs the fleet, then take over."),
     ] = False,
     json: JsonOption = False,
     log_format: LogFormatOption = None,

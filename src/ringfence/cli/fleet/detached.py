@@ -58,7 +58,7 @@ async def _start(arguments: list[str], log: Path) -> int:
     output = open_log(log)
     try:
         process = await start_process(
-            # -P: the current directory must not be where modules come from.
+            # -P: modules must not be imported from the current directory.
             [sys.executable, "-P", "-c", _PROGRAM, *arguments],
             stdin=DEVNULL,
             stdout=output,
@@ -81,7 +81,7 @@ def _pid(client: FleetClient) -> int | None:
 
 
 def _last_log_line(log: Path, start_bytes: int) -> str:
-    """The last line that was written to the log after its first `start_bytes` bytes."""
+    """Return the last line that was written to the log after its first `start_bytes` bytes."""
     with log.open("rb") as file:
         file.seek(start_bytes)
         lines = file.read(_LOG_TAIL_BYTES).decode(errors="replace").strip().splitlines()

@@ -1,4 +1,4 @@
-"""`ringfence inbox`: questions of a fleet's jobs that wait for a person."""
+"""The commands `ringfence inbox`: questions of a fleet's jobs that wait for a person."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -122,7 +122,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
 
 
 def _left(deadline: str | None) -> str:
-    """The time until a question is closed, for people."""
+    """Return the time until a question is closed, as text for people."""
     from ringfence.config.units import format_duration
 
     if deadline is None:

@@ -1,4 +1,4 @@
-"""`ringfence job`: the jobs of the fleet."""
+"""The commands `ringfence job`: the jobs of the fleet."""
 
 import time
 from contextlib import suppress
@@ -91,18 +91,18 @@ def ls(
 
 
 def _parse_time(option: str, text: str) -> str:
-    """Return a time as the API takes it: one with a date, in this machine's time zone unless it names one, or an age."""
+    """Convert a time or an age to the API's format; a time without a zone is in this machine's time zone."""
     from datetime import UTC, datetime, timedelta
 
     from ringfence.config.units import parse_duration
 
-    with suppress(ValueError, OverflowError):  # then it is an age, or neither
+    with suppress(ValueError, OverflowError):  # the text may be an age
         return datetime.fromisoformat(text).astimezone(UTC).isoformat()
     try:
         return (datetime.now(UTC) - timedelta(seconds=parse_duration(text))).isoformat()
     except (ValueError, OverflowError):
         raise UsageError(
-            f"{option}: {text!r} is no time; write 2026-01-31, 2026-01-31T09:30, or an age such as 2h or 7d"
+            f"{option}: {text!r} is not a time; write 2026-01-31, 2026-01-31T09:30, or an age such as 2h or 7d"
         ) from None
 
 
@@ -113,7 +113,7 @@ def _clock(moment: str) -> str:
 
 
 def _duration(job: dict[str, Any]) -> str:
-    """How long a job took, or has taken so far; empty: it has not started."""
+    """Return how long a job took, or has taken so far; empty if it has not started."""
     from datetime import UTC, datetime
 
     if job["started_at"] is None:
@@ -385,7 +385,7 @@ def wait_for(client: "FleetClient", job_id: str, *, json: bool) -> int:
 
 
 def _recorded_exit_code(job: dict[str, Any]) -> int | None:
-    """The exit code of a job's last run, by that run's settings; None if its record is not on this machine."""
+    """Return the exit code of a job's last run, by that run's settings; None if its record is not on this machine."""
     from ringfence.events import JobEnded
     from ringfence.journal import read, run_dir
 
@@ -408,7 +408,7 @@ def _report_copy(job: dict[str, Any]) -> None:
     path = run_dir(job["run_id"])
     try:
         work = [record.event for record in read(path) if isinstance(record.event, WorkExported)]
-    except RecordError:  # on another machine, or it changed nothing
+    except RecordError:  # the record is on another machine, or the job changed nothing
         return
     hint = how_to_apply(work[-1] if work else None, path)
     if hint is not None:

@@ -1,7 +1,7 @@
 """Writes the log of the daemon and its workers to stderr: one line of text or one JSON object per message.
 
-Secrets that this process has handled are redacted. Control characters in agents' text are escaped, so that it can
-neither control a terminal nor start a line of its own.
+Secrets that this process has handled are redacted. Control characters in agents' text are escaped, so that the
+text can neither control a terminal nor start a new line.
 """
 
 import math
@@ -21,7 +21,7 @@ _MAX_CHARS = 4000
 
 
 class Log:
-    """A `Tell` that writes to stderr.
+    """A `ringfence.fleet.log.Log` that writes to stderr.
 
     Args:
         form: The format of the log.
@@ -33,7 +33,7 @@ class Log:
         self._bound = bound
 
     def __call__(self, line: str, /, *, event: str, level: Level = "warning", **fields: object) -> None:
-        """See `Tell`."""
+        """See `ringfence.fleet.log.Log`."""
         time = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         entry = {"time": time, "level": level, "event": event, "message": line, **self._bound, **fields}
         with suppress(OSError):  # the terminal was closed

@@ -1,4 +1,4 @@
-"""The state of a fleet as lines for people."""
+"""Renders the state of a fleet as lines for people."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -37,7 +37,7 @@ def status_lines(status: dict[str, Any], agents: Sequence[dict[str, Any]]) -> It
 
 
 def spend_words(today: dict[str, Any]) -> str:
-    """What was spent today, of the budget where there is one."""
+    """Return what was spent today, and the budget if there is one."""
     cost = f"${today['cost_usd']:.2f}"
     if today["max_cost_usd"] is not None:
         cost += f" of ${today['max_cost_usd']:.2f}"

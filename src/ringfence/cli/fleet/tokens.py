@@ -1,4 +1,4 @@
-"""`ringfence fleet token`: access tokens of the fleet's HTTP API."""
+"""The commands `ringfence fleet token`: access tokens of the fleet's HTTP API."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -90,7 +90,7 @@ def _day(moment: str | None) -> str:
 
 
 def _with_tokens(act: "Callable[[Tokens], Awaitable[_T]]") -> _T:
-    """Act on the tokens of this machine's fleet, in its database; no daemon need run."""
+    """Call a function with the tokens in the database of this machine's fleet; no daemon is needed."""
     import os
 
     import anyio

@@ -1,4 +1,4 @@
-"""`ringfence fleet worker`: runs jobs of a fleet on this machine."""
+"""The command `ringfence fleet worker`: runs jobs of a fleet on this machine."""
 
 import os
 import signal
@@ -92,7 +92,7 @@ async def _work(url: str, slots: int, settings: dict[str, Any], reads_stdin: boo
     )
 
     async def watch_parent() -> None:
-        # A thread that reads would keep this process alive until its parent ends.
+        # A thread blocked in a read would keep this process alive until its parent ends.
         while True:
             await anyio.wait_readable(sys.stdin.fileno())
             if not os.read(sys.stdin.fileno(), 4096):

@@ -1,4 +1,4 @@
-"""`ringfence fleet workers`: the processes on all machines that run a fleet's jobs."""
+"""The commands `ringfence fleet workers`: the processes on all machines that run a fleet's jobs."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
