@@ -44,7 +44,7 @@ def test_a_reload_that_fails_leaves_all_as_it_was(crew: FleetFiles):
     pid = crew.status()["pid"]
     crew.file.write_text(json.dumps({"agents": {"a": {}, "b": {"pomt": "x"}}}))
     os.kill(pid, signal.SIGHUP)
-    crew.waits(lambda: crew.log, lambda log: "all stays as it was" in log)
+    crew.waits(lambda: crew.log, lambda log: "the configuration is unchanged" in log)
     crew.file.write_text(json.dumps({"agents": {"a": {}, "b": {}}}))
     untrusted = crew.run("fleet", "reload")
     assert (untrusted.code, "ringfence config trust" in untrusted.err) == (4, True)

@@ -13,7 +13,7 @@ HEAD_S = 20.0
 """Time limit for a request's head, and for the rest of a request that has already been answered."""
 HEAD_BYTES = 64 * 1024
 """Size limit of a request's head while it is incomplete."""
-_ROOM = 10
+_RESERVE = 10
 """Connections are closed when this many are left below the limit: a closed one is still counted for a moment."""
 
 
@@ -29,7 +29,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's signature
         """Accept a connection, and close an idle one if the limit is near."""
         most = self.limit_concurrency
-        if most is not None and len(self.connections) >= most - _ROOM:
+        if most is not None and len(self.connections) >= most - _RESERVE:
             known = [each for each in self.connections if isinstance(each, LimitedProtocol)]
             unasked = [each for each in known if not each.has_asked and not each.transport.is_closing()]
             if unasked:
@@ -54,7 +54,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Restart the timer at a request's first byte."""
-        self._wait()
+        self._restart_timer()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -83,16 +83,16 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_head = True
         self._head_bytes = 0
         self._since = self.loop.time()
-        self._wait()
+        self._restart_timer()
 
-    def _wait(self) -> None:
+    def _restart_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.loop.call_later(HEAD_S, self._give_up)
+        self._timer = self.loop.call_later(HEAD_S, self._on_timeout)
 
-    def _give_up(self) -> None:
+    def _on_timeout(self) -> None:
         cycle: Any = self.cycle
         if cycle is None or cycle.response_complete:
             self.transport.abort()
         else:
-            self._wait()  # the application has its own time limit for the body
+            self._restart_timer()  # the application has its own time limit for the body

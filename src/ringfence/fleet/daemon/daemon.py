@@ -375,7 +375,7 @@ class Daemon:
         try:
             changed = await self._reloaded()
         except RingfenceError as exc:
-            self.log(f"all stays as it was: {exc}", event="reload.failed")
+            self.log(f"the configuration is unchanged: {exc}", event="reload.failed")
             raise
         self.dispatcher.wake()
         for line in changed:

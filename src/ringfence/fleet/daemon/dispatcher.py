@@ -1,7 +1,7 @@
 """Admits queued jobs to the durable engine, and enters the jobs that follow ended ones.
 
 A job is admitted and its workflow enqueued in one transaction. Everything here can be repeated: after a crash, the next
-daemon starts from what the database says.
+daemon continues from the state in the database.
 """
 
 from collections.abc import Callable, Sequence

@@ -76,20 +76,20 @@ class _DueBatch:
                 key = (job.agent, job.trigger_name)
                 self._live[key] = (*self._live.get(key, ()), job)
 
-    def answer(self, slots: DueJobs) -> list[Submission] | Exception:
+    def answer(self, due_jobs: DueJobs) -> list[Submission] | Exception:
         try:
-            return self._submit(slots)
+            return self._submit(due_jobs)
         except QueueFull as exc:
             return exc
 
-    def _submit(self, slots: DueJobs) -> list[Submission]:
-        key = (slots.agent, slots.schedule)
-        live, queued = self._live.get(key, ()), self._queued.get(slots.agent, 0)
+    def _submit(self, due_jobs: DueJobs) -> list[Submission]:
+        key = (due_jobs.agent, due_jobs.schedule)
+        live, queued = self._live.get(key, ()), self._queued.get(due_jobs.agent, 0)
         entered: list[Submission] = []
         new_ones: list[PreparedJob] = []
-        for new in slots.jobs:
-            others = () if slots.overlap == "queue" else live
-            if others and slots.overlap == "skip":
+        for new in due_jobs.jobs:
+            others = () if due_jobs.overlap == "queue" else live
+            if others and due_jobs.overlap == "skip":
                 why = f"job {others[0].id} of the same {new.trigger} has not ended"
                 entered.append(Submission(None, is_new=False, reason=why))
                 continue
@@ -105,5 +105,5 @@ class _DueBatch:
             entered.append(Submission(one.job, is_new=True, replaced=others))
             live, queued = (*live, one.job), queued + 1
         self.made += new_ones
-        self._live[key], self._queued[slots.agent] = live, queued
+        self._live[key], self._queued[due_jobs.agent] = live, queued
         return entered

@@ -15,7 +15,7 @@ from ringfence.errors import InfrastructureFault
 from ringfence.filesystem import short_path
 from ringfence.fleet.daemon.connection_limits import LimitedProtocol
 
-_MOST_AT_ONCE = 200
+_MAX_CONNECTIONS = 200
 """Concurrent connections at an address that strangers may reach; further requests are answered with 503."""
 
 _TICK_S = 1.0
@@ -71,7 +71,7 @@ async def serving_at(app: Any, address: str) -> AsyncIterator[None]:
         raise InfrastructureFault(
             f"nothing can listen at {address!r}: {getattr(exc, 'strerror', None) or exc}; name another address"
         ) from exc
-    async with _served(app, listener, most=_MOST_AT_ONCE):
+    async with _served(app, listener, most=_MAX_CONNECTIONS):
         yield
 
 

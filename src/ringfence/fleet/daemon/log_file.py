@@ -19,7 +19,7 @@ from ringfence.fleet.log import Log
 
 LIMIT_BYTES = 8 * 1024**2
 """Size limit of the log; the older file may be as large."""
-_LOOK_S = 5.0
+_CHECK_S = 5.0
 _STDERR = 2
 
 
@@ -48,7 +48,7 @@ async def keep_short(
     *,
     descriptor: int = _STDERR,
     limit_bytes: int = LIMIT_BYTES,
-    look_s: float = _LOOK_S,
+    look_s: float = _CHECK_S,
 ) -> None:
     """Check the size of a log every few seconds and truncate it when it is too large, until cancelled.
 

@@ -9,7 +9,7 @@ from ringfence.fleet.log import Log
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.inbox import Inbox
 
-_LOOK_S = 2.0
+_CHECK_S = 2.0
 
 
 async def keep_deadlines(database: Database, log: Log) -> None:
@@ -25,4 +25,4 @@ async def keep_deadlines(database: Database, log: Log) -> None:
             if str(exc) != fault:  # logged once, however long the database is unreachable
                 fault = str(exc)
                 log(f"questions: {exc}", event="question.failed")
-        await anyio.sleep(_LOOK_S)
+        await anyio.sleep(_CHECK_S)

@@ -48,9 +48,9 @@ class Supervisor:
         """Keep `count` workers running until cancelled; they have ended when this returns."""
         async with anyio.create_task_group() as tasks:
             for number in range(count):
-                tasks.start_soon(self._keep, number)
+                tasks.start_soon(self._keep_running, number)
 
-    async def _keep(self, number: int) -> None:
+    async def _keep_running(self, number: int) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
             began = anyio.current_time()

@@ -35,7 +35,7 @@ def unit_of(fleet: Fleet, environ: Mapping[str, str]) -> str:
             f"WorkingDirectory={_escaped(fleet.file.parent)}",
             "Restart=on-failure",
             "RestartSec=5",
-            "# What a new start would not mend: a wrong command, files that are wrong or not trusted.",
+            "# Errors that a restart does not fix: a wrong command, or files that are invalid or not trusted.",
             "RestartPreventExitStatus=2 4 78",
             "# The daemon ends its workers itself, once their jobs have ended.",
             "KillMode=mixed",

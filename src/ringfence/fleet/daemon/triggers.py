@@ -25,7 +25,7 @@ from ringfence.fleet.trigger.source.registry import claim_payload, open_source
 Enter = Callable[[JobRequest], Awaitable[Submission]]
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
-_MOST_AT_ONCE = 20
+_FETCH_LIMIT = 20
 
 
 class Triggers:
@@ -149,7 +149,7 @@ class Triggers:
             pending_claims = await self._pending_claims.of(agent.name, name)
             while True:
                 if await self._is_wanted(agent.name):
-                    fetched = await source.fetch(_MOST_AT_ONCE)
+                    fetched = await source.fetch(_FETCH_LIMIT)
                     for bad in fetched.unusable:
                         if bad.id not in reported:
                             line = (
