@@ -34,7 +34,7 @@ async def with_secrets(
     for name in names:
         if name not in known:
             raise AuthenticationFailed(
-                f"nothing says where secret {name!r} is; add it under `secrets:` as `{name}: env:NAME` or file:/PATH"
+                f"secret {name!r} is not defined; add it under `secrets:` as `{name}: env:NAME` or file:/PATH"
             )
         lease = await stack.enter_async_context(lease_secret(known[name], state=state, run="hook"))
         values[name] = (await lease.current()).text

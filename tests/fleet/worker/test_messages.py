@@ -192,7 +192,7 @@ def test_it_is_told_whether_a_message_is_tried_again(tmp_path: Path, kind: str):
 def test_a_secret_that_is_not_there_is_told(told: Receiver, facts: dict[str, Any], tmp_path: Path):
     """Nothing is sent unsigned."""
     result = _send(WebhookHook(type="webhook", url=told.url, secret="${secret:other}"), facts, tmp_path)
-    assert "nothing says where secret 'other' is" in result.detail
+    assert "secret 'other' is not defined" in result.detail
     assert told.got == []
 
 

@@ -60,8 +60,8 @@ def known_query(request: Request) -> None:
 
 def refusal(status: int, message: str, code: int = ExitCode.USAGE) -> Response:
     """Create the response to a request that is refused."""
-    said = Refusal(error=Problem(message=message, exit_code=int(code)))
-    return JSONResponse(said.model_dump(), status_code=status)
+    body = Refusal(error=Problem(message=message, exit_code=int(code)))
+    return JSONResponse(body.model_dump(), status_code=status)
 
 
 async def _on_ringfence_error(_request: Request, error: Exception) -> Response:
@@ -74,10 +74,10 @@ async def _on_validation_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-    said = str(first["msg"])[:_MAX_SHOWN]
+    problem = str(first["msg"])[:_MAX_SHOWN]
     if first["type"] == "enum":
-        said = f"{str(first['input'])[:_MAX_SHOWN]!r} is none of {first['ctx']['expected']}"
-    return refusal(422, f"{place[:_MAX_SHOWN]}: {said}")
+        problem = f"{str(first['input'])[:_MAX_SHOWN]!r} is none of {first['ctx']['expected']}"
+    return refusal(422, f"{place[:_MAX_SHOWN]}: {problem}")
 
 
 async def _on_http_error(_request: Request, error: Exception) -> Response:

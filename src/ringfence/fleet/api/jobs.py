@@ -114,7 +114,7 @@ async def events(
     """The record of an attempt at a job, by default the last one; an event on each line.
 
     From the record number `start`, at most `limit`; with a negative `start` the last ones. `follow`: until the run
-    ends. Of an attempt that has not begun there is none.
+    ends. An attempt that has not begun has no record.
     """
     job = await find_job(source, reference)
     record = await find_job_record(source, job, attempt)
@@ -191,7 +191,7 @@ async def repeat(
         _check_session(daemon, job)
     kept = await daemon.jobs.blob(job.id, "prompt") or b""
     prompt = wanted.prompt if wanted.prompt is not None else kept.decode("utf-8", "surrogateescape")
-    # A prompt given by hand is no template; the job's own may be one, which only its own payload can fill.
+    # A prompt in the request is not a template; the job's own prompt may be one, which needs the job's payload.
     payload = await daemon.jobs.blob(job.id, "payload") if wanted.prompt is None else None
     entered = await daemon.submit(
         repeat_request(job, daemon.fleet.agent(job.agent), prompt, kind=action, payload=payload)

@@ -37,7 +37,7 @@ class TimeSource(Protocol):
         """Return the time by the wall clock, in UTC."""
 
     def monotonic_s(self) -> float:
-        """Return seconds by a clock that is never set, and that stands still while the machine sleeps."""
+        """Return seconds by a clock that is never set, and that stops while the machine sleeps."""
 
     async def wait(self, event: anyio.Event, timeout_s: float) -> None:
         """Wait until the event is set, for a limited time."""

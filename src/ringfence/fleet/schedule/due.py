@@ -1,4 +1,4 @@
-"""Finds the due times of a schedule that have come, whatever has happened to the clock meanwhile."""
+"""Finds the due times of a schedule that have come, even if the clock was set in the meantime."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -28,7 +28,7 @@ _DIMENSIONS = (
     conventions.TOOL_NAME,
     conventions.TOOL_TYPE,
 )
-"""The attributes of spans that metrics have as well; ids and texts are none of them."""
+"""The attributes of spans that metrics have as well; ids and texts are excluded."""
 
 
 class Metrics:

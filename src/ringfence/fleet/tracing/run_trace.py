@@ -27,7 +27,7 @@ from ringfence.fleet.tracing.metrics import Metrics
 from ringfence.job.state import JobState
 
 _MAX_OPEN = 1000
-"""Tool calls, and model requests, of one run that have begun and not ended."""
+"""The most unfinished tool calls of one run, and the most unfinished model requests."""
 SUCCESSES = (JobState.SUCCEEDED, JobState.UNVERIFIED)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 BODY_LIMIT_BYTES: Final = 256 * 1024
 """The size limit of an item's text."""
 COMMENT_LIMIT_BYTES: Final = 60_000
-"""The size limit of a comment; a longer one is cut, and says so."""
+"""The size limit of a comment; a longer one is cut, and ends with a note about that."""
 
 
 @dataclass(frozen=True)

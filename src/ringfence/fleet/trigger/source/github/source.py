@@ -31,7 +31,7 @@ _PAGE: Final = 100
 _MAX_PAGES: Final = 10
 _MAX_COMMENTS: Final = _PAGE * _MAX_PAGES
 _GONE: Final = frozenset({404, 410})
-_BELONG: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+_MEMBERS: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _TITLE_LIMIT_BYTES: Final = 1000
 _FAILED: Final = "failed"
 """The label of issues whose work failed."""
@@ -140,7 +140,7 @@ class GitHubSource(WorkSource):
         path = self._path(claim.item.id)
         if text:
             await self._comment(claim, text, key=f"end-{outcome.value}")
-        if not await self._is_ours(path, claim.token):
+        if not await self._has_claim(path, claim.token):
             return
         if outcome is Outcome.FAILED:
             await self._label(path, _FAILED)
@@ -162,7 +162,7 @@ class GitHubSource(WorkSource):
         labels = _labels(issue)
         return self._config.label in labels and self._config.claim_label not in labels
 
-    async def _is_ours(self, path: str, token: str) -> bool:
+    async def _has_claim(self, path: str, token: str) -> bool:
         return any(_claim_of(comment) == token for comment in await self._claims(path))
 
     async def _comments(self, path: str) -> list[_Json]:
@@ -181,13 +181,13 @@ class GitHubSource(WorkSource):
 
     async def _claims(self, path: str) -> list[_Json]:
         claims = [comment for comment in await self._comments(path) if _claim_of(comment)]
-        if any(comment.get("author_association") not in _BELONG for comment in claims):
+        if any(comment.get("author_association") not in _MEMBERS for comment in claims):
             me = (await self._api.request("GET", "/user", allowed=frozenset({403, 404}))).body
             login = me.get("login") if isinstance(me, dict) else None
             claims = [
                 comment
                 for comment in claims
-                if comment.get("author_association") in _BELONG or (login and _author(comment) == login)
+                if comment.get("author_association") in _MEMBERS or (login and _author(comment) == login)
             ]
         return claims
 
