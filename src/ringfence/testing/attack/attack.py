@@ -1,7 +1,7 @@
-"""What an attack is, and what one needs to be carried out.
+"""Defines attacks: their contract, the scene in which they run, and the probes that most of them consist of.
 
-An attack tries to break one promise of the fence. Most are a probe: a Python script (3.9, standard library
-only) that runs inside and says whether the promise held. Some have a part on the host, before or after: they
+An attack tries to break one promise of the fence. Most attacks are a probe: a Python script (3.9, standard library
+only) that runs inside and reports whether the promise held. Some also act on the host, before or after the probe: they
 plant something outside that must not be seen or changed. A promise that cannot be checked counts as not held.
 """
 
@@ -84,7 +84,7 @@ def can(function, *arguments):
 
 @frozen
 class Verdict:
-    """Whether a promise held, and what was seen."""
+    """Whether a promise held, and what was observed."""
 
     held: bool
     detail: str
@@ -92,15 +92,15 @@ class Verdict:
 
 @frozen
 class Scene:
-    """Where attacks are carried out."""
+    """The environment in which attacks run."""
 
     open_sandbox: OpenSandbox
     workspace: Path
     """The workspace on the host: a scratch directory, which attacks write to."""
     outside: Path
-    """A directory beside it that everybody may write to; nothing inside may reach it."""
+    """A directory beside it to which every user may write; nothing inside may reach it."""
     shared: Sandbox
-    """For attacks that leave a sandbox as it was. Attacks with `needs_own` open their own."""
+    """The sandbox for attacks that leave it unchanged. Attacks with `needs_own` open their own."""
 
 
 CarryOut = Callable[[Scene], Awaitable[Verdict]]
@@ -108,21 +108,21 @@ CarryOut = Callable[[Scene], Awaitable[Verdict]]
 
 @frozen
 class Attack:
-    """One attempt at one promise."""
+    """One attempt to break one promise."""
 
     name: str
     group: str
     promise: str
-    """One sentence: what the fence promises."""
+    """The fence's promise, in one sentence."""
     carry_out: CarryOut
     is_harmless: bool = True
-    """May be tried where there is no fence. Others are not tried there, and count as not held."""
+    """Whether the attack may run without a fence. Other attacks are then skipped, and count as not held."""
     needs_own: bool = False
 
 
 @frozen
 class AttackResult:
-    """How one attack went."""
+    """The result of one attack."""
 
     name: str
     group: str
@@ -131,7 +131,7 @@ class AttackResult:
 
 
 def probe(body: str, **facts: Any) -> CarryOut:
-    """An attack that is a script inside the shared sandbox and nothing else."""
+    """Return an attack that only runs a script inside the shared sandbox."""
 
     async def carry_out(scene: Scene) -> Verdict:
         return await run_probe(scene.shared, body, **facts)
@@ -140,19 +140,19 @@ def probe(body: str, **facts: Any) -> CarryOut:
 
 
 async def run_probe(sandbox: Sandbox, body: str, *, timeout_s: float = 30.0, **facts: Any) -> Verdict:
-    """Run a probe inside and take its verdict.
+    """Run a probe inside and return its verdict.
 
     Args:
-        sandbox: Where.
-        body: Script behind the prelude; its last line printed is its verdict, by `end(held, detail)`.
-        timeout_s: For the whole script.
-        facts: What it is told, as `FACTS`.
+        sandbox: The sandbox to run it in.
+        body: Script that follows the prelude; the last line it prints is its verdict, by `end(held, detail)`.
+        timeout_s: Limit for the whole script.
+        facts: Values that the script reads from `FACTS`.
     """
     return verdict_of(await sandbox.run(probe_command(sandbox, body, **facts), timeout_s=timeout_s))
 
 
 def probe_command(sandbox: Sandbox, body: str, **facts: Any) -> list[str]:
-    """The command that runs a probe."""
+    """Return the command that runs a probe."""
     calls = set(_CALL.findall(body))
     numbers = {
         machine: {name: number for name, number in known.items() if name in calls}
@@ -163,20 +163,20 @@ def probe_command(sandbox: Sandbox, body: str, **facts: Any) -> list[str]:
 
 
 async def answers(sandbox: Sandbox) -> bool:
-    """Whether commands can be run; one that fails is tried again.
+    """Return whether commands can run; a command that fails is retried.
 
-    A signal to all may take along a command that is just being started, and what was killed counts as a process until
-    the kernel has done away with it.
+    A signal to all processes may also kill a command that is just starting, and a killed process counts against the
+    limit until the kernel has removed it.
     """
     with anyio.move_on_after(_ANSWER_S):
-        while not (await sandbox.run(["true"], timeout_s=_ANSWER_S)).ok:  # noqa: ASYNC110 -- the kernel tells nobody
+        while not (await sandbox.run(["true"], timeout_s=_ANSWER_S)).ok:  # noqa: ASYNC110 -- the kernel does not notify
             await anyio.sleep(_AGAIN_S)
         return True
     return False
 
 
 def verdict_of(result: ExecResult) -> Verdict:
-    """The verdict in a probe's output; no verdict is no promise held."""
+    """Return the verdict in a probe's output. Without one, the promise counts as not held."""
     for line in reversed(result.stdout.splitlines()):
         try:
             said = json.loads(line)

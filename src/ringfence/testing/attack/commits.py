@@ -1,7 +1,7 @@
-"""What comes out of a run in a repository: commits, and what of them and of files reaches git on the host.
+"""Attacks on the delivery of a run in a repository: what its commits and files bring to git on the host.
 
-Each attack prepares a repository of its own as a run does, works in it with a probe, and brings out what was made. The
-objects are written by Python: no git of the image is needed for the attack.
+Each attack prepares a repository of its own as a run does, works in it with a probe, and exports the changes. The
+objects are written by Python, so that the attack needs no git in the image.
 """
 
 import os
@@ -119,15 +119,15 @@ end(True, "wrote %d lines of one byte" % FACTS["count"])
 
 @frozen
 class _Outcome:
-    """What a run in a repository came to."""
+    """The result of a run in a repository."""
 
     said: Verdict
     work: Finished
     refs: str
-    """Refs of the repository on the host."""
+    """Refs of the host's repository."""
     packs: tuple[str, ...]
     ran: bool
-    """Whether something left a mark in the sandbox that commits are brought out in."""
+    """Whether anything left a mark in the sandbox that exports the commits."""
 
 
 async def _in_repository(scene: Scene, body: str, **facts: object) -> _Outcome:
@@ -145,7 +145,7 @@ async def _in_repository(scene: Scene, body: str, **facts: object) -> _Outcome:
 
 
 async def _make_repository(place: Path, like: Path) -> str:
-    """Make a repository with one commit, of the same owner as another directory; returns the commit."""
+    """Make a repository with one commit and with the owner of another directory; return the commit."""
     await anyio.to_thread.run_sync(_fill, place, like)
     for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "first")):
         await _git(place, *words)
@@ -168,7 +168,7 @@ class _Run:
 
 
 async def _whole_run(scene: Scene, run: _Run, body: str, **facts: object) -> _Outcome:
-    """Prepare as a run does, let the probe work, bring out what it made, and keep the state after it."""
+    """Prepare a repository as a run does, let the probe work, export its changes, and return the state after it."""
     spec = scene.shared.spec.model_copy(update={"workspace": run.place})
     opened = open_workspace(run.place, None, state=run.state, holder=None, traits=await examine(spec))
     async with opened as workspace:
@@ -267,4 +267,4 @@ ATTACKS = (
     _attack("commits-configuration", "What an agent left for git delays nothing and runs nothing.", _steered),
     _attack("newlines", "A file of newlines does not take the host's memory.", _lines),
 )
-"""In the order in which they are reported."""
+"""All attacks, in the order of the report."""

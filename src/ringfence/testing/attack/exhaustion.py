@@ -1,4 +1,4 @@
-"""Using up the machine: processes, memory, output, disk. Tried only where there is a fence."""
+"""Attacks that use up the machine: processes, memory, output, disk. They run only where there is a fence."""
 
 import os
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from ringfence.testing.attack.attack import (
 _GROUP = "exhaustion"
 _SLACK = 1.25
 _SOFT_SLACK = {"memory": 1024**3, "pids": 500}
-"""A limit that is only watched is noticed late: so much may be had beyond it."""
+"""The permitted excess over a limit that is only monitored, since the excess is noticed late."""
 _RSS_GROWTH = 64 * 1024**2
 
 _FORK_BOMB = """
@@ -132,7 +132,7 @@ end(not unbounded, "writable without a bound: " + ", ".join(unbounded[:5]) if un
 
 
 def _bound(sandbox: Sandbox, limit: str, value: int) -> int:
-    """What may be had at most, for the limit to count as one."""
+    """Return the largest usage with which the limit counts as effective."""
     is_hard = sandbox.facts.enforced.get(limit) == "kernel"
     return int(value * _SLACK) + (0 if is_hard else _SOFT_SLACK[limit])
 
@@ -206,7 +206,7 @@ async def _flood(scene: Scene) -> Verdict:
 
 
 async def _watch_memory(sandbox: Sandbox, command: Callable[[], list[str]]) -> tuple[int, ExecResult]:
-    """Run a command and tell by how much our own memory grew meanwhile."""
+    """Run a command; return the growth of our own memory during it, and the result."""
     before = highest = _resident()
     results: list[ExecResult] = []
     async with anyio.create_task_group() as tasks:
@@ -315,4 +315,4 @@ ATTACKS = (
     ),
     Attack("unbounded-places", _GROUP, "Every writable place but the workspace has a bound.", _places),
 )
-"""In the order in which they are told."""
+"""All attacks, in the order of the report."""

@@ -1,4 +1,4 @@
-"""Reading what is the host's: homes, secrets, state, environment."""
+"""Attacks that read the host's files: homes, secrets, state, environment."""
 
 import json
 import os
@@ -95,7 +95,7 @@ end(True, "not visible")
 
 @contextmanager
 def _planted(directory: Path) -> Iterator[Path]:
-    """A file that anybody may read, for a while."""
+    """Create a file that any user may read; remove it afterwards."""
     file = directory / f"ringfence-canary-{secrets.token_hex(6)}"
     file.write_text("canary\n")
     file.chmod(0o644)
@@ -125,7 +125,7 @@ async def _state(scene: Scene) -> Verdict:
 
 
 async def _others(scene: Scene) -> Verdict:
-    # What was shown on purpose (toolchains, extra mounts) is named by the sandbox itself.
+    # The sandbox itself names what is visible on purpose (toolchains, extra mounts).
     shown = [str(mount.target) for mount in scene.shared.spec.mounts]
     shown += [note.rpartition(": ")[2] for note in scene.shared.facts.notes if "toolchain" in note]
     return await _none_is_the_hosts(scene, _OTHERS, shown=shown)
@@ -136,7 +136,7 @@ async def _shadow(scene: Scene) -> Verdict:
 
 
 async def _none_is_the_hosts(scene: Scene, body: str, **facts: Any) -> Verdict:
-    """Held if no file that can be read inside is the host's; an image has files of its own at the same places."""
+    """The promise holds if no readable file inside is the host's; an image has its own files at the same paths."""
     result = await scene.shared.run(probe_command(scene.shared, body, **facts), timeout_s=30.0)
     verdict = verdict_of(result)
     if not verdict.held:
@@ -149,7 +149,7 @@ async def _none_is_the_hosts(scene: Scene, body: str, **facts: Any) -> Verdict:
 
 
 def _is_the_hosts(path: str, size: int, changed_ns: int) -> bool:
-    # Times of change are nobody's to choose: a copy in an image has its own, unlike the time of modification.
+    # A change time cannot be set: a copy in an image has its own, unlike the modification time.
     try:
         status = Path(path).stat()
     except OSError:
@@ -192,4 +192,4 @@ ATTACKS = (
         "host-environment", _GROUP, "The host's environment is not visible.", _environment, needs_own=True
     ),
 )
-"""In the order in which they are told."""
+"""All attacks, in the order of the report."""

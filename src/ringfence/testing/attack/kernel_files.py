@@ -1,4 +1,4 @@
-"""Files through which the kernel is set or read: /proc, /sys, /dev, control groups."""
+"""Attacks on files that configure or read the kernel: /proc, /sys, /dev, control groups."""
 
 from ringfence.testing.attack.attack import Attack, probe
 
@@ -143,4 +143,4 @@ ATTACKS = (
     Attack("devices", _GROUP, "No device is there beyond the usual harmless ones.", probe(_DEVICES)),
     Attack("device-nodes", _GROUP, "No device node can be made.", probe(_NODES)),
 )
-"""In the order in which they are told."""
+"""All attacks, in the order of the report."""

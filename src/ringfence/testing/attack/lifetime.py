@@ -1,4 +1,4 @@
-"""Living longer than one should."""
+"""Attacks by processes that try to outlive their command or sandbox."""
 
 import time
 
@@ -78,7 +78,7 @@ async def _past_sandbox(scene: Scene) -> Verdict:
         if not said.held:
             return said
     with anyio.move_on_after(_WITHIN_S):
-        while marker.pids():  # noqa: ASYNC110 - /proc tells nobody
+        while marker.pids():  # noqa: ASYNC110 - /proc does not notify
             await anyio.sleep(_POLL_S)
     left = marker.pids()
     return Verdict(not left, f"{len(left)} stragglers are alive after the sandbox was closed")
@@ -100,4 +100,4 @@ ATTACKS = (
         needs_own=True,
     ),
 )
-"""In the order in which they are told."""
+"""All attacks, in the order of the report."""

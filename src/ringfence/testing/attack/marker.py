@@ -9,14 +9,14 @@ from ringfence.frozen import frozen
 
 @frozen
 class Marker:
-    """A word that only the processes looked for have. A probe is given halves, so as not to find itself."""
+    """A word that only the wanted processes have. A probe is given its halves, so that it does not find itself."""
 
     left: str
     right: str
 
     @classmethod
     def new(cls) -> "Marker":
-        """One that nothing else has."""
+        """Return a unique marker."""
         return cls("ringfence-mark-", secrets.token_hex(8))
 
     @property
@@ -26,21 +26,21 @@ class Marker:
 
     @property
     def halves(self) -> dict[str, Any]:
-        """As facts for a probe."""
+        """The halves, as facts for a probe."""
         return {"left": self.left, "right": self.right}
 
     def pids(self, proc: Path = Path("/proc")) -> list[int]:
-        """Processes of this machine that have it among their arguments."""
+        """Return the processes of this machine that have the marker among their arguments."""
         return [pid for pid in all_pids(proc) if self.text.encode() in arguments_of(pid, proc)]
 
 
 def all_pids(proc: Path = Path("/proc")) -> list[int]:
-    """Every process that can be seen from here."""
+    """Return every process that is visible from here."""
     return [int(path.name) for path in proc.iterdir() if path.name.isdigit()]
 
 
 def arguments_of(pid: int, proc: Path = Path("/proc")) -> bytes:
-    """A process's arguments; empty if it is gone."""
+    """Return a process's arguments; empty if it has ended."""
     try:
         return (proc / str(pid) / "cmdline").read_bytes()
     except OSError:
@@ -48,7 +48,7 @@ def arguments_of(pid: int, proc: Path = Path("/proc")) -> bytes:
 
 
 def status_of(pid: int, proc: Path = Path("/proc")) -> dict[str, list[str]]:
-    """The fields of /proc/PID/status; empty if it is gone."""
+    """Return the fields of /proc/PID/status; empty if the process has ended."""
     try:
         lines = (proc / str(pid) / "status").read_text().splitlines()
     except OSError:

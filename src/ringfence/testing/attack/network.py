@@ -1,4 +1,4 @@
-"""Ways out: sockets of every kind, the host's sockets, routes, names."""
+"""Attacks on the network's isolation: sockets of every kind, the host's sockets, routes, names."""
 
 import secrets
 import socket
@@ -99,10 +99,10 @@ end(not there, "sockets: " + ", ".join(there[:5]) if there else "none")
 
 @contextmanager
 def _listening(kind: str, directory: Path) -> Iterator[str | int]:
-    """A socket of the host that anyone may connect to; its address."""
+    """Listen on a host socket to which any user may connect; yield its address."""
     family = socket.AF_INET if kind == "tcp" else socket.AF_UNIX
     name = f"ringfence-{secrets.token_hex(6)}"
-    # A path of a unix socket has at most 107 bytes: bound by a short name, told by its whole one.
+    # The path of a Unix socket has at most 107 bytes.
     path = directory / name
     with socket.socket(family, socket.SOCK_STREAM) as one:
         if kind == "tcp":
@@ -133,7 +133,7 @@ async def _abstract_socket(scene: Scene) -> Verdict:
 
 
 async def _socket_file(scene: Scene) -> Verdict:
-    # Not in `outside`: that may be too deep for the address of a unix socket.
+    # Not in `outside`, whose path may be too long for the address of a Unix socket.
     return await _reach(scene, "path", Path("/tmp"))  # noqa: S108 - unique name, removed at once
 
 
@@ -163,4 +163,4 @@ ATTACKS = (
     _family("af-alg", "The kernel's crypto sockets cannot be opened.", 38),
     _family("af-vsock", "Sockets to the hypervisor cannot be opened.", 40),
 )
-"""In the order in which they are told."""
+"""All attacks, in the order of the report."""

@@ -1,4 +1,4 @@
-"""Being more than one is: capabilities, setuid programs, uid 0 inside or outside."""
+"""Attacks that try to gain privileges: capabilities, setuid programs, uid 0 inside or outside."""
 
 import anyio
 
@@ -133,7 +133,7 @@ async def _outside(scene: Scene) -> Verdict:
     async with scene.shared.spawn(words, timeout_s=20) as process:
         pids: list[int] = []
         with anyio.move_on_after(_APPEARS_S):
-            while not (pids := marker.pids()):  # noqa: ASYNC110 - /proc tells nobody
+            while not (pids := marker.pids()):  # noqa: ASYNC110 - /proc does not notify
                 await anyio.sleep(0.02)
         if not pids:
             await process.kill()
@@ -148,18 +148,18 @@ async def _outside(scene: Scene) -> Verdict:
 
 
 def _in_same_sandbox(pids: list[int]) -> list[int]:
-    """The processes and those we can see to be their ancestors with another root or namespace depth."""
+    """Return the processes and their visible ancestors with another root or namespace depth."""
     found = list(pids)
     for pid in all_pids():
         status = status_of(pid)
-        # Deeper than ourselves in PID namespaces: it lives in a sandbox, and its first process is above it.
+        # A process in a deeper PID namespace than ours is in a sandbox, whose first process is above it.
         if len(status.get("NSpid", [])) > 1 and pid not in found and _shares_sandbox(pid, pids[0]):
             found.append(pid)
     return found
 
 
 def _shares_sandbox(pid: int, other: int) -> bool:
-    """Whether `pid` is an ancestor of `other`."""
+    """Return whether `pid` is an ancestor of `other`."""
     current = other
     while current > 1:
         if current == pid:
@@ -188,4 +188,4 @@ ATTACKS = (
     ),
     Attack("filter", _GROUP, "A system call filter is on.", probe(_FILTER)),
 )
-"""In the order in which they are told."""
+"""All attacks, in the order of the report."""

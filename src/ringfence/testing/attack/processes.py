@@ -1,4 +1,4 @@
-"""Reaching for other processes: the guest above all, for everything passes through it."""
+"""Attacks on other processes, above all on the guest, through which everything passes."""
 
 import sys
 from subprocess import DEVNULL
@@ -271,4 +271,4 @@ ATTACKS = (
     ),
     Attack("host-processes", _GROUP, "No process of the host is visible.", _host_processes),
 )
-"""In the order in which they are told."""
+"""All attacks, in the order of the report."""

@@ -1,4 +1,4 @@
-"""Carries attacks out, one after the other, and tells how each went."""
+"""Runs attacks one after the other, and reports their results."""
 
 import secrets
 import shutil
@@ -40,12 +40,12 @@ ATTACKS: tuple[Attack, ...] = (
     *lifetime.ATTACKS,
     *exhaustion.ATTACKS,
 )
-"""Every attack there is."""
+"""All attacks."""
 
 
 @asynccontextmanager
 async def open_beside(spec: SandboxSpec) -> AsyncIterator[Sandbox]:
-    """Open a sandbox on a workspace that other sandboxes of the suite write to, too: it holds it for nobody."""
+    """Open a sandbox that takes no lock on its workspace, since other sandboxes of the suite write to it, too."""
     async with (
         open_for_sandbox(spec, "attack", state_dir(), is_locked=False) as opened,
         Sandbox.start(spec, placement=opened.placement) as sandbox,
@@ -56,14 +56,14 @@ async def open_beside(spec: SandboxSpec) -> AsyncIterator[Sandbox]:
 async def run_attacks(
     open_sandbox: OpenSandbox, workspace: Path, names: Sequence[str] | None = None
 ) -> list[AttackResult]:
-    """Try to break the promises of a fence. What cannot be checked counts as not held.
+    """Try to break the promises of a fence. A promise that cannot be checked counts as not held.
 
     Args:
         open_sandbox: Opens a new sandbox, with the same spec each time, on `workspace`, where several are open at
             once: `open_beside`.
-        workspace: Its workspace on the host: a scratch directory of its own, in a directory that we may write
-            to. Attacks plant things in it and beside it; what they leave is not cleaned up.
-        names: Which attacks, in this order; None: all.
+        workspace: The workspace on the host: a scratch directory of its own, in a writable directory. Attacks plant
+            files in it and beside it, and do not clean up.
+        names: The attacks to run, in this order; None: all.
 
     Raises:
         UsageError: There is no attack of that name.
@@ -99,7 +99,7 @@ def _choose(names: Sequence[str] | None) -> list[Attack]:
 
 
 async def _carry_out(attack: Attack, scene: Scene) -> tuple[AttackResult, bool]:
-    """How an attack went, and whether the shared sandbox is as it was."""
+    """Run an attack; return its result, and whether the shared sandbox is still alive."""
     verdict, is_alive = await _verdict(attack, scene)
     return AttackResult(attack.name, attack.group, verdict.held, verdict.detail), is_alive
 

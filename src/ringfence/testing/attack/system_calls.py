@@ -1,7 +1,7 @@
-"""Calls that must be refused before the kernel looks at their arguments.
+"""Attacks by system calls that must be refused before the kernel looks at their arguments.
 
-The arguments are invalid on purpose: where a call is let through, the kernel answers EFAULT, EINVAL or ENOENT
-and nothing happens, so that these can be tried anywhere.
+The arguments are invalid on purpose: if a call is not refused, the kernel answers EFAULT, EINVAL or ENOENT and nothing
+happens, so that these attacks are harmless anywhere.
 """
 
 from ringfence.testing.attack.attack import Attack, probe
@@ -164,4 +164,4 @@ ATTACKS = (
     Attack("foreign-calls", _GROUP, "No call passes the filter in another numbering.", probe(_FOREIGN)),
     Attack("terminal-injection", _GROUP, "Nothing can be typed into a terminal.", probe(_TIOCSTI)),
 )
-"""In the order in which they are told."""
+"""All attacks, in the order of the report."""

@@ -1,4 +1,4 @@
-"""Getting out of the workspace by links, and leaving things in it that the host would run."""
+"""Attacks that leave the workspace by links, or plant files in it that the host would execute."""
 
 import hashlib
 import os
@@ -180,7 +180,7 @@ def _plant(outside: Path) -> None:
 
 
 def _intact(outside: Path) -> Verdict | None:
-    """None if nothing was changed outside."""
+    """Return None if nothing outside was changed."""
     names = sorted(path.name for path in outside.iterdir())
     if names != ["canary"]:
         return Verdict(held=False, detail=f"outside now holds {', '.join(names) or 'nothing'}")
@@ -207,7 +207,7 @@ async def _git(scene: Scene) -> Verdict:
 
 
 def _fingerprint(directory: Path) -> dict[str, str]:
-    """What of a git directory the host acts upon, and the place it has."""
+    """Return the place of a git directory, and a digest of each file in it that the host's git acts upon."""
     status = os.lstat(directory) if os.path.lexists(directory) else None
     found = {".": f"{status.st_ino} {status.st_mode}" if status else "gone"}
     for path in sorted(directory.rglob("*")):
@@ -232,7 +232,7 @@ end(not found, "the address of a remote was read in %s" % found[0] if found else
 
 @asynccontextmanager
 async def _workspace_beside(scene: Scene) -> AsyncIterator[SandboxSpec]:
-    """A spec as that of the scene, on a workspace that no other sandbox has."""
+    """Yield a spec like the scene's, on a workspace that no other sandbox has."""
     own = scene.workspace.parent / f"ringfence-own-{secrets.token_hex(4)}"
     own.mkdir()
     give(own, scene.workspace)
@@ -253,7 +253,7 @@ async def _make_repository(place: Path) -> ProcessResult:
 
 
 async def _private_git(scene: Scene) -> Verdict:
-    """What a repository's configuration holds, a token in a remote's address among it, is not to be read inside."""
+    """A repository's configuration, which may hold a token in a remote's address, cannot be read inside."""
     token = secrets.token_hex(16)
     async with _workspace_beside(scene) as spec:
         assert spec.workspace is not None
@@ -278,7 +278,7 @@ async def _one_writer(scene: Scene) -> Verdict:
 
 
 async def _trusted(scene: Scene) -> Verdict:
-    """Files the host runs by itself: those that are there are not writable, new ones are reported."""
+    """Files that the host executes by itself: existing ones are not writable, and new ones are reported."""
     paths = [entry.path for entry in AUTO_EXECUTED_FILES if entry.treatment == "read_only"]
     present, absent = paths[::2], paths[1::2]
     planted = [path for path in present if _plant_trusted(scene.workspace, path)]
@@ -322,7 +322,7 @@ def _remove(workspace: Path, paths: list[str]) -> None:
 
 
 def give(top: Path, like: Path) -> None:
-    """Make a tree belong to the owner of `like`; only root can and needs to."""
+    """Give a tree to the owner of `like`; only root can do so, and only root needs to."""
     if os.geteuid() != 0:
         return
     owner = like.stat()
@@ -375,4 +375,4 @@ ATTACKS = (
         needs_own=True,
     ),
 )
-"""In the order in which they are told."""
+"""All attacks, in the order of the report."""
